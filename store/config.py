@@ -58,6 +58,9 @@ class StoreConfig(msgspec.Struct, frozen=True):
     # -- damage
     skip_damaged_records: bool = False
     """Whether readers go on without a record that is damaged. RocketMQ hands it out."""
+    # -- scrub
+    scrub_interval_hours: float = 168
+    """In this time all of the log is read and checked once; 0: only when it is ordered. Ours."""
     # -- cleaning
     delete_when: tuple[int, ...] = (4,)
     """Local hours at which files past their time are deleted."""

@@ -48,6 +48,7 @@ from store.services.clean_service import CleanService, clean_service
 from store.services.fingerprint_service import fingerprint_service
 from store.services.flush_service import FlushService, dirty_index_files
 from store.services.reput_message_service import ReputMessageService
+from store.services.scrub_service import ScrubService
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,6 +104,7 @@ class MessageStore(LogPositions):
             on_room=self.puts.found_room,
         )
         self.clean_service = self._clean_service(parts)
+        self.scrub_service = self._scrub_service(parts)
         self._fingerprint_service = fingerprint_service(
             self.commit_log, self.fingerprints, parts.log_start
         )
@@ -168,6 +170,16 @@ class MessageStore(LogPositions):
             ),
             dispatched_offset=lambda: self.dispatched_offset,
             other_files=[dirty_index_files(index)] if index is not None else [],
+        )
+
+    def _scrub_service(self, parts: StoreParts) -> ScrubService:
+        return ScrubService(
+            self.commit_log,
+            self.queues,
+            self.fingerprints,
+            parts.disk,
+            parts.config,
+            wall_clock_ms=parts.wall_clock_ms,
         )
 
     def _clean_service(self, parts: StoreParts) -> CleanService:
@@ -340,6 +352,7 @@ class MessageStore(LogPositions):
             nursery.start_soon(self._allocate_service.run)
             nursery.start_soon(self.clean_service.run)
             nursery.start_soon(self._fingerprint_service.run)
+            nursery.start_soon(self.scrub_service.run)
             task_status.started()
 
     # -- replication and wake-ups ----------------------------------------------------------------

@@ -249,6 +249,15 @@ class Disk(Protocol):
             ValueError: `start` is no multiple of 4,096, or the range is not within the file.
         """
 
+    async def read_from_disk(self, path: str, start: int, size: int) -> bytes:
+        """Return what the disk has, past the page cache where the system can do that.
+
+        `start` is a multiple of 4,096. Less where the file ends before that.
+
+        Raises:
+            OSError: the disk does not give it, or there is no such file.
+        """
+
     async def sync(self, file: DiskFile) -> None:
         """Make durable what is in the file now, without stopping other tasks.
 

@@ -40,6 +40,7 @@ from store.machine.real_file import (
     make_directories,
     make_file,
     mapped,
+    read_past_cache,
     sync_directory,
     translated,
 )
@@ -289,6 +290,12 @@ class RealDisk:
         advice = _MADV_POPULATE_READ if clean else _MADV_POPULATE_WRITE
         populate = (ctypes.addressof(first), size, advice)
         await trio.to_thread.run_sync(_libc.madvise, *populate, limiter=self._limiter)
+
+    async def read_from_disk(self, path: str, start: int, size: int) -> bytes:
+        """See `Disk.read_from_disk`."""
+        return await trio.to_thread.run_sync(
+            read_past_cache, path, start, size, limiter=self._limiter
+        )
 
     async def sync(self, file: DiskFile) -> None:
         """See `Disk.sync`."""

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from store.machine.disk import TEMPORARY_SUFFIX, check_range, check_size
+from store.machine.disk import PAGE_BYTES, TEMPORARY_SUFFIX, check_range, check_size
 from store.machine.errors import DiskFailedError, StoreError, StoreFullError
 
 
@@ -201,6 +201,33 @@ def end_of_data(descriptor: int, size: int) -> int:
     except OSError as error:
         return end if error.errno == errno.ENXIO else size
     return end
+
+
+def read_past_cache(path: str, start: int, size: int) -> bytes:
+    """Return bytes of a file as the disk has them; through the cache where O_DIRECT is not known.
+
+    Raises:
+        OSError: the disk does not give them.
+    """
+    # O_DIRECT reads into memory that begins with a page, as a mapping does.
+    with mmap.mmap(-1, max(size + -size % PAGE_BYTES, PAGE_BYTES)) as buffer:
+        for flag in filter(None, (getattr(os, "O_DIRECT", 0), os.O_RDONLY | os.O_CLOEXEC)):
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flag)
+            except OSError as error:
+                if error.errno == errno.EINVAL and flag != os.O_CLOEXEC:
+                    continue
+                raise
+            try:
+                count = os.preadv(descriptor, [buffer], start)
+            except OSError as error:
+                if error.errno == errno.EINVAL and flag != os.O_CLOEXEC:
+                    continue
+                raise OSError(error.errno, error.strerror, path) from error
+            finally:
+                os.close(descriptor)
+            return buffer[: min(count, size)]
+    return b""
 
 
 def make_directories(directory: str) -> None:

@@ -269,7 +269,7 @@ class BatchConsumeQueue(UnitQueue):
         unit = self._unit_at(index)
         whole = (*unit[:6], BATCH_CQ_COMPACTED_OFFSET, 0)
         if unit != whole:
-            self._rewrite(index, *whole)
+            self.rewrite_unit(index, *whole)
 
     # -- reading ---------------------------------------------------------------------------------
 

@@ -332,7 +332,7 @@ class ConsumeQueue(UnitQueue):
                 return
         elif found[2] not in (0, tags_code & ~0xFFFFFFFF):
             return
-        self._rewrite(queue_offset, offset, size, tags_code)
+        self.rewrite_unit(queue_offset, offset, size, tags_code)
 
     def _repair_many(
         self,

@@ -242,7 +242,7 @@ class UnitQueue(ABC):
         file, position = self._place_of(index)
         return self._kind.layout.unpack_from(file.buffer, position)
 
-    def _rewrite(self, index: int, *unit: int) -> None:
+    def rewrite_unit(self, index: int, *unit: int) -> None:
         """Write a unit again, in its old place."""
         file, position = self._place_of(index)
         self._kind.layout.pack_into(file.buffer, position, *unit)

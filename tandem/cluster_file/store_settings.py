@@ -69,6 +69,7 @@ class StoreSettings(Struct, frozen=True):
     message_index_enable: bool = True
     max_hash_slot_num: Annotated[int, whole_number(1, 100_000_000, "slots")] = 500_000
     max_index_num: Annotated[int, whole_number(2, 100_000_000, "entries")] = 2_000_000
+    scrub_interval_hours: Annotated[int, whole_number(0, 87_600, "hours")] = 168
     skip_damaged_records: bool = False
     delete_when: Hours = "04"
     file_reserved_time_hours: Annotated[int, whole_number(0, 876_000, "hours")] = 72

@@ -206,11 +206,11 @@ def _check_units(store: MessageStore, key: tuple[str, int], expected: list[Messa
 
 
 def files_of(disk: SimulatedDisk, *, below: str = DIRECTORY) -> dict[str, bytes]:
-    """Return every file below a directory with its content, lock and abort left out."""
+    """Return every file below a directory with its content, but for those of the opening."""
     found: dict[str, bytes] = {}
     for directory in _directories(disk, below):
         for name, _ in disk.list_files(directory):
-            if name not in ("lock", "abort"):
+            if name not in ("lock", "abort", "log-start.json"):
                 found[f"{directory}/{name}"] = disk.read(f"{directory}/{name}") or b""
     return found
 

@@ -427,6 +427,21 @@ async def _files_of_any_size_are_synced_locked_and_made_beforehand(disk: Disk, r
             await call(file)
 
 
+async def _what_the_disk_has_is_read_up_to_the_end_of_a_file(disk: Disk, root: str) -> None:
+    path = f"{root}/read/0"
+    for size in (1, 4095, 4096, 4097, 100_000):
+        file = disk.create(path, size)
+        content = bytes(n % 251 + 1 for n in range(size))
+        file.buffer[:] = content  # not synced
+        assert await disk.read_from_disk(path, 0, size) == content
+        assert await disk.read_from_disk(path, 0, 1) == content[:1]
+        assert await disk.read_from_disk(path, 0, size + 5000) == content
+        assert await disk.read_from_disk(path, 4096, 100) == content[4096:4196]
+        file.close()
+    with pytest.raises(FileNotFoundError):
+        await disk.read_from_disk(f"{root}/read/none", 0, 1)
+
+
 async def check_disk(name: str, disk: Disk, root: str) -> None:
     """Run the contract called `name` in the directory `root`."""
     if name in ASYNC_DISK_CONTRACTS:
@@ -443,6 +458,7 @@ ASYNC_DISK_CONTRACTS: Final = {
         _locking_in_memory_changes_nothing,
         _pages_are_touched_up_to_the_end_and_not_after_it,
         _files_of_any_size_are_synced_locked_and_made_beforehand,
+        _what_the_disk_has_is_read_up_to_the_end_of_a_file,
     )
 }
 DISK_CONTRACTS: Final = (*SYNC_DISK_CONTRACTS, *ASYNC_DISK_CONTRACTS)

@@ -359,6 +359,13 @@ class SimulatedDisk:
         where = self.brought_in if clean else self.touched
         where.setdefault(file.path, []).append((start, start + size))
 
+    async def read_from_disk(self, path: str, start: int, size: int) -> bytes:
+        """See `Disk.read_from_disk`. What is not synced is written first, as Linux does."""
+        file = self._existing(path)
+        with trio.CancelScope(shield=True):
+            await trio.sleep(self.sync_seconds())
+        return file.content[start : start + size]
+
     async def sync(self, file: DiskFile) -> None:
         """See `Disk.sync`. What was in the file when the call began is durable when it ends."""
         if not isinstance(file, SimulatedFile):

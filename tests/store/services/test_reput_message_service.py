@@ -161,7 +161,7 @@ async def test_a_full_disk_stops_the_queues_until_there_is_room(
 ) -> None:
     data, ends = a_log(50)
     disk = SimulatedDisk()
-    slave = a_slave(disk)
+    slave = open_store(disk, is_slave=True, scrub_interval_hours=0)
     slave.append_data(0, data)
     capacity = disk.capacity_bytes
     disk.capacity_bytes = disk.used_bytes + 200

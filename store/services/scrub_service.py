@@ -1,0 +1,405 @@
+"""ScrubService: reads all of the log from the disk, again and again, and says what has changed.
+
+    closed file with a fingerprint      each block against it
+    closed file without one             each record; if all are sound it gets one
+    the records of both                 the units of their queues
+
+What differs is noted as damage; healing is the business of whoever has other replicas. Where memory
+still has the right bytes, they are written again, and nothing is damaged. A range that was noted is
+whole again if its blocks are what their fingerprint says, on the disk and in memory.
+
+A pass takes about half of `scrub_interval_hours`, in slices of 1 MiB with a rest after each, and
+never more than a twentieth of the time; one that was ordered (`scrub_now`) a quarter. Where other
+tasks have work, it rests longer. It goes on after a restart where it was, file by file. The file
+that is being written is not read: its blocks are taken when it is closed.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import msgspec
+import numpy as np
+import trio
+
+from store.log.fingerprints import BLOCK_BYTES, Fingerprint, crcs_of
+from store.log.log_end import (
+    Blank,
+    DispatchRequest,
+    find_log_end,
+    intact_records,
+    read_record,
+    record_behind,
+)
+from store.machine.checked_file import read_checked_json, replace_with_checked_json
+from store.machine.errors import StoreError
+from store.machine.signal import Signal
+from store.services.queue_check import QueueCheck
+from tandem.wire.message import RECORD_BYTES_MIN
+from tandem.wire.record_scan import RecordColumns, read_columns
+from tandem.wire.untrusted import UnreadableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from store.config import StoreConfig
+    from store.files.mapped_file import MappedFile
+    from store.log.commit_log import CommitLog
+    from store.log.fingerprints import Fingerprints
+    from store.machine.disk import Disk
+    from store.queue.consume_queue_store import ConsumeQueueStore
+
+_log = logging.getLogger(__name__)
+
+FILE_NAME: Final = "scrub.json"
+SLICE_BYTES: Final = 16 * BLOCK_BYTES
+SHARE: Final = 1 / 20
+ORDERED_SHARE: Final = 1 / 4
+"""Of the time, at most."""
+
+PASS_SHARE: Final = 1 / 2
+"""Of the interval a pass is to take."""
+
+BUSY_SECONDS: Final = 0.002
+"""If others are at work for so long between two slices, the next one waits."""
+BUSY_REST_SECONDS: Final = 0.1
+
+HOUR_MS: Final = 3_600_000
+LOOK_SECONDS: Final = 60.0
+
+BadPlace: TypeAlias = "tuple[int, int, str]"
+"""From where to where, and why."""
+
+
+class ScrubProgress(msgspec.Struct, frozen=True):
+    """How far the scrub is, and what it has found."""
+
+    started_ms: int = 0
+    """When the pass began that is under way or was the last; 0: none has."""
+    ended_ms: int = 0
+    """When the last whole pass ended; 0: none has."""
+    offset: int = 0
+    """Up to where the log has been read in this pass."""
+    end: int = 0
+    """Up to where it will be, as far as is known."""
+    found_ranges: int = 0
+    """Bad ranges that this pass has found."""
+    mended_blocks: int = 0
+    """Blocks that were bad on the disk, and were written again from memory."""
+    rewritten_units: int = 0
+    """Units of queues that were written anew."""
+
+    @property
+    def is_running(self) -> bool:
+        """True while a pass is under way."""
+        return self.started_ms > self.ended_ms
+
+
+class ScrubService:
+    """The scrub of one store."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: ConsumeQueueStore,
+        fingerprints: Fingerprints,
+        disk: Disk,
+        config: StoreConfig,
+        *,
+        wall_clock_ms: Callable[[], int],
+    ) -> None:
+        self._log = log
+        self._fingerprints = fingerprints
+        self._disk = disk
+        self._path = f"{config.directory}/{FILE_NAME}"
+        self._interval_ms = config.scrub_interval_hours * HOUR_MS
+        self._now_ms = wall_clock_ms
+        self._queue_check = QueueCheck(log, queues)
+        self._ordered = Signal()
+        self._is_ordered = False
+        self._took_seconds = 0.0
+        self.progress = self._read()
+
+    def _read(self) -> ScrubProgress:
+        try:
+            return read_checked_json(self._disk, self._path, ScrubProgress) or ScrubProgress()
+        except UnreadableError as error:
+            _log.warning("%s: %s; the scrub begins anew", self._path, error)
+            return ScrubProgress()
+
+    def scrub_now(self) -> None:
+        """Read all of the log from its beginning on, at once and faster; see `progress`."""
+        self._is_ordered = True
+        self._began()
+        self._ordered.notify()
+
+    def _began(self) -> None:
+        last = self.progress
+        now_ms = max(self._now_ms(), last.ended_ms + 1, last.started_ms + 1)
+        self.progress = ScrubProgress(now_ms, last.ended_ms, end=self._log.max_offset)
+
+    async def run(self) -> None:
+        """Scrub until cancelled."""
+        while True:
+            if not self.progress.is_running:
+                due_ms = self.progress.ended_ms + self._interval_ms
+                if not self._interval_ms or self._now_ms() < due_ms:
+                    with trio.move_on_after(LOOK_SECONDS):
+                        await self._ordered.wait()
+                    continue
+                self._began()
+            await self.scrub_pass()
+
+    async def scrub_pass(self) -> None:
+        """Go on with the pass that is under way, to its end. One that is ordered begins again."""
+        began_ms = self.progress.started_ms
+        while (file := self._next_file()) is not None:
+            await self._scrub_file(file)
+            if self.progress.started_ms != began_ms:
+                began_ms = self.progress.started_ms
+                continue
+            self._moved_to(file.file_from_offset + file.size)
+            self._save()
+            if self._next_file() is not None:
+                await self._rest(self._took_seconds)
+        self._is_ordered = False
+        self._change(ended_ms=max(self._now_ms(), self.progress.started_ms))
+        if not self.progress.offset:  # there was no closed file
+            return
+        self._save()
+        _log.info(
+            "scrub: the log is read up to %d: %d bad ranges found, %d blocks written again from"
+            " memory, %d units of queues written anew",
+            *(self.progress.offset, self.progress.found_ranges),
+            *(self.progress.mended_blocks, self.progress.rewritten_units),
+        )
+
+    def _change(self, **values: int) -> None:
+        self.progress = msgspec.structs.replace(self.progress, **values)
+
+    def _moved_to(self, offset: int) -> None:
+        self._change(offset=offset, end=max(offset, self._log.max_offset))
+
+    def _save(self) -> None:
+        try:
+            replace_with_checked_json(self._disk, self._path, self.progress)
+        except StoreError as error:
+            _log.warning("%s cannot be written: %s", self._path, error)
+
+    def _next_file(self) -> MappedFile | None:
+        """Return the first closed file that is not read yet."""
+        for file in self._log.files.files:
+            is_left = file.file_from_offset >= self.progress.offset
+            if is_left and file.is_available and file.read_position == file.size:
+                return file
+        return None
+
+    # -- one file --------------------------------------------------------------------------------
+
+    async def _scrub_file(self, file: MappedFile) -> None:
+        began_ms = self.progress.started_ms
+        look = _Look(self._log, file, self._fingerprints.of(file.file_from_offset))
+        for position in range(0, file.size, SLICE_BYTES):
+            began = trio.current_time()
+            offset = file.file_from_offset + position
+            size = min(SLICE_BYTES, file.size - position)
+            try:
+                data = await self._disk.read_from_disk(file.file.path, position, size)
+            except OSError as error:
+                data = b""
+                if file.is_available:
+                    self._note(offset, offset + size, f"the disk does not give it: {error}")
+            if not file.is_available or self.progress.started_ms != began_ms:
+                return
+            if len(data) == size:
+                await self._look_at(look, offset, data)
+            else:
+                look.lost()
+                self._note(offset + len(data), offset + size, "the file is short")
+            self._moved_to(offset + size)
+            self._took_seconds = trio.current_time() - began
+            if position + size < file.size:
+                await self._rest(self._took_seconds)
+        if look.known is None and look.is_sound:
+            made = Fingerprint(
+                *(file.file_from_offset, file.size, bytes(look.crcs)),
+                written_from=file.file_from_offset + file.size,
+                era=self._fingerprints.era,
+            )
+            await self._fingerprints.save(made)
+            if self._is_all_in_doubt(made):
+                self._log.damage.healed(made.start, made.end)
+
+    def _is_all_in_doubt(self, made: Fingerprint) -> bool:
+        bad = self._log.damage.within(made.start, made.end)
+        return bad is not None and bad.start <= made.start and made.end <= bad.end
+
+    async def _look_at(self, look: _Look, offset: int, data: bytes) -> None:
+        known = look.known
+        if known is None:
+            for start, end, why in look.records(offset, data, check_crc=True):
+                self._note(start, end, why)
+            look.crcs += crcs_of(data)
+        else:
+            differing = known.differing(offset, data)
+            for start, end in differing:
+                await self._differs(look, known, start, end)
+            self._are_whole(look.file, known, offset, data, differing)
+            list(look.records(offset, data, check_crc=False))
+        is_damaged = self._log.damage.within(offset, offset + len(data)) is not None
+        for buffer, columns in look.take_columns():
+            if is_damaged:
+                continue
+            count = self._queue_check.check(buffer, columns)
+            self._change(rewritten_units=self.progress.rewritten_units + count)
+
+    async def _differs(self, look: _Look, known: Fingerprint, start: int, end: int) -> None:
+        """See to a block that the disk has otherwise."""
+        file = look.file
+        position = start - known.start
+        in_memory = bytes(file.buffer[position : position + end - start])
+        if not known.differing(start, in_memory) and not file.is_read_only and file.hold():
+            try:
+                file.file.write(position, memoryview(in_memory))
+                await self._disk.sync(file.file)
+            finally:
+                file.release()
+            _log.error(
+                "%s: the disk had other bytes from %d to %d than were written; memory still had"
+                " them, and they are written again: look after this disk",
+                *(file.file.path, start, end),
+            )
+            self._change(mended_blocks=self.progress.mended_blocks + 1)
+        elif known.era != self._fingerprints.era and look.is_written_anew(known, start):
+            self._fingerprints.drop(known.start)
+            look.forget()
+        else:
+            self._note(start, end, "the block differs from its fingerprint")
+
+    def _are_whole(
+        self,
+        file: MappedFile,
+        known: Fingerprint,
+        offset: int,
+        data: bytes,
+        differing: list[tuple[int, int]],
+    ) -> None:
+        """Take what was noted of blocks for whole that are what they have to be."""
+        damage = self._log.damage
+        if damage.within(offset, offset + len(data)) is None:
+            return
+        for _, start, end in known.blocks(offset, offset + len(data)):
+            position = start - known.start
+            in_memory = memoryview(file.buffer)[position : position + end - start]
+            if (start, end) not in differing and not known.differing(start, in_memory):
+                damage.healed(start, end)
+
+    def _note(self, start: int, end: int, why: str) -> None:
+        if self._log.damage.note(start, end, f"scrub: {why}"):
+            self._change(found_ranges=self.progress.found_ranges + 1)
+
+    async def _rest(self, took_seconds: float) -> None:
+        share = ORDERED_SHARE if self._is_ordered else SHARE
+        rest = took_seconds * (1 / share - 1)
+        if not self._is_ordered:
+            files = self._log.files
+            slices = len(files.files) * -(-files.mapped_file_size // SLICE_BYTES)
+            rest = max(rest, self._interval_ms / 1000 * PASS_SHARE / max(1, slices))
+        before = trio.current_time()
+        await trio.lowlevel.checkpoint()
+        if trio.current_time() - before > BUSY_SECONDS:
+            rest += BUSY_REST_SECONDS
+        with trio.move_on_after(rest):
+            await self._ordered.wait()
+
+
+class _Look:
+    """What one look at a closed file knows, slice after slice."""
+
+    def __init__(self, log: CommitLog, file: MappedFile, known: Fingerprint | None) -> None:
+        self._log = log
+        self.file = file
+        self.known = known
+        self.crcs = bytearray()
+        self.is_sound = True
+        self._rest = b""
+        self._rest_offset = file.file_from_offset
+        self._is_over = False
+        self._columns: list[tuple[bytes, RecordColumns]] = []
+
+    def forget(self) -> None:
+        """Go by records from now on; a fingerprint is made the next time, from the first block."""
+        self.known = None
+        self.is_sound = False
+
+    def lost(self) -> None:
+        """Give up on records and on a fingerprint: a slice of the file is not there."""
+        self.is_sound = False
+        self._is_over = True
+
+    def take_columns(self) -> list[tuple[bytes, RecordColumns]]:
+        """Return the sound records since the last call."""
+        taken, self._columns = self._columns, []
+        return taken
+
+    def records(self, offset: int, data: bytes, *, check_crc: bool) -> Iterator[BadPlace]:
+        """Go on with the next slice; yield where no sound record is, and why."""
+        if self._is_over:
+            return
+        data = self._rest + data
+        start = self._rest_offset
+        file_end = self.file.file_from_offset + self.file.size
+        while data:
+            columns = intact_records(data, start, check_crc=check_crc)
+            used = int(columns.start[-1] + columns.size[-1]) if len(columns) else 0
+            if used:
+                self._columns.append((data, columns))
+                data, start = data[used:], start + used
+            found = read_record(data, 0, len(data), start, check_crc=check_crc) if data else None
+            if isinstance(found, Blank):
+                self._is_over = True
+                break
+            if found is None or isinstance(found, DispatchRequest):
+                if found is not None:
+                    self._columns.append((data, read_columns(data, np.zeros(1, np.int64))))
+                    data, start = data[found.size :], start + found.size
+                continue
+            if start + len(data) < file_end and _may_go_on(data, start, file_end):
+                break
+            self.is_sound = False
+            following = record_behind([self.file], start)
+            bad_end = following.offset if following is not None else file_end
+            yield start, bad_end, found.reason
+            skipped = bad_end - start
+            if skipped >= len(data):
+                self._is_over = skipped > len(data) or bad_end == file_end
+                data = b""
+                start = bad_end
+            else:
+                data, start = data[skipped:], bad_end
+        self._rest, self._rest_offset = data, start
+
+    def is_written_anew(self, known: Fingerprint, start: int) -> bool:
+        """True if everything from the block at `start` on was written by somebody else since.
+
+        All blocks up to the last one with a record differ, and all records in them are sound.
+        """
+        file = self.file
+        end = find_log_end([file], lambda _buffer, _columns: None)
+        if end.reason != "blank record" and end.offset < known.end:
+            return False
+        last = max(end.last_record_offset, start)
+        with memoryview(file.buffer) as view:
+            differing = {
+                begin
+                for _, begin, stop in known.blocks(start, last + 1)
+                if known.differing(begin, view[begin - known.start : stop - known.start])
+            }
+        return len(differing) == len(list(known.blocks(start, last + 1)))
+
+
+def _may_go_on(data: bytes, start: int, file_end: int) -> bool:
+    """True if what begins here may be a record whose end is in the next slice, or a blank."""
+    size = int.from_bytes(data[:4], "big")
+    return len(data) < RECORD_BYTES_MIN or len(data) < size <= file_end - start

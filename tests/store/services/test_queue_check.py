@@ -1,0 +1,35 @@
+from store.log.log_end import find_log_end
+from store.services.queue_check import QueueCheck
+from tests.store.store_world import check_store, open_store, put_many
+from tests.support.simulated_disk import SimulatedDisk
+
+
+def test_each_wrong_unit_of_any_queue_is_written_anew_and_right_ones_are_left() -> None:
+    store = open_store(SimulatedDisk(), consume_queue_bytes=20 * 100)
+    put_many(store, 60)
+    check = QueueCheck(store.commit_log, store.queues)
+    rewritten: list[int] = []
+
+    def look() -> int:
+        rewritten.clear()
+        find_log_end(
+            store.commit_log.files.files,
+            lambda data, rows: rewritten.append(check.check(data, rows)),
+        )
+        return sum(rewritten)
+
+    assert look() == 0
+    before = {}
+    for key in store.list_queues():
+        queue = store.queues.find(*key)
+        assert queue is not None
+        file = queue.file_queues[0].files[0]
+        before[key] = bytes(file.buffer)
+        file.buffer[0:60] = bytes(60)
+        file.buffer[100:112] = file.buffer[120:132]
+    assert look() == 4 * len(before)
+    for key, content in before.items():
+        queue = store.queues.find(*key)
+        assert queue is not None
+        assert bytes(queue.file_queues[0].files[0].buffer) == content
+    check_store(store)

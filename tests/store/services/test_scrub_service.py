@@ -1,0 +1,320 @@
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from trio.testing import MockClock
+
+from store.log.fingerprints import BLOCK_BYTES, Fingerprint, crcs_of
+from store.services.scrub_service import ScrubProgress
+from tests.store.store_world import DIRECTORY, Clock, a_message, check_store, open_store, put
+from tests.support.simulated_disk import SimulatedDisk
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from store import MessageStore
+
+T = TypeVar("T")
+
+FILE_BYTES = 3 * BLOCK_BYTES
+
+
+def _store(disk: SimulatedDisk, **settings: object) -> MessageStore:
+    store = open_store(disk, commit_log_bytes=FILE_BYTES, **settings)  # type: ignore[arg-type]
+    while len(store.commit_log.files.files) < 4:
+        put(store, a_message(store.max_offset_in_queue("TopicA", 0), body_bytes=5000))
+    store.sync_log()
+    return store
+
+
+def _log(store: MessageStore) -> bytes:
+    return b"".join(bytes(file.buffer) for file in store.commit_log.files.files)
+
+
+def _flip(store: MessageStore, place: int, bits: int = 1) -> None:
+    file = store.commit_log.files.find_by_offset(place)
+    assert file is not None
+    file.buffer[place - file.file_from_offset] ^= bits
+    file.file.sync()
+
+
+async def _take_fingerprints(store: MessageStore, era: int | None = None) -> None:
+    for file in store.commit_log.files.files[:3]:
+        crcs = crcs_of(bytes(file.buffer))
+        start = file.file_from_offset
+        own = store.fingerprints.era if era is None else era
+        await store.fingerprints.save(Fingerprint(start, FILE_BYTES, crcs, 0, own))
+
+
+async def _scrub(store: MessageStore) -> ScrubProgress:
+    store.scrub_service.scrub_now()
+    await store.scrub_service.scrub_pass()
+    return store.scrub_service.progress
+
+
+def _bad(store: MessageStore) -> list[tuple[int, int]]:
+    return [(bad.start, bad.end) for bad in store.commit_log.damage.ranges]
+
+
+def _run(function: Callable[..., Awaitable[T]], *args: object) -> T:
+    return trio.run(function, *args, clock=MockClock(autojump_threshold=0))
+
+
+@pytest.mark.slow
+@given(st.integers(0, 3 * FILE_BYTES - 1), st.integers(1, 255))
+def test_any_changed_byte_of_a_closed_file_is_found_in_its_block_and_healed(
+    place: int, bits: int
+) -> None:
+    store = _store(SimulatedDisk())
+    whole = _log(store)
+    _run(_take_fingerprints, store)
+    _flip(store, place, bits)
+    begin = place - place % BLOCK_BYTES
+
+    progress = _run(_scrub, store)
+
+    assert _bad(store) == [(begin, begin + BLOCK_BYTES)]
+    assert progress.found_ranges == 1
+    _run(store.heal, begin, whole[begin : begin + BLOCK_BYTES])
+    assert _log(store) == whole
+    assert not _run(_scrub, store).found_ranges
+    assert not store.commit_log.damage
+    check_store(store)
+
+
+@pytest.mark.slow
+@given(st.integers(0, 3 * FILE_BYTES - 1))
+def test_without_fingerprints_what_a_record_shows_is_found_in_it(place: int) -> None:
+    store = _store(SimulatedDisk())
+    whole = _log(store)
+    _flip(store, place)
+
+    _run(_scrub, store)
+
+    start = place // FILE_BYTES * FILE_BYTES
+    assert len(_bad(store)) <= 1
+    for bad_start, bad_end in _bad(store):
+        assert bad_start <= place < bad_end
+        assert bad_end - bad_start < 6000 or bad_end % FILE_BYTES == 0  # one record, or the blank
+        assert store.fingerprints.of(start) is None
+        _run(store.heal, bad_start, whole[bad_start:bad_end])
+        assert _log(store) == whole
+    if not _bad(store):
+        made = store.fingerprints.of(start)
+        assert made is None or not made.is_written(start)
+
+
+async def test_a_sound_log_gets_fingerprints_that_say_they_were_read(
+    autojump_clock: MockClock,
+) -> None:
+    store = _store(SimulatedDisk())
+    progress = await _scrub(store)
+
+    assert store.fingerprints.starts == [0, FILE_BYTES, 2 * FILE_BYTES]
+    for file in store.commit_log.files.files[:3]:
+        made = store.fingerprints.of(file.file_from_offset)
+        assert made is not None
+        assert made.crcs == crcs_of(bytes(file.buffer))
+        assert not made.is_written(made.end - 1)
+    assert progress.offset == 3 * FILE_BYTES
+    assert not progress.is_running
+
+
+async def test_a_range_noted_by_mistake_is_whole_again(autojump_clock: MockClock) -> None:
+    store = _store(SimulatedDisk())
+    await _take_fingerprints(store)
+    store.commit_log.damage.note(100, 200, "a reader thought so")
+
+    await _scrub(store)
+
+    assert not store.commit_log.damage
+
+
+async def test_doubt_in_the_whole_log_is_taken_away_piece_by_piece(
+    autojump_clock: MockClock,
+) -> None:
+    disk = SimulatedDisk()
+    _store(disk).close()
+    disk.replace(f"{DIRECTORY}/damage.json", b"rubbish")
+    store = open_store(disk, commit_log_bytes=FILE_BYTES)
+    assert _bad(store)[0][0] == 0
+
+    await _scrub(store)
+
+    assert all(start >= 3 * FILE_BYTES for start, _ in _bad(store))
+
+
+async def test_what_memory_still_has_is_written_again(autojump_clock: MockClock) -> None:
+    disk = SimulatedDisk()
+    store = _store(disk)
+    await _take_fingerprints(store)
+    file = store.commit_log.files.files[1].file
+    rotten = bytearray(file.buffer[:])
+    rotten[7] ^= 1
+    real_read = disk.read_from_disk
+
+    async def read(path: str, start: int, size: int) -> bytes:
+        data = await real_read(path, start, size)
+        return bytes(rotten[start : start + size]) if path == file.path else data
+
+    disk.read_from_disk = read  # type: ignore[method-assign]
+    writes: list[tuple[int, int]] = []
+    file.write = lambda position, data: writes.append((position, len(data)))  # type: ignore[method-assign]
+
+    progress = await _scrub(store)
+
+    assert progress.mended_blocks == 1
+    assert writes == [(0, BLOCK_BYTES)]
+    assert not store.commit_log.damage
+
+
+@pytest.mark.parametrize("is_other_era", [True, False])
+async def test_a_file_that_others_cut_and_filled_again_is_not_damaged(
+    autojump_clock: MockClock,
+    is_other_era: bool,  # noqa: FBT001
+) -> None:
+    store = _store(SimulatedDisk())
+    other = open_store(SimulatedDisk(), commit_log_bytes=FILE_BYTES)
+    while len(other.commit_log.files.files) < 4:  # from the second block on
+        number = other.max_offset_in_queue("TopicA", 0)
+        put(other, a_message(number, body_bytes=5000 if number < 13 else 4000))
+    await _take_fingerprints(store, era=store.fingerprints.era - is_other_era)
+    for file, new in zip(store.commit_log.files.files, other.commit_log.files.files, strict=True):
+        file.buffer[:] = new.buffer[:]
+
+    await _scrub(store)
+
+    assert bool(store.commit_log.damage) is not is_other_era
+    if is_other_era:
+        await _scrub(store)
+        assert store.fingerprints.starts == [0, FILE_BYTES, 2 * FILE_BYTES]
+        assert not store.commit_log.damage
+
+
+async def test_a_flip_in_a_store_that_others_had_is_damage_all_the_same(
+    autojump_clock: MockClock,
+) -> None:
+    store = _store(SimulatedDisk())
+    await _take_fingerprints(store, era=store.fingerprints.era - 1)
+    _flip(store, BLOCK_BYTES + 5)
+
+    await _scrub(store)
+
+    assert _bad(store) == [(BLOCK_BYTES, 2 * BLOCK_BYTES)]
+
+
+async def test_what_the_disk_does_not_give_is_damaged(autojump_clock: MockClock) -> None:
+    disk = SimulatedDisk()
+    store = _store(disk)
+    bad_path = store.commit_log.files.files[1].file.path
+    real_read = disk.read_from_disk
+
+    async def read(path: str, start: int, size: int) -> bytes:
+        if path == bad_path:
+            raise OSError(5, "EIO")
+        return await real_read(path, start, size)
+
+    disk.read_from_disk = read  # type: ignore[method-assign]
+
+    await _scrub(store)
+
+    assert _bad(store) == [(FILE_BYTES, 2 * FILE_BYTES)]
+
+
+async def test_units_that_name_other_bytes_are_written_anew(autojump_clock: MockClock) -> None:
+    store = _store(SimulatedDisk())
+    await _take_fingerprints(store)
+    queue = store.queues.find("TopicA", 0)
+    assert queue is not None
+    file = queue.file_queues[0].files[0]
+    before = bytes(file.buffer)
+    file.buffer[20:140] = bytes(120)
+    file.buffer[180:200] = before[200:220] if len(before) > 219 else before[160:180]
+
+    progress = await _scrub(store)
+
+    assert bytes(file.buffer) == before
+    assert progress.rewritten_units == 7
+    check_store(store)
+
+
+async def test_a_pass_goes_on_after_a_restart_and_begins_again_when_ordered(
+    autojump_clock: MockClock,
+) -> None:
+    disk = SimulatedDisk()
+    store = _store(disk)
+    await _take_fingerprints(store)
+    reads: list[tuple[str, int]] = []
+    real_read = disk.read_from_disk
+
+    async def read(path: str, start: int, size: int) -> bytes:
+        reads.append((path[-8:], start))
+        return await real_read(path, start, size)
+
+    disk.read_from_disk = read  # type: ignore[method-assign]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(store.scrub_service.run)
+        while len(reads) < 2:
+            await trio.sleep(3600)
+        nursery.cancel_scope.cancel()
+    store.close()
+    reads.clear()
+    store = open_store(disk, commit_log_bytes=FILE_BYTES)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(store.scrub_service.run)
+        await trio.sleep(500 * 3600)
+        nursery.cancel_scope.cancel()
+
+    assert [name for name, _ in reads] == [f"{2 * FILE_BYTES:08d}"] or [n for n, _ in reads] == [
+        f"{FILE_BYTES:08d}",
+        f"{2 * FILE_BYTES:08d}",
+    ]
+    reads.clear()
+    assert (await _scrub(store)).offset == 3 * FILE_BYTES
+    assert len(reads) == 3
+
+
+async def test_it_rests_so_that_a_pass_takes_half_of_its_time(autojump_clock: MockClock) -> None:
+    disk = SimulatedDisk()
+    store = _store(disk, scrub_interval_hours=24)
+    began = trio.current_time()
+    store.scrub_service._began()
+    await store.scrub_service.scrub_pass()
+    paced = trio.current_time() - began
+
+    assert 6 * 3600 < paced < 24 * 3600
+    began = trio.current_time()
+    await _scrub(store)
+    assert trio.current_time() - began < 1
+
+
+async def test_it_gives_way_to_others_at_most_a_quarter_of_the_time(
+    autojump_clock: MockClock,
+) -> None:
+    disk = SimulatedDisk(sync_seconds=lambda: 0.01)
+    store = _store(disk)
+    await _take_fingerprints(store)
+    began = trio.current_time()
+
+    await _scrub(store)
+
+    assert trio.current_time() - began >= 3 * 0.01 + 2 * 0.03 - 1e-9
+
+
+def test_a_progress_file_with_a_changed_byte_begins_anew() -> None:
+    disk = SimulatedDisk()
+    store = _store(disk)
+    _run(_scrub, store)
+    store.close()
+    data = bytearray(disk.read(f"{DIRECTORY}/scrub.json") or b"")
+    data[Random(1).randrange(len(data))] ^= 1
+    disk.replace(f"{DIRECTORY}/scrub.json", bytes(data))
+
+    store = open_store(disk, commit_log_bytes=FILE_BYTES, clock=Clock())
+
+    assert store.scrub_service.progress == ScrubProgress()
