@@ -26,6 +26,7 @@ from sys import byteorder
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+import trio
 
 from store.machine.checked_file import read_checked_json
 from store.machine.errors import StoreError
@@ -126,6 +127,7 @@ class Fingerprints:
             int(name) for name, _ in disk.list_files(self._directory) if name.isdecimal()
         }
         self._kept: OrderedDict[int, Fingerprint] = OrderedDict()
+        self._saving = trio.Lock()
 
     def __contains__(self, start: int) -> bool:
         return start in self._starts
@@ -170,22 +172,27 @@ class Fingerprints:
         """
         path = self._path(fingerprint.start)
         content = encode_checked_json(path.rpartition("/")[2], fingerprint)
-        try:
-            self.drop(fingerprint.start)
-            file = await self._disk.create_in_background(path, len(content))
-            if file is None:
-                return False
+        # One after the other: until it has its name, a file may have one that others would take.
+        async with self._saving:
             try:
-                file.write(0, memoryview(content))
-                await self._disk.sync(file)
-            finally:
-                file.close()
-        except (StoreError, OSError) as error:
-            _log.warning("%s cannot be written: %s; the next scrub tries again", path, error)
-            return False
-        self._starts.add(fingerprint.start)
-        self._keep(fingerprint)
+                self.drop(fingerprint.start)
+                await self._write(path, content)
+            except (StoreError, OSError) as error:
+                _log.warning("%s cannot be written: %s; the next scrub tries again", path, error)
+                return False
+            self._starts.add(fingerprint.start)
+            self._keep(fingerprint)
         return True
+
+    async def _write(self, path: str, content: bytes) -> None:
+        file = await self._disk.create_in_background(path, len(content))
+        if file is None:
+            raise StoreError(f"{path} is there already")
+        try:
+            file.write(0, memoryview(content))
+            await self._disk.sync(file)
+        finally:
+            file.close()
 
     def drop(self, start: int) -> None:
         """Forget that of one file; harmless if there is none.

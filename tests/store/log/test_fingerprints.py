@@ -119,6 +119,19 @@ async def test_a_disk_without_room_leaves_none_and_stops_nobody(autojump_clock: 
     assert fingerprints.starts == [SIZE]
 
 
+async def test_two_may_be_saved_at_once_the_same_and_different_ones(
+    autojump_clock: MockClock,
+) -> None:
+    disk = SimulatedDisk()
+    fingerprints = _fingerprints(disk)
+    async with trio.open_nursery() as nursery:
+        for start in (SIZE, SIZE, 3 * SIZE):
+            nursery.start_soon(fingerprints.save, _of(DATA, start))
+
+    assert _fingerprints(disk).of(SIZE) == _of()
+    assert _fingerprints(disk).starts == [SIZE, 3 * SIZE]
+
+
 async def test_those_of_files_outside_of_the_log_go(autojump_clock: MockClock) -> None:
     disk = SimulatedDisk()
     fingerprints = _fingerprints(disk)
