@@ -36,6 +36,8 @@ _log = logging.getLogger(__name__)
 
 _WALKED_BYTES: Final = 2 << 20
 
+_WRONG_UNITS_MAX: Final = 1000
+
 
 class Missing(enum.Enum):
     """Why a reader goes on without a record."""
@@ -65,6 +67,8 @@ class RecordCheck:
         self.passed_over = 0
         self._commit_log = commit_log
         self._queues = queues
+        self._wrong_units: set[tuple[str, int, int, int, int]] = set()
+        """Those of which it is known that the log is not to blame: to find out may take a walk."""
 
     def looks(self, queue: AnyConsumeQueue, queue_offset: int) -> Look:
         """Return what looks at the messages of a queue from this one on, before they are read."""
@@ -142,13 +146,12 @@ class RecordCheck:
             if not reason:
                 return log.message(at, size)
             error = RecordDamagedError(topic, -1, -1, at, reason)
+            if bad is None:
+                self._note(error, size, lambda: self._is_bad_record(at, size))
+            self._tell(error)
             if self.skips:
                 self._pass_over(error)
                 return None
-            if log.faults_told.is_news("damaged", about=at):
-                if self._is_where_a_record_begins(at):
-                    log.damage.note(at, at + size, reason)
-                _log.error("%s", error)
             raise error
 
         return read
@@ -163,7 +166,7 @@ class RecordCheck:
         log = self._commit_log
         bad = log.damage.within(at, at + size) if log.damage else None
         if bad is not None:
-            return self._error(queue, number, at, bad.reason)
+            return self._tell(self._error(queue, number, at, bad.reason))
         if is_known:
             return None
         # Light queues name records of other topics.
@@ -173,10 +176,26 @@ class RecordCheck:
         if not reason:
             return None
         error = self._error(queue, number, at, reason)
-        told = log.faults_told
-        if not told.is_full and told.is_news("damaged", about=(queue.name, number)):
-            if self._is_bad_log(queue, number, at, size):
-                log.damage.note(at, at + size, reason)
+        self._note(error, size, lambda: self._is_bad_log(queue, number, at, size))
+        return self._tell(error)
+
+    def _note(self, error: RecordDamagedError, size: int, is_bad_log: Callable[[], bool]) -> None:
+        """Note what of the log is bad; nothing if it is the unit that is wrong."""
+        asked = (error.topic, error.queue_id, error.queue_offset, error.physical_offset, size)
+        if asked in self._wrong_units:
+            return
+        if is_bad_log():
+            start = error.physical_offset
+            self._commit_log.damage.note(start, start + size, error.reason)
+            return
+        if len(self._wrong_units) >= _WRONG_UNITS_MAX:
+            self._wrong_units.clear()
+        self._wrong_units.add(asked)
+
+    def _tell(self, error: RecordDamagedError) -> RecordDamagedError:
+        told = self._commit_log.faults_told
+        about = (error.topic, error.queue_id, error.queue_offset, error.physical_offset)
+        if not (told.is_full and told.last(about) is None) and told.is_news(error.reason, about):
             _log.error("%s", error)
         return error
 
@@ -201,13 +220,17 @@ class RecordCheck:
 
     def _is_bad_log(self, queue: AnyConsumeQueue, number: int, at: int, size: int) -> bool:
         """Say whether the log is to blame, and not the unit."""
+        record = self._commit_log.record_at(at)
+        if record is not None:
+            return len(record) == size and not self._is_of_another_unit(queue, number, at, record)
+        return self._is_bad_record(at, size)
+
+    def _is_bad_record(self, at: int, size: int) -> bool:
+        """Say whether a record of this size may have been here, and no sound one is."""
         log = self._commit_log
         if size < RECORD_BYTES_MIN or log.message(at, size) is None:
             return False
-        record = log.record_at(at)
-        if record is not None:
-            return len(record) == size and not self._is_of_another_unit(queue, number, at, record)
-        return self._is_where_a_record_begins(at)
+        return log.record_at(at) is None and self._is_where_a_record_begins(at)
 
     def _is_of_another_unit(
         self, queue: AnyConsumeQueue, number: int, at: int, record: bytes

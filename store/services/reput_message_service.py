@@ -320,6 +320,7 @@ class ReputMessageService:
         """Return where the index goes on in an older file that has been damaged since."""
         following = record_behind([file], offset)
         after = following.offset if following else self._commit_log.roll_next_file(offset)
+        self._commit_log.damage.note(offset, after, found.reason)
         _log.error(
             "%s: no record at %d: %s; messages up to %d cannot be found by key."
             " Restore the file from another node of the group",

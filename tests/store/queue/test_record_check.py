@@ -106,3 +106,39 @@ def test_who_skips_gets_nothing_and_counts() -> None:
         check = RecordCheck(store.commit_log, store.queues, skips=True)
         assert check.message(queue, 1, at, size) is None
         assert check.passed_over == 1
+
+
+def test_what_is_damaged_again_after_it_was_healed_is_noted_again() -> None:
+    disk = a_disk()
+    with open_store(disk) as store:
+        queue = store.queues.find("TopicA", 0)
+        assert queue is not None
+        at, size, _ = queue.unit(1)
+        buffer = disk.open(f"{DIRECTORY}/commitlog/{0:020d}").buffer
+        for _ in range(3):
+            buffer[at + 400] ^= 1
+            a_fault(store, 1)
+            assert [bad.start for bad in store.commit_log.damage.ranges] == [at]
+            buffer[at + 400] ^= 1
+            store.commit_log.damage.healed(at, at + size)
+            record = store.record_check.message(queue, 1, at, size)
+            assert record is not None
+            record.release()
+
+
+def test_a_record_that_is_read_by_its_place_is_noted_as_well() -> None:
+    disk = a_disk()
+    with open_store(disk) as store:
+        queue = store.queues.find("TopicA", 0)
+        assert queue is not None
+        at, size, _ = queue.unit(1)
+        read = store.record_check.by_place("TopicA")
+        disk.open(f"{DIRECTORY}/commitlog/{0:020d}").buffer[at + 400] ^= 1
+        for wrong in ((at + 3, size), (at, size + 1), (at, -5)):
+            with pytest.raises(RecordDamagedError):
+                read(*wrong)
+            store.commit_log.damage.healed(0, 1 << 62)
+        with pytest.raises(RecordDamagedError):
+            read(at, size)
+        ranges = store.commit_log.damage.ranges
+        assert [(bad.start, bad.end) for bad in ranges] == [(at, at + size)]
