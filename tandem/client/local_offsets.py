@@ -1,19 +1,25 @@
 """Offsets that a broadcasting consumer keeps itself: in memory, or in a file.
 
-The file is JSON: a list of records with topic, brokerName, queueId and offset. It is replaced as a
-whole, so it is never half written, and it is on the disk when `save` returns.
+The file is JSON: a list of records with topic, brokerName, queueId and offset, and a last line with
+its checksum. It is replaced as a whole, so it is never half written, and it is on the disk when
+`save` returns.
 
 Source: RocketMQ 5.3.3, LocalFileOffsetStore, whose file has another form.
 """
 
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from tandem.client.errors import OffsetsFileError
 from tandem.client.results import MessageQueue
 from tandem.durable_file import write_durably
-from tandem.wire.untrusted import UnreadableError, decode_json
+from tandem.wire.checksum_line import decode_checked_json, with_checksum
+from tandem.wire.untrusted import UnreadableError
+
+_CHECKED_AS: Final = "offsets"
+"""What the checksum takes for the name: a user may give the file another one."""
 
 
 class _Stored(msgspec.Struct, frozen=True, rename="camel"):
@@ -37,7 +43,7 @@ class LocalOffsets:
         if path is None or not path.exists():
             return
         try:
-            stored = decode_json(path.read_bytes(), list[_Stored])
+            stored = decode_checked_json(_CHECKED_AS, path.read_bytes(), list[_Stored])
         except (OSError, UnreadableError) as error:
             raise OffsetsFileError(
                 f"{path}: {error}. It is a file of offsets; remove it to begin anew"
@@ -72,7 +78,7 @@ class LocalOffsets:
             _Stored(queue.topic, queue.broker_name, queue.queue_id, offset)
             for queue, offset in sorted(self._offsets.copy().items())
         ]
-        data = msgspec.json.format(msgspec.json.encode(stored))
+        data = with_checksum(_CHECKED_AS, msgspec.json.format(msgspec.json.encode(stored)))
         try:
             self._path.parent.stat()  # a directory that is not there is a wrong path: not made
             write_durably(self._path, data)

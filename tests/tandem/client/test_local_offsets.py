@@ -53,3 +53,19 @@ def test_a_directory_that_is_not_there_is_an_error_of_ours(tmp_path: Path) -> No
     offsets.set(ONE, 5)
     with pytest.raises(OffsetsFileError, match="cannot be stored"):
         offsets.save()
+
+
+def test_a_flipped_bit_is_never_taken_for_an_offset(tmp_path: Path) -> None:
+    file = tmp_path / "offsets.json"
+    offsets = LocalOffsets(file)
+    offsets.set(ONE, 5)
+    offsets.save()
+    whole = file.read_bytes()
+    for bit in range(8 * len(whole)):
+        changed = bytearray(whole)
+        changed[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(changed)
+        with pytest.raises(OffsetsFileError, match="remove it"):
+            LocalOffsets(file)
+    (tmp_path / "other.json").write_bytes(whole[: whole.rindex(b"{")])
+    assert LocalOffsets(tmp_path / "other.json").find(ONE) == 5
