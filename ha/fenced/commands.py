@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from ha.fenced.group_view import GroupView
     from ha.fenced.leadership import Leadership
-    from ha.fenced.log_scrub import LogScrub
     from ha.fenced.master import FencedMaster
     from ha.fenced.replica_parts import ReplicaParts
     from ha.fenced.round_end import RoundEnd
@@ -51,14 +50,7 @@ COUNTED_BYTES_MAX: Final = 256 << 20
 class FencedCommands:
     """Carries out the orders for one replica in one round."""
 
-    def __init__(
-        self,
-        parts: ReplicaParts,
-        leadership: Leadership,
-        round_end: RoundEnd,
-        scrub: LogScrub,
-    ) -> None:
-        self._scrub = scrub
+    def __init__(self, parts: ReplicaParts, leadership: Leadership, round_end: RoundEnd) -> None:
         self._config = parts.config
         self._store = parts.store
         self._session = parts.session
@@ -198,11 +190,8 @@ class FencedCommands:
 
     def _scrub_now(self) -> FencedCommandResult:
         name = self._config.name
-        if self._scrub.is_running:
-            text = f"{name} looks at its log already: {self._scrub.text}"
-        else:
-            self._scrub.order()
-            text = f"{name} looks at its log; `tandem ha status` says how far it is"
+        self._store.scrub_service.scrub_now()
+        text = f"{name} looks at its log; `tandem ha status` says how far it is"
         return FencedCommandResult(done=True, text=text)
 
     # -- resign ----------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """Healing: all that one replica does for the health of its log, and what it says of it.
 
 ComparingService   finds what differs from the logs of others
-LogScrub           finds what has changed at rest, when an operator orders it
 HealingService     heals what is known to be bad, whoever has found it
 _say_what_is_bad   has a master look at its log that sends what is bad
 """
@@ -17,7 +16,6 @@ from ha.errors import PeerSilentError
 from ha.fenced.comparing_service import ComparingService
 from ha.fenced.healed_parts import HealedParts
 from ha.fenced.healing_service import HealingService
-from ha.fenced.log_scrub import LogScrub
 from store.machine.tell_once import TellOnce
 from tandem.wire.peer_log import BLOCK_BYTES
 
@@ -39,8 +37,6 @@ class Healing:
         """Without `peers` nothing is done."""
         self._parts = parts
         self._peers = peers
-        self.scrub = LogScrub(parts.store)
-        """What an operator has ordered."""
         self._healed = HealedParts(parts.machine.disk, parts.config.directory)
         self._service: HealingService | None = None
         self._comparing: ComparingService | None = None
@@ -55,7 +51,6 @@ class Healing:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._service.run)
             nursery.start_soon(self._comparing.run)
-            nursery.start_soon(self.scrub.run)
             nursery.start_soon(self._say_what_is_bad, self._peers)
 
     async def _say_what_is_bad(self, peers: PeerLogs) -> None:

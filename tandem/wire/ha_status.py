@@ -73,7 +73,7 @@ class FencedStatus(msgspec.Struct, frozen=True, kw_only=True):
     undecided: list[str] = []
     """Where replicas differ, and nobody knows who is right, in words: an operator decides."""
     scrub: str = ""
-    """How far the last look at the whole log is, or what it found, in words; empty for none."""
+    """How far the last scrub of its log is, and what it has found, in words; empty for none."""
     healed: list[HealedPart] = []
     """What was bad and is whole again, the newest last."""
     replicas: list[ReplicaStatus] = []

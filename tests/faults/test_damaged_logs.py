@@ -107,6 +107,44 @@ def flip(file: Path, at: int) -> None:
         log.write(bytes([byte ^ 4]))
 
 
+async def while_stopped(group: DamagedGroup, node: str) -> None:
+    """Damage the log of a follower that is stopped, in each way; it heals when it is back."""
+    # A body in the oldest file, and a byte that no checksum of RocketMQ's covers: a property's.
+    await group.cluster.stop(node)
+    group.flip(node, 0, 5_000)
+    properties = group.log_files(node)[1]
+    flip(properties, properties.read_bytes().index(b"UNIQ_KEY", 5_000))
+    await group.cluster.start(node)
+    await group.in_sync(len(NODES))
+    await group.scrubbed(node, 2)
+
+    # What stops the start: the file that every start walks. It comes from the others first.
+    await group.cluster.stop(node)
+    group.flip(node, last_file(await group.status(await group.master())), 0)
+    await group.cluster.start(node)
+    assert "body CRC" in (await group.healed(node, 3)).healed[-1].reason
+
+    # Files that are gone, or were cut: stand-ins of zeros take their places until then.
+    await group.cluster.stop(node)
+    files = group.log_files(node)
+    files[0].unlink()
+    with files[2].open("r+b") as log:
+        log.truncate(100_000)
+    await group.cluster.start(node)
+    await group.healed(node, 5)
+    await group.in_sync(len(NODES))
+
+
+async def both_followers(group: DamagedGroup, first: str, second: str) -> None:
+    """Damage both at different places while they run: each has what the other lacks."""
+    counts = [len(status.healed) for n in (first, second) if (status := await group.status(n))]
+    group.flip(first, 2, 5_000)
+    group.flip(second, 0, 5_000)
+    await group.ha("scrub", second)
+    await group.scrubbed(first, counts[0] + 1)
+    await group.healed(second, counts[1] + 1)
+
+
 async def test_what_has_changed_at_rest_is_found_and_healed_and_nobody_gets_less(
     tmp_path: Path,
 ) -> None:
@@ -120,42 +158,10 @@ async def test_what_has_changed_at_rest_is_found_and_healed_and_nobody_gets_less
         master = await group.master()
         first, second = (node for node in NODES if node != master)
 
-        # A body in the oldest file of a stopped follower, and a byte that no checksum of
-        # RocketMQ's covers: the name of a property.
-        await cluster.stop(first)
-        group.flip(first, 0, 5_000)
-        properties = group.log_files(first)[1]
-        flip(properties, properties.read_bytes().index(b"UNIQ_KEY", 5_000))
-        await cluster.start(first)
-        await group.in_sync(len(NODES))
-        await group.scrubbed(first, 2)
+        await while_stopped(group, first)
         assert await group.master() == master
-
-        # Both followers at different places, while they run; each has what the other lacks.
-        group.flip(first, 2, 5_000)
-        group.flip(second, 0, 5_000)
-        await group.ha("scrub", second)
-        await group.scrubbed(first, 3)
-        await group.healed(second, 1)
+        await both_followers(group, first, second)
         assert await group.master() == master
-
-        # What stops the start: the file that every start walks. It comes from the others first.
-        await cluster.stop(first)
-        group.flip(first, last_file(await group.status(master)), 0)
-        await cluster.start(first)
-        assert "body CRC" in (await group.healed(first, 4)).healed[-1].reason
-        await group.in_sync(len(NODES))
-        assert await group.master() == master
-
-        # Files that are gone, or were cut: stand-ins of zeros take their places until then.
-        await cluster.stop(first)
-        files = group.log_files(first)
-        files[0].unlink()
-        with files[2].open("r+b") as log:
-            log.truncate(100_000)
-        await cluster.start(first)
-        await group.healed(first, 6)
-        await group.in_sync(len(NODES))
 
         # The master while it runs: another takes its place, and it heals from that one.
         epoch = await group.epoch()

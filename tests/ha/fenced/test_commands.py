@@ -17,11 +17,12 @@ from store import PutMessageStatus
 from tandem.wire.group_state import GroupState, LeaderRecord, LifeRecord, NodeRecord
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult
 from tests.ha.fenced_world import COORDINATOR_IP, FencedWorld, Replica, open_world, refused
-from tests.ha.world import fenced_config
+from tests.ha.fingerprinted import flip
+from tests.ha.healing_world import open_group
+from tests.ha.world import FILE_SIZE_BYTES, fenced_config
 
 if TYPE_CHECKING:
     from ha.fenced.leadership import Leadership
-    from ha.fenced.log_scrub import LogScrub
     from ha.fenced.replica_parts import ReplicaParts
     from ha.fenced.round_end import RoundEnd
 
@@ -167,6 +168,21 @@ async def test_a_damaged_member_is_not_promoted_before_it_has_healed(
             lambda: (v := master.ha.session.view) and not v.nodes[slave.name].damage
         )
         assert (await order(master, "promote", slave.name)).done
+
+
+async def test_a_scrub_finds_what_has_changed_at_rest_and_it_is_healed(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_group() as group:
+        node = group.first.ha
+        flip(group.first.store, FILE_SIZE_BYTES + 5_000)
+        assert (await order(group.first, "scrub")).done
+        await group.world.wait_for(lambda: "1 bad ranges found" in node.status().scrub)
+        await group.healed(group.first)
+        assert "scrub" in node.status().healed[-1].reason
+        assert (await order(group.first, "scrub")).done
+        await group.world.wait_for(lambda: "up to" in node.status().scrub, 100)
+        assert "0 bad ranges found" in node.status().scrub
 
 
 async def test_a_member_that_does_not_follow_is_not_promoted(autojump_clock: MockClock) -> None:
@@ -326,7 +342,6 @@ def commands_of(parts: SimpleNamespace) -> FencedCommands:
         cast("ReplicaParts", parts),
         cast("Leadership", None),
         cast("RoundEnd", None),
-        cast("LogScrub", None),
     )
 
 
