@@ -15,6 +15,7 @@
     ROLLED_BACK_SEEN    a message shows whose producer never committed it
     COMMIT_LOST         a commit was answered, and its message is not there
     COMMITTED_TWICE     the log has the message of one transaction twice, or gave it up as well
+    DELIVERED_TWICE     a message that had to wait was delivered more often than it waited (fenced)
     HALF_OPEN           a transaction has no end
     ENDED_GIVEN_UP      a transaction was given up although its end had been answered
     CRASHED             a node ended by itself, or wrote a traceback
@@ -61,6 +62,7 @@ class Kind(enum.Enum):
     ROLLED_BACK_SEEN = enum.auto()
     COMMIT_LOST = enum.auto()
     COMMITTED_TWICE = enum.auto()
+    DELIVERED_TWICE = enum.auto()
     HALF_OPEN = enum.auto()
     ENDED_GIVEN_UP = enum.auto()
     CRASHED = enum.auto()
@@ -78,6 +80,7 @@ class Expectations(msgspec.Struct, frozen=True, kw_only=True):
         unaware_seconds: So long after the next one has begun a master may not know of it.
         forgets_unsynced: The master may have lost what readers had seen, and nobody had been told
             of: they are moved back.
+        delivers_once: No switch of masters repeats the delivery of a message that waited.
     """
 
     groups: dict[str, str]
@@ -86,6 +89,7 @@ class Expectations(msgspec.Struct, frozen=True, kw_only=True):
     is_complete: bool = True
     unaware_seconds: float = 0.0
     forgets_unsynced: bool = False
+    delivers_once: bool = False
 
 
 class _Check:
@@ -302,6 +306,17 @@ class _Check:
             if ended.isdisjoint(offsets):
                 yield Finding(Kind.HALF_OPEN, f"{key}: {offsets or 'not in the log'}")
 
+    def delivered_twice(self) -> Iterator[Finding]:
+        """A message that was sent twice waits twice, and is delivered twice."""
+        if not self.expected.delivers_once:
+            return
+        waiting = Counter((each.waits_for, each.key) for each in self.log if each.waits_for)
+        delivered = Counter((each.topic, each.key) for each in self.log if each.was_delayed)
+        for (topic, key), count in delivered.items():
+            if count > waiting[topic, key]:
+                words = f"{key} in {topic}: {count} times, of {waiting[topic, key]}"
+                yield Finding(Kind.DELIVERED_TWICE, words)
+
 
 SAFETY: Final[tuple[Callable[[_Check], Iterator[Finding]], ...]] = (
     _Check.dead_too_early,
@@ -317,6 +332,7 @@ SAFETY: Final[tuple[Callable[[_Check], Iterator[Finding]], ...]] = (
     _Check.not_committed,
     _Check.committed_twice,
     _Check.ended_given_up,
+    _Check.delivered_twice,
 )
 IN_THE_END: Final = (_Check.lost, _Check.dead_missing, _Check.commits_lost, _Check.half_open)
 

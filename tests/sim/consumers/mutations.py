@@ -16,6 +16,7 @@ from node.tables.client_table import ClientTable
 from node.tables.journal.journal_tables import JournalTables
 from node.tables.plain_tables import PlainTables
 from node.tables.queue_locks import QueueLocks
+from store.delayed.earlier_deliveries import EarlierDeliveries
 from store.messages.message_reads import MessageReads
 from store.transaction.transactional_message_service import TransactionalMessageService
 from store.transactions import Transactions
@@ -122,6 +123,10 @@ def _skips_a_message(real: Real) -> Real:
     return get_message
 
 
+def _never_delivered(_: Callable[..., Any]) -> Any:  # noqa: ANN401
+    return lambda self, message, offset, due_ms: False
+
+
 BOTH: Final = {
     "a message is given up one try too soon": Mutation(
         store.messages.send_back,
@@ -199,6 +204,9 @@ FENCED_MUTATIONS: Final = {
         "answer_when_settled",
         _answers_at_once,
         frozenset({Kind.OFFSET_WENT_BACK}),
+    ),
+    "a new master does not look for what was delivered and not noted": Mutation(
+        EarlierDeliveries, "take", _never_delivered, frozenset({Kind.DELIVERED_TWICE}), _kills_nodes
     ),
     "any node says where a group is": Mutation(
         JournalTables, "check_query", _never, frozenset({Kind.OFFSET_WENT_BACK}), _kills_nodes

@@ -5,12 +5,19 @@ Times are virtual seconds. `tests.sim.consumers.checker` judges it.
 
 import enum
 import math
+from typing import Final
 
 import msgspec
 
+from tandem.wire.delay_level import SCHEDULE_TOPIC
 from tandem.wire.message import BLANK_MAGIC_CODE, decode_message
-from tandem.wire.message_properties import PROPERTY_UNIQUE_KEY
-from tandem.wire.system_topics import RMQ_SYS_TRANS_OP_HALF_TOPIC
+from tandem.wire.message_properties import PROPERTY_DELAY_LEVEL, PROPERTY_UNIQUE_KEY
+from tandem.wire.system_topics import (
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_TIMER_OUT_MS,
+    RMQ_SYS_TRANS_OP_HALF_TOPIC,
+    TIMER_TOPIC,
+)
 
 QueueKey = tuple[str, int]
 """Topic and queue id."""
@@ -163,6 +170,13 @@ class Stored(msgspec.Struct, frozen=True):
     reconsume_times: int
     ended: tuple[int, ...] = ()
     """Of an op: the queue offsets of the halves that have ended."""
+    waits_for: str = ""
+    """The topic that it is to be delivered to later; empty if it does not wait."""
+    was_delayed: bool = False
+    """It has waited, and was delivered."""
+
+
+_DELAYS: Final = frozenset({PROPERTY_DELAY_LEVEL, PROPERTY_TIMER_OUT_MS})
 
 
 def stored_in(log: bytes) -> list[Stored]:
@@ -174,6 +188,8 @@ def stored_in(log: bytes) -> list[Stored]:
             position += int.from_bytes(log[position : position + 4], "big")
             continue
         message, position = decode_message(log, position)
+        real_topic = message.properties.get(PROPERTY_REAL_TOPIC, "")
+        waits = message.topic in (SCHEDULE_TOPIC, TIMER_TOPIC)
         is_op = message.topic == RMQ_SYS_TRANS_OP_HALF_TOPIC
         records.append(
             Stored(
@@ -183,6 +199,8 @@ def stored_in(log: bytes) -> list[Stored]:
                 message.queue_offset,
                 message.reconsume_times,
                 tuple(int(part) for part in message.body.split(b",") if part) if is_op else (),
+                real_topic if waits else "",
+                message.topic == real_topic and not _DELAYS.isdisjoint(message.properties),
             )
         )
     return records

@@ -9,7 +9,7 @@ Intervals and patience of clients are a tenth of RocketMQ's, and so is what brok
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 import trio
@@ -63,6 +63,9 @@ TENTH: Final = (
 
 class ConsumersSimulation(Simulation[Any, Any, Any]):
     """One run under way. Which machines there are says the class next to this one."""
+
+    delivers_once: ClassVar[bool] = False
+    """Whether no switch of masters may repeat the delivery of a message that waited."""
 
     workload: Workload
 
@@ -191,6 +194,7 @@ class ConsumersSimulation(Simulation[Any, Any, Any]):
             is_complete=is_complete,
             unaware_seconds=self._unaware_seconds(),
             forgets_unsynced=self._forgets_unsynced(),
+            delivers_once=self.delivers_once,
         )
 
     def _log(self) -> list[Stored]:
@@ -291,6 +295,8 @@ class ClassicConsumersSimulation(ConsumersSimulation, ClassicSimulation):
 
 class FencedConsumersSimulation(ConsumersSimulation, FencedSimulation):
     """At a fenced group."""
+
+    delivers_once = True
 
     def __init__(self, settings: FencedConsumersSettings, trace: Trace) -> None:
         super().__init__(settings, trace)

@@ -36,7 +36,10 @@ from tests.sim.consumers.seen import (
 
 QUEUE = ("orders", 0)
 EXPECTED = Expectations(
-    groups={"orders": "g", "ledger": "o"}, max_reconsume_times=1, transaction_topic="orders"
+    groups={"orders": "g", "ledger": "o"},
+    max_reconsume_times=1,
+    transaction_topic="orders",
+    delivers_once=True,
 )
 
 
@@ -119,7 +122,8 @@ class Run:
             terms=[Term("n1", 0.0), Term("n2", 4.0)],
         )
         self.log = [
-            Stored("orders", "a", 0, 0, 0),
+            Stored("SCHEDULE_TOPIC_XXXX", "a", 0, 0, 0, waits_for="orders"),
+            Stored("orders", "a", 0, 0, 0, was_delayed=True),
             Stored("orders", "bad", 0, 1, 0),
             Stored("orders", "yes", 0, 2, 0),
             Stored("%RETRY%g", "bad", 0, 0, 1),
@@ -222,6 +226,10 @@ def _committed_twice(run: Run) -> None:
     run.log.append(Stored("orders", "yes", 0, 3, 0))
 
 
+def _delivered_twice(run: Run) -> None:
+    run.log.append(Stored("orders", "a", 0, 3, 0, was_delayed=True))
+
+
 def _committed_and_given_up(run: Run) -> None:
     run.log.append(Stored(TRANS_CHECK_MAX_TIME_TOPIC, "yes", 0, 1, 4))
 
@@ -261,6 +269,7 @@ PLANTED: list[tuple[Callable[[Run], None], Kind]] = [
     (_commit_lost, Kind.COMMIT_LOST),
     (_committed_twice, Kind.COMMITTED_TWICE),
     (_committed_and_given_up, Kind.COMMITTED_TWICE),
+    (_delivered_twice, Kind.DELIVERED_TWICE),
     (_ended_given_up, Kind.ENDED_GIVEN_UP),
     (_half_open, Kind.HALF_OPEN),
     (_half_gone, Kind.HALF_OPEN),
