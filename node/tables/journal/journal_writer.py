@@ -142,8 +142,6 @@ class JournalWriter:
         tables, end = self._applier.as_written(), self._store.max_physical_offset
         if not self._changed_progress():
             tables.delay_at = end
-        if tables.timers is not None and tables.timers == self._timer_place():
-            tables.timers_at = end
         for part in tables.snapshot(self.record_bytes_max):
             self.write(part)
         self._snapshot_deadline = trio.current_time() + SNAPSHOT_SECONDS
