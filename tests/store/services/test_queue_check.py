@@ -1,4 +1,5 @@
 from store.log.log_end import find_log_end
+from store.queue.consume_queue import ConsumeQueue
 from store.services.queue_check import QueueCheck
 from tests.store.store_world import check_store, open_store, put_many
 from tests.support.simulated_disk import SimulatedDisk
@@ -33,3 +34,19 @@ def test_each_wrong_unit_of_any_queue_is_written_anew_and_right_ones_are_left() 
         assert queue is not None
         assert bytes(queue.file_queues[0].files[0].buffer) == content
     check_store(store)
+
+
+def test_a_record_of_an_earlier_life_of_a_topic_gets_no_unit_of_the_next_one() -> None:
+    """It has the number of a unit that is wrong, but is not between the records around that."""
+    store = open_store(SimulatedDisk(), consume_queue_bytes=20 * 100)
+    put_many(store, 60)
+    check = QueueCheck(store.commit_log, store.queues)
+    queue = store.queues.find("TopicA", 0)
+    assert isinstance(queue, ConsumeQueue)
+    earlier, right, later = queue.unit(2), queue.unit(5), queue.unit(9)
+    queue.rewrite_unit(5, 0, 0, 0)
+
+    for offset, size, code in (earlier, later):
+        assert not check._is_rewritten(queue, 5, offset, size, code)
+    assert check._is_rewritten(queue, 5, *right)
+    assert queue.unit(5) == right
