@@ -71,6 +71,7 @@ STORE_NAMES: Final = (
     "epochIds.bak",
     "fingerprints",
     "damage.json",
+    "healed.json",
     "scrub.json",
     TRUNCATION_FILE,
 )

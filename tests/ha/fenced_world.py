@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import random
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from ha.errors import NotServedError, PeerSilentError
+from ha.fenced.closed_healing import ClosedHealing
 from ha.fenced.ha_service import FencedHAService
 from ha.fenced.replica_role import ReplicaRole
 from ha.results import Ack
 from store import PutMessage, PutMessageStatus
 from store.machine.machine import Machine as NodeMachine
 from tandem.wire.group_state import GroupState, LeaderRecord, decode_leader, decode_state
-from tests.ha.world import IPS, KEYS, World, fenced_config, read_whole_log
+from tests.ha.world import IPS, KEYS, STORE_CONFIG, World, fenced_config, read_whole_log
 from tests.support.simulated_coordinator import SimulatedCoordinator
 from tests.support.virtual_clock import WallClock
 
@@ -59,21 +61,24 @@ class Replica:
                 await trio.sleep(0.05)
 
     async def _run_round(self) -> None:
-        with self.world.open_store(self.name) as self.store:
+        machine = NodeMachine(
+            disk=self.world.disks[self.name],
+            network=self.machine,
+            wall_clock_ms=WallClock().now_ms,
+            boottime=lambda: trio.current_time() + self.boot_offset,
+            boot_id=self.boot_id,
+            random=random.Random(self.world.chance.random()),
+            on_event=self.events.append,
+        )
+        peer_logs = WorldPeerLogs(self.world)
+        closed = ClosedHealing(self.config, STORE_CONFIG, machine, peer_logs)
+        with await closed.open(partial(self.world.open_store, self.name)) as self.store:
             self.ha = FencedHAService(
                 self.config,
                 self.store,
-                NodeMachine(
-                    disk=self.world.disks[self.name],
-                    network=self.machine,
-                    wall_clock_ms=WallClock().now_ms,
-                    boottime=lambda: trio.current_time() + self.boot_offset,
-                    boot_id=self.boot_id,
-                    random=random.Random(self.world.chance.random()),
-                    on_event=self.events.append,
-                ),
+                machine,
                 self.world.coordinator.client(self.machine),
-                peer_logs=WorldPeerLogs(self.world),
+                peer_logs=peer_logs,
             )
             self.rounds += 1
             self._round_over = trio.Event()

@@ -49,6 +49,16 @@ def fenced_config(name: str, **changes: object) -> FencedConfig:
     return msgspec.structs.replace(config, **changes)
 
 
+STORE_CONFIG: Final = StoreConfig(
+    directory=DIRECTORY,
+    mapped_file_size_commit_log_bytes=FILE_SIZE_BYTES,
+    mapped_file_size_consume_queue_bytes=2000,
+    max_message_size_bytes=8192,
+    max_hash_slot_num=100,
+    max_index_num=1000,
+)
+
+
 class World:
     """The machine room. Disks survive their nodes."""
 
@@ -79,14 +89,7 @@ class World:
 
     def open_store(self, name: str, *, is_slave: bool = True) -> MessageStore:
         return MessageStore.open(
-            StoreConfig(
-                directory=DIRECTORY,
-                mapped_file_size_commit_log_bytes=FILE_SIZE_BYTES,
-                mapped_file_size_consume_queue_bytes=2000,
-                max_message_size_bytes=8192,
-                max_hash_slot_num=100,
-                max_index_num=1000,
-            ),
+            STORE_CONFIG,
             disk=self.disks[name],
             wall_clock_ms=WallClock().now_ms,
             store_host=Host(self._ips[name], 10911),
