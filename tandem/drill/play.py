@@ -179,6 +179,7 @@ def _stage(
         now=recording.clock.now,
         status_without_slaves=plan.group.status_without_slaves,
         expectations=recording.expectations,
+        seed=plan.options.seed,
     )
 
 

@@ -9,6 +9,7 @@ as an expectation that did not hold, with what was seen instead.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from random import Random
 from typing import Final, Protocol
 
 import msgspec
@@ -16,6 +17,7 @@ import trio
 
 from tandem.drill.outcomes import SendMode
 from tandem.drill.replication import Replication
+from tandem.drill.rot import Rot, RotKind
 from tandem.drill.switches import longest_gap
 from tandem.drill.timeline import Phase, Timeline
 from tandem.drill.watched_group import WatchedGroup
@@ -179,6 +181,14 @@ class Disks(Protocol):
         """Cut off or overwrite the last bytes of the log of a node that is down."""
         ...
 
+    def rot(self, node: str, kind: RotKind) -> Rot:
+        """Hurt a full file of the log of a node; return what was done. Raises NodeFailedError."""
+        ...
+
+    def is_healed(self, node: str, rot: Rot) -> bool:
+        """Whether what was hurt is as on the disks of all other nodes."""
+        ...
+
 
 class Load(Protocol):
     """The producers and consumers."""
@@ -265,7 +275,11 @@ class Stage:
         now: Callable[[], float],
         status_without_slaves: str,
         expectations: list[Expectation],
+        seed: int = 1,
     ) -> None:
+        self.chance = Random(seed)
+        self.rotten: list[tuple[str, Rot]] = []
+        """What was hurt at rest and not seen whole again, with its node."""
         self.roles = Roles(nodes)
         self.cluster = cluster
         self.disks = disks

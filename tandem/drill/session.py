@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -117,7 +118,12 @@ def _prepared(options: DrillOptions, stack: ExitStack) -> "_Drill":
         out=out,
         stores=stores,
     )
-    disks = stack.enter_context(small_disks(stores)) if "disks" in needs else Disks(stores)
+    chance = Random(options.seed)
+    disks = (
+        stack.enter_context(small_disks(stores, chance))
+        if "disks" in needs
+        else Disks(stores, chance=chance)
+    )
     disks.add_coordinator(own.coordinator_directory)
     return _Drill(plan, source, disks)
 

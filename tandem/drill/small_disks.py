@@ -11,9 +11,11 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from typing import Final
 
 from tandem.data_file import opened, read_into
+from tandem.drill.rot import NothingToHurtError, Rot, RotKind, is_as_elsewhere, rot_log
 from tandem.drill.scenario import COORDINATOR, NodeFailedError, NotPossibleError
 from tandem.spark.audit.log_compare import open_extent
 
@@ -28,8 +30,17 @@ _GARBLE: Final = 0xA5
 class Disks:
     """The stores of a drill by node. `mounted` says whether they are on small file systems."""
 
-    def __init__(self, stores: Mapping[str, Path], why_not: str = "not asked for") -> None:
-        """Take where each store is; `why_not`: why they are on no small file systems, or ""."""
+    def __init__(
+        self,
+        stores: Mapping[str, Path],
+        why_not: str = "not asked for",
+        chance: Random | None = None,
+    ) -> None:
+        """Take where each store is; `why_not`: why they are on no small file systems, or "".
+
+        `chance` decides which bytes rot.
+        """
+        self._chance = Random(1) if chance is None else chance
         self._stores = dict(stores)
         self._directories = dict(stores)
         self._why_not = why_not
@@ -80,6 +91,22 @@ class Disks:
                 entry.unlink()
         _copy(copy, directory)
 
+    def rot(self, node: str, kind: RotKind) -> Rot:
+        """Hurt a full file of the log of a node; see `rot_log`.
+
+        Raises:
+            NodeFailedError: it has none yet.
+        """
+        try:
+            return rot_log(self._stores[node], kind, self._chance)
+        except NothingToHurtError as error:
+            raise NodeFailedError(str(error)) from error
+
+    def is_healed(self, node: str, rot: Rot) -> bool:
+        """Whether what was hurt on the disk of `node` is as on the disks of all others."""
+        others = [store for name, store in self._stores.items() if name != node]
+        return all(is_as_elsewhere(rot, store) for store in others)
+
     def _copy_of(self, who: str) -> Path:
         return self._directories[who].with_name(f"{self._directories[who].name}.copy")
 
@@ -113,7 +140,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 @contextmanager
-def small_disks(stores: Mapping[str, Path]) -> Iterator[Disks]:
+def small_disks(stores: Mapping[str, Path], chance: Random | None = None) -> Iterator[Disks]:
     """Put each store on a small file system while the block runs, if that can be done here.
 
     What is on them when the block ends stays in their place as plain files.
@@ -127,7 +154,7 @@ def small_disks(stores: Mapping[str, Path]) -> Iterator[Disks]:
             if why_not:
                 break
             mounted.append(place)
-        yield Disks(stores, why_not)
+        yield Disks(stores, why_not, chance)
     finally:
         for place in mounted:
             _unmount(place)

@@ -11,9 +11,10 @@ from tandem.drill.sentences.expectations import EXPECTATIONS
 from tandem.drill.sentences.load import LOAD
 from tandem.drill.sentences.network import NETWORK
 from tandem.drill.sentences.nodes import NODES
+from tandem.drill.sentences.rot import ROT
 from tandem.drill.sentences.sentence import Sentence
 
-SENTENCES: Final = (*LOAD, *NODES, *NETWORK, *DISKS, *EXPECTATIONS)
+SENTENCES: Final = (*LOAD, *NODES, *NETWORK, *DISKS, *ROT, *EXPECTATIONS)
 """Every sentence, in the order in which lines are matched."""
 
 

@@ -6,6 +6,7 @@ import trio
 
 from tandem.drill.outcomes import NOT_SENT, SEND_OK, SLAVE_NOT_AVAILABLE, SendMode
 from tandem.drill.replication import Replication, SlaveReport
+from tandem.drill.rot import Rot, RotKind
 from tandem.drill.scenario import Expectation, NodeFailedError, NotPossibleError, Stage
 from tandem.drill.scenario_file import parse_scenario
 from tandem.drill.timeline import Phase, Timeline
@@ -46,6 +47,7 @@ class World:
         """What was done to nodes, links and disks, in words."""
         self.full: set[str] = set()
         self.disks_possible = True
+        self.heals = True
         self.watched = WatchedGroup([MASTER, *SLAVES]) if is_fenced else None
         self.epoch = 1
         self.master = MASTER
@@ -224,6 +226,13 @@ class World:
 
     def damage_tail(self, node: str, size_bytes: int, *, cut: bool) -> None:
         self.done.append(f"{'cut' if cut else 'garble'} {size_bytes} {node}")
+
+    def rot(self, node: str, kind: RotKind) -> Rot:
+        self.done.append(f"{kind} {node}")
+        return Rot(kind, f"/data/{node}/commitlog/0", 0, 1)
+
+    def is_healed(self, node: str, rot: Rot) -> bool:
+        return self.heals and node in rot.path
 
     def unexpected_exits(self) -> list[str]:
         return self.exits
