@@ -319,8 +319,8 @@ class SimulatedCluster:
 
     def _tails_of(self, node: SimulatedNode) -> DiskTails:
         tails = self._tails.get(node.name)
-        if tails is None or tails.disk is not node.disk:
-            tails = self._tails[node.name] = DiskTails(node.disk, node.directory)
+        if tails is None or tails.disk is not node.whole_disk:
+            tails = self._tails[node.name] = DiskTails(node.whole_disk, node.directory)
         return tails
 
     def _was_stored(self, node: SimulatedNode, offsets: list[int]) -> None:

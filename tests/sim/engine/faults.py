@@ -39,6 +39,9 @@ In fenced groups as well, where FROM, TO may also be `coordinator` and `all`:
     heal-ha FROM TO
     flip-wire FROM TO       one bit of what is sent next on a replication link
     flip-tail NODE          one bit of one of the last records of a stopped node
+    rot NODE KIND           a full file of its log rots, at rest or under a running process: `flip`,
+                            `zero`, `misdirect`, `lose`, `shorten`, or `any`
+    scrub NODE              it is ordered to look through its disk
     blackout                all machines lose power at once; when everything is healed, an operator
                             has the group go on with the longest log
     promote NODE            the master of the moment is ordered to hand over to it
@@ -106,6 +109,8 @@ FENCED_VERBS: Final = {
     "heal-ha": 2,
     "flip-wire": 2,
     "flip-tail": 1,
+    "rot": 2,
+    "scrub": 1,
     BLACKOUT: 0,
     "promote": 1,
     "resign": 1,

@@ -5,6 +5,7 @@ from typing import Final
 
 from tandem.wire.message import BLANK_MAGIC_CODE, MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2
 from tests.sim.engine.history import Extent
+from tests.sim.engine.whole_disk import WholeDisk
 from tests.support.simulated_disk import SimulatedDisk
 
 _HEAD: Final = struct.Struct(">II")
@@ -19,7 +20,9 @@ class LogTail:
     begins again when the last record it saw is there no more: the log was cut.
     """
 
-    def __init__(self, disk: SimulatedDisk, directory: str, *, is_durable: bool = False) -> None:
+    def __init__(
+        self, disk: SimulatedDisk | WholeDisk, directory: str, *, is_durable: bool = False
+    ) -> None:
         self._disk = disk
         self._directory = f"{directory}/commitlog"
         self._is_durable = is_durable
@@ -93,7 +96,7 @@ class LogTail:
 class DiskTails:
     """Where the log on one disk ends: in the page cache, and in what is durable."""
 
-    def __init__(self, disk: SimulatedDisk, directory: str) -> None:
+    def __init__(self, disk: SimulatedDisk | WholeDisk, directory: str) -> None:
         self.disk = disk
         self.written = LogTail(disk, directory)
         self.flushed = LogTail(disk, directory, is_durable=True)

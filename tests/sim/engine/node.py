@@ -7,6 +7,7 @@ import trio
 
 from tandem.cluster_file.cluster_config import NodeConfig
 from tests.sim.engine.log_tail import LogTail
+from tests.sim.engine.whole_disk import Rot, WholeDisk
 from tests.support.deterministic_trio import Hold
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.simulated_network import Machine
@@ -22,7 +23,7 @@ class Incarnation:
         self.stop = trio.Event()
         """Set by SIGTERM."""
         self.scope = trio.CancelScope()
-        self.tail = LogTail(node.disk, node.directory)
+        self.tail = LogTail(node.whole_disk, node.directory)
         self.reported = bytearray()
         """What it sent of a report that is not whole yet."""
         self.hold = Hold(lambda context: context.get(incarnation_of_task) is self)
@@ -56,6 +57,16 @@ class SimulatedNode:
         """As soon as the process has ended that was told to."""
         self.kill_at: tuple[str, int] | None = None
         """The verb, and how often more it has to come to pass."""
+        self.rots: list[Rot] = []
+        """What of its disk was hurt at rest and is not whole again."""
+        self._whole_disk = WholeDisk(disk, self.rots)
+
+    @property
+    def whole_disk(self) -> WholeDisk:
+        """Its disk with what has rotted as it was."""
+        if self._whole_disk.disk is not self.disk:
+            self._whole_disk = WholeDisk(self.disk, self.rots)
+        return self._whole_disk
 
     @property
     def is_up(self) -> bool:
@@ -65,7 +76,7 @@ class SimulatedNode:
 
 def read_log(node: SimulatedNode) -> bytes:
     """Return the commit log on a node's disk, up to its last whole record."""
-    tail = LogTail(node.disk, node.directory)
+    tail = LogTail(node.whole_disk, node.directory)
     return tail.read(0, tail.end())
 
 

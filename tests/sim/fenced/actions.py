@@ -82,6 +82,8 @@ FENCED_ACTIONS: Final[dict[str, Callable[..., None]]] = {
     "late-vote": _late_vote,
     BLACKOUT: lambda cluster: cluster.black_out(),
     "flip-tail": lambda cluster, name: cluster.spoil(name),
+    "rot": lambda cluster, name, kind: cluster.rot(name, kind),
+    "scrub": lambda cluster, name: cluster.operator.order(cluster.nodes[name], "scrub"),
     "promote": _promote,
     "resign": lambda cluster, name: cluster.operator.order(cluster.nodes[name], "resign"),
     "rejoin": lambda cluster, name: cluster.operator.order(cluster.nodes[name], "rejoin"),

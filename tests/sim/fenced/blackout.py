@@ -55,6 +55,7 @@ def parted(history: FencedHistory) -> tuple[FencedHistory, FencedHistory]:
             drained=history.drained,
             probes=history.probes,
             nodes=history.nodes,
+            rotten=history.rotten,
         ),
     )
 

@@ -34,6 +34,7 @@ CUT_TOO_DEEP    a log was cut below its own confirm offset, or an acknowledged r
 BAD_EPOCHS      epochs or starts of an epoch file do not rise, or the last start is above the end
 OFFSET_BACK     a consumer group was sent back
 QUARANTINED     a node gave itself up although nothing had damaged it
+ROTTEN          what has rotted on a disk is not whole again, though others had it
 UNAVAILABLE     after everything was healed, sends do not succeed again in time
 CRASHED         a node ended by itself without cause, or logged a traceback
 """
@@ -119,6 +120,7 @@ class Kind(enum.Enum):
     TOPIC_LOST = enum.auto()
     OFFSET_BACK = enum.auto()
     QUARANTINED = enum.auto()
+    ROTTEN = enum.auto()
     UNAVAILABLE = enum.auto()
     CRASHED = enum.auto()
 
@@ -148,6 +150,7 @@ def check(history: FencedHistory, expected: FencedExpectations) -> list[Finding]
 def _check(history: FencedHistory, expected: FencedExpectations) -> list[Finding]:
     final = next((node for node in history.nodes if node.is_master), None)
     findings = [Finding(Kind.CRASHED, text) for text in history.crashes]
+    findings += [Finding(Kind.ROTTEN, text) for text in history.rotten]
     findings += _check_events(history.events)
     findings += _check_promises(history.events, history.put_back)
     findings += _check_confirm(history.events, history.older_openings)

@@ -25,11 +25,13 @@ from tests.sim.engine.faults import COORDINATOR
 from tests.sim.engine.history import AnswerSeen, Extent
 from tests.sim.engine.node import Incarnation, SimulatedNode
 from tests.sim.engine.trace import Trace
+from tests.sim.engine.whole_disk import is_healed
 from tests.sim.engine.workload import ClientMachine
 from tests.sim.fenced.disk import flip_bit_of_tail
 from tests.sim.fenced.faults import MOMENT
 from tests.sim.fenced.history import FencedHistory
 from tests.sim.fenced.orders import REMEDY_SECONDS, Operator
+from tests.sim.fenced.rot import rot_log
 from tests.sim.fenced.witness import Witness
 from tests.support.simulated_coordinator import SimulatedCoordinator
 from tests.support.simulated_network import SimulatedNetwork
@@ -220,6 +222,11 @@ class FencedCluster(SimulatedCluster):
     def _is_remedied(self, node: SimulatedNode, error: BaseException) -> bool:
         """A log that rotted is refused; somebody moves it away."""
         is_damage = any(isinstance(leaf, CorruptLogError) for leaf in leaves(error))
+        if is_damage and node.rots:
+            # It could not reach anybody who has what is bad: its supervisor starts it again.
+            self.note_hit("rotten node started again")
+            self.network.timeline.call_later(REMEDY_SECONDS, lambda: self.start(node.name))
+            return True
         if node.name not in self._spoiled or not is_damage:
             return False
         self.note_hit("store moved away")
@@ -243,6 +250,31 @@ class FencedCluster(SimulatedCluster):
             self.note_hit("flip-tail")
             self.witness.note_hurt(name)
             self._spoiled.add(name)
+
+    def rot(self, name: str, kind: str) -> None:
+        """Hurt a full file of a node's log, below where all logs end; see `rot_log`."""
+        node = self.nodes[name]
+        self._forget_healed()
+        number = list(self.nodes).index(name)
+        below = min(self.extent(other).written for other in self.nodes.values())
+        done = rot_log(node, kind, below, self._chance, share=(number, len(self.nodes)))
+        if done is not None:
+            self._trace.note("fault", f"rots: {done.where}")
+            self.note_hit(f"rot {done.kind}")
+            node.rots.append(done)
+
+    def _forget_healed(self) -> None:
+        for node in self.nodes.values():
+            node.rots[:] = [rot for rot in node.rots if not is_healed(rot, node.disk)]
+
+    def _is_rotten(self, node: SimulatedNode) -> bool:
+        self._forget_healed()
+        return bool(node.rots)
+
+    def rotten(self) -> list[str]:
+        """Return what has rotted and is not whole again, in words."""
+        self._forget_healed()
+        return [rot.where for node in self.nodes.values() for rot in node.rots]
 
     def keep_copy(self, name: str) -> None:
         """Copy a node's directory, as a backup does: what the page cache shows at this moment."""
@@ -283,3 +315,7 @@ class FencedCluster(SimulatedCluster):
         self.coordinator.start()
         if self._was_set_back:
             self.operator.recover_until(self.witness.has_master)
+        if self.rotten():
+            self.operator.scrub_until(
+                lambda: [n for n in self.nodes.values() if self._is_rotten(n)]
+            )

@@ -17,6 +17,7 @@ from tests.sim.engine.faults import (
     PREPARATIONS,
 )
 from tests.sim.engine.planner import FaultMix, Planner, WeightedFault
+from tests.sim.fenced.rot import OF_STOPPED
 
 MASTER_EVENTS: Final = (
     "Promised",
@@ -37,9 +38,10 @@ FAULTS: Final = (
     *(
         verb
         for verb in FENCED_VERBS
-        if verb not in BY_HAND | ENDINGS | PREPARATIONS | {"kill-at-event"}
+        if verb not in BY_HAND | ENDINGS | PREPARATIONS | {"kill-at-event", "rot"}
     ),
     *(f"kill-at-event {name}" for name in dict.fromkeys((*MASTER_EVENTS, *SLAVE_EVENTS))),
+    *(f"rot {kind}" for kind in dict.fromkeys(OF_STOPPED)),
     "store moved away",
     MOMENT,
 )

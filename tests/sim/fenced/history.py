@@ -145,6 +145,8 @@ class FencedHistory(History):
     lacking: list[LackingSeen] = msgspec.field(default_factory=list)
     put_back: list[tuple[float, str]] = msgspec.field(default_factory=list)
     """When an older copy of a directory came back, and whose."""
+    rotten: list[str] = msgspec.field(default_factory=list)
+    """What has rotted and was not whole again at the end, in words."""
     older_openings: list[tuple[str, int]] = msgspec.field(default_factory=list)
     """Who opened which epoch by records from a backup, without all that was acknowledged: it takes
     nothing, because nobody follows it, and has to give way."""

@@ -4,7 +4,7 @@ Orders go over the network to a node that may be frozen, dead or somebody else b
 with `--accept-loss`, but after a blackout: whatever is done, nothing acknowledged may be lost.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import trio
@@ -57,6 +57,17 @@ class Operator:
         async def go_on() -> None:
             while not is_well():
                 await self.recover()
+                await trio.sleep(AGAIN_SECONDS)
+
+        self._nursery.start_soon(go_on)
+
+    def scrub_until(self, rotten: Callable[[], Sequence[SimulatedNode]]) -> None:
+        """Have nodes look through their disks, again and again until none of them is rotten."""
+
+        async def go_on() -> None:
+            while nodes := rotten():
+                for node in nodes:
+                    await self._order(node.config.node.broker_address, "scrub", "")
                 await trio.sleep(AGAIN_SECONDS)
 
         self._nursery.start_soon(go_on)

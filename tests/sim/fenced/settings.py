@@ -21,6 +21,12 @@ LONG_CHANCE: Final = 0.1
 """Share of the seeds whose faults last as long as they want, and that are watched long after."""
 
 
+ROT_CHANCE: Final = 0.3
+"""Share of the seeds in which disks rot."""
+
+NOT_BESIDE_ROT: Final = OLDER | {"keep-copy", "save-coordinator", "rejoin", "flip-tail", BLACKOUT}
+"""What takes away the whole copy of what has rotted elsewhere."""
+
 BLACKOUT_CHANCE: Final = 0.12
 """Share of the seeds in which all machines lose power, of those where that may lose something."""
 
@@ -72,6 +78,7 @@ def draw_settings(seed: int, node_count: int | None = None) -> FencedSettings:
     load_seconds = mix.duration_seconds + 1.5
     if ack_level is AckLevel.WRITTEN:
         plan = _with_blackout(random.Random(f"fenced blackout {seed}"), plan, names, load_seconds)
+    plan = _with_rot(random.Random(f"fenced rot {seed}"), plan, names, load_seconds)
     return FencedSettings(
         name=str(seed),
         seed=seed,
@@ -108,6 +115,23 @@ def _with_blackout(
     # An operator who accepts losses after it must not meet records or disks of before as well.
     kept = [i for i in plan if i.at_seconds < at and i.verb not in OLDER]
     return sorted([*kept, *ending], key=lambda instruction: instruction.at_seconds)
+
+
+def _with_rot(
+    chance: random.Random, plan: list[Instruction], names: list[str], load_seconds: float
+) -> list[Instruction]:
+    """Let disks rot now and then, of different nodes at different places; some are scrubbed."""
+    if chance.random() > ROT_CHANCE:
+        return plan
+    rotting = []
+    for _ in range(chance.randint(1, 4)):
+        at, name = round(chance.uniform(1.0, load_seconds), 3), chance.choice(names)
+        rotting.append(Instruction(at, "rot", (name, "any")))
+        if chance.random() < 0.5:
+            later = round(at + chance.uniform(0.0, 1.0), 3)
+            rotting.append(Instruction(later, "scrub", (name,)))
+    kept = [i for i in plan if i.verb not in NOT_BESIDE_ROT]
+    return sorted([*kept, *rotting], key=lambda instruction: instruction.at_seconds)
 
 
 def _without_late_ones(plan: list[Instruction], mix: FencedFaultMix) -> list[Instruction]:

@@ -140,6 +140,9 @@ class FencedSimulation(Simulation[FencedSettings, FencedCluster, FencedHistory])
     def _log_end(self, name: str) -> int:
         return self.cluster.witness.extent(self.cluster.nodes[name]).written
 
+    def _are_equal(self) -> bool:
+        return super()._are_equal() and not self.cluster.rotten()
+
     async def _drain(self) -> None:
         await trio.sleep(CONFIRMED_SECONDS)
         await super()._drain()
@@ -161,6 +164,7 @@ class FencedSimulation(Simulation[FencedSettings, FencedCluster, FencedHistory])
 
     async def _end(self) -> None:
         self._is_excused = self._nobody_can_be_master()
+        self.history.rotten = self.cluster.rotten()
         self.history.nodes = self.cluster.witness.final_nodes(is_excused=self._is_excused)
         self.cluster.kill_all()
         await trio.sleep(END_SECONDS)

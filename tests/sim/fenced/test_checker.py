@@ -347,6 +347,10 @@ def _epoch_above_the_end(run: Run) -> None:
     run.change("nodes", 0, epochs=(EpochEntrySeen(1, 0), EpochEntrySeen(2, FORK), last))
 
 
+def _rotten(run: Run) -> None:
+    run.history.rotten.append("flip /data/broker-a-1/commitlog/0 at 17 of broker-a-1")
+
+
 def _topic_lost(run: Run) -> None:
     run.history.topics_created.append("new")
     run.history.topics_at_end = ["orders"]
@@ -430,6 +434,7 @@ PLANTED: dict[Callable[[Run], None], set[Kind]] = {
     _cut_acknowledged: {Kind.CUT_TOO_DEEP},
     _bad_epochs: {Kind.BAD_EPOCHS},
     _epoch_above_the_end: {Kind.BAD_EPOCHS},
+    _rotten: {Kind.ROTTEN},
     _topic_lost: {Kind.TOPIC_LOST},
     _offset_back: {Kind.OFFSET_BACK},
     _quarantined: {Kind.QUARANTINED},

@@ -11,7 +11,7 @@ from tests.sim.engine.faults import (
     parse_instruction,
 )
 from tests.sim.fenced.faults import FencedFaultMix, FencedPlanner
-from tests.sim.fenced.settings import draw_settings
+from tests.sim.fenced.settings import NOT_BESIDE_ROT, draw_settings
 
 NODES = ["broker-a-0", "broker-a-1", "broker-a-2"]
 CLIENTS = ["127.0.1.1", "127.0.1.2"]
@@ -38,7 +38,15 @@ def test_plans_are_in_the_language_and_in_order_of_time() -> None:
 
 def test_seeds_reach_every_fault() -> None:
     seen = {instruction.verb for seed in range(1_000) for instruction in _plan(seed)}
-    assert seen == set(FENCED_VERBS) - BY_HAND - {BLACKOUT}
+    assert seen == set(FENCED_VERBS) - BY_HAND - {BLACKOUT, "rot", "scrub"}
+
+
+def test_disks_rot_in_seeds_that_leave_a_whole_copy() -> None:
+    verbs = [{i.verb for i in draw_settings(seed).plan} for seed in range(300)]
+    rotting = [seen for seen in verbs if "rot" in seen]
+    assert 0.2 < len(rotting) / len(verbs) < 0.4
+    assert any("scrub" in seen for seen in rotting)
+    assert not set().union(*rotting) & NOT_BESIDE_ROT
 
 
 def test_seeds_reach_a_blackout_where_it_takes_something() -> None:
