@@ -114,7 +114,8 @@ class JournalApplier:
                     self.position,
                     result.min_offset - 1,
                 )
-                self.position = result.min_offset
+                self.tables.interrupt_snapshot()
+                self.position = self.safe_position = result.min_offset
             elif result.status is GetMessageStatus.MESSAGE_WAS_REMOVING:
                 self._pass_over(result.next_begin_offset)
             elif result.status is GetMessageStatus.FOUND:
@@ -147,6 +148,7 @@ class JournalApplier:
         A later snapshot has what the others said.
         """
         _log.error("the journal's records %d to %d are passed over", self.position, end - 1)
+        self.tables.interrupt_snapshot()
         for queue_offset, record in [each for each in self.written if each[0] < end]:
             self._apply(queue_offset, record)
         self.position = end

@@ -229,6 +229,10 @@ class GroupTables:
             key: queues for key, queues in self.offsets.items() if not record.is_gone(key)
         }
 
+    def interrupt_snapshot(self) -> None:
+        """Records are missing from here on: what follows may be parts of another snapshot."""
+        self._parts = []
+
     def _take_part(self, part: SnapshotPart) -> bool:
         if part.part == 0:
             self._parts = []

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from node.tables.journal.journal_records import (
+    SnapshotPart,
     TopicsChanged,
 )
 from store import PutMessage
@@ -138,3 +139,14 @@ async def test_a_record_of_another_that_has_rotted_is_waited_for() -> None:
     assert not is_waiting(node)
     assert node.journal.applier.tables.offsets == {"T@g": {0: 7}}
     assert node.answers == [""]
+
+
+async def test_parts_of_two_snapshots_are_never_taken_for_one() -> None:
+    node = Node()
+    applier = node.journal.applier
+    applier._apply(0, TopicsChanged([topic("T")]))
+    applier._apply(1, SnapshotPart(0, 2, [topic("A")], {}, {}))
+    applier._pass_over(4)  # the other part of this one, and the first of the next
+    applier._apply(4, SnapshotPart(1, 2, [topic("B")], {}, {}))
+    assert set(applier.tables.topics) == {"T"}
+    assert applier.safe_position == 5
