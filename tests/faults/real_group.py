@@ -190,6 +190,15 @@ class Group:
                 check=False,
             )
 
+    async def scrub(self, node: str) -> None:
+        """Run `tandem ha scrub`, as an operator would: the node looks through its disk."""
+        command = [*TANDEM, "ha", "scrub", node, "-c", str(self.spec.file)]
+        with trio.fail_after(PATIENCE_SECONDS):
+            done = await trio.run_process(
+                command, capture_stdout=True, capture_stderr=True, check=False
+            )
+        assert done.returncode == 0, done.stdout + done.stderr
+
     async def make_whole(self) -> None:
         """Start who does not run; wait until all have what all others have, and more."""
         for name in NODES:
