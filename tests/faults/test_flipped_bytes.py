@@ -68,13 +68,15 @@ async def is_whole(group: Group, node: str) -> None:
             await trio.sleep(0.05)
 
 
-async def flip_each(group: Group, node: str, names: tuple[str, ...] = ()) -> list[str]:
+async def flip_each(
+    group: Group, node: str, names: tuple[str, ...] = (), *, places_max: int = 4
+) -> list[str]:
     """Change one byte after the other; return where the node did not start, and what it said."""
     directory = group.spec.node(node).directory
     refused = []
     await group.cluster.kill(node)
     for name in names or files_of(directory):
-        for position in places_in(directory / name):
+        for position in places_in(directory / name)[-places_max:]:
             before = flip(directory / name, position)
             try:
                 await group.cluster.start(node)
@@ -101,7 +103,7 @@ async def test_a_byte_that_changes_in_one_of_the_most_important_files_is_healed(
         await send_big(group)
         master = await group.master()
         node = next(name for name in NODES if name != master)
-        assert await flip_each(group, node, IN_THE_ORDINARY_RUN) == []
+        assert await flip_each(group, node, IN_THE_ORDINARY_RUN, places_max=1) == []
 
 
 @pytest.mark.long
