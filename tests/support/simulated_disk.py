@@ -70,7 +70,8 @@ class SimulatedFile:
         self.buffer: Buffer = self._pages
         self.durable = content
         self.given_up: dict[int, bytes] = {}
-        """Pages by position, as they were when a sync failed: the kernel writes them no more."""
+        """Pages by position, as they were when a sync failed, or the disk rotted under them: the
+        kernel takes them for clean, and writes them no more."""
 
     @property
     def content(self) -> bytes:
@@ -118,6 +119,18 @@ class SimulatedFile:
         if content != self.durable:
             self.durable = content
             self.modified_ms = self._now_ms()
+
+    def as_on_disk(self) -> bytes:
+        """What a read past the page cache finds: pages that the kernel takes for clean are not."""
+        return self._without_given_up(self.content)
+
+    def rot(self, after: bytes) -> None:
+        """Change what is on the disk under the page cache, which goes on showing what it has."""
+        content = self.content
+        for page in range(0, self.size, PAGE_BYTES):
+            if content[page : page + PAGE_BYTES] != after[page : page + PAGE_BYTES]:
+                self.given_up[page] = content[page : page + PAGE_BYTES]
+        self.durable = after
 
     def _without_given_up(self, content: bytes) -> bytes:
         """Return `content` with what is durable in each page that is as it was given up.
@@ -364,7 +377,7 @@ class SimulatedDisk:
         file = self._existing(path)
         with trio.CancelScope(shield=True):
             await trio.sleep(self.sync_seconds())
-        return file.content[start : start + size]
+        return file.as_on_disk()[start : start + size]
 
     async def sync(self, file: DiskFile) -> None:
         """See `Disk.sync`. What was in the file when the call began is durable when it ends."""

@@ -59,9 +59,10 @@ def rot_log(
         node.disk.remove(path)
         node.disk.replace(path, after)
     else:
-        file.durable = after
+        file.rot(after)
         if not node.is_up or chance.random() < 0.5:
             file.buffer[: len(after)] = after
+            file.given_up.clear()
     return Rot(node.name, kind, path, before, f"{kind} {path} at {at} of {node.name}")
 
 
