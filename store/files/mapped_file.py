@@ -218,6 +218,16 @@ class MappedFile:
         self._references += 1
         return True
 
+    def go_on_in(self, file: DiskFile) -> None:
+        """Go on in another file of the same name and bytes. Readers keep what they have."""
+        assert file.size == self.size
+        assert self._pool is None
+        before = self.file
+        self.file = file
+        self.buffer = self.write_buffer = file.buffer
+        self.allocated_position = file.allocated
+        before.close()
+
     def release(self) -> None:
         """Take one `hold` back; the last one after a shutdown closes the file.
 

@@ -1,5 +1,6 @@
 """ScrubService: reads all of the log from the disk, again and again, and says what has changed.
 
+    closed file whose name is gone      written anew from memory, where it is mapped yet
     closed file with a fingerprint      each block against it
     closed file without one             each record; if all are sound it gets one
     the records of both                 the units of their queues
@@ -33,6 +34,7 @@ from store.log.log_end import (
     record_behind,
 )
 from store.machine.checked_file import read_checked_json, replace_with_checked_json
+from store.machine.disk import TEMPORARY_SUFFIX
 from store.machine.errors import StoreError
 from store.machine.signal import Signal
 from store.services.queue_check import QueueCheck
@@ -199,6 +201,7 @@ class ScrubService:
 
     async def _scrub_file(self, file: MappedFile) -> None:
         began_ms = self.progress.started_ms
+        await self._write_if_gone(file)
         look = _Look(self._log, file, self._fingerprints.of(file.file_from_offset))
         for position in range(0, file.size, SLICE_BYTES):
             began = trio.current_time()
@@ -230,6 +233,41 @@ class ScrubService:
             await self._fingerprints.save(made)
             if self._is_all_in_doubt(made):
                 self._log.damage.healed(made.start, made.end)
+
+    async def _write_if_gone(self, file: MappedFile) -> None:
+        """Give a file a name again that somebody has deleted: this process has its bytes yet.
+
+        The file goes on in the new one, or what is healed later would go nowhere.
+        """
+        path, disk = file.file.path, self._disk
+        if disk.exists(path) or file.is_read_only or not file.hold():
+            return
+        try:
+            disk.remove(f"{path}{TEMPORARY_SUFFIX}")
+            made = await disk.create_in_background(f"{path}{TEMPORARY_SUFFIX}", file.size)
+            if made is None:
+                return
+            try:
+                for position in range(0, file.size, SLICE_BYTES):
+                    piece = bytes(file.buffer[position : position + SLICE_BYTES])
+                    made.write(position, memoryview(piece))
+                    await self._rest(0.0)
+                await disk.sync(made)
+            finally:
+                made.close()
+            if not file.is_available:
+                disk.remove(f"{path}{TEMPORARY_SUFFIX}")
+                return
+            disk.rename(f"{path}{TEMPORARY_SUFFIX}", path)
+            file.go_on_in(disk.open(path))
+        except (StoreError, OSError) as error:
+            _log.error("%s was deleted, and cannot be written anew: %s", path, error)
+            return
+        finally:
+            file.release()
+        _log.error("%s was deleted under this process, and is written anew from memory", path)
+        blocks = -(-file.size // BLOCK_BYTES)
+        self._change(mended_blocks=self.progress.mended_blocks + blocks)
 
     def _is_all_in_doubt(self, made: Fingerprint) -> bool:
         bad = self._log.damage.within(made.start, made.end)

@@ -318,3 +318,43 @@ def test_a_progress_file_with_a_changed_byte_begins_anew() -> None:
     store = open_store(disk, commit_log_bytes=FILE_BYTES, clock=Clock())
 
     assert store.scrub_service.progress == ScrubProgress()
+
+
+async def test_a_file_that_was_deleted_under_the_process_is_written_anew(
+    autojump_clock: MockClock,
+) -> None:
+    disk = SimulatedDisk()
+    store = _store(disk)
+    await _take_fingerprints(store)
+    whole = _log(store)
+    second = store.commit_log.files.files[1]
+    disk.remove(second.file.path)
+    reader = store.read_log(second.file_from_offset, 100)
+
+    progress = await _scrub(store)
+
+    assert not store.commit_log.damage
+    assert progress.mended_blocks == 3
+    assert bytes(reader) == whole[FILE_BYTES : FILE_BYTES + 100]
+    # What is healed later reaches the new file, and a power loss leaves all of it.
+    _flip(store, FILE_BYTES + 7)
+    await _scrub(store)
+    await store.heal(FILE_BYTES, whole[FILE_BYTES : FILE_BYTES + BLOCK_BYTES])
+    left = disk.powered_off(Random(1))
+    assert left.read(second.file.path) == whole[FILE_BYTES : 2 * FILE_BYTES]
+    assert _log(store) == whole
+
+
+async def test_a_deleted_file_that_is_damaged_in_memory_too_is_written_anew_and_damaged(
+    autojump_clock: MockClock,
+) -> None:
+    disk = SimulatedDisk()
+    store = _store(disk)
+    await _take_fingerprints(store)
+    _flip(store, FILE_BYTES + 7)
+    disk.remove(store.commit_log.files.files[1].file.path)
+
+    await _scrub(store)
+
+    assert _bad(store) == [(FILE_BYTES, FILE_BYTES + BLOCK_BYTES)]
+    assert disk.exists(store.commit_log.files.files[1].file.path)
