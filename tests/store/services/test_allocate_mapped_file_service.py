@@ -16,9 +16,11 @@ SIZE = 4096
 class Allocation:
     """A service at work on an empty log."""
 
-    def __init__(self, nursery: trio.Nursery, *, may_begin: bool = True) -> None:
+    def __init__(
+        self, nursery: trio.Nursery, *, may_begin: bool = True, file_bytes: int = SIZE
+    ) -> None:
         self.disk = SimulatedDisk()
-        self.files = MappedFileQueue("/log", SIZE, self.disk)
+        self.files = MappedFileQueue("/log", file_bytes, self.disk)
         self.may_begin = may_begin
         self.rooms = 0
         service = AllocateMappedFileService(
@@ -71,13 +73,12 @@ async def test_pages_of_the_last_file_are_touched_before_it_is_written(
 async def test_pages_are_brought_in_once_a_busy_log_is_calm(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(touched_pages, "LEAD_BYTES", SIZE // 32)
-    monkeypatch.setattr(touched_pages, "STEP_BYTES", SIZE // 32)
-    monkeypatch.setattr(touched_pages, "_PAGE_BYTES", 1)
+    monkeypatch.setattr(touched_pages, "LEAD_BYTES", SIZE)
+    monkeypatch.setattr(touched_pages, "STEP_BYTES", SIZE)
     async with trio.open_nursery() as nursery:
-        log = Allocation(nursery)
+        log = Allocation(nursery, file_bytes=32 * SIZE)
         for _ in range(16):
-            log.files.last_or_create(0).wrote_position += SIZE // 32
+            log.files.last_or_create(0).wrote_position += SIZE
             log.wake()
             assert not log.disk.brought_in
             await trio.sleep(RATE_SECONDS / 2)
