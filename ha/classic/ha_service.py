@@ -120,6 +120,7 @@ class HAService:
                 master=False,
                 master_commit_log_max_offset=0,
                 ha_client_runtime_info=self._client_info(service),
+                damage=self._store.commit_log.damage.in_words(),
             )
         log_end = self._store.max_physical_offset
         return HARuntimeInfo(
@@ -129,6 +130,7 @@ class HAService:
             ha_connection_info=[
                 self._connection_info(service, slave, log_end) for slave in self._config.slaves
             ],
+            damage=self._store.commit_log.damage.in_words(),
         )
 
     def _connection_info(

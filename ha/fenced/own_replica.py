@@ -80,12 +80,7 @@ class OwnReplica:
     @property
     def damage(self) -> str:
         """Which bytes of its log are bad, in words; empty if none is known to be."""
-        damage = self.store.commit_log.damage
-        if not damage:
-            return ""
-        first, count = damage.ranges[0], len(damage.ranges)
-        others = f", and in {count - 1} other places" if count > 1 else ""
-        return f"its log is damaged from {first.start} to {first.end} ({first.reason}){others}"
+        return self.store.commit_log.damage.in_words()
 
     def begin(self, boot_id: str) -> None:
         """Begin a round on a recovered log: is it still what was acknowledged?

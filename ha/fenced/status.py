@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ha.fenced.healing_tasks import Healing
     from ha.fenced.master import FencedMaster
     from ha.fenced.replica_parts import ReplicaParts
-    from store.services.scrub_service import ScrubProgress
 
 
 HEALED_SHOWN_MAX: Final = 20
@@ -56,25 +55,13 @@ def fenced_status(parts: ReplicaParts, healing: Healing, refusal: str) -> Fenced
         bad_bytes=store.commit_log.damage.bad_bytes,
         not_healed=healing.not_healed,
         undecided=healing.undecided,
-        scrub=_scrub_in_words(store.scrub_service.progress),
+        scrub=store.scrub_service.progress.in_words(),
         healed=healing.healed[-HEALED_SHOWN_MAX:],
         replicas=_replicas(master) if master and not master.closed_because else [],
         last_switch_reason=state.reason if state else "",
         last_switch_at_ms=state.switched_at_ms if state else 0,
         previous_master=state.previous_master if state else "",
     )
-
-
-def _scrub_in_words(progress: ScrubProgress) -> str:
-    found = (
-        f"{progress.found_ranges} bad ranges found, {progress.mended_blocks} blocks written again"
-        f" from memory, {progress.rewritten_units} units of queues written anew"
-    )
-    if progress.is_running:
-        return f"has read {progress.offset} of {progress.end}, {found}"
-    if not progress.ended_ms:
-        return ""
-    return f"has read the log up to {progress.offset}, {found}"
 
 
 def _with_reasons(parts: ReplicaParts, refusal: str) -> str:

@@ -159,6 +159,8 @@ class BrokerRuntimeInfo:
                 store.commit_log.store_timestamp_ms(first) if first < end else -1
             ),
         }
+        damage, scrub = store.commit_log.damage.in_words(), store.scrub_service.progress.in_words()
+        found |= {"commitLogDamage": damage, "commitLogScrub": scrub}
         if not config.transient_store_pool_enable:
             found["remainTransientStoreBufferNumbs"] = NO_POOL_BUFFERS
         return found

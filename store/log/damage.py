@@ -79,6 +79,14 @@ class LogDamage:
         """How many bytes are in doubt."""
         return sum(bad.end - bad.start for bad in self.ranges)
 
+    def in_words(self) -> str:
+        """Return what is bad, in words; "" if nothing is known to be."""
+        if not self.ranges:
+            return ""
+        first = self.ranges[0]
+        others = f", and in {len(self.ranges) - 1} other places" if len(self.ranges) > 1 else ""
+        return f"its log is damaged from {first.start} to {first.end} ({first.reason}){others}"
+
     def within(self, start: int, end: int) -> BadRange | None:
         """Return the first bad range that has a byte from `start` up to `end`; None for none."""
         index = bisect_right(self.ranges, start, key=attrgetter("end"))

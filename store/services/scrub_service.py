@@ -97,6 +97,16 @@ class ScrubProgress(msgspec.Struct, frozen=True):
         """True while a pass is under way."""
         return self.started_ms > self.ended_ms
 
+    def in_words(self) -> str:
+        """Return how far it is and what it has found, in words; "" if there was none."""
+        found = (
+            f"{self.found_ranges} bad ranges found, {self.mended_blocks} blocks written again"
+            f" from memory, {self.rewritten_units} units of queues written anew"
+        )
+        if self.is_running:
+            return f"has read {self.offset} of {self.end}, {found}"
+        return f"has read the log up to {self.offset}, {found}" if self.ended_ms else ""
+
 
 class ScrubService:
     """The scrub of one store."""

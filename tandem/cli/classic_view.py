@@ -28,6 +28,8 @@ class NodeReplication(msgspec.Struct, frozen=True, kw_only=True):
     state: Literal["master", "in sync", "behind", "down", "alone"]
     """`alone`: a slave that answers while its master does not."""
     reason: str = ""
+    damage: str = ""
+    """Which bytes of its log are bad, in words; empty if none is known to be."""
 
 
 def classic_nodes(spec: "ClusterSpec") -> "list[NodeSpec]":
@@ -44,12 +46,18 @@ def replication(
     """
     nodes = classic_nodes(spec)
     masters = {node.group: node for node in nodes if node.role == "MASTER"}
-    return [
+    rows = [
         _master_row(node, answers[node.name])
         if node.role == "MASTER"
         else _slave_row(node, answers[masters[node.group].name], answers[node.name])
         for node in nodes
     ]
+    return [_with_damage(row, answers[row.node]) for row in rows]
+
+
+def _with_damage(row: NodeReplication, answer: "HARuntimeInfo | str") -> NodeReplication:
+    damage = "" if isinstance(answer, str) else answer.damage
+    return msgspec.structs.replace(row, damage=damage) if damage else row
 
 
 def _master_row(node: "NodeSpec", answer: "HARuntimeInfo | str") -> NodeReplication:
@@ -119,9 +127,15 @@ def classic_table(rows: list[NodeReplication]) -> "Table":
             f"[{styles.get(row.state, 'yellow')}]{row.state}[/]",
             f"{row.log_end:,}" if row.log_end >= 0 else "?",
             _lag(row),
-            shown(row.reason),
+            shown("; ".join(filter(None, (row.reason, _damage(row))))),
         )
     return table
+
+
+def _damage(row: NodeReplication) -> str:
+    if not row.damage:
+        return ""
+    return f"{row.damage}: stop it and run `tandem log repair --from` another node's directory"
 
 
 def _lag(row: NodeReplication) -> str:

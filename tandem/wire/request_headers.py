@@ -491,10 +491,12 @@ class HAClientRuntimeInfo(Body, frozen=True):
 
 
 class HARuntimeInfo(Body, frozen=True):
-    """Body of the answer to GET_BROKER_HA_STATUS."""
+    """Body of the answer to GET_BROKER_HA_STATUS. `damage` is ours; RocketMQ skips it."""
 
     master: bool
     master_commit_log_max_offset: int = 0
     in_sync_slave_nums: int = 0
     ha_connection_info: list[HAConnectionRuntimeInfo] = []
     ha_client_runtime_info: HAClientRuntimeInfo = HAClientRuntimeInfo()
+    damage: str = ""
+    """Which bytes of this node's log are bad, in words; empty if none is known to be."""

@@ -67,6 +67,13 @@ async def test_a_broker_with_messages() -> None:
     assert 0 <= float(info["commitLogDiskRatio"]) <= 1
 
 
+async def test_a_damaged_log_is_shown() -> None:
+    broker = Broker()
+    assert (info_of(broker)["commitLogDamage"], info_of(broker)["commitLogScrub"]) == ("", "")
+    broker.store.commit_log.damage.note(10, 20, "flipped")
+    assert info_of(broker)["commitLogDamage"] == "its log is damaged from 10 to 20 (flipped)"
+
+
 async def test_an_empty_broker() -> None:
     info = info_of(Broker())
     assert (info["earliestMessageTimeStamp"], info["putMessageTimesTotal"]) == ("-1", "1")

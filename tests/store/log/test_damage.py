@@ -153,3 +153,12 @@ def test_no_flipped_bit_of_the_file_takes_a_bad_range_for_whole() -> None:
         changed[bit // 8] ^= 1 << bit % 8
         disk.replace("/store/damage.json", bytes(changed))
         assert LogDamage(disk, "/store").within(100, 200) is not None
+
+
+def test_what_is_bad_is_said_in_words_the_first_range_and_how_many_more() -> None:
+    damage = _damage()
+    assert damage.in_words() == ""
+    damage.note(10, 20, "flipped")
+    assert damage.in_words() == "its log is damaged from 10 to 20 (flipped)"
+    damage.note(30, 40, "zeros")
+    assert damage.in_words().endswith("(flipped), and in 1 other places")

@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tandem.cli.classic_view import NodeReplication, classic_table, replication
@@ -72,3 +73,18 @@ def test_without_any_answer_all_are_down() -> None:
 def test_the_table_has_a_row_for_each_node() -> None:
     rows = replication(SPEC, {"m": master(connection()), "s": SLAVE})
     assert classic_table(rows).row_count == 2
+
+
+def test_a_damaged_log_is_shown_with_the_remedy_whatever_else_is_said() -> None:
+    damaged = "its log is damaged from 0 to 7 (flipped)"
+    rows = replication(
+        SPEC,
+        {
+            "m": msgspec.structs.replace(master(connection()), damage=damaged),
+            "s": msgspec.structs.replace(SLAVE, damage=damaged),
+        },
+    )
+    assert [row.damage for row in rows] == [damaged, damaged]
+    assert rows[1].state == "in sync"
+    (cells,) = [column for column in classic_table(rows).columns if column.header == "reason"]
+    assert all("tandem log repair --from" in str(cell) for cell in cells.cells)
