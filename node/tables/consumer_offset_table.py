@@ -16,12 +16,15 @@ from tandem.wire.request_headers import ConsumerOffsetTableBody
 from tandem.wire.route import decode_json_body, encode_json_body
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
 TOPIC_GROUP_SEPARATOR: Final = "@"
 
 COMMITS_PER_VERSION: Final = 500
 """Commits that share one data version. Source: BrokerConfig.consumerOffsetUpdateVersionStep."""
+
+KEYS_PER_STEP: Final = 4_096
+"""Of a save in steps: some milliseconds of work."""
 
 
 class ConsumerOffsetTable:
@@ -37,7 +40,8 @@ class ConsumerOffsetTable:
         self._version = saved.data_version
         self._offsets = saved.offset_table
         self._commits = 0
-        self._changed = False
+        self._changes = 0
+        self._saved_changes = 0
         self._room: OffsetRoom | None = None
         """None until it is needed, as offsets may come from elsewhere."""
 
@@ -57,7 +61,7 @@ class ConsumerOffsetTable:
             self._offsets[key] = queues
         if known != offset:
             queues[queue_id] = offset
-            self._changed = True
+            self._changes += 1
         self._commits += 1
         if self._commits % COMMITS_PER_VERSION == 0:
             self._version = next_version(self._version, self._wall_clock_ms())
@@ -73,7 +77,7 @@ class ConsumerOffsetTable:
         self._offsets = {key: dict(queues) for key, queues in offsets.items()}
         self._room = None
         self._version = next_version(self._version, self._wall_clock_ms())
-        self._changed = True
+        self._changes += 1
 
     def adopt(self, offsets: dict[str, dict[int, int]]) -> None:
         """Take over offsets that were decided on elsewhere, by `topic@group` and queue id."""
@@ -81,7 +85,7 @@ class ConsumerOffsetTable:
             self._offsets.setdefault(key, {}).update(queues)
         self._room = None
         self._version = next_version(self._version, self._wall_clock_ms())
-        self._changed = True
+        self._changes += 1
 
     def forget(self, *, topic: str | None = None, group: str | None = None) -> None:
         """Forget how far all groups are in a topic, or how far a group is in all topics."""
@@ -91,7 +95,7 @@ class ConsumerOffsetTable:
         if gone:
             self._room = None
             self._version = next_version(self._version, self._wall_clock_ms())
-            self._changed = True
+            self._changes += 1
 
     def topics_of(self, group: str) -> list[str]:
         """The topics in which a group has committed an offset."""
@@ -136,7 +140,7 @@ class ConsumerOffsetTable:
         for key, queues in theirs.offset_table.items():
             if self._offsets.get(key) != queues:
                 self._offsets[key] = queues
-                self._changed = True
+                self._changes += 1
                 self._room = None
         self._version = theirs.data_version
 
@@ -146,18 +150,36 @@ class ConsumerOffsetTable:
         Raises:
             StoreFullError: No room. The next call tries again.
         """
-        if self._changed:
-            self._file.save(self._as_file())
-            self._changed = False
+        for _ in self.save_in_steps():
+            pass
 
-    def _as_file(self) -> dict[str, object]:
+    def save_in_steps(self) -> Iterator[None]:
+        """Save, in steps between which the caller may let others do something.
+
+        What is committed meanwhile may be in the file; the next save has it.
+
+        Raises:
+            StoreFullError: as above.
+        """
+        if self._saved_changes != self._changes:
+            changes = self._changes
+            table = yield from self._as_file_in_steps()
+            if (yield from self._file.save_in_steps(table)):
+                self._saved_changes = changes
+
+    def _as_file_in_steps(self) -> Generator[None, None, dict[str, object]]:
         topics_by_group: dict[str, list[str]] = {}
-        for key in self._offsets:
-            topic, _, group = key.partition(TOPIC_GROUP_SEPARATOR)
-            topics_by_group.setdefault(group, []).append(topic)
+        keys = list(self._offsets)
+        for at in range(0, len(keys), KEYS_PER_STEP):
+            for key in keys[at : at + KEYS_PER_STEP]:
+                topic, _, group = key.partition(TOPIC_GROUP_SEPARATOR)
+                topics_by_group.setdefault(group, []).append(topic)
+            yield
+        for topics in topics_by_group.values():
+            topics.sort()
         return {
             "dataVersion": self._version,
-            "groupTopicMap": {group: sorted(topics) for group, topics in topics_by_group.items()},
+            "groupTopicMap": topics_by_group,
             "offsetTable": self._offsets,
         }
 

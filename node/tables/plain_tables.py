@@ -6,18 +6,17 @@ master, and goes on with what it has while the master is gone.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from node.errors import RequestError
 from node.tables.consumer_offset_table import ConsumerOffsetTable
+from node.tables.saving import Saving
 from node.tables.subscription_group_table import SubscriptionGroupTable
 from node.tables.topic_config_table import TopicConfigTable
-from store.machine.errors import StoreError, TableFileError
+from store.machine.errors import TableFileError
 from store.machine.table_file import TableFile
-from store.machine.tell_once import TellOnce
 from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from store.machine.disk import Disk
     from tandem.wire.request_headers import TopicConfig
     from tandem.wire.subscription_group import SubscriptionGroupConfig
-
-_log = logging.getLogger(__name__)
 
 FLUSH_CONSUMER_OFFSET_SECONDS: Final = 5.0
 """Source: BrokerConfig.flushConsumerOffsetInterval."""
@@ -67,7 +64,7 @@ class PlainTables:
             TableFile(disk, f"{directory}/config/consumerOffset.json"), wall_clock_ms
         )
         self.synchronize: SlaveSynchronize | None = None
-        self._told: TellOnce[str] = TellOnce()
+        self._saving = Saving(self.topics, self.groups, self.offsets)
 
     def check_change(self) -> None:
         """Source: AdminBrokerProcessor.updateAndCreateTopic."""
@@ -149,19 +146,11 @@ class PlainTables:
                 nursery.start_soon(self.synchronize.run)
             while True:
                 await trio.sleep(FLUSH_CONSUMER_OFFSET_SECONDS)
-                self.save()
+                await self._saving.save_in_turns()
 
     def save(self) -> None:
         """Write what has changed; a full disk costs a few repeated messages, not the node."""
-        try:
-            self.topics.save()
-            self.groups.save()
-            self.offsets.save()
-        except StoreError as error:
-            if self._told.is_news(str(error)):
-                _log.warning("topics, groups and offsets could not be saved: %s", error)
-        else:
-            self._told.over()
+        self._saving.save()
 
     def close(self, reason: str) -> None:
         """Nobody waits."""

@@ -26,7 +26,7 @@ from tandem.wire.subscription_group import (
 from tandem.wire.untrusted import UnreadableError, decode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 GROUP_CHARACTERS_MAX: Final = 255
 """Source: Validators.CHARACTER_MAX_LENGTH."""
@@ -245,8 +245,20 @@ class SubscriptionGroupTable:
         Raises:
             StoreError: It cannot be written. The next call tries again.
         """
+        for _ in self.save_in_steps():
+            pass
+
+    def save_in_steps(self) -> Iterator[None]:
+        """Save, in steps between which the caller may let others do something.
+
+        Raises:
+            StoreError: as above.
+        """
         if not self._is_saved:
-            self._write(self._groups, self._forbidden, self._version)
+            version = self._version
+            table = self._as_file(self._groups, self._forbidden, version)
+            if (yield from self._file.save_in_steps(table)):
+                self._is_saved = version is self._version
 
     def _with(self, changed: list[SubscriptionGroupConfig]) -> dict[str, SubscriptionGroupConfig]:
         return self._groups | {config.group_name: config for config in changed}
@@ -276,11 +288,25 @@ class SubscriptionGroupTable:
         forbidden: ForbiddenTable,
         version: DataVersion,
     ) -> None:
-        table = {name: self._as_object(name, config) for name, config in groups.items()}
-        self._file.save(
-            {"dataVersion": version, "forbiddenTable": forbidden, "subscriptionGroupTable": table}
-        )
+        self._file.save(self._as_file(groups, forbidden, version))
         self._is_saved = True
+
+    def _as_file(
+        self,
+        groups: dict[str, SubscriptionGroupConfig],
+        forbidden: ForbiddenTable,
+        version: DataVersion,
+    ) -> dict[str, object]:
+        # Those without unknown fields are written as they are, for that is remembered.
+        table: dict[str, object] = {
+            name: self._as_object(name, config) if self._unknown.get(name) else config
+            for name, config in groups.items()
+        }
+        return {
+            "dataVersion": version,
+            "forbiddenTable": forbidden,
+            "subscriptionGroupTable": table,
+        }
 
     def _show(
         self,

@@ -31,7 +31,7 @@ from tandem.wire.system_topics import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from store.machine.table_file import TableFile
 
@@ -295,8 +295,19 @@ class TopicConfigTable:
         Raises:
             StoreError: It cannot be written. The next call tries again.
         """
+        for _ in self.save_in_steps():
+            pass
+
+    def save_in_steps(self) -> Iterator[None]:
+        """Save, in steps between which the caller may let others do something.
+
+        Raises:
+            StoreError: as above.
+        """
         if not self._is_saved:
-            self._write(self.configs)
+            configs = self.configs
+            if (yield from self._file.save_in_steps(_as_file(configs))):
+                self._is_saved = configs.data_version is self._version
 
     def _replace(self, configs: TopicConfigSerializeWrapper) -> None:
         if self._is_copy:
@@ -311,9 +322,7 @@ class TopicConfigTable:
         self._show(configs)
 
     def _write(self, configs: TopicConfigSerializeWrapper) -> None:
-        self._file.save(
-            {"dataVersion": configs.data_version, "topicConfigTable": configs.topic_config_table}
-        )
+        self._file.save(_as_file(configs))
         self._is_saved = True
 
     def _show(self, configs: TopicConfigSerializeWrapper) -> None:
@@ -322,6 +331,10 @@ class TopicConfigTable:
         self._deleted.difference_update(self._topics)
         if self.on_change is not None:
             self.on_change()
+
+
+def _as_file(configs: TopicConfigSerializeWrapper) -> dict[str, object]:
+    return {"dataVersion": configs.data_version, "topicConfigTable": configs.topic_config_table}
 
 
 def system_topics(

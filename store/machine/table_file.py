@@ -25,7 +25,8 @@ Source: RocketMQ 5.3.3, ConfigManager, RemotingSerializable, fastjson's PrettyFo
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -38,6 +39,8 @@ from tandem.wire.route import decode_json_body
 from tandem.wire.untrusted import UnreadableError
 
 if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
     from store.machine.disk import Disk
 
 _log = logging.getLogger(__name__)
@@ -45,6 +48,12 @@ _log = logging.getLogger(__name__)
 _Table = TypeVar("_Table", bound=msgspec.Struct)
 
 _OF_ALL_TABLES: Final = {"dataVersion"}
+
+ENTRIES_PER_STEP: Final = 128
+"""Of a save in steps: some milliseconds of work."""
+
+_Texts: TypeAlias = dict[tuple[str, object], tuple[object, str]]
+"""Of the frozen entries of a table that was saved, by map and key: each with its text."""
 
 
 class TableChecksum(msgspec.Struct, frozen=True):
@@ -73,6 +82,8 @@ class TableFile:
         self._name = path.rpartition("/")[2]
         self._is_damaged = False
         self._checksums = TableChecksums()
+        self._texts: _Texts = {}
+        self._saves = 0
 
     def load(self, kind: type[_Table]) -> _Table | None:
         """Return the table, from the backup if the file is missing, empty or damaged.
@@ -119,16 +130,51 @@ class TableFile:
             StoreFullError: No room. The old file still stands.
             DiskFailedError: Anything else. The old file still stands.
         """
+        for _ in self.save_in_steps(table):
+            pass
+
+    def save_in_steps(self, table: object) -> Generator[None, None, bool]:
+        """Save, in steps between which the caller may let others do something.
+
+        A table of tens of thousands of entries takes a second to write down. A save that begins
+        before the last step of this one has what is newer: this one ends without doing anything
+        more.
+
+        Returns:
+            Whether it was saved.
+
+        Raises:
+            StoreFullError: as above.
+            DiskFailedError: as above.
+        """
+        self._saves += 1
+        own = self._saves
+        texts: _Texts = {}
+        pieces: list[str] = []
+        for piece in _in_steps(table, self._texts, texts):
+            pieces.append(piece)
+            yield
+            if own != self._saves:
+                return False
+        self._texts = texts
+        data = "".join(pieces).encode()
         # The backup of a damaged file is the only good copy until the new one is there.
         old = None if self._is_damaged else self._disk.read(self._path)
         backup = self._checksums.backup
         if old:
             self._disk.replace(self._backup, old)
             backup = self._checksum(self._backup, old)
-        data = encode_table(table)
+            yield
+            if own != self._saves:
+                return False
         self._disk.replace(self._path, data)
         self._is_damaged = False
-        self._note(TableChecksums(self._checksum(self._path, data), backup))
+        checksum = self._checksum(self._path, data)
+        yield
+        if own != self._saves:
+            return False
+        self._note(TableChecksums(checksum, backup))
+        return True
 
     # -- checksums -------------------------------------------------------------------------------
 
@@ -195,22 +241,82 @@ def encode_table(table: object) -> bytes:
     Fields of a record come in alphabetical order, without those that are None or unset; entries of
     a map in the map's own order.
     """
-    return _pretty(table, "\n").encode()
+    return "".join(_in_steps(table, {}, {})).encode()
+
+
+def _in_steps(table: object, known: _Texts, texts: _Texts) -> Iterator[str]:
+    """Yield the text in pieces, none of which takes long.
+
+    Entries that are in `known` are not written down again; all that can be are put into `texts`.
+    """
+    fields = _fields(table) if isinstance(table, msgspec.Struct) else table
+    if not isinstance(fields, dict) or not fields or isinstance(next(iter(fields)), int):
+        yield _pretty(fields, "\n")
+        return
+    start = "{\n\t"
+    for name, value in fields.items():
+        yield f"{start}{_json(name)}:"
+        start = ",\n\t"
+        if isinstance(value, dict) and value and not _has_numbers(value):
+            yield from _map_in_steps(name, value, known, texts)
+        else:
+            yield _pretty(value, "\n\t")
+    yield "\n}"
+
+
+def _map_in_steps(
+    name: str, value: dict[str, object], known: _Texts, texts: _Texts
+) -> Iterator[str]:
+    start, between = "{\n\t\t", ",\n\t\t"
+    entries = list(value.items())
+    for at in range(0, len(entries), ENTRIES_PER_STEP):
+        piece = [
+            f"{_json(key)}:{_entry(name, key, entry, known, texts)}"
+            for key, entry in entries[at : at + ENTRIES_PER_STEP]
+        ]
+        yield start + between.join(piece)
+        start = between
+    yield "\n\t}"
+
+
+def _entry(name: str, key: str, entry: object, known: _Texts, texts: _Texts) -> str:
+    if not isinstance(entry, msgspec.Struct) or not entry.__struct_config__.frozen:
+        return _pretty(entry, "\n\t\t")
+    saved = known.get((name, key))
+    if saved is None or saved[0] is not entry:
+        saved = (entry, _pretty(entry, "\n\t\t"))
+    texts[name, key] = saved
+    return saved[1]
+
+
+def _fields(record: msgspec.Struct) -> dict[str, object]:
+    fields = ((name, getattr(record, attribute)) for name, attribute in _names(type(record)))
+    return {name: field for name, field in fields if field is not None and field != msgspec.UNSET}
+
+
+@cache
+def _names(kind: type[msgspec.Struct]) -> list[tuple[str, str]]:
+    """The fields of a kind of record as they are sorted: in the text, and in Python."""
+    return sorted(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
+
+
+def _has_numbers(value: dict[Any, object]) -> bool:
+    return all(isinstance(key, int) for key in value)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def _pretty(value: object, line_start: str) -> str:
     """`line_start` is a line break and the tabs of the current level."""
     if isinstance(value, msgspec.Struct):
-        names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
-        fields = {name: getattr(value, attribute) for name, attribute in sorted(names)}
-        value = {
-            name: field for name, field in fields.items() if field not in (None, msgspec.UNSET)
-        }
+        value = _fields(value)
     if not isinstance(value, dict) or not value:
-        return msgspec.json.encode(value).decode()
-    if all(isinstance(key, int) for key in value):
-        inside = ",".join(f"{key}:{number}" for key, number in value.items())
+        return _json(value)
+    if _has_numbers(value):
+        inside = ",".join([f"{key}:{number}" for key, number in value.items()])
         return f"{{{inside}{line_start}}}"
     deeper = f"{line_start}\t"
-    entries = [f"{_pretty(key, '')}:{_pretty(entry, deeper)}" for key, entry in value.items()]
+    entries = [f"{_json(key)}:{_pretty(entry, deeper)}" for key, entry in value.items()]
     return f"{{{deeper}{f',{deeper}'.join(entries)}{line_start}}}"

@@ -17,12 +17,12 @@ from node.tables.journal.group_journal import GroupJournal
 from node.tables.journal.journal_file import JournalFile, group_tables, journal_state
 from node.tables.journal.journal_records import Deleted, GroupsChanged, GroupTables
 from node.tables.names import check_name
+from node.tables.saving import Saving
 from node.tables.subscription_group_table import SYSTEM_GROUPS, SubscriptionGroupTable
 from node.tables.topic_config_table import TopicConfigTable
 from store.delayed_delivery import JournaledProgress, delay_offset_table
 from store.machine.errors import StoreError
 from store.machine.table_file import TableFile
-from store.machine.tell_once import TellOnce
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import JOURNAL_TOPIC
 
@@ -188,7 +188,7 @@ class JournalTables:
         self.offsets = saved.offsets
         self._saved = saved
         self._replication = replication
-        self._told: TellOnce[str] = TellOnce()
+        self._saving = Saving(self.topics, self.groups, self.offsets)
         self.journal = GroupJournal(
             store,
             saved.file,
@@ -293,7 +293,7 @@ class JournalTables:
             nursery.start_soon(self.journal.run, end_round)
             while True:
                 await trio.sleep(SAVE_COPY_SECONDS)
-                self._save_copy()
+                await self._saving.save_in_turns()
 
     def save(self) -> None:
         """See `Tables`. What is missing in the files is read from the log again."""
@@ -301,19 +301,8 @@ class JournalTables:
             self.journal.save()
         except StoreError as error:
             _log.warning("the tables could not be saved: %s", error)
-        self._save_copy()
+        self._saving.save()
 
     def close(self, reason: str) -> None:
         """See `Tables`."""
         self.journal.close(reason)
-
-    def _save_copy(self) -> None:
-        try:
-            self.topics.save()
-            self.groups.save()
-            self.offsets.save()
-        except StoreError as error:
-            if self._told.is_news(str(error)):
-                _log.warning("topics, groups and offsets could not be saved: %s", error)
-        else:
-            self._told.over()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from store.machine.errors import TableFileError
 from store.machine.real_disk import RealDisk
-from store.machine.table_file import TableFile, encode_table, next_version
+from store.machine.table_file import ENTRIES_PER_STEP, TableFile, encode_table, next_version
 from tandem.wire.request_headers import (
     ConsumerOffsetTableBody,
     DataVersion,
@@ -95,6 +95,62 @@ def test_the_backup_of_a_damaged_file_is_kept_until_a_good_one_is_there(tmp_path
     assert backup.read_bytes() == b'{"offsetTable":{"T@g":{0:5}}}'
     file.save({"a": 2})
     assert backup.read_text() == '{\n\t"a":1\n}'
+
+
+def many_topics(count: int, queues: int = 4) -> dict[str, object]:
+    names = [f"T{number}" for number in range(count)]
+    return {
+        "dataVersion": DataVersion(0, 1, queues),
+        "topicConfigTable": {
+            name: TopicConfig(topic_name=name, read_queue_nums=queues) for name in names
+        },
+    }
+
+
+def test_no_step_of_a_save_is_more_work_in_a_larger_table() -> None:
+    """A table of all topics and groups there may be takes a second."""
+    disk = SimulatedDisk()
+    count = 10 * ENTRIES_PER_STEP
+    steps = sum(1 for _ in TableFile(disk, TABLE).save_in_steps(many_topics(count)))
+    assert steps > 10
+    assert disk.read(TABLE) == encode_table(many_topics(count))
+    read = TableFile(disk, TABLE).load(TopicConfigSerializeWrapper)
+    assert read is not None
+    assert read.topic_config_table == many_topics(count)["topicConfigTable"]
+
+
+def test_a_save_between_the_steps_of_another_one_is_the_one_that_counts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    steps = sum(1 for _ in TableFile(SimulatedDisk(), TABLE).save_in_steps(many_topics(300)))
+    for at in range(1, steps + 2):
+        disk = SimulatedDisk()
+        file = TableFile(disk, TABLE)
+        file.save(many_topics(300, 2))
+        older = file.save_in_steps(many_topics(300, 3))
+        for _, _ in zip(range(at), older, strict=False):
+            pass
+        file.save(many_topics(300, 4))
+        for _ in older:
+            pass
+        assert disk.read(TABLE) == encode_table(many_topics(300, 4)), at
+        assert TableFile(disk, TABLE).load(TopicConfigSerializeWrapper) is not None
+    assert caplog.messages == [], "the checksums are those of the files"
+
+
+def test_an_entry_that_changed_is_written_anew_and_a_gone_one_is_forgotten() -> None:
+    disk = SimulatedDisk()
+    file = TableFile(disk, TABLE)
+    same = TopicConfig(topic_name="same")
+    for topics in (
+        {"same": same, "other": TopicConfig(topic_name="other")},
+        {"same": same, "other": TopicConfig(topic_name="other", perm=2)},
+        {"same": same},
+        {"same": same, "other": TopicConfig(topic_name="other")},
+    ):
+        table = {"topicConfigTable": topics}
+        file.save(table)
+        assert disk.read(TABLE) == encode_table(table)
 
 
 @pytest.mark.parametrize("step", range(1, 13))
