@@ -19,6 +19,7 @@ from tandem.wire.request_headers import (
     ConsumerData,
     HeartbeatData,
     PullMessageRequestHeader,
+    QueueRequestHeader,
     SendMessageRequestHeaderV2,
 )
 from tandem.wire.route import encode_json_body
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
 CANARY_SECONDS_MAX: Final = 2.0
+SILENCE_SECONDS_MAX: Final = 0.5
 QUIET_SENDS: Final = 20
 LARGE_BODY: Final = bytes(60_000)
 
@@ -120,6 +122,23 @@ class Canary:
         return max(self.seconds[QUIET_SENDS:]) > max(CANARY_SECONDS_MAX, 20 * usual)
 
 
+class Watcher(Canary):
+    """A client that asks for what a node has in memory: nothing but the node's work delays it."""
+
+    def _sing(self) -> None:
+        ask = frame(RequestCode.GET_MAX_OFFSET, QueueRequestHeader("Canary", 0))
+        while not self._stop.wait(0.005):
+            begun = time.monotonic()
+            assert self._client.call(ask).code == 0
+            self.seconds.append(time.monotonic() - begun)
+
+    @property
+    def was_kept_waiting(self) -> bool:
+        """Whether any answer took long, by what this machine does when nobody is in the way."""
+        usual = max(self.seconds[1:QUIET_SENDS])
+        return max(self.seconds[QUIET_SENDS:]) > max(SILENCE_SECONDS_MAX, 20 * usual)
+
+
 @pytest.fixture
 def crowd() -> Iterator[list[Client]]:
     clients: list[Client] = []
@@ -179,6 +198,35 @@ def test_no_client_keeps_others_waiting_or_costs_the_master_its_place(
             attack(address, crowd)
         assert not canary.was_kept_waiting, (attack.__name__, max(canary.seconds))
     assert (cluster.master(), epoch_lines(cluster)) == (master, epochs)
+
+
+def test_large_tables_are_no_reason_to_be_silent(
+    tandem_fenced_cluster: RunningCluster, crowd: list[Client]
+) -> None:
+    """10,000 groups and their topics: writing them down held up each node for a second."""
+    cluster = tandem_fenced_cluster
+    master = cluster.wait_for_master()
+    address = cluster.spec.node(master).client_address
+    client = Client(address)
+    crowd.append(client)
+    assert client.call(send("Canary")).code == 0
+    epochs = epoch_lines(cluster)
+    for number in range(10):
+        groups = [ConsumerData(f"group-{number}-{each}") for each in range(1000)]
+        body = encode_json_body(HeartbeatData(f"client-{number}", consumer_data_set=groups))
+        crowd.append(Client(address))
+        assert crowd[-1].call(frame(RequestCode.HEART_BEAT, body=body)).code == 0
+    config = cluster.store_directory(master) / "config"
+    with Watcher(address) as watcher:
+        assert client.call(send("OneMore")).code == 0
+        wait_until(lambda: says(config / "topics.json", "OneMore"))
+        wait_until(lambda: says(config / "subscriptionGroup.json", "group-9-999"))
+    assert not watcher.was_kept_waiting, sorted(watcher.seconds)[-5:]
+    assert (cluster.master(), epoch_lines(cluster)) == (master, epochs)
+
+
+def says(file: Path, name: str) -> bool:
+    return file.exists() and f'"{name}"' in file.read_text()
 
 
 def epoch_lines(cluster: RunningCluster) -> list[str]:

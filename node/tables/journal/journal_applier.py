@@ -58,6 +58,17 @@ class JournalListener(Protocol):
         """Return how far this node's timers are, None if nothing is known of them."""
 
 
+class _Due:
+    """What the listener is to show after some records; "all" takes the place of the rest."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicConfig] = {}
+        self.has_all_topics = False
+        self.offsets: ConsumerOffsets = {}
+        self.has_all_offsets = False
+        self.has_groups = False
+
+
 class JournalApplier:
     """What a node knows of the journal.
 
@@ -78,6 +89,7 @@ class JournalApplier:
         self.tables = tables
         self._store = store
         self._listener = listener
+        self._due = _Due()
         # A log that lost its end, or was cut, comes again: so do the records of that end.
         self.position = min(position, self.queue_end)
         self.safe_position = self.position
@@ -104,6 +116,12 @@ class JournalApplier:
         Raises:
             JournalFormatError: a record of another version.
         """
+        try:
+            self._apply_confirmed()
+        finally:
+            self._show()
+
+    def _apply_confirmed(self) -> None:
         while True:
             result = self._store.get_message(JOURNAL_TOPIC, 0, self.position, READ_COUNT)
             self._note_damage(result.damaged)
@@ -165,20 +183,36 @@ class JournalApplier:
             self.safe_position = queue_offset
         while self.written and self.written[0][0] < self.position:
             self.written.popleft()
-        self._show(record, complete=complete, is_own=queue_offset >= self.own_from)
+        self._note(record, complete=complete, is_own=queue_offset >= self.own_from)
 
-    def _show(self, record: JournalRecord, *, complete: bool, is_own: bool) -> None:
+    def _note(self, record: JournalRecord, *, complete: bool, is_own: bool) -> None:
         """A master shows its own changes of topics and groups when it writes them."""
+        due = self._due
         is_whole = complete or isinstance(record, Deleted)
         if is_whole:
-            self._listener.show_offsets(None)
+            due.has_all_offsets = True
         elif isinstance(record, OffsetsCommitted):
-            self._listener.show_offsets(record.offsets)
+            for key, queues in record.offsets.items():
+                due.offsets.setdefault(key, {}).update(queues)
         if is_own:
             return
         if is_whole:
-            self._listener.show_topics(None)
+            due.has_all_topics = True
         elif isinstance(record, TopicsChanged):
-            self._listener.show_topics(record.topics)
+            due.topics.update({config.topic_name: config for config in record.topics})
         if is_whole or isinstance(record, GroupsChanged):
+            due.has_groups = True
+
+    def _show(self) -> None:
+        """Show what was noted: once for many records, for tables are copied and registered."""
+        due, self._due = self._due, _Due()
+        if due.has_all_offsets:
+            self._listener.show_offsets(None)
+        elif due.offsets:
+            self._listener.show_offsets(due.offsets)
+        if due.has_all_topics:
+            self._listener.show_topics(None)
+        elif due.topics:
+            self._listener.show_topics(list(due.topics.values()))
+        if due.has_groups:
             self._listener.show_groups()

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, cast
+
+import msgspec
 import pytest
 
 from node.tables.journal.journal_records import (
@@ -12,6 +15,9 @@ from tandem.wire.system_topics import JOURNAL_TOPIC
 from tests.node.doubles import BROKER, NOW_MS
 from tests.node.tables.journal.journal_world import Node, topic
 from tests.support.simulated_disk import SimulatedDisk
+
+if TYPE_CHECKING:
+    from tandem.wire.request_headers import TopicConfig
 
 
 async def test_another_node_applies_what_is_confirmed_and_nothing_else() -> None:
@@ -39,6 +45,32 @@ async def test_the_master_does_not_show_its_own_topics_a_second_time() -> None:
     node.confirm()
     assert node.shown == []
     assert "New" in node.journal.applier.tables.topics
+
+
+async def test_many_records_are_shown_once_and_the_last_of_a_topic_counts() -> None:
+    """Each showing copies the table of topics and registers it."""
+    master, slave = Node(), Node()
+    master.open_as_master()
+    master.confirm()
+    master.copy_to(slave)
+    slave.shown.clear()
+    changed = msgspec.structs.replace(topic("T"), perm=2)
+    for each in (topic("T"), *(topic(f"T{number}") for number in range(100)), changed):
+        master.journal.write(TopicsChanged([each]))
+    master.writer.commit("T@g", 0, 7)
+    master.ask()
+    master.confirm()
+    master.copy_to(slave)
+    topics = [
+        each
+        for kind, shown in slave.shown
+        if kind == "topics"
+        for each in cast("list[TopicConfig]", shown)
+    ]
+    assert len(topics) == 101
+    assert changed in topics
+    assert [kind for kind, _ in slave.shown] == ["offsets", "topics"]
+    assert dict(slave.shown)["offsets"] == {"T@g": {0: 7}}
 
 
 async def test_a_log_that_lost_its_beginning_still_tells_everything() -> None:
