@@ -95,7 +95,11 @@ class DelayedDelivery:
                 store.max_physical_offset if journaled is not None else store.flushed_where
             ),
             wall_clock_ms=wall_clock_ms,
-            earlier=self._since(journaled.delay_at) if journaled is not None else None,
+            earlier=(
+                self._since(journaled.delay_at, is_first=not self.delay_progress())
+                if journaled is not None
+                else None
+            ),
         )
         self._files: TimerMessageStore | None = None
         self._timers: TimerMessageStore | JournaledTimers | None = None
@@ -130,8 +134,9 @@ class DelayedDelivery:
         def note(place: TimerPlace) -> None:
             journaled.timers = place
 
+        place = journaled.timers or classic_place(self._disk, store.config.directory)
         return JournaledTimers(
-            journaled.timers or classic_place(self._disk, store.config.directory),
+            place,
             TimerSettings(),
             was_classic=journaled.timers is None,
             note=note,
@@ -140,15 +145,20 @@ class DelayedDelivery:
             put=self._put,
             wall_clock_ms=self._wall_clock_ms,
             chance=self._random,
-            earlier=self._since(journaled.timers_at),
+            earlier=self._since(journaled.timers_at, is_first=place == TimerPlace()),
         )
 
-    def _since(self, begin: int) -> EarlierDeliveries:
-        """Look at the log from `begin` on; 0 is not known, and looks at nothing."""
+    def _since(self, begin: int, *, is_first: bool) -> EarlierDeliveries:
+        """Look at the log from `begin` on, or all of it if nothing was ever noted.
+
+        Otherwise a `begin` of 0 is not known, and nothing is looked at: an older version or a
+        classic master left this progress.
+        """
         store = self._store
         return EarlierDeliveries(
-            begin or store.max_physical_offset,
+            begin or (0 if is_first else store.max_physical_offset),
             store.max_physical_offset,
+            opened_ms=self._wall_clock_ms(),
             find_queue=store.queues.find,
             message=store.commit_log.message,
         )
@@ -169,8 +179,7 @@ class DelayedDelivery:
 
     def delay_progress(self) -> dict[int, int]:
         """How far each delay level has got; levels without a delivery are left out."""
-        levels = range(1, self._store.delay_levels.level_max + 1)
-        return {level: at for level in levels if (at := self._offsets.query(level))}
+        return self._offsets.progress()
 
     def message_arrived(self, topic: str) -> None:
         """Look again, if the topic is one of those that messages wait in."""

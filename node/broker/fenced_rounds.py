@@ -31,7 +31,6 @@ from node.handlers.peer_log import PeerLog
 from node.tables.journal.journal_tables import JournalTables, SavedTables
 from store import MessageStore
 from store.machine.errors import RecordDamagedError, StoreFullError
-from tandem.wire.delay_level import DelayLevels
 from tandem.wire.message import Host
 from tandem.wire.request_code import RequestCode
 
@@ -112,11 +111,9 @@ async def _run_round(
     stop: trio.Event,
     started: Callable[[], None],
 ) -> None:
-    levels = DelayLevels(config.cluster.store.message_delay_level)
     saved = SavedTables(
         machine.disk,
         str(config.directory),
-        levels,
         machine.wall_clock_ms,
         auto_create_groups=config.cluster.broker.auto_create_subscription_group,
     )

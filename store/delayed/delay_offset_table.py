@@ -74,6 +74,10 @@ class DelayOffsetTable:
         """The next offset of the level's queue; 0 if nothing was ever delivered from it."""
         return self._offsets.get(level, 0)
 
+    def progress(self) -> dict[int, int]:
+        """How far each level has got that has got anywhere, also one that no setting has now."""
+        return {level: at for level, at in sorted(self._offsets.items()) if at}
+
     def update(self, level: int, offset: int) -> None:
         """Remember how far a level has got.
 

@@ -13,13 +13,19 @@ each record that is found stands for one message, for there may be several of on
 Nothing is read unless a message is due that waited then, and no more than the records of its queue
 since `begin`, or since some seconds before its time, whichever is later: a master delivers nothing
 before its time has come by the clock that its store timestamps are from. Only clocks that are more
-seconds apart can hide a delivery: that message comes again.
+seconds apart can hide a delivery: that message comes again. It is read in slices, and others have
+their turn in between.
+
+Until all was taken that an earlier master can have delivered, progress is not noted anew: it would
+speak of an end of the log before which there are deliveries that it does not know. So a master that
+dies before that leaves the next one the progress, and the `begin`, that it had itself.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from tandem.wire.errors import MalformedMessageError
@@ -46,6 +52,9 @@ if TYPE_CHECKING:
 CLOCK_STEP_MS: Final = 5_000
 """A wall clock that goes back by less hides nothing, be it that of the next master."""
 
+_SLICE_RECORDS: Final = 100
+"""In one go: clients are served in between."""
+
 _SAID: Final = (
     PROPERTY_UNIQUE_KEY,
     PROPERTY_DELAY_LEVEL,
@@ -67,6 +76,10 @@ class DeliveredQueue(Protocol):
         """Physical offset, size and queue offset of records below, the last one first."""
 
 
+class SearchGoesOnError(Exception):
+    """Some records were looked at and there are more: ask again, once others had their turn."""
+
+
 class _Searched:
     """What was found in a queue, from the end of what is looked at down to `low`."""
 
@@ -85,6 +98,7 @@ class EarlierDeliveries:
         begin: int,
         end: int,
         *,
+        opened_ms: int,
         find_queue: Callable[[str, int], DeliveredQueue | None],
         message: Callable[[int, int], memoryview | None],
     ) -> None:
@@ -93,19 +107,28 @@ class EarlierDeliveries:
         Args:
             begin: Where it ended when the progress was noted that this master goes on from.
             end: Where it ended when this master opened.
+            opened_ms: When that was, by the wall clock.
             find_queue: The queue of a topic, None if there is none.
             message: The record at a physical offset, of that size; None if it is not held.
         """
         self._begin = begin
         self.end = end
+        self._until_ms = opened_ms + CLOCK_STEP_MS
         self._find_queue = find_queue
         self._message = message
         self._searched: dict[tuple[str, int], _Searched] = {}
+
+    def is_past(self, offset: int, due_ms: int) -> bool:
+        """Whether an earlier master cannot have delivered what waits at `offset` for `due_ms`."""
+        return self._begin >= self.end or offset >= self.end or due_ms > self._until_ms
 
     def take(self, message: PutMessage, offset: int, due_ms: int) -> bool:
         """True if `message`, about to be put, was put before. It does not count a second time.
 
         `offset` is where the record is that waited, and `due_ms` when its time came.
+
+        Raises:
+            SearchGoesOnError: it is not known yet.
         """
         if offset >= self.end:
             return False
@@ -123,9 +146,12 @@ class EarlierDeliveries:
 
     def _search(self, searched: _Searched, queue: DeliveredQueue | None, until_ms: int) -> None:
         """Look at older records, down to the first that was stored before `until_ms`."""
-        for offset, size, _ in () if queue is None else queue.units_below(searched.low):
+        units = () if queue is None else queue.units_below(searched.low)
+        for count, (offset, size, _) in enumerate(units):
             if offset < self._begin:
                 break
+            if count == _SLICE_RECORDS:
+                raise SearchGoesOnError
             searched.low = offset
             record = self._read(offset, size)
             if record is not None and PROPERTY_REAL_TOPIC in record.properties:
@@ -150,7 +176,7 @@ def _content_put(message: PutMessage) -> _Content:
         message.born_host,
         message.flag,
         message.reconsume_times,
-        message.body,
+        _digest(message.body),
         *(properties.get(name) for name in _SAID),
     )
 
@@ -161,6 +187,11 @@ def _content_stored(record: MessageExt) -> _Content:
         record.born_host.packed,
         record.flag,
         record.reconsume_times,
-        record.body,
+        _digest(record.body),
         *(record.properties.get(name) for name in _SAID),
     )
+
+
+def _digest(body: bytes) -> bytes:
+    """What is kept of a body: all that was found stays in memory as long as the mastership."""
+    return blake2b(body, digest_size=16).digest()

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import trio
 
+from store.delayed.earlier_deliveries import SearchGoesOnError
 from store.delayed.timed_message import (
     NEVER_STORED,
     RETRY_MS,
@@ -129,8 +130,10 @@ class JournaledTimers:
         self._arrived = Signal()
         self._told: TellOnce[int] = TellOnce()
         queue = find_queue()
-        self._known_until = queue.next_offset if queue is not None else 0
+        self._opened_at = self._known_until = queue.next_offset if queue is not None else 0
         """Look at all that is before this in the queue, before anything is delivered."""
+        self._is_taken = False
+        """Whether nothing waits any more that an earlier master may have delivered."""
         self._due_ms = -1
         """The slot that `_known_until` was set for, none at first."""
         self._start = msgspec.structs.replace(
@@ -176,9 +179,18 @@ class JournaledTimers:
             self._has_rolled = False
         except (_PutLaterError, RecordDamagedError):
             next_ms = self._retry_ms = now_ms + RETRY_MS
-        if self._waiting.looked_at >= self._start.looked_at:
+        except SearchGoesOnError:
+            next_ms = now_ms
+        self._is_taken = self._is_taken or self._takes_no_more()
+        if self._is_taken:
             self._note(self._waiting.place)
         return self._puts - before, next_ms
+
+    def _takes_no_more(self) -> bool:
+        waiting = self._waiting
+        if waiting.looked_at < self._opened_at:
+            return False
+        return waiting.first_ms is None or self._earlier.is_past(0, waiting.first_ms)
 
     def _look_at_some(self, now_ms: int) -> int | None:
         """Let messages of the queue wait; return when to go on, None if there are no more."""

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 import trio
 
+from store.delayed.earlier_deliveries import SearchGoesOnError
 from store.machine.errors import RecordDamagedError, StoreError
 from store.machine.signal import Signal
 from store.results import PutMessage, PutMessageResult, PutMessageStatus
@@ -169,7 +170,8 @@ class _Level:
     """Where the delivery of one level is.
 
     `delivered` holds (end of the record put, offset to go on from) of what may not be durable yet.
-    No message waits for more than `delay_ms_max`.
+    No message waits for more than `delay_ms_max`. `is_taken` is whether nothing waits any more that
+    an earlier master may have delivered.
     """
 
     def __init__(
@@ -180,6 +182,7 @@ class _Level:
         self.delay_ms_max = delay_ms if delay_ms_max is None else delay_ms_max
         self.next_offset = next_offset
         self.retry_ms = 0
+        self.is_taken = False
         self.delivered: deque[tuple[int, int]] = deque()
 
 
@@ -219,7 +222,9 @@ class ScheduleMessageService:
         self._flushed_where = flushed_where
         self._wall_clock_ms = wall_clock_ms
         self._arrived = Signal()
-        for level, offset in offsets.correct(self._bounds_of).items():
+        # With a journal a level is moved as it is delivered: the journal says what was delivered.
+        moved = offsets.correct(self._bounds_of) if earlier is None else {}
+        for level, offset in moved.items():
             _log.warning(
                 "delay level %d goes on from %d: its queue is not where it was", level, offset
             )
@@ -281,6 +286,7 @@ class ScheduleMessageService:
         """Return when the level's next message is due, None if it has none."""
         queue = self._find_queue(level.level - 1)
         if queue is None:
+            level.is_taken = True
             return None
         # Cleaning moves the first message; the last one may have been cut off by a recovery.
         level.next_offset = min(max(level.next_offset, queue.min_offset), queue.next_offset)
@@ -289,16 +295,23 @@ class ScheduleMessageService:
         for offset, size, code in queue.units(level.next_offset, _SLICE_UNITS):
             try:
                 deliver_ms = self._deliver_time(level, offset, size, code)
+                if self._earlier is None or self._earlier.is_past(offset, deliver_ms):
+                    level.is_taken = True
                 # Further off than any message of this level can be: the clock was put back.
                 if now_ms < deliver_ms <= now_ms + level.delay_ms_max:
                     return deliver_ms
                 is_done = self._deliver(level, offset, size)
+            except SearchGoesOnError:
+                break
             except RecordDamagedError:  # logged where it was found; the level waits for it
                 is_done = False
             if not is_done:
                 level.retry_ms = now_ms + RETRY_MS
                 return level.retry_ms
-        return now_ms if level.next_offset < queue.next_offset else None
+        if level.next_offset < queue.next_offset:
+            return now_ms
+        level.is_taken = True
+        return None
 
     def _deliver_time(self, level: _Level, offset: int, size: int, code: int) -> int:
         if code >= _TIMES_FROM or size == FILLER_SIZE:
@@ -345,7 +358,9 @@ class ScheduleMessageService:
     # -- progress --------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Take into the table what is durable."""
+        """Take into the table what is durable; nothing before all levels are taken over."""
+        if self._earlier is not None and not all(level.is_taken for level in self._levels):
+            return
         flushed = self._flushed_where()
         for level in self._levels:
             delivered = level.delivered

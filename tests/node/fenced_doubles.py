@@ -11,7 +11,6 @@ from node.handlers.consumer_offset import ConsumerOffset
 from node.handlers.fenced_group import FencedGroup
 from node.tables.journal.journal_tables import JournalTables, SavedTables
 from node.tables.reset_offsets import ResetOffsets
-from tandem.wire.delay_level import DelayLevels
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult, FencedStatus
 from tandem.wire.request_code import RequestCode
 from tests.node.doubles import BROKER, NOW_MS, Broker, Client, FakeReplication
@@ -67,7 +66,7 @@ class FencedClient(Client):
 
     def __init__(self, replica: FakeReplica, nursery: trio.Nursery) -> None:
         broker = self.broker = Broker(is_fenced=True)
-        saved = SavedTables(broker.disk, "s", DelayLevels("1s 5s"), lambda: NOW_MS)
+        saved = SavedTables(broker.disk, "s", lambda: NOW_MS)
         saved.topics.update(*broker.topics.configs.topic_config_table.values())
         self.tables = JournalTables(
             saved, broker.store, replica, born_host=BROKER.packed, wall_clock_ms=lambda: NOW_MS

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from store import MessageStore
     from store.delayed.timer_place import TimerPlace
     from store.machine.disk import Disk
-    from tandem.wire.delay_level import DelayLevels
     from tandem.wire.request_headers import TopicConfig
     from tandem.wire.subscription_group import SubscriptionGroupConfig
 
@@ -58,7 +57,6 @@ class SavedTables:
         self,
         disk: Disk,
         directory: str,
-        levels: DelayLevels,
         wall_clock_ms: Callable[[], int],
         *,
         auto_create_groups: bool = True,
@@ -85,7 +83,6 @@ class SavedTables:
         self.offsets = ConsumerOffsetTable(copy("consumerOffset.json"), wall_clock_ms)
         self.delay = delay_offset_table(disk, directory, wall_clock_ms, is_needed=state is None)
         self.progress = JournaledProgress(self.delay)
-        self._levels = range(1, levels.level_max + 1)
         self.position = 0 if state is None else state.position
         if state is None:
             topics = dict(self.topics.configs.topic_config_table)
@@ -152,14 +149,14 @@ class SavedTables:
 
     def delay_progress(self) -> dict[int, int]:
         """How far each delay level has got that has got anywhere."""
-        return {level: at for level in self._levels if (at := self.delay.query(level))}
+        return self.delay.progress()
 
     def take_up_delay(self) -> None:
         """Have the delayed delivery of a new master go on where the journal says.
 
         All levels: what the file says beyond that was delivered by a master that was cut off.
         """
-        for level in self._levels:
+        for level in self.delay.progress().keys() | self.confirmed.delay.keys():
             self.delay.update(level, self.confirmed.delay.get(level, 0))
         self.progress.timers = self.confirmed.timers
         self.progress.delay_at = self.confirmed.delay_at

@@ -139,10 +139,7 @@ class JournalWriter:
         missing = self.missing_topics()
         if missing:
             self.write(TopicsChanged(missing))
-        tables, end = self._applier.as_written(), self._store.max_physical_offset
-        if not self._changed_progress():
-            tables.delay_at = end
-        for part in tables.snapshot(self.record_bytes_max):
+        for part in self._applier.as_written().snapshot(self.record_bytes_max):
             self.write(part)
         self._snapshot_deadline = trio.current_time() + SNAPSHOT_SECONDS
 

@@ -8,7 +8,11 @@ import msgspec
 import pytest
 
 from store.delayed.delay_offset_table import DelayOffsetTable
-from store.delayed.earlier_deliveries import CLOCK_STEP_MS, EarlierDeliveries
+from store.delayed.earlier_deliveries import (
+    CLOCK_STEP_MS,
+    EarlierDeliveries,
+    SearchGoesOnError,
+)
 from store.delayed.schedule_message_service import ScheduleMessageService, delay_rewrite
 from store.machine.table_file import TableFile
 from tandem.wire.delay_level import SCHEDULE_TOPIC, DelayLevels
@@ -18,7 +22,9 @@ from tests.store.store_world import queue_messages as messages_of
 from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
-    from store import PutMessage
+    from collections.abc import Callable
+
+    from store import PutMessage, PutMessageResult
 
 T0 = 1_700_000_000_000
 LEVELS = DelayLevels()
@@ -47,6 +53,25 @@ class World:
         self.store.announce()
         return result.end_offset
 
+    def service(
+        self,
+        earlier: EarlierDeliveries,
+        put: Callable[[PutMessage], PutMessageResult] | None = None,
+    ) -> tuple[ScheduleMessageService, DelayOffsetTable]:
+        """Delay levels of a master whose journal says nothing of them."""
+        offsets = DelayOffsetTable(TableFile(self.disk, f"{DIRECTORY}/none.json"), self.clock)
+        service = ScheduleMessageService(
+            LEVELS,
+            offsets,
+            find_queue=lambda queue_id: self.store.queues.find(SCHEDULE_TOPIC, queue_id),
+            message=self.store.commit_log.message,
+            put=put or (lambda message: self.store.put_message(message, hooks=False)),
+            flushed_where=lambda: self.store.max_physical_offset,
+            wall_clock_ms=self.clock,
+            earlier=earlier,
+        )
+        return service, offsets
+
     def since(self, begin: int) -> EarlierDeliveries:
         def message(offset: int, size: int) -> memoryview | None:
             self.read.append(offset)
@@ -55,6 +80,7 @@ class World:
         return EarlierDeliveries(
             begin,
             self.store.max_physical_offset,
+            opened_ms=self.clock.now_ms,
             find_queue=self.store.queues.find,
             message=message,
         )
@@ -120,6 +146,63 @@ def test_nothing_is_read_that_was_stored_long_before_the_time() -> None:
     assert min(world.read) == ends[80 - CLOCK_STEP_MS // 1000 - 2]
 
 
+def test_much_is_read_in_slices() -> None:
+    world = World()
+    for number in range(250):
+        world.put(delivered(number))
+    earlier = world.since(0)
+    for done in (100, 200):
+        with pytest.raises(SearchGoesOnError):
+            earlier.take(delivered(0), 0, T0)
+        assert len(world.read) == done
+    assert earlier.take(delivered(0), 0, T0)
+    assert earlier.take(delivered(249), 0, T0)
+    assert len(world.read) == 250
+
+
+def test_what_waits_for_a_later_time_or_came_later_was_not_delivered_before() -> None:
+    world = World()
+    end = world.put(delivered(1))
+    earlier = world.since(0)
+    assert not earlier.is_past(end - 1, T0 + CLOCK_STEP_MS)
+    assert earlier.is_past(end - 1, T0 + CLOCK_STEP_MS + 1)
+    assert earlier.is_past(end, T0)
+    assert world.since(end).is_past(0, T0), "nothing is in the log that is not noted"
+
+
+@pytest.mark.parametrize("other", [{}, {2: 1}])
+def test_nothing_is_noted_before_all_was_taken_that_was_delivered(other: dict[int, int]) -> None:
+    """A master after the next one knows only what is noted, and since when."""
+    world = World()
+    for number in range(30):
+        message = msgspec.structs.replace(a_message(number), properties=b"DELAY\x011\x02")
+        world.put(delay_rewrite(message, LEVELS))
+    if other:
+        message = msgspec.structs.replace(a_message(-1), properties=b"DELAY\x012\x02")
+        world.put(delay_rewrite(message, LEVELS), T0 + 1)
+    world.clock.now_ms = T0 + 2000
+    begin = world.store.max_physical_offset
+    first, _ = world.service(world.since(begin))
+    first.deliver_due(T0 + 2000)
+    first.deliver_due(T0 + 2000)
+    world.store.announce()
+    second, offsets = world.service(world.since(begin))
+    noted = []
+    for _ in range(5):
+        second.deliver_due(T0 + 2000)
+        noted.append(offsets.progress())
+    world.store.announce()
+    numbers = [number_of(message) for message in messages_of(world.store, "TopicA", 0)]
+    assert numbers == list(range(30))
+    assert noted[:2] == [{}, {}]
+    if not other:
+        assert noted[-1] == {1: 30}
+        return
+    assert noted[-1] == {}, "level 2 is due so soon that it may have been delivered"
+    second.deliver_due(T0 + 5001)
+    assert offsets.progress() == {1: 30, 2: 1}
+
+
 def test_a_delay_level_goes_on_after_what_was_delivered_and_not_noted() -> None:
     world = World()
     for number in (1, 1, 2):
@@ -131,24 +214,14 @@ def test_a_delay_level_goes_on_after_what_was_delivered_and_not_noted() -> None:
         """Deliver as a master that begins before all of them, and dies after some."""
         left = count
 
-        def put(message: PutMessage) -> object:
+        def put(message: PutMessage) -> PutMessageResult:
             nonlocal left
             left -= 1
             if left < 0:
                 return world.store.put_message(msgspec.structs.replace(message, topic=""))
             return world.store.put_message(message, hooks=False)
 
-        offsets = DelayOffsetTable(TableFile(world.disk, f"{DIRECTORY}/none.json"), world.clock)
-        service = ScheduleMessageService(
-            LEVELS,
-            offsets,
-            find_queue=lambda queue_id: world.store.queues.find(SCHEDULE_TOPIC, queue_id),
-            message=world.store.commit_log.message,
-            put=put,  # type: ignore[arg-type]
-            flushed_where=lambda: world.store.max_physical_offset,
-            wall_clock_ms=world.clock,
-            earlier=earlier,
-        )
+        service, _ = world.service(earlier, put)
         world.clock.now_ms = T0 + 2000
         service.deliver_due(world.clock.now_ms)
         world.store.announce()

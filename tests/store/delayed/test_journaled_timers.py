@@ -61,10 +61,11 @@ def log_up_to(store: MessageStore, end: int) -> SimulatedDisk:
     return disk
 
 
-def earlier_of(store: MessageStore, begin: int) -> EarlierDeliveries:
+def earlier_of(store: MessageStore, begin: int, now_ms: int = T0) -> EarlierDeliveries:
     return EarlierDeliveries(
         begin,
         store.max_physical_offset,
+        opened_ms=now_ms,
         find_queue=store.queues.find,
         message=store.commit_log.message,
     )
@@ -97,7 +98,7 @@ class World:
             put=self._put,
             wall_clock_ms=self.clock,
             chance=random.Random(1),
-            earlier=earlier_of(self.store, place_at),
+            earlier=earlier_of(self.store, place_at, now_ms),
         )
 
     def _note(self, place: TimerPlace) -> None:
@@ -125,7 +126,8 @@ class World:
                 return next_ms
 
     def write_place(self) -> None:
-        self.journal.append((self.store.max_physical_offset, self.place))
+        if self.place != self.journal[-1][1]:
+            self.journal.append((self.store.max_physical_offset, self.place))
 
     def delivered(self) -> list[int]:
         """What was delivered, in order."""
@@ -354,6 +356,26 @@ def test_a_kill_between_delivery_and_progress_repeats_nothing() -> None:
         world = world.fail_over()
         world.deliver()
         assert world.delivered() == [1, 2]
+
+
+def test_nothing_is_noted_before_all_was_taken_that_was_delivered() -> None:
+    """A master after the next one knows only what is noted, and since when."""
+    world = World()
+    world.send(*(timed(number, 1000) for number in range(120)))
+    world.deliver()
+    world.write_place()
+    world.deliver(1000)
+    assert world.delivered() == list(range(120))
+    place = world.place
+    for _ in range(3):
+        world = world.fail_over()
+        world.timers.deliver_due(world.clock.now_ms)
+        world.timers.deliver_due(world.clock.now_ms)
+        world.write_place()
+        assert world.place == TimerPlace(0, 120, 0, 0) != place
+    world.deliver()
+    assert world.place == place
+    assert world.delivered() == list(range(120))
 
 
 def test_of_two_messages_of_one_content_that_was_delivered_once_the_other_still_comes() -> None:

@@ -6,7 +6,6 @@ from ha.results import Refusal
 from node.errors import RequestError
 from node.tables.journal.journal_file import JournalFile, JournalState
 from node.tables.journal.journal_tables import JournalTables, SavedTables
-from tandem.wire.delay_level import DelayLevels
 from tandem.wire.request_headers import TopicConfig
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.subscription_group import SubscriptionGroupConfig
@@ -21,7 +20,7 @@ class Tables:
     def __init__(self, broker: Broker | None = None) -> None:
         self.broker = broker or Broker(is_fenced=True, topics=())
         self.replication = FakeReplication()
-        self.saved = SavedTables(self.broker.disk, "s", DelayLevels("1s 5s"), lambda: NOW_MS)
+        self.saved = SavedTables(self.broker.disk, "s", lambda: NOW_MS)
         self.it = JournalTables(
             self.saved,
             self.broker.store,
@@ -174,13 +173,13 @@ async def test_a_log_that_lost_records_of_the_journal_takes_offsets_back() -> No
 async def test_a_new_master_delivers_from_where_the_journal_says() -> None:
     """What its own file says beyond that was delivered by a master that was cut off."""
     broker = Broker(is_fenced=True, topics=())
-    JournalFile(broker.disk, "s").save(JournalState(0, [], {}, {1: 4}))
+    JournalFile(broker.disk, "s").save(JournalState(0, [], {}, {1: 4, 300: 2}))
     tables = Tables(broker)
     tables.saved.delay.update(1, 99)
     tables.saved.delay.update(2, 7)
     delay = tables.it.open([]).delay
     assert (delay.query(1), delay.query(2)) == (4, 0)
-    assert tables.saved.delay_progress() == {1: 4}
+    assert tables.saved.delay_progress() == {1: 4, 300: 2}, "a level that was taken out as well"
 
 
 async def test_whoever_waits_is_answered_when_the_tables_close() -> None:
