@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from typing import TYPE_CHECKING
 
@@ -9,16 +10,24 @@ import msgspec
 import pytest
 import trio
 
+from store.delayed.delay_offset_table import DelayOffsetTable
+from store.delayed.journaled_timers import JournaledTimers
+from store.delayed.timer_place import TimerPlace
+from store.delayed_delivery import DelayedDelivery, JournaledProgress
+from store.machine.table_file import TableFile
 from tandem.wire.message import decode_messages
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import SendMessageRequestHeaderV2
 from tests.node.world import MASTER, SLAVE_1, Caller, World, bodies, cluster_config, open_world
+from tests.store.store_world import DIRECTORY, Clock, a_message, open_store, queue_messages
+from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from trio.testing import MockClock
 
+T0 = 1_700_000_000_000
 DELAY_OFFSETS = re.compile("delayOffset[.]json$")
 
 
@@ -156,3 +165,39 @@ async def test_slaves_copy_delayed_messages_and_deliver_none_themselves(
             assert await messages_of(slave) == [b"one"]
             waiting = decode_messages((await slave.pull(topic="SCHEDULE_TOPIC_XXXX")).body)
             assert [message.body for message in waiting] == [b"one"]
+
+
+@pytest.mark.parametrize("request_", [b"DELAY\x011\x02", b"TIMER_DELAY_MS\x011000\x02"])
+@pytest.mark.parametrize("noted", [False, True])
+def test_a_group_that_has_noted_nothing_yet_repeats_nothing(
+    request_: bytes, *, noted: bool
+) -> None:
+    """Progress without a place in the log is of an older version, or of a classic master."""
+    disk, clock = SimulatedDisk(), Clock(T0, step_ms=0)
+    store = open_store(disk, clock=clock, timer_wheel_enable=True)
+
+    def become_master() -> DelayedDelivery:
+        table = DelayOffsetTable(TableFile(disk, f"{DIRECTORY}/none.json"), clock)
+        journaled = JournaledProgress(table)
+        if noted:
+            table.update(2, 1)
+            journaled.timers = TimerPlace(slot_ms=1)
+        return DelayedDelivery(
+            store, disk, wall_clock_ms=clock, random=random.Random(1), journaled=journaled
+        )
+
+    def deliver(delivery: DelayedDelivery) -> int:
+        assert isinstance(delivery._timers, JournaledTimers)
+        for _ in range(3):
+            delivery._schedule.deliver_due(clock.now_ms)
+            delivery._timers.deliver_due(clock.now_ms)
+        store.announce()
+        return len(queue_messages(store, "TopicA", 0))
+
+    first = become_master()
+    message = msgspec.structs.replace(a_message(1), properties=request_)
+    assert store.put_message(message).status.is_stored
+    store.announce()
+    clock.now_ms += 3000
+    assert deliver(first) == 1
+    assert deliver(become_master()) == 1 + noted
