@@ -310,6 +310,7 @@ class FencedCluster(SimulatedCluster):
 
     def _heal_others(self) -> None:
         self._waiting.clear()
+        self._votes.clear()
         self.coordinator.watch_delay_seconds = 0.0
         self.coordinator.lost_replies.clear()
         self.coordinator.start()
