@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from store.log.log_end import CHUNK_BYTES, Blank, Damage, next_records, read_record
 from store.machine.errors import UnfitBytesError
+from tandem.wire.message import RECORD_BYTES_MIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,11 +131,12 @@ class LogHealing:
     def _record_fault(self, part: _Part) -> str:
         """Return why the records that are changed would not be sound, "" if they would be."""
         file, base, fault = part.file, part.file.file_from_offset, ""
+        goes_on = self._log.damage.within(part.end, part.end + 1) is not None
         near = min(file.read_position, part.end - base + LOOK_AHEAD_BYTES)
         # Other damage before it may hide which record the range begins in; perhaps none.
         for at in (_record_start(part), part.position):
             for limit in (near, file.read_position):
-                fault = _walk(_with_part(part, at, limit), base + at, part.end)
+                fault = _walk(_with_part(part, at, limit), base + at, part.end, goes_on)
                 if not fault:
                     return ""
         return fault
@@ -209,12 +211,20 @@ def _record_start(part: _Part) -> int:
     return part.position
 
 
-def _walk(data: memoryview, offset: int, end: int) -> str:
-    """Return why there are no sound records from `offset` up to `end`, "" if there are."""
+def _walk(data: memoryview, offset: int, end: int, goes_on: bool) -> str:  # noqa: FBT001
+    """Return why there are no sound records from `offset` up to `end`, "" if there are.
+
+    If the bad range `goes_on` at `end`, the last of them may end there: who heals the rest looks at
+    it as a whole.
+    """
     at = 0
     while offset + at < end:
         found = read_record(data, at, len(data), offset + at)
         if isinstance(found, Damage):
+            left = end - offset - at
+            size = int.from_bytes(data[at : at + 4], "big")
+            if goes_on and (left < RECORD_BYTES_MIN or size > left):
+                return ""
             return f"no record at {offset + at}: {found.reason}"
         if isinstance(found, Blank):
             return ""

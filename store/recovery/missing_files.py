@@ -41,11 +41,14 @@ class MissingFile(NamedTuple):
     """How many bytes of it are there; 0: none, or no file."""
 
 
-def missing_files(config: StoreConfig, disk: Disk, log_start: int) -> list[MissingFile]:
+def missing_files(
+    config: StoreConfig, disk: Disk, log_start: int, *, end: int = 0
+) -> list[MissingFile]:
     """Return what the log of a closed store lacks, in order.
 
-    `log_start` is where it has to begin, -1 if that is unknown. What else is wrong with the files,
-    such as their names, is not looked at here. A last file of no length is none.
+    `log_start` is where it has to begin, -1 if that is unknown; `end` is up to where it has to
+    reach at least. What else is wrong with the files, such as their names, is not looked at here. A
+    last file of no length is none.
     """
     size = config.mapped_file_size_commit_log_bytes
     read_only = {path.rstrip("/") for path in config.read_only_commit_log_store_paths}
@@ -60,19 +63,24 @@ def missing_files(config: StoreConfig, disk: Disk, log_start: int) -> list[Missi
         found.pop()
     if not found or not writable or any(start % size for start, *_ in found):
         return []
-    missing = []
+    missing: list[MissingFile] = []
+
+    def lacks(first: int, stop: int) -> None:
+        for absent in range(first, stop, size):
+            path = f"{writable[absent // size % len(writable)]}/{absent:020d}"
+            missing.append(MissingFile(path, absent, 0))
+
     expected = log_start if 0 <= log_start < found[0][0] and not log_start % size else found[0][0]
     may_be_left_out = False
     for start, there_bytes, directory in found:
         if not may_be_left_out:
-            for absent in range(expected, start, size):
-                path = f"{writable[absent // size % len(writable)]}/{absent:020d}"
-                missing.append(MissingFile(path, absent, 0))
+            lacks(expected, start)
         if there_bytes < size and directory not in read_only:
             missing.append(MissingFile(f"{directory}/{start:020d}", start, there_bytes))
         expected = start + size
         # Those before a gap of which all are read-only have left the row: see `MappedFileQueue`.
         may_be_left_out = directory in read_only
+    lacks(expected, end)
     return missing
 
 

@@ -19,7 +19,7 @@ from store.files.store_checkpoint import StoreCheckpoint
 from store.files.transient_store_pool import TransientStorePool
 from store.index.index_service import IndexService
 from store.log.commit_log import CommitLog
-from store.log.damage import LogDamage
+from store.log.damage import EVERYTHING, LogDamage
 from store.log.fingerprints import Fingerprints
 from store.log.log_start import UNKNOWN, LogStart, locked
 from store.machine.errors import DiskFailedError
@@ -140,6 +140,17 @@ def disk_failed(directory: str, error: OSError) -> DiskFailedError:
     )
 
 
+def _lost_end(log: CommitLog) -> str:
+    """Return why the log may have been longer, "" if nothing says so.
+
+    A file that was lost is noted as bad, and only what was surely in it is healed before a start.
+    """
+    lost = log.damage.within(log.max_offset, EVERYTHING)
+    if lost is None or lost.end == EVERYTHING:
+        return ""
+    return f"the log was longer than {log.max_offset}: {lost.reason}"
+
+
 class _Opening:
     """One opening. `opened` closes what is open, the last first, until the parts are whole."""
 
@@ -184,18 +195,10 @@ class _Opening:
         clean = not disk.exists(abort)
         queues.load()
         index = self._index(checkpoint, clean=clean)
-        recovery = StoreRecovery(
-            config.directory,
-            log,
-            queues,
-            checkpoint,
-            disk,
-            levels=self._levels,
-            check_crc=config.check_crc_on_recover,
-            force_verify_prop_crc=config.force_verify_prop_crc,
-            wall_clock_ms=self._now_ms,
-        )
+        recovery = self._recovery(log, queues, checkpoint)
         recovery.run(clean=clean)
+        if truncation is None:
+            short_end = _lost_end(log) or short_end
         log.damage.keep_within(log.min_offset, log.max_offset)
         self._log_start.move_to(log.min_offset if log.files.files else UNKNOWN)
         self._fingerprints.keep_within(log.min_offset, log.max_offset, log.files.mapped_file_size)
@@ -219,6 +222,22 @@ class _Opening:
             recovery.damaged_end or short_end,
             self._full_directories,
             opened.pop_all().close,
+        )
+
+    def _recovery(
+        self, log: CommitLog, queues: ConsumeQueueStore, checkpoint: StoreCheckpoint
+    ) -> StoreRecovery:
+        return StoreRecovery(
+            self._config.directory,
+            log,
+            queues,
+            checkpoint,
+            self._disk,
+            levels=self._levels,
+            check_crc=self._config.check_crc_on_recover,
+            force_verify_prop_crc=self._config.force_verify_prop_crc,
+            wall_clock_ms=self._now_ms,
+            fingerprints=self._fingerprints,
         )
 
     def _see_to_missing_files(self, log: CommitLog, *, has_replicas: bool) -> str:

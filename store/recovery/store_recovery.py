@@ -21,8 +21,9 @@ from __future__ import annotations
 import logging
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
+from store.log.fingerprints import DIRECTORY as FINGERPRINTS
 from store.log.log_end import (
     BLANK_HEADER,
     DELAY_LEVELS,
@@ -35,6 +36,7 @@ from store.log.log_end import (
 from store.machine.errors import CorruptLogError
 from store.queue.consume_queue_store import LMQ_PREFIX
 from store.queue.queue_units import QueueGapError
+from store.recovery.walked_blocks import WalkedBlocks
 from store.services.dispatch import ConsumeQueueDispatcher
 from tandem.wire.log_end import was_on_disk
 from tandem.wire.message import BLANK_MAGIC_CODE
@@ -46,10 +48,12 @@ if TYPE_CHECKING:
     from store.files.mapped_file import MappedFile
     from store.files.store_checkpoint import StoreCheckpoint
     from store.log.commit_log import CommitLog
+    from store.log.fingerprints import Fingerprints
     from store.log.log_end import DispatchRequest
     from store.machine.disk import Disk
     from store.queue.consume_queue_store import AnyConsumeQueue, ConsumeQueueStore
     from tandem.wire.delay_level import DelayLevels
+    from tandem.wire.record_scan import RecordColumns
 
 _log = logging.getLogger(__name__)
 
@@ -85,6 +89,7 @@ class StoreRecovery:
         check_crc: bool = True,
         force_verify_prop_crc: bool = False,
         wall_clock_ms: Callable[[], int] | None = None,
+        fingerprints: Fingerprints | None = None,
     ) -> None:
         self._directory = directory
         self._log = commit_log
@@ -92,6 +97,8 @@ class StoreRecovery:
         self._checkpoint = checkpoint
         self._disk = disk
         self._dispatcher = ConsumeQueueDispatcher(queues, levels)
+        self._fingerprints = fingerprints
+        self._blocks = self._new_look()
         self._check_crc = check_crc
         self._force_verify_prop_crc = force_verify_prop_crc
         self._wall_clock_ms = wall_clock_ms
@@ -191,7 +198,7 @@ class StoreRecovery:
         files = self._log.files.files
         try:
             # A queue that starts late has lost its files, unless the log itself starts there.
-            enter = partial(self._dispatcher.dispatch_columns, may_start_late=index == 0)
+            enter = partial(self._enter, may_start_late=index == 0)
             end = self._find_log_end(files[index:], enter)
             self._queues.confirm(files[index].file_from_offset, end.offset)
         except QueueGapError as error:
@@ -199,6 +206,7 @@ class StoreRecovery:
         else:
             self._log.checked_from = files[index].file_from_offset
             return end
+        self._expect_known_blocks(files)
         self._vouch_for_nothing()
         numbers = self._queues.numbers_left(self._log.min_offset)
         self._queues.destroy()
@@ -217,6 +225,41 @@ class StoreRecovery:
                 damaged_end=promised,
                 synced_end=promised,
             ) from error
+
+    def _new_look(self) -> WalkedBlocks:
+        synced_end = self._checkpoint.confirm_physical_offset
+        return WalkedBlocks(self._log, self._queues, self._fingerprints, synced_end)
+
+    def _enter(
+        self, buffer: bytes | memoryview, columns: RecordColumns, *, may_start_late: bool
+    ) -> None:
+        stranger = self._blocks.stranger(buffer, columns)
+        if stranger >= 0:
+            self._raise_damaged(stranger)
+        self._dispatcher.dispatch_columns(buffer, columns, may_start_late=may_start_late)
+
+    def _expect_known_blocks(self, files: Sequence[MappedFile]) -> None:
+        """Refuse to build queues from a log of which a block is not what it was."""
+        self._blocks = self._new_look()
+        self._blocks.look(files[0].file_from_offset, files[-1].file_from_offset + files[-1].size)
+        if self._blocks.bad:
+            self._raise_damaged(self._blocks.bad[0][0])
+
+    def _raise_damaged(self, at: int) -> NoReturn:
+        start, end = self._blocks.widened(at, at + 1)
+        if (start, end) == (at, at + 1):  # the record ends in a bad block
+            start, end = next(block for block in self._blocks.bad if block[0] >= at)
+        promised = self._checkpoint.confirm_physical_offset
+        raise CorruptLogError(
+            f"{self._directory}: the log has changed from {start} to {end} since it was written,"
+            " and queues would be built from that. It was left as it is. Restore it from another"
+            f" node of the group (tandem log repair {self._directory} --from), or remove"
+            f" {self._directory}/{FINGERPRINTS} to take it as it is",
+            path=self._directory,
+            offset=start,
+            damaged_end=end,
+            synced_end=max(end, promised),
+        )
 
     def _vouch_for_nothing(self) -> None:
         """Make sure that the next start, if this one is interrupted, walks the whole log too.
@@ -267,13 +310,14 @@ class StoreRecovery:
         """Refuse to take a range that is known to be bad, such as a lost file, for the end."""
         if behind is None or self._log.damage.within(end.offset, behind.offset) is None:
             return
+        bad_start, bad_end = self._blocks.widened(end.offset, behind.offset)
         raise CorruptLogError(
             f"{path}: the log is known to be damaged at {end.offset} ({end.reason}), and goes on at"
             f" {behind.offset}. It was left as it is. Restore it from another node of the group",
             path=path,
-            offset=end.offset,
-            damaged_end=behind.offset,
-            synced_end=max(behind.offset, self._checkpoint.confirm_physical_offset),
+            offset=bad_start,
+            damaged_end=bad_end,
+            synced_end=max(bad_end, self._checkpoint.confirm_physical_offset),
         )
 
     def _expect_torn(self, behind: DispatchRequest | None, end: LogEnd, path: str) -> None:
@@ -285,14 +329,15 @@ class StoreRecovery:
             return
         synced_ms = self._checkpoint.physic_msg_timestamp_ms
         if was_on_disk(behind.store_timestamp_ms, synced_ms, end.last_store_timestamp_ms):
+            bad_start, bad_end = self._blocks.widened(end.offset, behind.offset)
             raise CorruptLogError(
                 f"{path}: no valid record at {end.offset} ({end.reason}), but one at"
                 f" {behind.offset} that was on disk before the last stop: the file was damaged."
                 " The log was left as it is. Restore it from another node of the group",
                 path=path,
-                offset=end.offset,
-                damaged_end=behind.offset,
-                synced_end=max(behind.offset, self._checkpoint.confirm_physical_offset),
+                offset=bad_start,
+                damaged_end=bad_end,
+                synced_end=max(bad_end, self._checkpoint.confirm_physical_offset),
             )
 
     def _set_aside(self, path: str, torn: bytes) -> None:
@@ -308,13 +353,15 @@ class StoreRecovery:
         promised = self._checkpoint.confirm_physical_offset
         if end < promised:
             behind = record_behind(tail, end)
+            bad_end = promised if behind is None else min(behind.offset, promised)
+            bad_start, bad_end = self._blocks.widened(end, bad_end)
             raise CorruptLogError(
                 f"{path}: the log ends at {end} ({reason}), but {promised} bytes of it were on disk"
                 " before the last stop: something was damaged or removed. The log was left as it"
                 " is. Restore it from another node of the group, or move the whole directory away",
                 path=path,
-                offset=end,
-                damaged_end=promised if behind is None else min(behind.offset, promised),
+                offset=bad_start,
+                damaged_end=bad_end,
                 synced_end=promised,
             )
 

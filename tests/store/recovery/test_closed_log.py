@@ -66,11 +66,11 @@ def test_damage_that_stops_a_start_is_healed_by_the_bytes_that_the_error_names(
     assert not store.commit_log.damage
 
 
-def _error_of_opening(disk: SimulatedDisk) -> CorruptLogError | None:
-    with suppress(CorruptLogError), open_store(disk):
+def _error_of_opening(disk: SimulatedDisk, *, fenced: bool = False) -> CorruptLogError | None:
+    with suppress(CorruptLogError), open_store(disk, confirm_bounds_reads=fenced):
         return None
     with pytest.raises(CorruptLogError) as caught:
-        open_store(disk)
+        open_store(disk, confirm_bounds_reads=fenced)
     return caught.value
 
 
@@ -90,6 +90,50 @@ def test_bytes_that_do_not_fit_change_nothing() -> None:
         heal_closed_log(_config(), start, b"?" * (end - start), disk=disk, wall_clock_ms=Clock())
 
     assert _log(disk) == before
+
+
+@pytest.mark.parametrize("gone", [(-1,), (-2, -1), (-3, -2, -1)])
+@pytest.mark.parametrize("piece_bytes", [8192, 1000])
+@pytest.mark.parametrize("clean", [True, False])
+def test_files_that_are_gone_at_the_end_are_made_and_healed(
+    gone: tuple[int, ...],
+    piece_bytes: int,
+    clean: bool,  # noqa: FBT001
+) -> None:
+    disk, log, count = _closed(clean=clean)
+    names = [name for name, _ in disk.list_files("/store/commitlog")]
+    for number in gone:
+        disk.remove(f"/store/commitlog/{names[number]}")
+    reached = -1
+    while (error := _error_of_opening(disk, fenced=True)) is not None:
+        assert reached < error.offset < error.damaged_end
+        reached = at = error.offset
+        while at < error.damaged_end:
+            end = min(at + piece_bytes, at - at % 8192 + 8192, error.damaged_end)
+            heal_closed_log(_config(), at, log[at:end], disk=disk, wall_clock_ms=Clock())
+            at = end
+    store = open_store(disk, confirm_bounds_reads=True)
+
+    assert reached >= 0
+    assert _log(disk)[: len(log)] == log
+    store.confirm(store.max_physical_offset)
+    assert len(check_store(store)) == count
+    assert not store.commit_log.damage
+
+
+def test_a_store_knows_that_its_lost_end_was_longer_than_what_was_healed() -> None:
+    disk, log, _ = _closed(clean=True)
+    names = [name for name, _ in disk.list_files("/store/commitlog")]
+    disk.remove(f"/store/commitlog/{names[-1]}")
+    error = _error_of_opening(disk, fenced=True)
+    assert error is not None
+    part = log[error.offset : error.damaged_end]
+    heal_closed_log(_config(), error.offset, part, disk=disk, wall_clock_ms=Clock())
+
+    store = open_store(disk, confirm_bounds_reads=True)
+    assert "was longer" in store.damaged_end
+    store.close()
+    assert not open_store(disk, confirm_bounds_reads=True).damaged_end
 
 
 def test_a_store_that_is_open_is_left_alone() -> None:

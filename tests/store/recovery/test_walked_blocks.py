@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from store.log.fingerprints import BLOCK_BYTES, Fingerprint, crcs_of
+from store.machine.errors import CorruptLogError
+from store.recovery.closed_log import heal_closed_log
+from tests.store.store_world import Clock, a_message, check_store, log_messages, open_store, put
+from tests.support.simulated_disk import SimulatedDisk
+
+if TYPE_CHECKING:
+    from store import MessageStore
+
+FILE_BYTES = 3 * BLOCK_BYTES
+QUEUE_ID_AT, QUEUE_OFFSET_AT = 12, 20
+
+
+def _killed(*, unsynced_bytes: int = 0) -> tuple[SimulatedDisk, bytes, list[int]]:
+    """Return the disk of a killed store that walks all of its log, the log, and its records."""
+    disk = SimulatedDisk()
+    store = open_store(disk, commit_log_bytes=FILE_BYTES, consume_queue_bytes=2000)
+    for number in range(120):
+        put(store, a_message(number // 2, queue_id=number % 2, body_bytes=4000))
+        if number == 10:
+            put(store, a_message(topic="TopicB"))
+    store.sync_log()
+    store.queues.sync_all()
+    files = store.commit_log.files.files
+    assert len(files) == 3
+    for file in files[:2]:
+        content = bytes(file.buffer)
+        era = store.fingerprints.era
+        made = Fingerprint(file.file_from_offset, FILE_BYTES, crcs_of(content), 0, era)
+        trio.run(store.fingerprints.save, made)
+    end = store.max_physical_offset
+    store.checkpoint.confirm_physical_offset = end - unsynced_bytes
+    store.checkpoint.flush_blocking()
+    log = b"".join(bytes(file.buffer) for file in files)[:end]
+    return disk.crashed(), log, [message.physical_offset for message in log_messages(store)]
+
+
+def _change(disk: SimulatedDisk, place: int, content: bytes) -> None:
+    file = disk.open(f"/store/commitlog/{place - place % FILE_BYTES:020d}")
+    file.buffer[place % FILE_BYTES : place % FILE_BYTES + len(content)] = content
+    file.sync()
+
+
+def _open(disk: SimulatedDisk) -> MessageStore:
+    return open_store(disk, commit_log_bytes=FILE_BYTES, consume_queue_bytes=2000)
+
+
+def _remove_queues(disk: SimulatedDisk, topic: str, *queue_ids: int) -> None:
+    for queue_id in queue_ids:
+        directory = f"/store/consumequeue/{topic}/{queue_id}"
+        for name, _ in disk.list_files(directory):
+            disk.remove(f"{directory}/{name}")
+
+
+@pytest.mark.parametrize(
+    ("at", "content"),
+    [(QUEUE_ID_AT, struct.pack(">i", 5)), (QUEUE_OFFSET_AT, struct.pack(">q", 7_000))],
+)
+@pytest.mark.parametrize("stop", ["killed", "killed, queues lost", "clean, queues lost"])
+def test_no_queue_is_built_from_a_number_that_has_changed(
+    at: int, content: bytes, stop: str
+) -> None:
+    disk, log, records = _killed()
+    if "clean" in stop:
+        _open(disk).close()
+    if "lost" in stop:  # with the other one the walk begins in the last file
+        _remove_queues(disk, "TopicA", *([1] if "clean" in stop else [0, 1]))
+    place = records[30] + at
+    _change(disk, place, content)
+
+    with pytest.raises(CorruptLogError) as caught:
+        _open(disk)
+
+    begin = place - place % FILE_BYTES % BLOCK_BYTES
+    error = caught.value
+    assert (error.offset, error.damaged_end) == (begin, begin + BLOCK_BYTES)
+    assert not disk.exists("/store/consumequeue/TopicA/5")
+    config = open_store(SimulatedDisk(), commit_log_bytes=FILE_BYTES).config
+    part = log[error.offset : error.damaged_end]
+    heal_closed_log(config, error.offset, part, disk=disk, wall_clock_ms=Clock())
+    assert len(check_store(_open(disk))) == 121
+
+
+def test_no_queue_gets_a_record_whose_topic_has_changed() -> None:
+    """No other record of either queue shows that."""
+    disk, log, _ = _killed()
+    _remove_queues(disk, "TopicB", 0)
+    _change(disk, log.index(b"TopicB"), b"TopicC")
+
+    with pytest.raises(CorruptLogError, match="has changed from"):
+        _open(disk)
+    assert not disk.exists("/store/consumequeue/TopicC/0/00000000000000000000")
+
+
+def test_two_changes_in_one_block_are_healed_as_one() -> None:
+    disk, log, records = _killed()
+    for number in (60, 62):
+        _change(disk, records[number] + 200, b"?")
+
+    with pytest.raises(CorruptLogError) as caught:
+        _open(disk)
+
+    error = caught.value
+    assert error.damaged_end - error.offset == BLOCK_BYTES
+    config = open_store(SimulatedDisk(), commit_log_bytes=FILE_BYTES).config
+    part = log[error.offset : error.damaged_end]
+    heal_closed_log(config, error.offset, part, disk=disk, wall_clock_ms=Clock())
+    assert len(check_store(_open(disk))) == 121
+
+
+def test_what_the_queues_know_already_is_damage_and_no_obstacle() -> None:
+    disk, log, records = _killed()
+    place = log.index(b"TAGS", records[60])
+    _change(disk, place, b"Tags")
+
+    store = _open(disk)
+
+    begin = place - place % FILE_BYTES % BLOCK_BYTES
+    bad = store.commit_log.damage.ranges
+    assert [(found.start, found.end) for found in bad] == [(begin, begin + BLOCK_BYTES)]
+    assert len(store.queues.queues()) == 3
+
+
+@pytest.mark.parametrize("is_synced", [True, False])
+def test_what_may_not_have_been_on_disk_is_not_compared(is_synced: bool) -> None:  # noqa: FBT001
+    disk, log, records = _killed()
+    place = log.index(b"TAGS", records[30])
+    block_end = place - place % BLOCK_BYTES + BLOCK_BYTES
+    unsynced_bytes = len(log) - block_end + (not is_synced)
+    disk, log, records = _killed(unsynced_bytes=unsynced_bytes)
+    _change(disk, place, b"Tags")
+
+    assert bool(_open(disk).commit_log.damage) is is_synced
