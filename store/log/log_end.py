@@ -24,6 +24,7 @@ Source: CommitLog.checkMessageAndReturnSize, recoverNormally, recoverAbnormally 
 from __future__ import annotations
 
 import struct
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
@@ -266,11 +267,13 @@ def find_log_end(
     force_verify_prop_crc: bool = False,
     chunk_bytes: int = CHUNK_BYTES,
     progress: Callable[[int], object] = lambda _: None,
+    is_known: Callable[[int, int], bool] = lambda _start, _end: False,
 ) -> LogEnd:
     """Walk `files`, which lie end to end; hand all good records to `dispatch` in order.
 
     They come as a piece of the log, of about `chunk_bytes`, and the columns of the records in it.
-    `progress` is told after each how many bytes have been walked.
+    `progress` is told after each how many bytes have been walked. `is_known` says of a part of the
+    log whether all of its bytes are right: then no CRC of its records is looked at.
 
     A blank closes its file. RocketMQ goes back to the start of a blank that no file follows and
     writes something else over it, which a slave may hold already: here the log ends behind it.
@@ -283,15 +286,17 @@ def find_log_end(
         position = 0
         while True:
             offset = file.file_from_offset + position
-            data, columns = next_records(
-                file.buffer,
-                position,
-                file.size,
-                offset,
+            until = offset + min(chunk_bytes, file.size - position)
+            known = not force_verify_prop_crc and is_known(offset, until)
+            read = partial(
+                next_records,
+                *(file.buffer, position, file.size, offset),
                 bytes_max=chunk_bytes,
-                check_crc=check_crc,
                 force_verify_prop_crc=force_verify_prop_crc,
             )
+            data, columns = read(check_crc=check_crc and not known)
+            if known and len(data) > chunk_bytes:  # one record, which is known in part only
+                data, columns = read(check_crc=check_crc)
             if isinstance(columns, Blank):
                 break
             if isinstance(columns, Damage):

@@ -279,6 +279,7 @@ class StoreRecovery:
             check_crc=self._check_crc,
             force_verify_prop_crc=self._force_verify_prop_crc,
             progress=progress.walked,
+            is_known=self._blocks.are_known,
         )
 
     def _cut(self, end: LogEnd) -> None:

@@ -10,8 +10,8 @@ be in their queues already.
                                              `--> one is not --> the log is damaged: no start
 
 Only what was surely on disk can be told from what was torn: blocks below the checkpoint's offset,
-in a file that nobody else had since (see `fingerprints.py`). They are taken while they are in the
-processor's cache.
+in a file that nobody else had since (see `fingerprints.py`). Where all blocks fit, the CRCs of the
+records in them are not looked at: each byte is looked at once, as without fingerprints.
 """
 
 from __future__ import annotations
@@ -72,6 +72,15 @@ class WalkedBlocks:
                         self.bad.append(block)
                         self._log.damage.note(*block, REASON)
             self._looked_to = at = stop
+
+    def are_known(self, start: int, end: int) -> bool:
+        """True if all bytes of this part of a file are what they have to be."""
+        file = self._log.files.find_by_offset(start)
+        # The block that `end` is in has to be comparable as a whole.
+        if file is None or end + BLOCK_BYTES > self._synced_end or self._known(file) is None:
+            return False
+        self.look(start, end)
+        return not self.bad or self.bad[-1][1] <= start
 
     def stranger(self, buffer: bytes | memoryview, columns: RecordColumns) -> int:
         """Return where the first of these records is that must not be entered; -1 for none.

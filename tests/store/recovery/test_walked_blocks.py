@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
 
+from store.log import log_end
 from store.log.fingerprints import BLOCK_BYTES, Fingerprint, crcs_of
 from store.machine.errors import CorruptLogError
 from store.recovery.closed_log import heal_closed_log
@@ -139,3 +140,22 @@ def test_what_may_not_have_been_on_disk_is_not_compared(is_synced: bool) -> None
     _change(disk, place, b"Tags")
 
     assert bool(_open(disk).commit_log.damage) is is_synced
+
+
+def test_of_blocks_that_fit_no_record_is_checked_and_of_others_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk, log, records = _killed()
+    checked: dict[int, bool] = {}
+    real = log_end.next_records
+
+    def read(*place: Any, **how: Any) -> object:  # noqa: ANN401
+        checked.setdefault(place[3] // FILE_BYTES, how["check_crc"])
+        return real(*place, **how)
+
+    monkeypatch.setattr(log_end, "next_records", read)
+    _change(disk, log.index(b"TAGS", records[60]), b"Tags")
+
+    _open(disk)
+
+    assert checked == {0: False, records[60] // FILE_BYTES: True, 2: True}
