@@ -465,7 +465,7 @@ class KVTable(Body, frozen=True):
 
 
 class HAConnectionRuntimeInfo(Body, frozen=True):
-    """What a master knows of one slave. `name` and `reason` are ours; RocketMQ skips them."""
+    """What a master knows of one slave. `name` is ours, and `reason`: why it is not in sync."""
 
     addr: str
     slave_ack_offset: int
@@ -476,7 +476,6 @@ class HAConnectionRuntimeInfo(Body, frozen=True):
     transfer_from_where: int = 0
     name: str = ""
     reason: str = ""
-    """Why the slave is not in sync; empty if it is."""
 
 
 class HAClientRuntimeInfo(Body, frozen=True):
@@ -491,7 +490,7 @@ class HAClientRuntimeInfo(Body, frozen=True):
 
 
 class HARuntimeInfo(Body, frozen=True):
-    """Body of the answer to GET_BROKER_HA_STATUS. `damage` is ours; RocketMQ skips it."""
+    """Body of the answer to GET_BROKER_HA_STATUS. `damage` is ours: what is bad in its log."""
 
     master: bool
     master_commit_log_max_offset: int = 0
@@ -499,4 +498,3 @@ class HARuntimeInfo(Body, frozen=True):
     ha_connection_info: list[HAConnectionRuntimeInfo] = []
     ha_client_runtime_info: HAClientRuntimeInfo = HAClientRuntimeInfo()
     damage: str = ""
-    """Which bytes of this node's log are bad, in words; empty if none is known to be."""

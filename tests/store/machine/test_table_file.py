@@ -26,7 +26,9 @@ CONFIG = GOLDEN / "config-json/config"
 
 def test_the_topics_of_rocketmq_are_read_and_written_byte_for_byte(tmp_path: Path) -> None:
     golden = (CONFIG / "topics.json").read_bytes()
-    topics = TableFile(RealDisk(), str(CONFIG / "topics.json")).load(TopicConfigSerializeWrapper)
+    path = tmp_path / "topics.json"
+    path.write_bytes(golden)
+    topics = TableFile(RealDisk(), str(path)).load(TopicConfigSerializeWrapper)
     assert topics is not None
     assert topics.topic_config_table["TopicA"] == TopicConfig(
         topic_name="TopicA",
