@@ -180,7 +180,15 @@ class MessageStore(LogPositions):
             parts.disk,
             parts.config,
             wall_clock_ms=parts.wall_clock_ms,
+            index_service=self.index_service,
+            on_index_dropped=self._index_dropped,
         )
+
+    def _index_dropped(self) -> None:
+        """Have the index built anew from where it ends now."""
+        if self.index_service is not None:
+            self.reput_service.index_from_offset = self.index_service.next_offset
+            self.grown.notify()
 
     def _clean_service(self, parts: StoreParts) -> CleanService:
         return clean_service(

@@ -198,12 +198,12 @@ class IndexFile:
         units["seconds"] = seconds
         units["before"][at] = before
         last = np.append(slots[1:] != slots[:-1], True)
-        self._slots()[slots[last]] = number + at[last]
+        self.slots()[slots[last]] = number + at[last]
         return count - int(np.count_nonzero(before))
 
     def _before(self, slots: Int64s, at: Int64s) -> Int64s:
         """Return the unit before each new one in its slot; `slots` rise, and `at` in each slot."""
-        before: Int64s = self._slots()[slots].astype(np.int64)
+        before: Int64s = self.slots()[slots].astype(np.int64)
         before[(before < 0) | (before > self.index_count + at)] = 0
         again = np.flatnonzero(slots[1:] == slots[:-1])
         before[again + 1] = self.index_count + at[again]
@@ -224,10 +224,15 @@ class IndexFile:
         seconds: Int64s = np.minimum(spans_ms // 1000, _INT_MAX)
         return seconds
 
-    def _slots(self) -> NDArray[np.int32]:
+    def slots(self) -> NDArray[np.int32]:
+        """Return the number of the newest unit of each slot, 0 where there is none."""
         return np.ndarray(
             (self.hash_slot_num,), np.dtype(">i4"), self.file.buffer, INDEX_HEADER_BYTES
         )
+
+    def units(self) -> NDArray[np.void]:
+        """Return all units by number: key_hash, physical_offset, seconds, before. 0 is none."""
+        return np.ndarray((self.index_count,), _UNIT, self.file.buffer, self._units_at)
 
     def _begin(self, physical_offset: int, store_timestamp_ms: int) -> None:
         self.begin_physical_offset = physical_offset

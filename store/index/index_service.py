@@ -359,6 +359,25 @@ class IndexService:
         self._continue_after_last()
         self._checkpoint.index_msg_timestamp_ms = 0
 
+    def drop_from(self, file: IndexFile) -> bool:
+        """Delete this file and all later ones, so that they are built anew from `next_offset` on.
+
+        Return False, and do nothing, while one may be on its way to the disk. The checkpoint goes
+        first: it must not vouch for what is built anew.
+        """
+        if file not in self.files or self.files_to_sync():
+            return False
+        kept = self.files[: self.files.index(file)]
+        dropped = self.files[len(kept) :]
+        self.files = kept
+        self.synced()
+        self._checkpoint.flush_blocking()
+        for each in reversed(dropped):
+            each.file.close()
+            self._disk.remove(each.file.path)
+        self._continue_after_last()
+        return True
+
     def delete_expired_files(self, min_physical_offset: int) -> int:
         """Delete the oldest files all of whose records are gone; never the last one.
 

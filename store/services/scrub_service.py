@@ -4,6 +4,7 @@
     closed file with a fingerprint      each block against it
     closed file without one             each record; if all are sound it gets one
     the records of both                 the units of their queues
+    index files that are full           their records
 
 What differs is noted as damage; healing is the business of whoever has other replicas. Where memory
 still has the right bytes, they are written again, and nothing is damaged. A range that was noted is
@@ -37,16 +38,18 @@ from store.machine.checked_file import read_checked_json, replace_with_checked_j
 from store.machine.disk import TEMPORARY_SUFFIX
 from store.machine.errors import StoreError
 from store.machine.signal import Signal
+from store.services.index_check import IndexCheck
 from store.services.queue_check import QueueCheck
 from tandem.wire.message import RECORD_BYTES_MIN
 from tandem.wire.record_scan import RecordColumns, read_columns
 from tandem.wire.untrusted import UnreadableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
     from store.config import StoreConfig
     from store.files.mapped_file import MappedFile
+    from store.index.index_service import IndexService
     from store.log.commit_log import CommitLog
     from store.log.fingerprints import Fingerprints
     from store.machine.disk import Disk
@@ -91,6 +94,8 @@ class ScrubProgress(msgspec.Struct, frozen=True):
     """Blocks that were bad on the disk, and were written again from memory."""
     rewritten_units: int = 0
     """Units of queues that were written anew."""
+    rebuilt_index_files: int = 0
+    """Index files that are built anew."""
 
     @property
     def is_running(self) -> bool:
@@ -101,7 +106,8 @@ class ScrubProgress(msgspec.Struct, frozen=True):
         """Return how far it is and what it has found, in words; "" if there was none."""
         found = (
             f"{self.found_ranges} bad ranges found, {self.mended_blocks} blocks written again"
-            f" from memory, {self.rewritten_units} units of queues written anew"
+            f" from memory, {self.rewritten_units} units of queues written anew,"
+            f" {self.rebuilt_index_files} index files built anew"
         )
         if self.is_running:
             return f"has read {self.offset} of {self.end}, {found}"
@@ -120,8 +126,11 @@ class ScrubService:
         config: StoreConfig,
         *,
         wall_clock_ms: Callable[[], int],
+        index_service: IndexService | None = None,
+        on_index_dropped: Callable[[], None] = lambda: None,
     ) -> None:
         self._log = log
+        self._index_check = IndexCheck(log, index_service, on_index_dropped)
         self._fingerprints = fingerprints
         self._disk = disk
         self._path = f"{config.directory}/{FILE_NAME}"
@@ -175,17 +184,23 @@ class ScrubService:
             self._save()
             if self._next_file() is not None:
                 await self._rest(self._took_seconds)
+        count = await self._index_check.run(self._rest_in_pass(began_ms))
+        if self.progress.started_ms != began_ms:
+            return
+        self._change(rebuilt_index_files=self.progress.rebuilt_index_files + count)
         self._is_ordered = False
         self._change(ended_ms=max(self._now_ms(), self.progress.started_ms))
         if not self.progress.offset:  # there was no closed file
             return
         self._save()
-        _log.info(
-            "scrub: the log is read up to %d: %d bad ranges found, %d blocks written again from"
-            " memory, %d units of queues written anew",
-            *(self.progress.offset, self.progress.found_ranges),
-            *(self.progress.mended_blocks, self.progress.rewritten_units),
-        )
+        _log.info("scrub: it %s", self.progress.in_words())
+
+    def _rest_in_pass(self, began_ms: int) -> Callable[[float], Awaitable[bool]]:
+        async def rest(took_seconds: float) -> bool:
+            await self._rest(took_seconds, is_paced=False)
+            return self.progress.started_ms == began_ms
+
+        return rest
 
     def _change(self, **values: int) -> None:
         self.progress = msgspec.structs.replace(self.progress, **values)
@@ -347,10 +362,10 @@ class ScrubService:
         if self._log.damage.note(start, end, f"scrub: {why}"):
             self._change(found_ranges=self.progress.found_ranges + 1)
 
-    async def _rest(self, took_seconds: float) -> None:
+    async def _rest(self, took_seconds: float, *, is_paced: bool = True) -> None:
         share = ORDERED_SHARE if self._is_ordered else SHARE
         rest = took_seconds * (1 / share - 1)
-        if not self._is_ordered:
+        if is_paced and not self._is_ordered:
             files = self._log.files
             slices = len(files.files) * -(-files.mapped_file_size // SLICE_BYTES)
             rest = max(rest, self._interval_ms / 1000 * PASS_SHARE / max(1, slices))

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from trio.testing import MockClock
+
+from tandem.wire.store_layout import INDEX_HEADER_BYTES, INDEX_UNIT_BYTES
+from tests.store.store_world import check_store, open_store, put_many
+from tests.support.simulated_disk import SimulatedDisk
+
+if TYPE_CHECKING:
+    from store import MessageStore
+
+SLOTS, UNITS = 16, 60
+
+
+def _store() -> MessageStore:
+    store = open_store(SimulatedDisk(), max_hash_slot_num=SLOTS, max_index_num=UNITS)
+    put_many(store, 100, body_bytes=20)
+    store.reput_service.index_the_rest()
+    index = store.index_service
+    assert index is not None
+    assert sum(file.is_full for file in index.files) >= 2
+    index.sync_all()
+    return store
+
+
+def _scrub(store: MessageStore) -> int:
+    async def scrub() -> int:
+        store.scrub_service.scrub_now()
+        await store.scrub_service.scrub_pass()
+        return store.scrub_service.progress.rebuilt_index_files
+
+    return trio.run(scrub, clock=MockClock(autojump_threshold=0))
+
+
+def _found(store: MessageStore) -> list[int]:
+    """Return how many messages each key finds."""
+    topics = ("TopicA", "TopicA", "TopicB")
+    return [
+        len(store.query_message(topics[n % 3], f"k{n}", 10, 0, 1 << 60).records) for n in range(100)
+    ]
+
+
+def test_a_sound_index_is_left_alone() -> None:
+    store = _store()
+    assert _scrub(store) == 0
+    assert _found(store) == [1] * 100
+
+
+@pytest.mark.slow
+@given(
+    st.integers(0, 1),
+    st.integers(INDEX_HEADER_BYTES, INDEX_HEADER_BYTES + 4 * SLOTS + INDEX_UNIT_BYTES * UNITS - 1),
+    st.integers(0, 7),
+)
+def test_any_changed_bit_of_slots_and_units_is_found_and_the_index_built_anew(
+    number: int, place: int, bit: int
+) -> None:
+    store = _store()
+    index = store.index_service
+    assert index is not None
+    units_at = INDEX_HEADER_BYTES + 4 * SLOTS
+    index.files[number].file.buffer[place] ^= 1 << bit
+    file_count = len(index.files)
+    unit, at = divmod(place - units_at, INDEX_UNIT_BYTES)
+    # Unit 0 is none; the time of the first one counts from another beginning.
+    is_unknown = place >= units_at and (unit == 0 or (unit == 1 and 12 <= at < 16))
+
+    rebuilt = _scrub(store)
+
+    assert rebuilt == (0 if is_unknown else file_count - number)
+    store.reput_service.index_the_rest()
+    assert _found(store) == [1] * 100
+    index.sync_all()
+    assert is_unknown or _scrub(store) == 0
+    check_store(store)
+
+
+def test_a_record_that_is_damaged_says_nothing_about_the_index() -> None:
+    store = _store()
+    messages = check_store(store)
+    # In the file that is being written, which the scrub does not read.
+    begin = store.commit_log.files.files[1].file_from_offset
+    assert store.index_service is not None
+    assert store.index_service.files[1].end_physical_offset > begin
+    store.commit_log.files.files[1].buffer[90] ^= 1
+    store.commit_log.damage.note(messages[10].physical_offset + 100, 8192, "known")
+
+    assert _scrub(store) == 0
+
+
+def test_a_unit_that_is_left_out_of_its_chain_is_missed() -> None:
+    store = _store()
+    index = store.index_service
+    assert index is not None
+    units = index.files[0].units()
+    number = next(n for n in range(UNITS - 1, 0, -1) if units["before"][units["before"][n]])
+    units["before"][number] = units["before"][units["before"][number]]
+
+    assert index.files
+    assert _scrub(store)
+    assert not index.files
+
+
+def test_what_may_be_on_its_way_to_the_disk_is_not_dropped() -> None:
+    store = _store()
+    index = store.index_service
+    assert index is not None
+    index.files[0].file.buffer[INDEX_HEADER_BYTES] ^= 1
+    index.files[1].flushed_position = 0
+
+    assert _scrub(store) == 0
+    index.sync_all()
+    before_ms, count = store.checkpoint.index_msg_timestamp_ms, len(index.files)
+    assert _scrub(store) == count
+    assert store.checkpoint.index_msg_timestamp_ms < before_ms
+
+
+async def test_the_index_task_builds_anew_what_was_dropped(autojump_clock: MockClock) -> None:
+    store = _store()
+    index = store.index_service
+    assert index is not None
+    index.files[0].file.buffer[INDEX_HEADER_BYTES] ^= 1
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        store.scrub_service.scrub_now()
+        while not store.scrub_service.progress.rebuilt_index_files:
+            await trio.sleep(0.1)
+        while store.reput_service.is_index_behind:
+            await trio.sleep(0.1)
+        nursery.cancel_scope.cancel()
+    assert len(index.files) >= 2
+    assert _found(store) == [1] * 100
