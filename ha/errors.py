@@ -144,6 +144,10 @@ class DamagedLogError(RemoteHAError):
     """Our log is bad where it was compared: that is healed, and then it is compared anew."""
 
 
+class DisputedLogError(RemoteHAError):
+    """Our bytes and the master's differ, and whose have changed is being found out."""
+
+
 class NotServedError(HAError):
     """This node cannot give a peer what it asks for of the log; the text says why."""
 

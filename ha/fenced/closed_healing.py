@@ -23,8 +23,8 @@ from ha.fenced.healed_parts import HealedParts
 from ha.fenced.healing import RANGE_BYTES_MAX, Piece, can_give
 from ha.fenced.peer_logs import all_of
 from ha.fenced.served_log import epochs_within
-from store.machine.errors import CorruptLogError, StoreError
-from store.recovery.closed_log import heal_closed_log
+from store.machine.errors import CorruptLogError, StoreError, UnfitBytesError
+from store.recovery.closed_log import blocks_around, heal_closed_log
 from tandem.wire.crc import raw_crc32
 from tandem.wire.ha_status import HealedPart
 
@@ -103,6 +103,13 @@ class ClosedHealing:
                     disk=self._machine.disk,
                     wall_clock_ms=self._machine.wall_clock_ms,
                 )
+            except UnfitBytesError as error:
+                why_not = str(error)
+                around = blocks_around(
+                    self._store_config, piece.start, piece.end, disk=self._machine.disk
+                )
+                piece = Piece(*around)
+                continue
             except (PeerSilentError, EpochFileError, StoreError) as error:
                 why_not = str(error)
                 continue

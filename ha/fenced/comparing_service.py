@@ -69,13 +69,17 @@ class ComparingService:
             await trio.sleep(LOOK_SECONDS)
             await self.compare()
 
+    async def compare_now(self, start: int) -> None:
+        """Compare one file, whenever its turn is."""
+        own = self._store.fingerprints.of(start)
+        if own is not None:
+            async with AsyncExitStack() as stack:
+                await self._compare_file(own, await self._sessions(stack))
+
     async def compare(self) -> None:
         """Compare all files whose turn it is."""
         async with AsyncExitStack() as stack:
-            sessions = {
-                peer.name: await stack.enter_async_context(self._peers.session(peer.name))
-                for peer in self._parts.config.peers
-            }
+            sessions = await self._sessions(stack)
             for start in self._store.fingerprints.starts:
                 own = self._store.fingerprints.of(start) if self._is_its_turn(start) else None
                 if own is None or self._equal.get(start) == raw_crc32(own.crcs):
@@ -86,6 +90,12 @@ class ComparingService:
                 else:
                     self._wait_for(start)
                 await trio.sleep(FILE_SECONDS)
+
+    async def _sessions(self, stack: AsyncExitStack) -> dict[str, PeerLogSession]:
+        return {
+            peer.name: await stack.enter_async_context(self._peers.session(peer.name))
+            for peer in self._parts.config.peers
+        }
 
     def _is_its_turn(self, start: int) -> bool:
         turn = self._turns.get(start)

@@ -6,7 +6,8 @@ only, but most of what is beside the bodies has no checksum of RocketMQ's.
 
     all say the same                                       that is right
     those taken from memory, right after the write, agree  they are right: it was acknowledged so
-    more than half of the in-sync set says the same        that is right
+    more than half of the in-sync set says the same        that is right; others that answer are
+                                                           counted as if they were of the set
     else                                                   nobody knows; an operator decides
 """
 
@@ -47,9 +48,10 @@ def right_crc(votes: Collection[Vote], members: int) -> int | None:
     written = {vote.crc for vote in votes if vote.is_written}
     if len(written) == 1:
         return written.pop()
-    counts = Counter(vote.crc for vote in votes if vote.is_member)
+    voters = members + sum(not vote.is_member for vote in votes)
+    counts = Counter(vote.crc for vote in votes)
     for crc, count in counts.items():
-        if 2 * count > members:
+        if 2 * count > voters:
             return crc
     return None
 

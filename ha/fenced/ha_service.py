@@ -130,7 +130,9 @@ class FencedHAService:
         """
         round_end = RoundEnd(self._parts, listener)
         leadership = Leadership(self._parts, round_end, listener)
-        participation = Participation(self._parts, leadership, round_end, listener)
+        participation = Participation(
+            self._parts, leadership, round_end, listener, self._healing.is_in_dispute
+        )
         self._commands = FencedCommands(self._parts, leadership, round_end)
         self.replica.begin(self._parts.machine.boot_id)
         task_status.started()

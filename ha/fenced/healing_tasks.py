@@ -3,6 +3,8 @@
 ComparingService   finds what differs from the logs of others
 HealingService     heals what is known to be bad, whoever has found it
 _say_what_is_bad   has a master look at its log that sends what is bad
+_look_where_doubted   looks at our own where others say so
+DisputedJoint      finds out whose bytes changed where a follower and its master differ
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import trio
 
 from ha.errors import PeerSilentError
 from ha.fenced.comparing_service import ComparingService
+from ha.fenced.disputed_joint import DisputedJoint
 from ha.fenced.healed_parts import HealedParts
 from ha.fenced.healing_service import HealingService
 from store.machine.tell_once import TellOnce
@@ -40,9 +43,11 @@ class Healing:
         self._healed = HealedParts(parts.machine.disk, parts.config.directory)
         self._service: HealingService | None = None
         self._comparing: ComparingService | None = None
+        self._disputed: DisputedJoint | None = None
         if peers is not None:
             self._comparing = ComparingService(parts, peers)
             self._service = HealingService(parts, peers, self._comparing, self._healed)
+            self._disputed = DisputedJoint(parts, peers, self._comparing)
 
     async def run(self) -> None:
         """Look after the log until cancelled."""
@@ -52,6 +57,18 @@ class Healing:
             nursery.start_soon(self._service.run)
             nursery.start_soon(self._comparing.run)
             nursery.start_soon(self._say_what_is_bad, self._peers)
+            nursery.start_soon(self._look_where_doubted)
+
+    async def is_in_dispute(self, master: str, start: int, end: int) -> bool:
+        """True while it may turn out whose bytes are right: ours, or this master's."""
+        return self._disputed is not None and await self._disputed.is_open(master, start, end)
+
+    async def _look_where_doubted(self) -> None:
+        standing = self._parts.standing
+        while self._disputed is not None:
+            while standing.doubted:
+                await self._disputed.look(*standing.doubted.pop())
+            await standing.doubted_seen.wait()
 
     async def _say_what_is_bad(self, peers: PeerLogs) -> None:
         """Have a node look at its log that has sent us what is bad."""

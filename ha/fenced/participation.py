@@ -23,7 +23,7 @@ import trio
 from ha.fenced.aftermath import AskOperator, CopyAnew, CutLog, aftermath_of
 from ha.fenced.candidacy import Candidacy
 from ha.fenced.election import Bootstrap, Disown, Election, Follow, Refuse, Run, Show, Wait
-from ha.fenced.replica_follower import ReplicaFollower
+from ha.fenced.replica_follower import ReplicaFollower, nobody_knows
 from ha.fenced.replica_role import ReplicaRole
 from ha.fenced.standing import Parting
 from store.machine.errors import StoreError
@@ -32,6 +32,8 @@ from tandem.coordinator.interface import Compare, CoordinatorError, Put
 from tandem.wire.group_state import encode_record
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from ha.fenced.election import Decision, Won
     from ha.fenced.joining import FollowerOutcome
     from ha.fenced.leadership import Leadership
@@ -56,8 +58,14 @@ class Participation:
         leadership: Leadership,
         round_end: RoundEnd,
         listener: ReplicationListener,
+        is_in_dispute: Callable[[str, int, int], Awaitable[bool]] = nobody_knows,
     ) -> None:
-        """`listener` hears of changes of the role and of the master."""
+        """`listener` hears of changes of the role and of the master.
+
+        `is_in_dispute` is asked where our bytes differ from those of a master, by name, between two
+        offsets: whether it may turn out yet who is right.
+        """
+        self._is_in_dispute = is_in_dispute
         self._config = parts.config
         self._store = parts.store
         self._machine = parts.machine
@@ -172,6 +180,7 @@ class Participation:
             may_object=self._may_object,
             on_complete=self._replica.has_everything,
             on_bad_bytes=partial(self._standing.was_sent_bad_bytes, decision.master),
+            is_in_dispute=partial(self._is_in_dispute, decision.master),
             on_event=self._on_event,
         )
         _log.info("follows %s, master of epoch %d", decision.master, decision.epoch)

@@ -23,6 +23,7 @@ import trio
 from ha.errors import (
     CorruptTransferError,
     DamagedLogError,
+    DisputedLogError,
     MasterDeposedError,
     MasterLacksConfirmedError,
     RemoteHAError,
@@ -59,7 +60,7 @@ from store.machine.tell_once import TellOnce
 from tandem.wire.message import RECORD_OVERHEAD_BYTES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from random import Random
 
     from ha.fenced.config import FencedConfig, FencedPeer
@@ -87,6 +88,11 @@ def _ignore(_offset: int) -> None:
     """The default of `on_bad_bytes`."""
 
 
+async def nobody_knows(*_: object) -> bool:
+    """The default of `is_in_dispute`."""
+    return False
+
+
 class ReplicaFollower:
     """Follows one master of one epoch. Its owner cancels it when there is a newer one."""
 
@@ -106,6 +112,7 @@ class ReplicaFollower:
         may_object: Callable[[], bool] = _always,
         on_complete: Callable[[], None] = _nobody_asks,
         on_bad_bytes: Callable[[int], None] = _ignore,
+        is_in_dispute: Callable[[int, int], Awaitable[bool]] = nobody_knows,
         on_event: OnEvent = ignore,
     ) -> None:
         """Follow `master`, which the coordinator says is that of `epoch`, with this id.
@@ -115,7 +122,8 @@ class ReplicaFollower:
         tests it must be unpredictable. `may_object` returns False if an operator has accepted that
         what this node has confirmed may be lost. `on_complete` is called once, in the step in which
         this log has all that the master had when it was dialled. `on_bad_bytes` is called with the
-        physical offset of a record that the master sends and that is not sound.
+        physical offset of a record that the master sends and that is not sound. `is_in_dispute` is
+        asked where the bytes differ that were compared: whether it may turn out yet who is right.
         """
         self._config = config
         self._store = store
@@ -124,6 +132,7 @@ class ReplicaFollower:
         self._on_complete = on_complete
         self._is_complete = False
         self._on_bad_bytes = on_bad_bytes
+        self._is_in_dispute = is_in_dispute
         self._master = master
         self.epoch = epoch
         self._epochs = epochs
@@ -210,6 +219,7 @@ class ReplicaFollower:
         """
         outcome = await self._shake_hands(stream)
         if outcome is not None:
+            await self._expect_undisputed(outcome)
             return outcome
         end = LinkEnd(ConnectionLost, RemoteHAError, StoreError)
         with end.scope:
@@ -275,18 +285,36 @@ class ReplicaFollower:
         Raises:
             DamagedLogError: our own log turned out to be bad where the two were compared.
         """
-        start, end = self.client.compared
-        if isinstance(outcome, Diverged) and start < end and not look_at(self._store, start, end):
-            raise DamagedLogError(
-                f"our log is damaged between {start} and {end}, where it was compared with that of"
-                f" {self._master.name}"
-            )
+        self._expect_whole(outcome)
         if isinstance(outcome, NeedsTruncation) and not self._may_cut(outcome.cut):
             return Diverged(
                 reason=f"our log and that of {outcome.master} part at {outcome.cut}, where no"
                 " sound record of ours begins: one of the two logs is damaged"
             )
         return outcome
+
+    def _expect_whole(self, outcome: FollowerOutcome) -> None:
+        start, end = self.client.compared
+        if isinstance(outcome, Diverged) and start < end and not look_at(self._store, start, end):
+            raise DamagedLogError(
+                f"our log is damaged between {start} and {end}, where it was compared with that of"
+                f" {self._master.name}"
+            )
+
+    async def _expect_undisputed(self, outcome: FollowerOutcome) -> None:
+        """Return if an operator has to look.
+
+        Raises:
+            DamagedLogError: our own log turned out to be bad where the two were compared.
+            DisputedLogError: it is not known yet which of the two it is.
+        """
+        start, end = self.client.compared
+        if isinstance(outcome, Diverged) and start < end and await self._is_in_dispute(start, end):
+            self._expect_whole(outcome)
+            raise DisputedLogError(
+                f"our log and that of {self._master.name} have the same epochs, but other bytes"
+                f" between {start} and {end}, and it is not known yet who is right"
+            )
 
     def _may_cut(self, offset: int) -> bool:
         """True if a record begins there, or what is there is known to be bad: it goes anyway."""

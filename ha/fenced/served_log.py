@@ -94,7 +94,8 @@ class ServedLog:
     def doubted(self, start: int, end: int) -> None:
         """Look at a part of which a peer says that it is bad: a record is to begin at `start`.
 
-        A fingerprint decides. Where there is none, there has to be a sound record.
+        A fingerprint decides. Where there is none, there has to be a sound record. If that finds
+        nothing, the whole file is looked at, and compared with others.
         """
         store = self._store
         start, end = max(start, store.min_physical_offset), min(end, store.max_physical_offset)
@@ -106,6 +107,8 @@ class ServedLog:
         size = store.config.mapped_file_size_commit_log_bytes
         if store.fingerprints.of(start - start % size) is None and not begins_record(store, start):
             store.commit_log.damage.note(start, end, "a follower was sent no sound record here")
+        if store.commit_log.damage.within(start, end) is None:
+            self._parts.standing.was_doubted(start, end)
 
 
 def epochs_within(entries: EpochEntries, start: int, end: int) -> tuple[EpochPart, ...]:

@@ -56,6 +56,8 @@ class Standing:
         won_an_epoch: Set once this node is about to be master, or is.
         bad_bytes: What a master has sent last that is no sound record; None for nothing.
         bad_bytes_seen: Notified when it has done so.
+        doubted: Parts of our log that others say are bad, from where to where, not looked at yet.
+        doubted_seen: Notified when there is one more.
     """
 
     def __init__(self) -> None:
@@ -71,6 +73,8 @@ class Standing:
         self.won_an_epoch = trio.Event()
         self.bad_bytes: BadBytes | None = None
         self.bad_bytes_seen = Signal()
+        self.doubted: set[tuple[int, int]] = set()
+        self.doubted_seen = Signal()
 
     def become(self, role: ReplicaRole) -> None:
         """Go on to another role.
@@ -93,6 +97,11 @@ class Standing:
         """Note it, for whoever says so to that node."""
         self.bad_bytes = BadBytes(node, offset)
         self.bad_bytes_seen.notify()
+
+    def was_doubted(self, start: int, end: int) -> None:
+        """Note it, for whoever looks at all of a file, and asks others."""
+        self.doubted.add((start, end))
+        self.doubted_seen.notify()
 
     def knows_master(self, name: str, view: GroupView | None = None) -> bool:
         """Note which node is master, "" for none, and where clients find it. True if news."""

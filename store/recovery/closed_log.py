@@ -11,6 +11,7 @@ here, and what is not healed of them stays noted: the store knows then that its 
 
 from __future__ import annotations
 
+import logging
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from store.config import StoreConfig
+    from store.log.commit_log import CommitLog
     from store.machine.disk import Disk
+
+_log = logging.getLogger(__name__)
 
 
 def heal_closed_log(
@@ -37,6 +41,9 @@ def heal_closed_log(
     wall_clock_ms: Callable[[], int],
 ) -> None:
     """Put `data` in the place of what is at `start` of the log; see `LogHealing.heal`.
+
+    No sound records are there now: a fingerprint that fits them was taken when they had changed
+    already, and is dropped.
 
     Raises:
         StoreLockedError: another process has the store open.
@@ -57,7 +64,40 @@ def heal_closed_log(
             log = load_log(config, disk, wall_clock_ms)
             opened.callback(log.files.close)
             fingerprints = Fingerprints(disk, config.directory, era=log_start.era)
+            _drop_what_was_taken_too_late(log, fingerprints, start, start + len(data))
             healing = LogHealing(log, fingerprints, disk, config.directory)
             healing.heal_blocking(start, data)
     except OSError as error:
         raise disk_failed(config.directory, error) from error
+
+
+def blocks_around(config: StoreConfig, start: int, end: int, *, disk: Disk) -> tuple[int, int]:
+    """Return from where to where the blocks go that a part of one file touches.
+
+    More than one record may be damaged, and one may be in bytes that no record's checksum covers.
+    Of a file without fingerprint it is the part itself.
+    """
+    size = config.mapped_file_size_commit_log_bytes
+    known = Fingerprints(disk, config.directory).of(start - start % size)
+    if known is None:
+        return start, end
+    blocks = list(known.blocks(start, end))
+    return blocks[0][1], blocks[-1][2]
+
+
+def _drop_what_was_taken_too_late(
+    log: CommitLog, fingerprints: Fingerprints, start: int, end: int
+) -> None:
+    size = log.files.mapped_file_size
+    for first in range(start - start % size, end, size):
+        file, known = log.files.find_by_offset(first), fingerprints.of(first)
+        if file is None or known is None:
+            continue
+        blocks = list(known.blocks(max(start, first), min(end, first + size)))
+        begin, stop = blocks[0][1], blocks[-1][2]
+        if not known.differing(begin, bytes(file.buffer[begin - first : stop - first])):
+            fingerprints.drop(first)
+            _log.warning(
+                "the fingerprint of file %d was taken when the file was damaged already: dropped",
+                first,
+            )

@@ -140,6 +140,7 @@ class ScrubService:
         self._ordered = Signal()
         self._is_ordered = False
         self._took_seconds = 0.0
+        self._one_writes = trio.Lock()
         self.progress = self._read()
 
     def _read(self) -> ScrubProgress:
@@ -224,9 +225,16 @@ class ScrubService:
 
     # -- one file --------------------------------------------------------------------------------
 
-    async def _scrub_file(self, file: MappedFile) -> None:
+    async def look_at_file(self, start: int) -> None:
+        """Read one closed file at once, wherever the pass is."""
+        file = self._log.files.find_by_offset(start)
+        if file is not None and file.is_available and file.is_full:
+            await self._scrub_file(file, is_of_pass=False)
+
+    async def _scrub_file(self, file: MappedFile, *, is_of_pass: bool = True) -> None:
         began_ms = self.progress.started_ms
-        await self._write_if_gone(file)
+        async with self._one_writes:
+            await self._write_if_gone(file)
         look = _Look(self._log, file, self._fingerprints.of(file.file_from_offset))
         for position in range(0, file.size, SLICE_BYTES):
             began = trio.current_time()
@@ -238,26 +246,38 @@ class ScrubService:
                 data = b""
                 if file.is_available:
                     self._note(offset, offset + size, f"the disk does not give it: {error}")
-            if not file.is_available or self.progress.started_ms != began_ms:
+            is_pass_over = is_of_pass and self.progress.started_ms != began_ms
+            if not file.is_available or is_pass_over:
                 return
             if len(data) == size:
                 await self._look_at(look, offset, data)
             else:
                 look.lost()
                 self._note(offset + len(data), offset + size, "the file is short")
+            took_seconds = trio.current_time() - began
+            if not is_of_pass:
+                await trio.sleep(took_seconds * (1 / ORDERED_SHARE - 1))
+                continue
             self._moved_to(offset + size)
-            self._took_seconds = trio.current_time() - began
+            self._took_seconds = took_seconds
             if position + size < file.size:
-                await self._rest(self._took_seconds)
+                await self._rest(took_seconds)
         if look.known is None and look.is_sound:
-            made = Fingerprint(
-                *(file.file_from_offset, file.size, bytes(look.crcs)),
-                written_from=file.file_from_offset + file.size,
-                era=self._fingerprints.era,
-            )
-            await self._fingerprints.save(made)
-            if self._is_all_in_doubt(made):
-                self._log.damage.healed(made.start, made.end)
+            await self._take_fingerprint(look)
+
+    async def _take_fingerprint(self, look: _Look) -> None:
+        """Have one of a file whose records are all sound in memory, and the disk agree with it."""
+        file = look.file
+        for start, end in look.differing:
+            await self._write_again(file, start, end)
+        made = Fingerprint(
+            *(file.file_from_offset, file.size, bytes(look.crcs)),
+            written_from=file.file_from_offset + file.size,
+            era=self._fingerprints.era,
+        )
+        await self._fingerprints.save(made)
+        if self._is_all_in_doubt(made):
+            self._log.damage.healed(made.start, made.end)
 
     async def _write_if_gone(self, file: MappedFile) -> None:
         """Give a file a name again that somebody has deleted: this process has its bytes yet.
@@ -301,9 +321,14 @@ class ScrubService:
     async def _look_at(self, look: _Look, offset: int, data: bytes) -> None:
         known = look.known
         if known is None:
-            for start, end, why in look.records(offset, data, check_crc=True):
+            # Memory is what readers get, and what others are told of; the disk has to agree.
+            position = offset - look.file.file_from_offset
+            in_memory = bytes(look.file.buffer[position : position + len(data)])
+            if in_memory != data:
+                look.differing.append((offset, offset + len(data)))
+            for start, end, why in look.records(offset, in_memory, check_crc=True):
                 self._note(start, end, why)
-            look.crcs += crcs_of(data)
+            look.crcs += crcs_of(in_memory)
         else:
             differing = known.differing(offset, data)
             for start, end in differing:
@@ -322,23 +347,33 @@ class ScrubService:
         file = look.file
         position = start - known.start
         in_memory = bytes(file.buffer[position : position + end - start])
-        if not known.differing(start, in_memory) and not file.is_read_only and file.hold():
-            try:
-                file.file.write(position, memoryview(in_memory))
-                await self._disk.sync(file.file)
-            finally:
-                file.release()
-            _log.error(
-                "%s: the disk had other bytes from %d to %d than were written; memory still had"
-                " them, and they are written again: look after this disk",
-                *(file.file.path, start, end),
-            )
-            self._change(mended_blocks=self.progress.mended_blocks + 1)
-        elif known.era != self._fingerprints.era and look.is_written_anew(known, start):
+        if not known.differing(start, in_memory) and await self._write_again(file, start, end):
+            return
+        if known.era != self._fingerprints.era and look.is_written_anew(known, start):
             self._fingerprints.drop(known.start)
             look.forget()
         else:
             self._note(start, end, "the block differs from its fingerprint")
+
+    async def _write_again(self, file: MappedFile, start: int, end: int) -> bool:
+        """Give the disk what memory has; False if that must not be."""
+        if file.is_read_only or not file.hold():
+            return False
+        position = start - file.file_from_offset
+        in_memory = bytes(file.buffer[position : position + end - start])
+        try:
+            file.file.write(position, memoryview(in_memory))
+            await self._disk.sync(file.file)
+        finally:
+            file.release()
+        _log.error(
+            "%s: the disk had other bytes from %d to %d than were written; memory still had"
+            " them, and they are written again: look after this disk",
+            *(file.file.path, start, end),
+        )
+        blocks = -(-(end - start) // BLOCK_BYTES)
+        self._change(mended_blocks=self.progress.mended_blocks + blocks)
+        return True
 
     def _are_whole(
         self,
@@ -386,6 +421,8 @@ class _Look:
         self.known = known
         self.crcs = bytearray()
         self.is_sound = True
+        self.differing: list[tuple[int, int]] = []
+        """What the disk has otherwise than memory, of a file without fingerprint."""
         self._rest = b""
         self._rest_offset = file.file_from_offset
         self._is_over = False

@@ -76,6 +76,25 @@ async def test_what_stops_the_start_comes_from_a_peer(
         assert "body CRC" in healed.reason
 
 
+async def test_all_of_a_block_comes_from_a_peer_where_more_of_it_has_changed(
+    autojump_clock: MockClock,
+) -> None:
+    """The blank that ends the file: no record that a start looks at is damaged by that."""
+    async with open_group() as group:
+        start = FILE_SIZE_BYTES
+        end = start + int.from_bytes(group.log[start : start + 4], "big")
+        closed = Closed(group, start + 95, 2 * FILE_SIZE_BYTES - 3)
+        failing = [CorruptLogError("bad", path="log", offset=start, damaged_end=end)]
+
+        def open_store() -> MessageStore:
+            if failing:
+                raise failing.pop()
+            return closed.open_store()
+
+        with await closed.healing.open(open_store) as store:
+            assert read_whole_log(store) == group.log
+
+
 async def test_a_start_with_several_bad_places_gets_further_each_time(
     autojump_clock: MockClock,
 ) -> None:

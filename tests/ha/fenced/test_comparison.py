@@ -35,7 +35,7 @@ def votes(words: str) -> list[Vote]:
         ("a1r b2r", None),
         ("a1w b2w", None),
         ("a1r b2r c3r", None),
-        ("a1r b2r c2r!", None),  # who is not in the set does not make a majority
+        ("a1r b2r c2r!", None),  # the one of the set that is silent may say the same as a
     ],
 )
 def test_who_is_right(said: str, right: int | None) -> None:
@@ -45,6 +45,13 @@ def test_who_is_right(said: str, right: int | None) -> None:
 def test_a_majority_is_of_the_whole_set() -> None:
     assert right_crc(votes("a1r b2r c2r"), 5) is None
     assert right_crc(votes("a1r b2r c2r d2r"), 5) == 2
+
+
+def test_one_node_is_no_majority_even_if_it_is_all_of_the_set() -> None:
+    assert right_crc(votes("a1r b2r!"), 1) is None
+    assert right_crc(votes("a1r b2w!"), 1) == 2
+    assert right_crc(votes("a1r b2r! c2r!"), 1) == 2
+    assert right_crc(votes("a1r b2r c2r!"), 2) == 2
 
 
 def test_who_says_what_is_said_in_words() -> None:

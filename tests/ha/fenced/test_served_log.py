@@ -128,6 +128,7 @@ async def test_a_doubt_is_looked_at_by_fingerprint_where_there_is_one() -> None:
         await take_fingerprints(node.store)
         node.served.doubted(7, 100)  # where no record begins; but the bytes are as they were
         assert not node.damage
+        assert node.parts.standing.doubted == {(7, 100)}  # others may know better
         flip(node.store, 90)
         node.served.doubted(0, 100)
         assert node.damage.within(90, 91) is not None

@@ -4,9 +4,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from store.log.fingerprints import Fingerprint, Fingerprints, crcs_of
 from store.machine.errors import CorruptLogError, StoreLockedError, UnfitBytesError
 from store.recovery.closed_log import heal_closed_log
 from tests.store.store_world import Clock, check_store, open_store, put_many
@@ -134,6 +136,28 @@ def test_a_store_knows_that_its_lost_end_was_longer_than_what_was_healed() -> No
     assert "was longer" in store.damaged_end
     store.close()
     assert not open_store(disk, confirm_bounds_reads=True).damaged_end
+
+
+@pytest.mark.parametrize("is_rotten", [True, False])
+def test_a_fingerprint_of_bytes_that_had_changed_already_speaks_for_nothing(
+    is_rotten: bool,  # noqa: FBT001
+) -> None:
+    disk, log, _ = _closed(clean=False)
+    _flip(disk, log.rindex(b"...."))
+    with pytest.raises(CorruptLogError) as caught:
+        open_store(disk)
+    error = caught.value
+    first = error.offset - error.offset % 8192
+    fingerprints = Fingerprints(disk, _config().directory)
+    taken_of = _log(disk) if is_rotten else log
+    crcs = crcs_of(taken_of[first : first + 8192].ljust(8192, b"\0"))
+    trio.run(fingerprints.save, Fingerprint(first, 8192, crcs, first, 0))
+
+    data = log[error.offset : error.damaged_end]
+    heal_closed_log(_config(), error.offset, data, disk=disk, wall_clock_ms=Clock())
+
+    assert _log(disk)[: len(log)] == log
+    assert (first in Fingerprints(disk, _config().directory)) is not is_rotten
 
 
 def test_a_store_that_is_open_is_left_alone() -> None:

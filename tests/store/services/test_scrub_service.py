@@ -173,6 +173,39 @@ async def test_what_memory_still_has_is_written_again(autojump_clock: MockClock)
     assert not store.commit_log.damage
 
 
+async def test_what_memory_still_has_is_written_again_without_a_fingerprint_too(
+    autojump_clock: MockClock,
+) -> None:
+    disk = SimulatedDisk()
+    store = _store(disk)
+    file = store.commit_log.files.files[1].file
+    whole = bytes(file.buffer)
+    file.rot(bytes([whole[0] ^ 1]) + whole[1:])
+
+    progress = await _scrub(store)
+
+    assert file.content == whole
+    assert progress.mended_blocks == FILE_BYTES // BLOCK_BYTES
+    assert not store.commit_log.damage
+    made = store.fingerprints.of(FILE_BYTES)
+    assert made is not None
+    assert made.crcs == crcs_of(whole)
+
+
+async def test_one_file_is_looked_at_wherever_the_pass_is(autojump_clock: MockClock) -> None:
+    store = _store(SimulatedDisk())
+    _flip(store, FILE_BYTES + 3000)
+    before = store.scrub_service.progress
+
+    await store.scrub_service.look_at_file(0)
+    await store.scrub_service.look_at_file(FILE_BYTES)
+    await store.scrub_service.look_at_file(3 * FILE_BYTES)  # it is not closed
+
+    assert store.fingerprints.starts == [0]
+    assert [start // FILE_BYTES for start, _ in _bad(store)] == [1]
+    assert store.scrub_service.progress.offset == before.offset
+
+
 @pytest.mark.parametrize("is_other_era", [True, False])
 async def test_a_file_that_others_cut_and_filled_again_is_not_damaged(
     autojump_clock: MockClock,

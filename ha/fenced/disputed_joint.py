@@ -1,0 +1,110 @@
+"""DisputedJoint: what two nodes do whose logs are said to be equal, and whose bytes are not.
+
+    own files scrubbed --> the master's, too --> fingerprints of all compared --+-- ours are bad
+                                                                                |-- the master's are
+                                                                                `-- not known yet
+
+Bytes that changed at rest are no quarrel: once it is known whose, they count no more, and are
+healed. So a follower takes its time before it calls for an operator. It calls at once if no closed
+file was compared: only these have fingerprints, and what was written last has two writers rather
+than rot.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import AsyncExitStack, suppress
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import trio
+
+from ha.errors import PeerSilentError
+
+if TYPE_CHECKING:
+    from ha.fenced.comparing_service import ComparingService
+    from ha.fenced.peer_logs import PeerLogs
+    from ha.fenced.replica_parts import ReplicaParts
+
+_log = logging.getLogger(__name__)
+
+DECIDED_SECONDS: Final = 30.0
+"""Within this it is found out who is right, or an operator has to: the others may be starting."""
+
+
+ASK_SECONDS: Final = 1.0
+"""Between two looks: a follower dials several times a second."""
+FORGOTTEN_SECONDS: Final = 10.0
+"""If the follower has not come back by then, it is over."""
+
+
+class _Dispute(msgspec.Struct):
+    """Our bytes differ from those of one master."""
+
+    begun: float
+    seen: float
+    looked: float = float("-inf")
+
+
+class DisputedJoint:
+    """Lives for one round of a replica."""
+
+    def __init__(self, parts: ReplicaParts, peers: PeerLogs, comparing: ComparingService) -> None:
+        self._parts = parts
+        self._store = parts.store
+        self._peers = peers
+        self._comparing = comparing
+        self._disputes: dict[str, _Dispute] = {}
+        """By master."""
+
+    async def is_open(self, master: str, start: int, end: int) -> bool:
+        """Try to find out whose bytes have changed. False if time is up, or nothing can say.
+
+        What turns out to be bad here is noted as damage.
+        """
+        files, now = self._closed_files(start, end), trio.current_time()
+        dispute = self._disputes.get(master)
+        if dispute is None or now > dispute.seen + FORGOTTEN_SECONDS:
+            dispute = self._disputes[master] = _Dispute(now, now)
+        if not files or now > dispute.begun + DECIDED_SECONDS:
+            return False
+        if now == dispute.begun:
+            _log.warning(
+                "our log and that of %s have other bytes between %d and %d, under the same epochs:"
+                " the fingerprints of all nodes are asked who is right",
+                *(master, start, end),
+            )
+        dispute.seen = now
+        if now < dispute.looked + ASK_SECONDS:
+            return True
+        for first in files:
+            await self._store.scrub_service.look_at_file(first)
+        if self._store.commit_log.damage.within(start, end) is None:
+            await self._have_it_looked_at(master, files)
+            for first in files:
+                await self._comparing.compare_now(first)
+        dispute.seen = dispute.looked = trio.current_time()
+        return True
+
+    async def look(self, start: int, end: int) -> None:
+        """Look at our own closed files, and compare them with all: a follower doubts them."""
+        for first in self._closed_files(start, end):
+            await self._store.scrub_service.look_at_file(first)
+            await self._comparing.compare_now(first)
+
+    def _closed_files(self, start: int, end: int) -> list[int]:
+        return [
+            file.file_from_offset
+            for file in self._store.commit_log.files.files
+            if file.is_full
+            and file.file_from_offset < end
+            and start < file.file_from_offset + file.size
+        ]
+
+    async def _have_it_looked_at(self, master: str, files: list[int]) -> None:
+        size = self._store.config.mapped_file_size_commit_log_bytes
+        async with AsyncExitStack() as stack:
+            session = await stack.enter_async_context(self._peers.session(master))
+            with suppress(PeerSilentError):  # it is asked again
+                for first in files:
+                    await session.doubt(first, first + size)

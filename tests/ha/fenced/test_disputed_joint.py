@@ -1,0 +1,102 @@
+"""Nodes whose bytes differ where they are joined find out whose have changed, and go on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from ha.fenced.disputed_joint import DECIDED_SECONDS
+from ha.fenced.replica_role import ReplicaRole
+from tests.ha.fingerprinted import flip, take_fingerprints
+from tests.ha.healing_world import Group, open_group
+from tests.ha.world import FILE_SIZE_BYTES
+
+if TYPE_CHECKING:
+    import pytest
+    from trio.testing import MockClock
+
+    from tests.ha.fenced_world import Replica
+
+PLACE = 2 * FILE_SIZE_BYTES - 3
+"""In the blank that ends a file: no record's checksum covers it."""
+
+
+async def rotten(node: Replica, place: int = PLACE) -> None:
+    """Let a byte change, and nobody notice: the fingerprints are taken afterwards."""
+    flip(node.store, place)
+    await take_fingerprints(node.store, is_written=False)
+
+
+def dial_again(group: Group) -> None:
+    for slave in (group.first, group.second):
+        slave.machine.reset_streams_to(group.master.config.address)
+
+
+def nobody_is_in_quarantine(group: Group) -> bool:
+    return all(not node.ha.is_quarantined for node in group.nodes)
+
+
+async def test_a_follower_whose_bytes_changed_is_healed_and_follows(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_group() as group:
+        await rotten(group.first)
+        dial_again(group)
+        await group.world.wait_for(lambda: group.first.ha.status().healed)
+        await group.healed(*group.nodes)
+        await group.world.wait_for(lambda: group.world.in_sync(group.master))
+        assert nobody_is_in_quarantine(group)
+        assert "the fingerprints of all nodes are asked who is right" in caplog.text
+
+
+async def test_a_master_whose_bytes_changed_is_healed_and_followed(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_group() as group:
+        await rotten(group.master)
+        dial_again(group)
+        await group.world.wait_for(lambda: group.master.ha.status().healed)
+        await group.healed(*group.nodes)
+        master = await group.world.master()
+        await group.world.wait_for(lambda: group.world.in_sync(master))
+        assert nobody_is_in_quarantine(group)
+
+
+async def test_records_decide_where_a_follower_has_no_fingerprint(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_group(has_fingerprints=False) as group:
+        flip(group.first.store, group.log.index(b"\x1e" * 40) + 20)
+        dial_again(group)
+        await group.world.wait_for(lambda: group.first.ha.status().healed)
+        await group.healed(*group.nodes)
+        assert nobody_is_in_quarantine(group)
+
+
+async def test_the_majority_decides_where_all_were_read_later(autojump_clock: MockClock) -> None:
+    async with open_group(has_fingerprints=False) as group:
+        for node in group.nodes:
+            await take_fingerprints(node.store, is_written=False)
+        await rotten(group.first)
+        group.first.machine.reset_streams_to(group.master.config.address)
+        await group.world.wait_for(lambda: group.first.ha.status().healed)
+        await group.healed(*group.nodes)
+        assert nobody_is_in_quarantine(group)
+
+
+async def test_what_nobody_can_decide_is_left_to_an_operator_after_a_while(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_group(has_fingerprints=False) as group:
+        await take_fingerprints(group.master.store, is_written=False)
+        await rotten(group.first)
+        await rotten(group.second, PLACE - 1)
+        dial_again(group)
+        first = group.first.ha
+        await group.world.wait_for(lambda: "not known yet who is right" in str(first.status()))
+        began = trio.current_time()
+        assert first.role is ReplicaRole.FOLLOWER
+        await group.world.wait_for(lambda: first.is_quarantined, 2 * DECIDED_SECONDS)
+        assert trio.current_time() - began > DECIDED_SECONDS - 1
+        assert "other bytes" in first.status().refusal
