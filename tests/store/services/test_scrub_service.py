@@ -178,8 +178,8 @@ async def test_what_memory_still_has_is_written_again_without_a_fingerprint_too(
 ) -> None:
     disk = SimulatedDisk()
     store = _store(disk)
-    file = store.commit_log.files.files[1].file
-    whole = bytes(file.buffer)
+    file = disk.open(store.commit_log.files.files[1].file.path)
+    whole = file.content
     file.rot(bytes([whole[0] ^ 1]) + whole[1:])
 
     progress = await _scrub(store)
