@@ -22,6 +22,7 @@ from node.tables.journal.journal_records import (
     decode_journal_record,
 )
 from store.results import GetMessageStatus
+from tandem.wire.crc import crc32
 from tandem.wire.message import decode_messages
 from tandem.wire.system_topics import JOURNAL_TOPIC
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from store import MessageStore
     from store.delayed.timer_place import TimerPlace
     from store.machine.errors import RecordDamagedError
+    from tandem.wire.message import MessageExt
     from tandem.wire.request_headers import TopicConfig
 
 _log = logging.getLogger(__name__)
@@ -138,11 +140,26 @@ class JournalApplier:
                 self._pass_over(result.next_begin_offset)
             elif result.status is GetMessageStatus.FOUND:
                 for message in decode_messages(b"".join(result.body)):
+                    if self._is_damaged(message):
+                        break
                     self._apply(message.queue_offset, decode_journal_record(message.body))
             elif result.damaged is not None and self._is_own_next:
                 self._apply(*self.written[0])
             else:
                 return
+
+    def _is_damaged(self, message: MessageExt) -> bool:
+        """True if its bytes are not those that were put: they are known to be bad from now on.
+
+        Reading a message says so only of what a recovery passed by: consumers look for themselves.
+        """
+        if crc32(message.body) == message.body_crc:
+            return False
+        start = message.physical_offset
+        self._store.commit_log.damage.note(
+            start, start + message.store_size, "a record of the group's journal has another body"
+        )
+        return True
 
     @property
     def _is_own_next(self) -> bool:

@@ -150,12 +150,19 @@ async def test_a_record_that_has_rotted_does_not_hold_up_the_node_that_wrote_it(
     assert node.answers == [""]
 
 
-async def test_a_record_of_another_that_has_rotted_is_waited_for() -> None:
+@pytest.mark.parametrize("was_written_by_this_process", [False, True])
+async def test_a_record_of_another_that_has_rotted_is_waited_for(
+    was_written_by_this_process: bool,  # noqa: FBT001
+) -> None:
     node = Node()
     node.open_as_master(topic("T"))
     node.writer.commit("T@g", 0, 7)
     node.ask()
     at, end = rotted_record(node)
+    if was_written_by_this_process:
+        queue = node.store.queues.find(JOURNAL_TOPIC, 0)
+        assert queue is not None
+        queue.confirmed_from = 0
     node.journal.applier.written.clear()
     node.confirm()
     assert node.journal.applier.position == end - 1
