@@ -93,6 +93,31 @@ async def nobody_knows(*_: object) -> bool:
     return False
 
 
+def _link_follower(
+    config: FencedConfig,
+    store: MessageStore,
+    *,
+    incarnation: str,
+    master: str,
+    epoch: int,
+    epoch_id: str,
+) -> LinkFollower:
+    return LinkFollower(
+        cluster=config.cluster,
+        group=config.group,
+        name=config.name,
+        incarnation=incarnation,
+        secret=config.secret,
+        master=master,
+        epoch=epoch,
+        epoch_id=epoch_id,
+        file_size_bytes=store.config.mapped_file_size_commit_log_bytes,
+        record_bytes_max=store.config.max_message_size_bytes + RECORD_OVERHEAD_BYTES_MAX,
+        check_crc=config.check_crc_on_append,
+        digests_bodies=config.digests_bodies,
+    )
+
+
 class ReplicaFollower:
     """Follows one master of one epoch. Its owner cancels it when there is a newer one."""
 
@@ -140,19 +165,13 @@ class ReplicaFollower:
         self._random = random
         self._on_event = on_event
         self.client = FencedClient(
-            LinkFollower(
-                cluster=config.cluster,
-                group=config.group,
-                name=config.name,
+            _link_follower(
+                config,
+                store,
                 incarnation=incarnation,
-                secret=config.secret,
                 master=master.name,
                 epoch=epoch,
                 epoch_id=epoch_id,
-                file_size_bytes=store.config.mapped_file_size_commit_log_bytes,
-                record_bytes_max=store.config.max_message_size_bytes + RECORD_OVERHEAD_BYTES_MAX,
-                check_crc=config.check_crc_on_append,
-                digests_bodies=config.digests_bodies,
             )
         )
         self._confirmed = -1

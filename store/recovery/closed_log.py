@@ -64,7 +64,7 @@ def heal_closed_log(
             log = load_log(config, disk, wall_clock_ms)
             opened.callback(log.files.close)
             fingerprints = Fingerprints(disk, config.directory, era=log_start.era)
-            _drop_what_was_taken_too_late(log, fingerprints, start, start + len(data))
+            _drop_what_was_taken_too_late(log, fingerprints, start, memoryview(data))
             healing = LogHealing(log, fingerprints, disk, config.directory)
             healing.heal_blocking(start, data)
     except OSError as error:
@@ -86,16 +86,19 @@ def blocks_around(config: StoreConfig, start: int, end: int, *, disk: Disk) -> t
 
 
 def _drop_what_was_taken_too_late(
-    log: CommitLog, fingerprints: Fingerprints, start: int, end: int
+    log: CommitLog, fingerprints: Fingerprints, start: int, data: memoryview
 ) -> None:
-    size = log.files.mapped_file_size
+    size, end = log.files.mapped_file_size, start + len(data)
     for first in range(start - start % size, end, size):
         file, known = log.files.find_by_offset(first), fingerprints.of(first)
         if file is None or known is None:
             continue
         blocks = list(known.blocks(max(start, first), min(end, first + size)))
         begin, stop = blocks[0][1], blocks[-1][2]
-        if not known.differing(begin, bytes(file.buffer[begin - first : stop - first])):
+        there = bytes(file.buffer[begin - first : stop - first])
+        low, high = max(start, first), min(end, first + size)
+        is_new = there[low - begin : high - begin] != data[low - start : high - start]
+        if is_new and not known.differing(begin, there):
             fingerprints.drop(first)
             _log.warning(
                 "the fingerprint of file %d was taken when the file was damaged already: dropped",
