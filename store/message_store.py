@@ -182,6 +182,7 @@ class MessageStore(LogPositions):
             wall_clock_ms=parts.wall_clock_ms,
             index_service=self.index_service,
             on_index_dropped=self._index_dropped,
+            levels=parts.delay_levels,
         )
 
     def _index_dropped(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from store.log.log_end import DELAY_LEVELS, DispatchRequest, read_record
 from store.queue.consume_queue import ConsumeQueue
 from store.queue.consume_queue_store import is_queued
 from tandem.wire.column_values import distinct_values, tags_codes
@@ -19,23 +20,32 @@ from tandem.wire.store_layout import FILLER_SIZE
 if TYPE_CHECKING:
     from store.log.commit_log import CommitLog
     from store.queue.consume_queue_store import ConsumeQueueStore
+    from tandem.wire.delay_level import DelayLevels
     from tandem.wire.record_scan import RecordColumns
 
 _log = logging.getLogger(__name__)
 
 
 class QueueCheck:
-    """Compares the queues of one store with its log. Queues of batches it passes over."""
+    """Compares the queues of one store with its log. Queues of batches it passes over.
 
-    def __init__(self, log: CommitLog, queues: ConsumeQueueStore) -> None:
+    `left` counts wrong units that were not written anew: what they name in an extension is not
+    known.
+    """
+
+    def __init__(
+        self, log: CommitLog, queues: ConsumeQueueStore, levels: DelayLevels = DELAY_LEVELS
+    ) -> None:
+        self.left = 0
         self._log = log
         self._queues = queues
+        self._levels = levels
 
     def check(self, buffer: bytes | memoryview, columns: RecordColumns) -> int:
         """Look at the units of these records, which are sound; return how many were written anew.
 
-        The tags code of a delayed message is a time, and is not known here: where its unit names
-        another record, that is only logged.
+        The tags code of a delayed message is the time when it is due, by the levels there are now,
+        as when a queue is built from the log.
         """
         topics, of_row = distinct_values(buffer, columns.topic_start, columns.topic_size)
         names = [topic.decode("utf-8", "replace") for topic in topics]
@@ -73,7 +83,8 @@ class QueueCheck:
             return False
         if not self._fits_between(queue, number, offset):
             return False
-        if queue.topic == SCHEDULE_TOPIC or len(queue.file_queues) > 1:
+        if len(queue.file_queues) > 1:
+            self.left += 1
             _log.error(
                 "%s-%d: number %d names %d bytes at %d, and not its record at %d;"
                 " tandem log repair --write builds the queue anew",
@@ -83,6 +94,14 @@ class QueueCheck:
                 offset,
             )
             return False
+        if queue.topic == SCHEDULE_TOPIC:
+            record = self._log.record_at(offset)
+            if record is None:
+                return False
+            found_again = read_record(record, 0, len(record), offset, levels=self._levels)
+            if not isinstance(found_again, DispatchRequest):
+                return False
+            code = found_again.tags_code
         queue.rewrite_unit(number, offset, size, code)
         _log.error(
             "%s-%d: number %d named %d bytes at %d, and not its record at %d; written anew",

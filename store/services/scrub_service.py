@@ -27,6 +27,7 @@ import trio
 
 from store.log.fingerprints import BLOCK_BYTES, Fingerprint, crcs_of
 from store.log.log_end import (
+    DELAY_LEVELS,
     Blank,
     DispatchRequest,
     find_log_end,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from store.log.fingerprints import Fingerprints
     from store.machine.disk import Disk
     from store.queue.consume_queue_store import ConsumeQueueStore
+    from tandem.wire.delay_level import DelayLevels
 
 _log = logging.getLogger(__name__)
 
@@ -94,6 +96,8 @@ class ScrubProgress(msgspec.Struct, frozen=True):
     """Blocks that were bad on the disk, and were written again from memory."""
     rewritten_units: int = 0
     """Units of queues that were written anew."""
+    wrong_units: int = 0
+    """Units of queues that are wrong and could not be written anew, as with extensions."""
     rebuilt_index_files: int = 0
     """Index files that are built anew."""
 
@@ -107,6 +111,7 @@ class ScrubProgress(msgspec.Struct, frozen=True):
         found = (
             f"{self.found_ranges} bad ranges found, {self.mended_blocks} blocks written again"
             f" from memory, {self.rewritten_units} units of queues written anew,"
+            f" {self.wrong_units} wrong ones left,"
             f" {self.rebuilt_index_files} index files built anew"
         )
         if self.is_running:
@@ -128,6 +133,7 @@ class ScrubService:
         wall_clock_ms: Callable[[], int],
         index_service: IndexService | None = None,
         on_index_dropped: Callable[[], None] = lambda: None,
+        levels: DelayLevels = DELAY_LEVELS,
     ) -> None:
         self._log = log
         self._index_check = IndexCheck(log, index_service, on_index_dropped)
@@ -136,7 +142,7 @@ class ScrubService:
         self._path = f"{config.directory}/{FILE_NAME}"
         self._interval_ms = config.scrub_interval_hours * HOUR_MS
         self._now_ms = wall_clock_ms
-        self._queue_check = QueueCheck(log, queues)
+        self._queue_check = QueueCheck(log, queues, levels)
         self._ordered = Signal()
         self._is_ordered = False
         self._took_seconds = 0.0
@@ -339,8 +345,12 @@ class ScrubService:
         for buffer, columns in look.take_columns():
             if is_damaged:
                 continue
+            left = self._queue_check.left
             count = self._queue_check.check(buffer, columns)
-            self._change(rewritten_units=self.progress.rewritten_units + count)
+            self._change(
+                rewritten_units=self.progress.rewritten_units + count,
+                wrong_units=self.progress.wrong_units + self._queue_check.left - left,
+            )
 
     async def _differs(self, look: _Look, known: Fingerprint, start: int, end: int) -> None:
         """See to a block that the disk has otherwise."""

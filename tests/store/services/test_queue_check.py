@@ -1,7 +1,11 @@
+import msgspec
+import pytest
+
 from store.log.log_end import find_log_end
 from store.queue.consume_queue import ConsumeQueue
 from store.services.queue_check import QueueCheck
-from tests.store.store_world import check_store, open_store, put_many
+from tandem.wire.delay_level import SCHEDULE_TOPIC
+from tests.store.store_world import a_message, check_store, open_store, put, put_many
 from tests.support.simulated_disk import SimulatedDisk
 
 
@@ -50,3 +54,26 @@ def test_a_record_of_an_earlier_life_of_a_topic_gets_no_unit_of_the_next_one() -
         assert not check._is_rewritten(queue, 5, offset, size, code)
     assert check._is_rewritten(queue, 5, *right)
     assert queue.unit(5) == right
+
+
+@pytest.mark.parametrize("has_extensions", [False, True])
+def test_a_unit_of_a_delayed_message_is_written_anew_and_one_with_an_extension_is_counted(
+    has_extensions: bool,  # noqa: FBT001
+) -> None:
+    store = open_store(
+        SimulatedDisk(), consume_queue_bytes=20 * 100, enable_consume_queue_ext=has_extensions
+    )
+    for number in range(4):
+        message = a_message(number)
+        properties = message.properties + b"DELAY\x013\x02"
+        put(store, msgspec.structs.replace(message, properties=properties))
+    queue = store.queues.find(SCHEDULE_TOPIC, 2)
+    assert isinstance(queue, ConsumeQueue)
+    right = queue.unit(1)
+    queue.rewrite_unit(1, *queue.unit(2))
+    check = QueueCheck(store.commit_log, store.queues, store.delay_levels)
+
+    find_log_end(store.commit_log.files.files, check.check)
+
+    assert (queue.unit(1) == right) is not has_extensions
+    assert check.left == has_extensions
