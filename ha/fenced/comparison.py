@@ -5,9 +5,10 @@ had changed before it was made. Records do not decide it: a fingerprint is made 
 only, but most of what is beside the bodies has no checksum of RocketMQ's.
 
     all say the same                                       that is right
-    those taken from memory, right after the write, agree  they are right: it was acknowledged so
     more than half of the in-sync set says the same        that is right; others that answer are
                                                            counted as if they were of the set
+    those taken from memory, right after the write, agree  they are right: it was acknowledged so;
+                                                           alone against more, memory had changed
     else                                                   nobody knows; an operator decides
 """
 
@@ -45,15 +46,13 @@ def right_crc(votes: Collection[Vote], members: int) -> int | None:
     """
     if len({vote.crc for vote in votes}) == 1:
         return next(iter(votes)).crc
-    written = {vote.crc for vote in votes if vote.is_written}
-    if len(written) == 1:
-        return written.pop()
     voters = members + sum(not vote.is_member for vote in votes)
     counts = Counter(vote.crc for vote in votes)
     for crc, count in counts.items():
         if 2 * count > voters:
             return crc
-    return None
+    written = {vote.crc for vote in votes if vote.is_written}
+    return written.pop() if len(written) == 1 else None
 
 
 class FileVote(msgspec.Struct, frozen=True):

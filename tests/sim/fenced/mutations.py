@@ -10,10 +10,13 @@ import msgspec
 import trio
 
 import ha.fenced.election
+import store.recovery.opening
 import tandem.wire.group_recovery
 from ha.fenced.client import FencedClient
+from ha.fenced.comparing_service import ComparingService
 from ha.fenced.connection import FencedConnection
 from ha.fenced.coordinator_session import CoordinatorSession
+from ha.fenced.disputed_joint import DisputedJoint
 from ha.fenced.election import Follow, Run
 from ha.fenced.epoch_file import EpochEntry, EpochFile
 from ha.fenced.group_view import OwnFacts
@@ -33,12 +36,14 @@ from store.queue.consume_queue_store import AnyConsumeQueue
 from store.recovery.store_recovery import StoreRecovery
 from store.recovery.truncation import Truncation
 from store.services.flush_service import FlushService
+from store.services.scrub_service import ScrubService
 from tandem.coordinator.interface import Compare, Delete, Put
 from tandem.wire.group_recovery import Group
 from tandem.wire.group_state import NodeRecord
 from tandem.wire.system_topics import JOURNAL_TOPIC
 from tests.sim.engine.faults import BLACKOUT
 from tests.sim.engine.mutation import Mutation
+from tests.sim.engine.settings import GROUP
 
 
 def _knows_that_it_has_everything(real: Callable[..., Any]) -> Any:  # noqa: ANN401
@@ -325,6 +330,42 @@ def _shows_readers_what_was_half_a_second_ago(real: Callable[..., Any]) -> Any: 
     return end_of
 
 
+def _rots(settings: Any) -> bool:  # noqa: ANN401
+    return any(instruction.verb == "rot" for instruction in settings.plan)
+
+
+def _rots_after_all_were_killed(settings: Any) -> bool:  # noqa: ANN401
+    """Then there are files of which no fingerprint was taken from memory."""
+    last = max((i.at_seconds for i in settings.plan if i.verb == "rot"), default=-1.0)
+    killed = {
+        argument
+        for i in settings.plan
+        if i.verb.startswith("kill") and i.at_seconds < last
+        for argument in i.arguments
+        if argument.startswith(f"{GROUP}-")
+    }
+    return bool(len(killed) == settings.node_count)
+
+
+def _misses_no_first_file(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    return lambda config, disk, _log_start: real(config, disk, -1)
+
+
+def _looks_at_memory(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    async def look_at(self: ScrubService, look: Any, offset: int, data: bytes) -> None:  # noqa: ANN401
+        position = offset - look.file.file_from_offset
+        await real(self, look, offset, bytes(look.file.buffer[position : position + len(data)]))
+
+    return look_at
+
+
+def _asks_nobody(_: Callable[..., Any]) -> Any:  # noqa: ANN401
+    async def ask(*_: object) -> bool:
+        return False
+
+    return ask
+
+
 MUTATIONS: Final[dict[str, Mutation]] = {
     "min_isr acknowledgements are enough, whoever they are from": Mutation(
         InSyncReplicas, "_advance", _counts_acks_not_members
@@ -422,5 +463,17 @@ MUTATIONS: Final[dict[str, Mutation]] = {
         "_rank",
         _takes_the_shortest_log,
         shows=lambda settings: any(i.verb == BLACKOUT for i in settings.plan),
+    ),
+    "a first file that is missing is taken for retention": Mutation(
+        store.recovery.opening, "missing_files", _misses_no_first_file, shows=_rots
+    ),
+    "the scrub looks at memory only": Mutation(
+        ScrubService, "_look_at", _looks_at_memory, shows=_rots
+    ),
+    "replicas do not compare what they have": Mutation(
+        ComparingService, "_compare_file", _asks_nobody, shows=_rots_after_all_were_killed
+    ),
+    "other bytes at a joint are an alarm at once": Mutation(
+        DisputedJoint, "is_open", _asks_nobody, shows=_rots_after_all_were_killed
     ),
 }
