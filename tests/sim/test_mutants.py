@@ -36,7 +36,7 @@ CAUGHT_BY = {
     ("fenced", "readers are shown what was confirmed half a second ago"): 0,
     ("fenced", "recover-group takes the shortest log"): 32,
     ("fenced", "a member that has just started believes that it has everything"): 292,
-    ("fenced", "the scrub looks at memory only"): 1,
+    ("fenced", "the scrub looks at memory only"): 7,
     ("fenced", "replicas do not compare what they have"): 218,
     ("fenced", "other bytes at a joint are an alarm at once"): 218,
     ("fenced", "a first file that is missing is taken for retention"): 188,
