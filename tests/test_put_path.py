@@ -57,21 +57,21 @@ class Calls(msgspec.Struct, frozen=True):
 
 # Half a call above what it is: one more for each message is too many.
 BOUNDS: Final = {
-    ("async", 1): Calls(python=76.2, c=50.2, sends=2.3, receives=7.0),
-    ("async", 64): Calls(python=31.1, c=36.0, sends=0.08, receives=0.24),
-    ("sync", 1): Calls(python=231.7, c=150.1, sends=4.4, receives=13.5),
-    ("sync", 64): Calls(python=44.6, c=53.3, sends=0.17, receives=0.48),
-    ("fenced", 1): Calls(python=588.7, c=380.8, sends=6.8, receives=20.8),
-    ("fenced", 64): Calls(python=59.8, c=70.2, sends=0.25, receives=0.7),
-    ("pull", 1): Calls(python=272.5, c=136.5, sends=2.3, receives=7.0),
-    ("pull", 16): Calls(python=246.7, c=131.0, sends=1.0, receives=2.7),
+    ("async", 1): Calls(python=77.2, c=50.2, sends=2.3, receives=7.0),
+    ("async", 64): Calls(python=32.1, c=36.0, sends=0.08, receives=0.24),
+    ("sync", 1): Calls(python=235.0, c=151.1, sends=4.4, receives=13.5),
+    ("sync", 64): Calls(python=45.8, c=53.4, sends=0.17, receives=0.48),
+    ("fenced", 1): Calls(python=615.9, c=397.6, sends=6.8, receives=20.8),
+    ("fenced", 64): Calls(python=61.1, c=78.1, sends=0.25, receives=0.7),
+    ("pull", 1): Calls(python=248.7, c=169.5, sends=2.3, receives=7.0),
+    ("pull", 16): Calls(python=223.0, c=164.0, sends=1.0, receives=2.7),
 }
 
 IN_C: Final = {
     ("async", 64): Calls(python=4.2, c=3.0, sends=0.08, receives=0.24),
     ("sync", 64): Calls(python=9.9, c=6.5, sends=0.17, receives=0.48),
     ("fenced", 64): Calls(python=22.5, c=14.9, sends=0.25, receives=0.7),
-    ("pull", 1): Calls(python=73.2, c=39.2, sends=2.3, receives=7.0),
+    ("pull", 1): Calls(python=74.2, c=39.2, sends=2.3, receives=7.0),
     ("pull", 16): Calls(python=10.0, c=6.0, sends=1.0, receives=2.7),
 }
 """With the loops in C; one put in flight is the same."""

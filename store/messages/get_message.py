@@ -24,7 +24,7 @@ from store.machine.errors import RecordDamagedError
 from store.queue.batch_consume_queue import BatchConsumeQueue
 from store.queue.record_check import Missing
 from store.results import GetMessageResult, GetMessageStatus
-from tandem.wire.store_layout import CQ_STORE_UNIT_SIZE, is_ext_address
+from tandem.wire.store_layout import CQ_STORE_UNIT_SIZE, FILLER_SIZE, is_ext_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 MESSAGE_COUNT_MAX: Final = 32
 MESSAGE_BYTES_MAX: Final = 262_144
 """Limits of one read (maxTransferCountOnMessageInMemory, maxTransferBytesOnMessageInMemory)."""
+
+_NOWHERE: Final = 1 << 63
 
 UNITS_SCANNED_BYTES_MAX: Final = 16_000
 """How far one read looks for matching tags (maxFilterMessageSize)."""
@@ -91,14 +93,17 @@ def collect(
     removed_below = -1
     scan_max = max(UNITS_SCANNED_BYTES_MAX // CQ_STORE_UNIT_SIZE, count_max)
     look = check.looks(queue, offset)
+    # Nearly all: nothing is asked about them.
+    whole_from = commit_log.min_offset if check.is_whole_from(queue, offset) else _NOWHERE
     for (at, size, code), after, message_num in _entries(queue, offset, end, scan_max):
         if count and (count + message_num > count_max or total + size > bytes_max):
             break
         if 0 <= at < removed_below or not (tags_codes is None or _may_match(code, tags_codes)):
             next_offset = after
             continue
-        found = look(after - message_num, at, size)
-        if isinstance(found, RecordDamagedError):
+        is_whole = at >= whole_from and size != FILLER_SIZE
+        found = None if is_whole else look(after - message_num, at, size)
+        if found is not None and isinstance(found, RecordDamagedError):
             damaged = found
             break
         next_offset = after
@@ -135,8 +140,8 @@ def _views(commit_log: CommitLog, records: list[tuple[int, int]]) -> tuple[memor
             starts.append(at)
             ends.append(at)
         ends[-1] = run_end = at + size
-    views = (commit_log.message(at, end - at) for at, end in zip(starts, ends, strict=True))
-    return tuple(view for view in views if view is not None)
+    views = [commit_log.message(at, end - at) for at, end in zip(starts, ends, strict=True)]
+    return tuple([view for view in views if view is not None])
 
 
 def _status(

@@ -70,6 +70,13 @@ class RecordCheck:
         self._wrong_units: set[tuple[str, int, int, int, int]] = set()
         """Those of which it is known that the log is not to blame: to find out may take a walk."""
 
+    def is_whole_from(self, queue: AnyConsumeQueue, queue_offset: int) -> bool:
+        """True if all records of a queue from this message on that are held are known to be sound.
+
+        That is so until something of the log is found to be bad.
+        """
+        return queue_offset >= queue.confirmed_from and not self._commit_log.damage
+
     def looks(self, queue: AnyConsumeQueue, queue_offset: int) -> Look:
         """Return what looks at the messages of a queue from this one on, before they are read."""
         log = self._commit_log

@@ -27,6 +27,7 @@ from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import ClusterInfo, decode_json_body, encode_json_body
 from tandem.wire.system_topics import JOURNAL_TOPIC, is_system_topic
 from tests.node.world import NAMES, World, fenced_cluster, open_world
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -198,8 +199,15 @@ async def test_who_knows_the_secret_is_obeyed(tmp_path: Path, autojump_clock: ob
         before = (await world.status(master)).epoch
         async with world.client(world.address(master)) as client:
             body = msgspec.json.encode(FencedCommand(command="resign"))
-            answer = await client.call_signed(RequestCode.FENCED_COMMAND, body=body, target=target)
-            assert msgspec.json.decode(answer.body, type=FencedCommandResult).done
+            # Others have to have followed for a while, and to have said so.
+            with trio.fail_after(PATIENCE_SECONDS):
+                is_done = False
+                while not is_done:
+                    await trio.sleep(0.1)
+                    answer = await client.call_signed(
+                        RequestCode.FENCED_COMMAND, body=body, target=target
+                    )
+                    is_done = msgspec.json.decode(answer.body, type=FencedCommandResult).done
         await world.master(*(name for name in NAMES if name != master), after=before)
 
 

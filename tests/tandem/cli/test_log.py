@@ -158,7 +158,7 @@ def test_verify_tells_file_position_meaning_and_remedy(tmp_path: Path) -> None:
     done = tandem("verify", root)
     assert done.exit_code == 1
     assert "damage: record-crc: the body is not what was stored" in done.stdout
-    assert "  remedy: restore the file" in done.stdout
+    assert "  remedy: heal it from another node's copy of the log" in done.stdout
     assert f"  {log_file(root)}: position 136: offset 136: body CRC is" in done.stdout
     assert done.stdout.splitlines()[-1] == "DAMAGED: 1 findings"
     report = json.loads(tandem("verify", root, "--format", "json").stdout)

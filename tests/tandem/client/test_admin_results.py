@@ -14,10 +14,10 @@ def queue(consumed: int, pulled: int, end: int) -> GroupQueue:
 
 def test_lag_is_what_is_stored_and_not_consumed() -> None:
     assert (queue(4, 6, 9).lag, queue(4, 6, 9).inflight) == (5, 2)
-    # Another node than the one that the group reads from may be behind.
-    assert (queue(9, 6, 4).lag, queue(9, 6, 4).inflight) == (0, 0)
-    both = [queue(4, 6, 9), queue(0, 0, 1)]
-    assert GroupDescription(group="g", members=[], queues=both).lag == 6
+    # Past the end: an operator's offset, or a node that is behind the one that is read from.
+    assert (queue(9, 6, 4).lag, queue(9, 6, 4).inflight) == (-5, 0)
+    some = [queue(4, 6, 9), queue(9, 6, 4), queue(0, 0, 1)]
+    assert GroupDescription(group="g", members=[], queues=some).lag == 6
 
 
 def test_messages_are_counted_from_the_first_that_is_held() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from tandem.client import send_flow
+from tandem.client import sending
 from tandem.client.ack import Ack
 from tandem.client.backoff import PAUSE_SECONDS_MAX
 from tandem.client.core import ClientCore
@@ -397,8 +397,8 @@ def test_failures_of_many_are_outcomes_in_their_place() -> None:
 
 
 def test_many_are_cut_into_parts_that_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(send_flow, "MANY_MESSAGES_MAX", 3)
-    monkeypatch.setattr(send_flow, "MANY_BYTES_MAX", 100)
+    monkeypatch.setattr(sending, "MANY_MESSAGES_MAX", 3)
+    monkeypatch.setattr(sending, "MANY_BYTES_MAX", 100)
     bench = Bench()
     bench.send_many(*(Message("orders", b"x" * size) for size in (1, 1, 1, 1, 90, 20, 200, 1)))
     rounds = [effect for effect in bench.shell.effects if isinstance(effect, CallMany)]
