@@ -19,34 +19,26 @@ that is being written is not read: its blocks are taken when it is closed.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-import numpy as np
 import trio
 
 from store.log.fingerprints import BLOCK_BYTES, Fingerprint, crcs_of
 from store.log.log_end import (
     DELAY_LEVELS,
-    Blank,
-    DispatchRequest,
-    find_log_end,
-    intact_records,
-    read_record,
-    record_behind,
 )
 from store.machine.checked_file import read_checked_json, replace_with_checked_json
 from store.machine.disk import TEMPORARY_SUFFIX
 from store.machine.errors import StoreError
 from store.machine.signal import Signal
+from store.services.file_look import FileLook
 from store.services.index_check import IndexCheck
 from store.services.queue_check import QueueCheck
-from tandem.wire.message import RECORD_BYTES_MIN
-from tandem.wire.record_scan import RecordColumns, read_columns
 from tandem.wire.untrusted import UnreadableError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable
 
     from store.config import StoreConfig
     from store.files.mapped_file import MappedFile
@@ -74,9 +66,6 @@ BUSY_REST_SECONDS: Final = 0.1
 
 HOUR_MS: Final = 3_600_000
 LOOK_SECONDS: Final = 60.0
-
-BadPlace: TypeAlias = "tuple[int, int, str]"
-"""From where to where, and why."""
 
 
 class ScrubProgress(msgspec.Struct, frozen=True):
@@ -241,7 +230,7 @@ class ScrubService:
         began_ms = self.progress.started_ms
         async with self._one_writes:
             await self._write_if_gone(file)
-        look = _Look(self._log, file, self._fingerprints.of(file.file_from_offset))
+        look = FileLook(file, self._fingerprints.of(file.file_from_offset))
         for position in range(0, file.size, SLICE_BYTES):
             began = trio.current_time()
             offset = file.file_from_offset + position
@@ -271,7 +260,7 @@ class ScrubService:
         if look.known is None and look.is_sound:
             await self._take_fingerprint(look)
 
-    async def _take_fingerprint(self, look: _Look) -> None:
+    async def _take_fingerprint(self, look: FileLook) -> None:
         """Have one of a file whose records are all sound in memory, and the disk agree with it."""
         file = look.file
         for start, end in look.differing:
@@ -324,7 +313,7 @@ class ScrubService:
         bad = self._log.damage.within(made.start, made.end)
         return bad is not None and bad.start <= made.start and made.end <= bad.end
 
-    async def _look_at(self, look: _Look, offset: int, data: bytes) -> None:
+    async def _look_at(self, look: FileLook, offset: int, data: bytes) -> None:
         known = look.known
         if known is None:
             # Memory is what readers get, and what others are told of; the disk has to agree.
@@ -352,7 +341,7 @@ class ScrubService:
                 wrong_units=self.progress.wrong_units + self._queue_check.left - left,
             )
 
-    async def _differs(self, look: _Look, known: Fingerprint, start: int, end: int) -> None:
+    async def _differs(self, look: FileLook, known: Fingerprint, start: int, end: int) -> None:
         """See to a block that the disk has otherwise."""
         file = look.file
         position = start - known.start
@@ -420,96 +409,3 @@ class ScrubService:
             rest += BUSY_REST_SECONDS
         with trio.move_on_after(rest):
             await self._ordered.wait()
-
-
-class _Look:
-    """What one look at a closed file knows, slice after slice."""
-
-    def __init__(self, log: CommitLog, file: MappedFile, known: Fingerprint | None) -> None:
-        self._log = log
-        self.file = file
-        self.known = known
-        self.crcs = bytearray()
-        self.is_sound = True
-        self.differing: list[tuple[int, int]] = []
-        """What the disk has otherwise than memory, of a file without fingerprint."""
-        self._rest = b""
-        self._rest_offset = file.file_from_offset
-        self._is_over = False
-        self._columns: list[tuple[bytes, RecordColumns]] = []
-
-    def forget(self) -> None:
-        """Go by records from now on; a fingerprint is made the next time, from the first block."""
-        self.known = None
-        self.is_sound = False
-
-    def lost(self) -> None:
-        """Give up on records and on a fingerprint: a slice of the file is not there."""
-        self.is_sound = False
-        self._is_over = True
-
-    def take_columns(self) -> list[tuple[bytes, RecordColumns]]:
-        """Return the sound records since the last call."""
-        taken, self._columns = self._columns, []
-        return taken
-
-    def records(self, offset: int, data: bytes, *, check_crc: bool) -> Iterator[BadPlace]:
-        """Go on with the next slice; yield where no sound record is, and why."""
-        if self._is_over:
-            return
-        data = self._rest + data
-        start = self._rest_offset
-        file_end = self.file.file_from_offset + self.file.size
-        while data:
-            columns = intact_records(data, start, check_crc=check_crc)
-            used = int(columns.start[-1] + columns.size[-1]) if len(columns) else 0
-            if used:
-                self._columns.append((data, columns))
-                data, start = data[used:], start + used
-            found = read_record(data, 0, len(data), start, check_crc=check_crc) if data else None
-            if isinstance(found, Blank):
-                self._is_over = True
-                break
-            if found is None or isinstance(found, DispatchRequest):
-                if found is not None:
-                    self._columns.append((data, read_columns(data, np.zeros(1, np.int64))))
-                    data, start = data[found.size :], start + found.size
-                continue
-            if start + len(data) < file_end and _may_go_on(data, start, file_end):
-                break
-            self.is_sound = False
-            following = record_behind([self.file], start)
-            bad_end = following.offset if following is not None else file_end
-            yield start, bad_end, found.reason
-            skipped = bad_end - start
-            if skipped >= len(data):
-                self._is_over = skipped > len(data) or bad_end == file_end
-                data = b""
-                start = bad_end
-            else:
-                data, start = data[skipped:], bad_end
-        self._rest, self._rest_offset = data, start
-
-    def is_written_anew(self, known: Fingerprint, start: int) -> bool:
-        """True if everything from the block at `start` on was written by somebody else since.
-
-        All blocks up to the last one with a record differ, and all records in them are sound.
-        """
-        file = self.file
-        end = find_log_end([file], lambda _buffer, _columns: None)
-        if end.reason != "blank record" and end.offset < known.end:
-            return False
-        last = max(end.last_record_offset, start)
-        with memoryview(file.buffer) as view:
-            differing = {
-                begin
-                for _, begin, stop in known.blocks(start, last + 1)
-                if known.differing(begin, view[begin - known.start : stop - known.start])
-            }
-        return len(differing) == len(list(known.blocks(start, last + 1)))
-
-
-def _may_go_on(data: bytes, start: int, file_end: int) -> bool:
-    """True if what begins here may be a record whose end is in the next slice, or a blank."""
-    size = int.from_bytes(data[:4], "big")
-    return len(data) < RECORD_BYTES_MIN or len(data) < size <= file_end - start
