@@ -284,9 +284,8 @@ class ScrubService:
             return
         try:
             disk.remove(f"{path}{TEMPORARY_SUFFIX}")
-            made = await disk.create_in_background(f"{path}{TEMPORARY_SUFFIX}", file.size)
-            if made is None:
-                return
+            # Not in the background, where the next file of the log may have the same passing name.
+            made = disk.create(f"{path}{TEMPORARY_SUFFIX}", file.size)
             try:
                 for position in range(0, file.size, SLICE_BYTES):
                     piece = bytes(file.buffer[position : position + SLICE_BYTES])
