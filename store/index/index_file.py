@@ -260,6 +260,15 @@ class IndexFile:
             self.index_count,
         )
 
+    @property
+    def header_has_changed(self) -> bool:
+        """True if the file says otherwise of itself than what was put there."""
+        fields: tuple[int, ...] = INDEX_HEADER.unpack_from(self.file.buffer, 0)
+        times = (self.begin_timestamp_ms, self.end_timestamp_ms)
+        offsets = (self.begin_physical_offset, self.end_physical_offset)
+        counts = (self.hash_slot_count, self.index_count)
+        return (*fields[:5], max(1, fields[5])) != (*times, *offsets, *counts)
+
     # -- finding ---------------------------------------------------------------------------------
 
     def offsets(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:

@@ -1,12 +1,16 @@
 """IndexCheck: does the index say what the log does? What does not is built anew.
 
-    header                       is possible
+    header                       is possible, and on the disk as in memory
     slot -> unit -> unit ...     each of the same slot, and earlier; each is named once; as many
                                  slots and first units as the header says
     unit                         the record it names has a key of this hash, and this time
 
-Only files that are full are looked at: nobody writes to them. An index has no holes, so a file that
-contradicts the log goes with all later ones, and the index goes on from where it ends then.
+In the last file, which is being written, units are looked at that were there when the look began:
+none of them changes any more. Their chains are built once more beside them, and have to be those
+that are there; a slot may name a later unit meanwhile.
+
+An index has no holes, so a file that contradicts the log goes with all later ones, and the index
+goes on from where it ends then.
 """
 
 from __future__ import annotations
@@ -22,6 +26,8 @@ from tandem.wire.record_rule import store_timestamp_ms
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
+
+    from numpy.typing import NDArray
 
     from store.index.index_file import IndexFile
     from store.index.index_service import IndexService
@@ -57,9 +63,10 @@ class IndexCheck:
         `rest` is told after each slice how many seconds it took, and says whether to go on.
         """
         index = self._index
-        for file in [file for file in index.files if file.is_full] if index is not None else []:
+        for file in list(index.files) if index is not None else []:
             assert index is not None
-            faults = self._faults(file)
+            _mend_header(file)
+            faults = self._faults(file) if file.is_full else self._faults_so_far(file)
             while file in index.files:  # retention may delete it meanwhile
                 began = trio.current_time()
                 fault = next(faults, None)
@@ -103,6 +110,36 @@ class IndexCheck:
         if named != file.index_count * (file.index_count - 1) // 2:
             yield "a unit is named twice, or not at all"
 
+    def _faults_so_far(self, file: IndexFile) -> Iterator[str]:
+        """Do the same for a file that is being written, as far as it is written now."""
+        yield file.fault
+        end, slots, firsts = file.index_count, file.hash_slot_count, 0
+        newest = np.zeros(file.hash_slot_num, np.int32)
+        for start in range(1, end, SLICE_UNITS):
+            look = self._look_at_chains(file, start, min(start + SLICE_UNITS, end), newest)
+            firsts += look.some
+            yield look.fault
+        if firsts != slots:
+            yield f"{firsts} first units, and not {slots}"
+        for start in range(0, file.hash_slot_num, SLICE_SLOTS):
+            yield _slot_fault(file, start, newest, end)
+
+    def _look_at_chains(
+        self, file: IndexFile, start: int, stop: int, newest: NDArray[np.int32]
+    ) -> _Slice:
+        """Look at some units; `newest` has the one before them in each slot, and then the last."""
+        firsts = 0
+        for number, unit in zip(range(start, stop), file.units()[start:stop].tolist(), strict=True):
+            slot, before = unit[0] % file.hash_slot_num, unit[3]
+            if before != newest[slot]:
+                return _Slice(f"unit {number} names {before} and not the one before it in its slot")
+            firsts += not before
+            newest[slot] = number
+            fault = self._unit_fault(file, number, unit)
+            if fault:
+                return _Slice(f"unit {number}: {fault}")
+        return _Slice("", firsts)
+
     def _look_at_units(self, file: IndexFile, start: int) -> _Slice:
         """Look at some units; count those that are the first of their slot."""
         units = file.units()
@@ -145,6 +182,32 @@ def _contradiction(file: IndexFile, number: int, record: bytes, wanted: int, sec
     expected = min((stored_ms - begin_ms) // 1000, _INT_MAX) if is_late else 0
     # The first one counts from the end of the file before.
     return "its time is not that of its record" if number > 1 and seconds != expected else ""
+
+
+def _mend_header(file: IndexFile) -> None:
+    """Write a header again that has changed: memory has it right, and the next start goes by it."""
+    if not file.header_has_changed:
+        return
+    file.write_header()
+    file.flushed_position = 0
+    _log.error("%s: its header had changed; written anew from memory", file.file.path)
+
+
+def _slot_fault(file: IndexFile, start: int, newest: NDArray[np.int32], end: int) -> str:
+    """Return what is wrong with some slots; units from `end` on have come since `newest` was made.
+
+    They are of their slot; what they name, the next look finds out.
+    """
+    units = file.units()
+    numbers = file.slots()[start : start + SLICE_SLOTS].astype(np.int64)
+    later = np.flatnonzero(numbers >= end)
+    if (numbers[later] >= len(units)).any():
+        return "a slot names no unit"
+    if (units["key_hash"][numbers[later]] % file.hash_slot_num != start + later).any():
+        return "a slot names a unit of another slot"
+    is_other = numbers != newest[start : start + SLICE_SLOTS]
+    is_other[later] = False
+    return "a slot does not name its last unit" if is_other.any() else ""
 
 
 def _look_at_slots(file: IndexFile, start: int) -> _Slice:

@@ -4,7 +4,7 @@
     closed file with a fingerprint      each block against it
     closed file without one             each record; if all are sound it gets one
     the records of both                 the units of their queues
-    index files that are full           their records
+    index files                         their records
 
 What differs is noted as damage; healing is the business of whoever has other replicas. Where memory
 still has the right bytes, they are written again, and nothing is damaged. A range that was noted is

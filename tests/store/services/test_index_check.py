@@ -2,12 +2,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
+from store.services.index_check import IndexCheck
 from tandem.wire.store_layout import INDEX_HEADER_BYTES, INDEX_UNIT_BYTES
 from tests.store.store_world import check_store, open_store, put_many
 from tests.support.simulated_disk import SimulatedDisk
@@ -54,7 +56,7 @@ def test_a_sound_index_is_left_alone() -> None:
 
 @pytest.mark.slow
 @given(
-    st.integers(0, 1),
+    st.integers(0, 2),  # the last one is not full
     st.integers(INDEX_HEADER_BYTES, INDEX_HEADER_BYTES + 4 * SLOTS + INDEX_UNIT_BYTES * UNITS - 1),
     st.integers(0, 7),
 )
@@ -70,6 +72,7 @@ def test_any_changed_bit_of_slots_and_units_is_found_and_the_index_built_anew(
     unit, at = divmod(place - units_at, INDEX_UNIT_BYTES)
     # Unit 0 is none; the time of the first one counts from another beginning.
     is_unknown = place >= units_at and (unit == 0 or (unit == 1 and 12 <= at < 16))
+    is_unknown |= place >= units_at and unit >= index.files[number].index_count
 
     rebuilt = _scrub(store)
 
@@ -105,6 +108,50 @@ def test_a_unit_that_is_left_out_of_its_chain_is_missed() -> None:
     assert index.files
     assert _scrub(store)
     assert not index.files
+
+
+def test_a_file_that_grows_while_it_is_looked_at_is_sound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("store.services.index_check.SLICE_UNITS", 7)
+    monkeypatch.setattr("store.services.index_check.SLICE_SLOTS", 3)
+    store = open_store(SimulatedDisk(), max_hash_slot_num=SLOTS, max_index_num=2000)
+    put_many(store, 60, body_bytes=20)
+    store.reput_service.index_the_rest()
+    index = store.index_service
+    assert index is not None
+    (file,) = index.files
+    rounds = 0
+
+    async def grow(_: float) -> bool:
+        nonlocal rounds
+        put_many(store, 3, start=60 + 3 * rounds, body_bytes=20)
+        store.reput_service.index_the_rest()
+        rounds += 1
+        return True
+
+    check = IndexCheck(store.commit_log, index, lambda: None)
+    assert trio.run(check.run, grow) == 0
+    assert rounds > 10
+    assert not file.is_full
+    file.slots()[int(np.flatnonzero(file.slots())[0])] = 0
+    assert trio.run(check.run, grow) == 1
+
+
+def test_a_header_that_has_changed_is_written_anew_from_memory(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = _store()
+    index = store.index_service
+    assert index is not None
+    before = [bytes(file.file.buffer) for file in index.files]
+    for file in index.files:
+        file.file.buffer[3] ^= 1
+
+    assert _scrub(store) == 0
+
+    assert [bytes(file.file.buffer) for file in index.files] == before
+    assert caplog.text.count("its header had changed") == len(before)
+    full = [file for file in index.files if file.is_full]
+    assert index.files_to_sync() == full
 
 
 def test_what_may_be_on_its_way_to_the_disk_is_not_dropped() -> None:
