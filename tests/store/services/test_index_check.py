@@ -110,6 +110,33 @@ def test_a_unit_that_is_left_out_of_its_chain_is_missed() -> None:
     assert not index.files
 
 
+@pytest.mark.parametrize("what", ["slot", "chain", "last of a chain", "count"])
+def test_what_is_wrong_in_the_file_that_is_being_written_is_found(what: str) -> None:
+    store = _store()
+    index = store.index_service
+    assert index is not None
+    last = index.files[-1]
+    assert 10 < last.index_count < UNITS
+    units, slots = last.units(), last.slots()
+    number = next(
+        n for n in range(last.index_count - 1, 0, -1) if units["before"][units["before"][n]]
+    )
+    slot = int(units["key_hash"][number]) % SLOTS
+    if what == "slot":
+        slots[slot] = 0
+    elif what == "chain":
+        units["before"][number] = units["before"][units["before"][number]]
+    elif what == "last of a chain":
+        slots[slot] = units["before"][slots[slot]]
+    else:
+        last.hash_slot_count -= 1
+    del units, slots
+
+    assert _scrub(store) == 1
+    store.reput_service.index_the_rest()
+    assert _found(store) == [1] * 100
+
+
 def test_a_file_that_grows_while_it_is_looked_at_is_sound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("store.services.index_check.SLICE_UNITS", 7)
     monkeypatch.setattr("store.services.index_check.SLICE_SLOTS", 3)
