@@ -1,8 +1,9 @@
 """How a bad part of the log is healed from peers: what to ask for, and whom to believe. No I/O.
 
-    bad ranges --> pieces --> judge --+-- Whole  our bytes are right: the doubt is over
-                                      +-- Fetch  get the right bytes from one of these
-                                      `-- Stuck  nobody who answers can help, or nobody knows
+    bad ranges --> is_past?  a file that is gone, and that all have deleted, is given up
+        --> pieces --> judge --+-- Whole  our bytes are right: the doubt is over
+                               +-- Fetch  get the right bytes from one of these
+                               `-- Stuck  nobody who answers can help, or nobody knows
 
 A piece is a block where the file has a fingerprint; else the bad range itself, since there only
 whole records can be checked. Only what is confirmed is healed: past that there is nothing that all
@@ -120,6 +121,20 @@ def pieces(
             if last <= log.confirm:
                 yield Piece(first, last)
             at = reached = last
+
+
+def is_past(
+    file: tuple[int, int], bad: Iterable[tuple[int, int]], answers: Sequence[Answer], log: LogShape
+) -> bool:
+    """True if nothing of a file is left, and all who answer have deleted it as too old.
+
+    Nobody can give it back then, and nobody misses it: the log of the group begins after it. Of a
+    file of which something is left, that is kept for as long as our own retention says.
+    """
+    start, end = file
+    is_lost = any(begin <= start and end <= stop for begin, stop in bad)
+    is_needed = log.confirm < end or log.end <= end
+    return is_lost and not is_needed and all(end <= a.part.log_start for a in answers)
 
 
 def judge(own: Own, answers: Sequence[Answer], piece: Piece, members: int) -> Judgment:

@@ -27,6 +27,7 @@ from ha.fenced.healing import (
     Stuck,
     Whole,
     files,
+    is_past,
     judge,
     pieces,
 )
@@ -111,6 +112,10 @@ class HealingService:
         self, file: tuple[int, int], sessions: Mapping[str, PeerLogSession]
     ) -> None:
         answers = await self._ask_all(sessions, *file)
+        have_all_answered = len(answers) == len(sessions) > 0
+        if have_all_answered and is_past(file, self._bad, answers, self._shape()):
+            self._give_up(file)
+            return
         if file[1] <= self._shape().end:
             await self._comparing.take_over(file, [answer.part for answer in answers])
         by_blocks = self._store.fingerprints.of(file[0]) is not None
@@ -124,6 +129,21 @@ class HealingService:
                 whole = Piece(whole.start, piece.end)
             await trio.lowlevel.checkpoint()
         self._over(whole)
+
+    def _give_up(self, file: tuple[int, int]) -> None:
+        """Let our log begin after a file that is lost and that nobody has any more."""
+        start, end = file
+        try:
+            is_gone = self._store.clean_service.commit_log.give_up_before(end)
+        except (StoreError, OSError) as error:
+            self._note_stuck(Piece(start, end), Stuck(f"it cannot be deleted: {error}"))
+            return
+        if is_gone:
+            _log.warning(
+                "the log begins at %d now: what was lost from %d on, all other nodes have deleted"
+                " as too old",
+                *(self._shape().start, start),
+            )
 
     @property
     def _bad(self) -> list[tuple[int, int]]:

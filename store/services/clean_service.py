@@ -199,6 +199,30 @@ class CleanCommitLogService:
             )
         return bool(deleted)
 
+    def give_up_before(self, end: int) -> bool:
+        """Delete the files before `end`, whatever their age; return whether none is left.
+
+        Never the last one, and none that is still needed. One that somebody holds is left: call
+        again.
+
+        Raises:
+            OSError: the disk refuses a deletion.
+        """
+        while len(self._files.files) > 1:
+            first = self._files.files[0]
+            if first.file_from_offset >= end:
+                return True
+            deleted = self._may_go(first) and self._files.delete_expired_file_by_time(
+                now_ms=self._now_ms(),
+                expired_time_ms=0,
+                interval_forcibly_ms=self._config.destroy_mapped_file_interval_forcibly_ms,
+                delete_file_batch_max=1,
+                clean_immediately=True,
+            )
+            if not deleted:
+                break
+        return False
+
     def _may_go(self, file: MappedFile) -> bool:
         keep_from = self._keep_from()
         return keep_from is None or file.file_from_offset + file.size <= keep_from

@@ -9,12 +9,14 @@ import pytest
 import trio
 
 from ha.fenced.closed_healing import ClosedHealing
+from store.files.store_checkpoint import StoreCheckpoint
 from store.machine.errors import CorruptLogError
 from store.machine.machine import Machine
 from tests.ha.fenced_world import WorldPeerLogs
 from tests.ha.fingerprinted import flip
 from tests.ha.healing_world import open_group
-from tests.ha.world import FILE_SIZE_BYTES, fenced_config, read_whole_log
+from tests.ha.world import DIRECTORY, FILE_SIZE_BYTES, fenced_config, read_whole_log
+from tests.store.store_world import check_store
 from tests.support.virtual_clock import WallClock
 
 if TYPE_CHECKING:
@@ -74,6 +76,86 @@ async def test_what_stops_the_start_comes_from_a_peer(
         (healed,) = again.ha.status().healed
         assert healed.start == RECORD
         assert "body CRC" in healed.reason
+
+
+LAST = 2 * FILE_SIZE_BYTES
+
+
+def last_file(closed: Closed) -> str:
+    return f"{DIRECTORY}/commitlog/{LAST:020d}"
+
+
+def shorten(closed: Closed, size: int) -> None:
+    """Leave so much of the last file; -1: it is gone."""
+    disk = closed.world.disks[closed.name]
+    whole = disk.read(last_file(closed)) or b""
+    assert len(whole) == FILE_SIZE_BYTES
+    if size < 0:
+        disk.remove(last_file(closed))
+    else:
+        disk.replace(last_file(closed), whole[:size])
+
+
+@pytest.mark.parametrize("size", [-1, 0, 1, 4_097, FILE_SIZE_BYTES - 1])
+async def test_the_end_of_the_row_comes_from_a_peer_as_far_as_it_was_on_disk(
+    size: int, autojump_clock: MockClock
+) -> None:
+    """Gone, empty, or cut anywhere: what the node had acknowledged there is there again."""
+    async with open_group() as group:
+        assert LAST < group.end < LAST + FILE_SIZE_BYTES
+        closed = Closed(group)
+        shorten(closed, size)
+        with await closed.open() as store:
+            assert read_whole_log(store) == group.log
+            assert not store.commit_log.damage
+            store.confirm(group.end)
+            check_store(store)
+        again = group.world.start(closed.name)
+        await group.world.wait_for(lambda: group.world.is_back(again))
+        assert read_whole_log(again.store)[: group.end] == group.log
+
+
+async def test_a_lost_end_that_no_peer_has_stays_lost_and_the_file_is_not_made_up(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_group() as group:
+        closed = Closed(group)
+        shorten(closed, -1)
+        for node in (group.master, group.second):
+            node.kill()
+        with pytest.raises(CorruptLogError) as caught:
+            await closed.open()
+        assert (caught.value.offset, caught.value.damaged_end) == (LAST, group.end)
+        assert not closed.world.disks[closed.name].exists(last_file(closed))
+
+
+async def test_what_came_after_the_last_sync_is_lost_with_the_file_and_costs_the_incarnation(
+    autojump_clock: MockClock,
+) -> None:
+    """The checkpoint speaks for the first records of the file only; what else was there, who knows.
+
+    So the node is another replica: what it had acknowledged counts again when it has caught up.
+    """
+    async with open_group() as group:
+        record = group.first.store.commit_log.record_at(LAST)
+        assert record is not None
+        before = group.first.ha.replica.file.incarnation
+        synced = LAST + len(record)
+        closed = Closed(group)
+        disk = closed.world.disks[closed.name]
+        checkpoint = StoreCheckpoint(f"{DIRECTORY}/checkpoint", disk)
+        checkpoint.confirm_physical_offset = checkpoint.replicated_offset = synced
+        checkpoint.flush_blocking()
+        checkpoint.close()
+        shorten(closed, -1)
+        again = group.world.start(closed.name)
+        await group.world.wait_for(lambda: again.rounds)
+        assert "longer" in again.store.damaged_end
+        await group.world.wait_for(lambda: group.world.is_back(again))
+        (healed,) = again.ha.status().healed
+        assert (healed.start, healed.end) == (LAST, synced)
+        assert again.ha.replica.file.incarnation != before
+        assert read_whole_log(again.store)[: group.end] == group.log
 
 
 async def test_all_of_a_block_comes_from_a_peer_where_more_of_it_has_changed(

@@ -18,6 +18,7 @@ from ha.fenced.healing import (
     can_give,
     crc_of,
     files,
+    is_past,
     judge,
     pieces,
 )
@@ -105,6 +106,32 @@ def test_what_is_not_confirmed_waits() -> None:
 
 def test_what_is_before_the_log_is_nothing() -> None:
     assert settled([(0, 10)], msgspec.structs.replace(LOG, start=FILE)) == []
+
+
+# giving up
+
+
+def past(bad: list[tuple[int, int]], *log_starts: int, log: LogShape = LOG) -> bool:
+    answers = [answer(str(at), log_start=at) for at in log_starts]
+    return is_past((0, FILE), bad, answers, log)
+
+
+def test_a_file_that_is_gone_and_that_all_others_have_deleted_is_given_up() -> None:
+    assert past([(0, FILE)], FILE, FILE)
+    assert past([(0, 2 * FILE)], FILE, 2 * FILE)
+    assert not past([(0, FILE)], FILE, 0)
+    assert not past([(0, FILE)], FILE - 1, FILE)
+
+
+def test_what_is_left_of_a_file_is_kept() -> None:
+    assert not past([(1, FILE)], FILE, FILE)
+    assert not past([(0, FILE - 1)], FILE, FILE)
+    assert not past([(FILE, 2 * FILE)], FILE, FILE)
+
+
+def test_the_last_file_and_what_is_not_confirmed_are_never_given_up() -> None:
+    assert not past([(0, FILE)], FILE, log=msgspec.structs.replace(LOG, confirm=FILE - 1))
+    assert not past([(0, FILE)], FILE, log=msgspec.structs.replace(LOG, end=FILE))
 
 
 # judging

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import trio
+
 from ha.fenced.replica_role import ReplicaRole
 from store.log.fingerprints import crcs_of
 from tests.ha.fingerprinted import flip
 from tests.ha.healing_world import open_group
 from tests.ha.world import FILE_SIZE_BYTES
+from tests.store.store_world import check_store
 
 if TYPE_CHECKING:
     import pytest
@@ -125,6 +128,62 @@ async def test_what_nobody_has_is_not_healed_and_that_is_said(autojump_clock: Mo
         group.master.store.commit_log.damage.healed(0, 6_000)
         await group.healed(*group.nodes)
         assert group.first.ha.status().not_healed == []
+
+
+def lose_file(node: Replica, start: int) -> None:
+    """Put a stand-in where a file of the log was, as a start does."""
+    file = node.store.commit_log.files.find_by_offset(start)
+    assert file is not None
+    node.store.fingerprints.drop(start)
+    file.buffer[:] = bytes(FILE_SIZE_BYTES)
+    node.store.commit_log.damage.note(start, start + FILE_SIZE_BYTES, "the file is missing")
+
+
+async def delete_as_too_old(node: Replica, end: int) -> None:
+    """As retention does: not before the queues are on the disk."""
+    with trio.fail_after(60):
+        while not node.store.clean_service.commit_log.give_up_before(end):
+            await trio.sleep(1)
+
+
+async def test_a_lost_file_that_all_others_have_deleted_as_too_old_is_given_up(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_group() as group:
+        for node in (group.master, group.second):
+            await delete_as_too_old(node, FILE_SIZE_BYTES)
+        lose_file(group.first, 0)
+        store = group.first.store
+        await group.world.wait_for(lambda: not store.commit_log.damage, 100)
+        assert store.min_physical_offset == FILE_SIZE_BYTES
+        assert f"the log begins at {FILE_SIZE_BYTES} now" in caplog.text
+        assert group.first.ha.status().not_healed == []
+        store.queues.correct_min_offset(store.min_physical_offset)
+        check_store(store)
+        # So does the next start: nothing is missed that is gone for good.
+        group.first.kill()
+        group.world.reap(group.first.name)
+        again = group.world.start(group.first.name)
+        await group.world.wait_for(lambda: group.world.is_back(again))
+        assert again.store.min_physical_offset == FILE_SIZE_BYTES
+        assert not again.store.commit_log.damage
+
+
+async def test_a_lost_file_is_not_given_up_while_one_has_it_or_does_not_answer(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_group() as group:
+        await delete_as_too_old(group.master, FILE_SIZE_BYTES)
+        group.second.kill()
+        lose_file(group.first, 0)
+        await group.world.wait_for(lambda: group.first.ha.status().not_healed)
+        await trio.sleep(100)
+        assert group.first.store.min_physical_offset == 0
+        assert group.first.ha.status().bad_bytes == FILE_SIZE_BYTES
+        group.world.reap(group.second.name)
+        second = group.world.start(group.second.name)
+        await group.healed(group.first)
+        assert second.name in {part.source for part in group.first.ha.status().healed}
 
 
 async def test_where_nobody_answers_it_is_tried_again(autojump_clock: MockClock) -> None:
