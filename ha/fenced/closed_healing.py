@@ -4,6 +4,9 @@
       ^    `--> CorruptLogError: from where to where --> bytes of the peers --> put there --+
       +-------------------------------------------------------------------------------------+
 
+Where no file of the log is left, nothing can be put into it: it is copied as a whole, see
+`lost_log.py`.
+
 Each turn must get further than the one before. Where no peer has the bytes, confirmed and whole,
 the error stands: the node stops with it, as one without peers does.
 """
@@ -21,6 +24,7 @@ from ha.fenced.comparison import Vote, are_of_one_history, right_crc, votes_in_w
 from ha.fenced.epoch_file import EpochFile
 from ha.fenced.healed_parts import HealedParts
 from ha.fenced.healing import RANGE_BYTES_MAX, Piece, can_give
+from ha.fenced.lost_log import begin_anew_if_log_is_lost
 from ha.fenced.peer_logs import all_of
 from ha.fenced.served_log import epochs_within
 from store.machine.errors import CorruptLogError, StoreError, UnfitBytesError
@@ -63,6 +67,7 @@ class ClosedHealing:
             CorruptLogError: it is not, and no peer can help.
             StoreError: whatever else `open_store` raises.
         """
+        begin_anew_if_log_is_lost(self._config, self._store_config, self._machine)
         reached = -1
         while True:
             try:

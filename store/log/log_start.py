@@ -104,6 +104,15 @@ class LogStart:
         replace_with_checked_json(self._disk, self.path, note)
 
 
+def noted_start(disk: Disk, directory: str) -> int:
+    """Return where the log of a closed store began, whoever had it open since; or UNKNOWN."""
+    try:
+        note = read_checked_json(disk, f"{directory}/{FILE_NAME}", _Note)
+    except UnreadableError:
+        return UNKNOWN
+    return UNKNOWN if note is None else note.start
+
+
 def locked(disk: Disk, directory: str) -> tuple[Callable[[], None], LogStart]:
     """Take the lock of a store; return its release, and where the log begins.
 

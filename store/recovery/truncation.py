@@ -34,6 +34,7 @@ from store.log.log_end import (
     first_store_timestamp_ms,
     next_records,
 )
+from store.log.log_start import FILE_NAME as LOG_START_FILE
 from store.machine.checked_file import read_checked_json, replace_with_checked_json
 from store.machine.errors import CorruptLogError, StoreError, StoreFullError
 from tandem.wire.untrusted import UnreadableError
@@ -410,6 +411,7 @@ def finish_set_aside(disk: Disk, directory: str) -> str:
         return ""
     target = f"{directory}/{SET_ASIDE_DIRECTORY}/{order.name}"
     moved = [name for name in order.names if disk.rename(f"{directory}/{name}", f"{target}/{name}")]
+    disk.remove(f"{directory}/{LOG_START_FILE}")  # the next log may begin anywhere
     disk.remove(f"{directory}/{SET_ASIDE_FILE}")
     _log.warning("%s: set aside in %s: %s", directory, target, ", ".join(moved) or "nothing more")
     return order.name

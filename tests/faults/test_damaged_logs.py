@@ -145,6 +145,22 @@ async def both_followers(group: DamagedGroup, first: str, second: str) -> None:
     await group.healed(second, counts[1] + 1)
 
 
+async def without_a_log(group: DamagedGroup, node: str) -> None:
+    """Remove all of a follower's log: it copies it anew, as another replica."""
+    status = await group.status(node)
+    assert status is not None
+    await group.cluster.stop(node)
+    for file in group.log_files(node):
+        file.unlink()
+    await group.cluster.start(node)
+    await group.in_sync(len(NODES))
+    again = await group.status(node)
+    assert again is not None
+    assert again.incarnation != status.incarnation
+    assert again.log_start == status.log_start
+    assert list((group.spec.node(node).directory / "set-aside").glob("lost-log-*/consumequeue"))
+
+
 async def test_what_has_changed_at_rest_is_found_and_healed_and_nobody_gets_less(
     tmp_path: Path,
 ) -> None:
@@ -177,6 +193,8 @@ async def test_what_has_changed_at_rest_is_found_and_healed_and_nobody_gets_less
         assert status is not None
         assert "its log is damaged from" in status.last_switch_reason
 
+        heir = await group.master()
+        await without_a_log(group, next(node for node in NODES if node != heir))
         assert await group.consume_all() == group.acked
     check_logs(spec, group.acked, group.sent)
     logs = [read_log(spec.node(node).directory) for node in NODES]
