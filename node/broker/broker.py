@@ -20,7 +20,6 @@ from node.broker.handler_set import handlers_of
 from node.broker.parts import BrokerParts
 from node.broker.ports import Ports
 from node.broker.registration import Registration
-from node.broker.request_table import request_table
 from node.remoting.dispatcher import Dispatcher
 from node.remoting.server import Server
 from node.tables.topic_config_table import system_topics
@@ -114,7 +113,7 @@ class Broker:
         stop: trio.Event,
         started: Callable[[], None],
         *,
-        own_handlers: dict[int, Handler] | None = None,
+        own_families: tuple[object, ...] = (),
         own_tasks: tuple[Callable[[], Awaitable[None]], ...] = (),
     ) -> None:
         """Run everything until `stop`, or until replication ends this round.
@@ -122,7 +121,7 @@ class Broker:
         Args:
             stop: Set when the node is to stop.
             started: Called once this broker listens.
-            own_handlers: What only this kind of group answers, also in quarantine.
+            own_families: Handlers of what only this kind of group answers, also in quarantine.
             own_tasks: What only this kind of group runs.
 
         Raises:
@@ -131,10 +130,10 @@ class Broker:
             AddressInUseError: a port is taken.
         """
         guard = self._guard
-        always = {**self._names.handlers(), **(own_handlers or {})}
-        self._served_always = guard.guarded(always) | guard.handlers()
+        always = (*self._names.families(), *own_families)
+        self._served_always = guard.guarded(*always)
         self._dispatcher = Dispatcher(
-            self._served_always | guard.guarded(request_table(self._handlers)),
+            guard.guarded(*always, *self._handlers.families),
             self._parts.to_clients.answered,
             self._parts.unsupported,
             self._handlers.runs.take,

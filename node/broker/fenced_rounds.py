@@ -32,7 +32,6 @@ from node.tables.journal.journal_tables import JournalTables, SavedTables
 from store import MessageStore
 from store.machine.errors import RecordDamagedError, StoreFullError
 from tandem.wire.message import Host
-from tandem.wire.request_code import RequestCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -141,14 +140,9 @@ async def _run_round(
         broker = Broker(config, machine, names, store, tables, ha)
         group = FencedGroup(ha, spawn=broker.spawn, send=broker.send)
         learners = Learners(learner_config(config), store, machine.network, ha.won_an_epoch)
-        epochs = BrokerEpochCache(config, ha)
-        own_handlers = {
-            **group.handlers(),
-            **PeerLog(config, ha).handlers(),
-            RequestCode.GET_BROKER_EPOCH_CACHE: epochs.handle,
-        }
+        own = (group, PeerLog(config, ha), BrokerEpochCache(config, ha))
         try:
-            await broker.serve(stop, started, own_handlers=own_handlers, own_tasks=(learners.run,))
+            await broker.serve(stop, started, own_families=own, own_tasks=(learners.run,))
         finally:
             broker.save()
     if not store.disk_trouble:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ha.results import PutWait
-from node.broker.inspection import Inspection
-from node.broker.request_table import Handlers
+from node.broker.inspection import inspections
 from node.handlers.admin import Admin
 from node.handlers.client_heartbeat import ClientHeartbeat
 from node.handlers.client_info import ClientInfo
@@ -33,6 +34,22 @@ if TYPE_CHECKING:
     from tandem.wire.route import TopicRouteData
 
 
+class Handlers(msgspec.Struct, frozen=True, kw_only=True):
+    """What a broker serves.
+
+    Attributes:
+        families: One object for each family of requests, with the functions that declare them.
+        clients: The family that knows which clients there are.
+        runs: Takes requests to send that came together.
+        pull_runs: Takes pulls that came together.
+    """
+
+    families: tuple[object, ...]
+    clients: ClientHeartbeat
+    runs: SendRunHandler
+    pull_runs: PullRunHandler
+
+
 def handlers_of(
     parts: BrokerParts,
     *,
@@ -53,50 +70,48 @@ def handlers_of(
     send, pull = _sender(parts), _puller(parts)
     store, tables, replication = parts.store, parts.tables, parts.replication
     timeout_seconds, resets = parts.timeout_seconds, parts.resets
-    return Handlers(
-        send=send,
-        runs=SendRunHandler(
-            store,
-            tables,
-            replication,
-            send,
-            send_runs(store, suffix=parts.stamp.suffix, host=parts.host),
-        ),
-        transactions=EndTransactions(store, parts.transactions, send, replication),
-        back=SendBack(store, tables, send, parts.random, parts.stats),
-        reply=_replier(parts, send),
-        recall=_recaller(parts, send),
-        pull=pull,
-        pull_runs=PullRunHandler(store, tables, pull, parts.stats, pull_runs()),
-        offset=ConsumerOffset(store, tables, resets, timeout_seconds=timeout_seconds),
-        reset=_resetter(parts),
-        queue=QueueOffset(store, replication.why_behind),
-        clients=_registry(parts),
-        client_info=ClientInfo(
-            store,
-            tables,
-            parts.clients,
-            parts.producers,
-            parts.to_clients,
-            wall_clock_ms=parts.wall_clock_ms,
-        ),
-        locks=LockQueues(parts.locks, replication),
-        delete_topic=DeleteTopic(
-            tables,
-            replication,
-            resets,
-            parts.own_names,
-            timeout_seconds=timeout_seconds,
-        ),
-        groups=SubscriptionGroups(tables, replication, timeout_seconds=timeout_seconds),
-        admin=Admin(
+    clients = _registry(parts)
+    families = (
+        send,
+        EndTransactions(store, parts.transactions, send, replication),
+        SendBack(store, tables, send, parts.random, parts.stats),
+        _replier(parts, send),
+        _recaller(parts, send),
+        pull,
+        ConsumerOffset(store, tables, resets, timeout_seconds=timeout_seconds),
+        _resetter(parts),
+        QueueOffset(store, replication.why_behind),
+        clients,
+        _client_info(parts),
+        LockQueues(parts.locks, replication),
+        DeleteTopic(tables, replication, resets, parts.own_names, timeout_seconds=timeout_seconds),
+        SubscriptionGroups(tables, replication, timeout_seconds=timeout_seconds),
+        Admin(
             tables,
             replication.runtime_info,
             when_known,
             parts.own_names,
             timeout_seconds=timeout_seconds,
         ),
-        inspect=Inspection(parts, route_of=route_of, delay_progress=delay_progress, spawn=spawn),
+        *inspections(parts, route_of=route_of, delay_progress=delay_progress, spawn=spawn),
+    )
+    runs = send_runs(store, suffix=parts.stamp.suffix, host=parts.host)
+    return Handlers(
+        families=families,
+        clients=clients,
+        runs=SendRunHandler(store, tables, replication, send, runs),
+        pull_runs=PullRunHandler(store, tables, pull, parts.stats, pull_runs()),
+    )
+
+
+def _client_info(parts: BrokerParts) -> ClientInfo:
+    return ClientInfo(
+        parts.store,
+        parts.tables,
+        parts.clients,
+        parts.producers,
+        parts.to_clients,
+        wall_clock_ms=parts.wall_clock_ms,
     )
 
 

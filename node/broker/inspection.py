@@ -1,4 +1,4 @@
-"""The handlers of all requests that look at a broker from outside, put together in one place.
+"""The handlers of all requests that look at a broker from outside.
 
 Statistics, progress of groups, topics, settings; and the few orders that belong to them.
 """
@@ -23,20 +23,18 @@ if TYPE_CHECKING:
     from tandem.wire.route import TopicRouteData
 
 
-class Inspection:
-    """One object for each family of these requests; what they look at is of one broker."""
-
-    def __init__(
-        self,
-        parts: BrokerParts,
-        *,
-        route_of: Callable[[str], TopicRouteData | None],
-        delay_progress: Callable[[], dict[int, int]],
-        spawn: Callable[[Callable[[], Awaitable[None]]], None],
-    ) -> None:
-        store, tables, clients, stats = parts.store, parts.tables, parts.clients, parts.stats
-        node, cluster = parts.config.node, parts.config.cluster.cluster
-        self.consume = ConsumeStatsRequests(
+def inspections(
+    parts: BrokerParts,
+    *,
+    route_of: Callable[[str], TopicRouteData | None],
+    delay_progress: Callable[[], dict[int, int]],
+    spawn: Callable[[Callable[[], Awaitable[None]]], None],
+) -> tuple[object, ...]:
+    """Return one object for each family of these requests; see `handlers_of`."""
+    store, tables, clients, stats = parts.store, parts.tables, parts.clients, parts.stats
+    node, cluster = parts.config.node, parts.config.cluster.cluster
+    return (
+        ConsumeStatsRequests(
             store,
             tables,
             clients,
@@ -44,16 +42,16 @@ class Inspection:
             broker_name=node.group,
             broker_address=node.broker_address,
             wall_clock_ms=parts.wall_clock_ms,
-        )
-        self.topic = TopicStats(
+        ),
+        TopicStats(
             store,
             tables,
             clients,
             stats,
             cluster_name=cluster.name,
             broker_name=node.group,
-        )
-        self.runtime = BrokerRuntimeInfo(
+        ),
+        BrokerRuntimeInfo(
             store,
             stats,
             parts.disk,
@@ -62,9 +60,10 @@ class Inspection:
             put_times=parts.put_times,
             not_served=parts.unsupported.counts,
             wall_clock_ms=parts.wall_clock_ms,
-        )
-        self.items = ViewBrokerStats(stats)
-        self.settings = BrokerConfig(parts.config, store, tables, parts.replication)
-        self.clean = CleanUp(store, spawn)
-        self.assignment = QueryAssignment(clients, route_of)
-        self.delays = DelayOffset(delay_progress)
+        ),
+        ViewBrokerStats(stats),
+        BrokerConfig(parts.config, store, tables, parts.replication),
+        CleanUp(store, spawn),
+        QueryAssignment(clients, route_of),
+        DelayOffset(delay_progress),
+    )

@@ -1,7 +1,8 @@
 """RocketMQ's second port for requests, two below the first: everything but reading messages.
 
-Clients of RocketMQ dial it if they are told to (`vipChannelEnabled`); its brokers dial it without
-being asked, when they are slaves and copy topics and offsets.
+A reader waits, and would hold this port up. Clients of RocketMQ dial it if they are told to
+(`vipChannelEnabled`); its brokers dial it without being asked, when they are slaves and copy topics
+and offsets.
 
 Source: RocketMQ 5.3.3, BrokerController.initializeRemotingServer and registerProcessor
 (fastRemotingServer), MixAll.brokerVIPChannel.
@@ -9,20 +10,17 @@ Source: RocketMQ 5.3.3, BrokerController.initializeRemotingServer and registerPr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from node.remoting.dispatcher import response_to
+from node.remoting.request import REQUESTS
 from tandem.wire.remoting_command import RESPONSE_FLAG
-from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
     from node.remoting.connection import Connection
     from node.remoting.dispatcher import Dispatch, TakeRun
     from tandem.wire.remoting_command import RemotingCommand
-
-READS: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
-"""What that port does not answer, since a reader waits and would hold it up."""
 
 
 class VipChannel:
@@ -43,7 +41,8 @@ class VipChannel:
 
     def dispatch(self, connection: Connection, command: RemotingCommand) -> None:
         """Have a request handled and answer it on its connection."""
-        if command.code not in READS or command.flag & RESPONSE_FLAG:
+        request = REQUESTS.get(command.code)
+        if request is None or request.at_vip_channel or command.flag & RESPONSE_FLAG:
             self._dispatcher.dispatch(connection, command)
             return
         remark = f"request {command.code} is not served at this port; pull at the broker's own"

@@ -11,9 +11,12 @@ import trio
 from node.errors import RequestError
 from node.handlers.settled import answer_when_settled
 from node.remoting.dispatcher import response_to
+from node.remoting.request import IN_BODY, Right, of_cluster, of_topic, serves
+from node.security.access import Action, Resource
 from node.tables.topic_attributes import TopicAttributeError, changed_attributes
 from node.tables.topic_config_table import NOT_ALLOWED_SEND_TOPICS, QUEUES_MAX, topic_complaint
 from tandem.wire.admin_headers import TopicConfigList
+from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import CreateTopicRequestHeader, TopicConfig
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import (
@@ -59,6 +62,13 @@ class Admin:
         self._own_names = own_names
         self._timeout_seconds = timeout_seconds
 
+    # Of a topic of the system: see `Guard`.
+    @serves(
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        (Resource.TOPICS, Action.WRITE),
+        of_topic("topic", Right.CREATE),
+        header=CreateTopicRequestHeader,
+    )
     def create_topic(self, connection: Connection, command: RemotingCommand) -> None:
         """UPDATE_AND_CREATE_TOPIC, answered when the topic is there to stay, and known.
 
@@ -77,6 +87,12 @@ class Admin:
         )
         self._change(connection, command, [self._checked(config, header.attributes or "")])
 
+    # Refused for topics of the system, whoever asks.
+    @serves(
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+        (Resource.ORDINARY_TOPICS, Action.WRITE),
+        of_topic(IN_BODY, Right.CREATE),
+    )
     def create_topics(self, connection: Connection, command: RemotingCommand) -> None:
         """UPDATE_AND_CREATE_TOPIC_LIST: all of them or none, and none of the system's.
 
@@ -127,18 +143,38 @@ class Admin:
         deadline = trio.current_time() + self._timeout_seconds
         answer_when_settled(self._tables, connection, command, deadline, then=self._when_known)
 
+    @serves(
+        RequestCode.GET_ALL_TOPIC_CONFIG,
+        (Resource.TOPICS, Action.READ),
+        of_cluster(Right.GET),
+    )
     def topic_configs(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_ALL_TOPIC_CONFIG: what a slave copies."""
         return response_to(command, body=encode_json_body(self._tables.topics.configs))
 
+    @serves(
+        RequestCode.GET_ALL_CONSUMER_OFFSET,
+        (Resource.OFFSETS, Action.READ),
+        of_cluster(Right.GET),
+    )
     def consumer_offsets(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_ALL_CONSUMER_OFFSET: what a slave copies."""
         return response_to(command, body=self._tables.offsets.encode())
 
+    @serves(
+        RequestCode.GET_BROKER_HA_STATUS,
+        (Resource.REPLICATION, Action.READ),
+        of_cluster(Right.GET),
+    )
     def ha_status(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_HA_STATUS."""
         return response_to(command, body=encode_json_body(self._runtime_info()))
 
+    @serves(
+        RequestCode.RESET_MASTER_FLUSH_OFFSET,
+        (Resource.REPLICATION, Action.READ),
+        of_cluster(Right.UPDATE),
+    )
     def reset_master_flush_offset(
         self, connection: Connection, command: RemotingCommand
     ) -> RemotingCommand:

@@ -17,7 +17,10 @@ import msgspec
 
 from node.errors import RequestError
 from node.remoting.dispatcher import response_to
+from node.remoting.request import Right, of_cluster, serves
+from node.security.access import Action, Resource
 from tandem.wire.admin_headers import settings_of
+from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import MASTER_ID
 from tandem.wire.stats_requests import GetBrokerConfigResponseHeader
@@ -49,6 +52,11 @@ class BrokerConfig:
         self._topics = tables.topics
         self._replication = replication
 
+    @serves(
+        RequestCode.GET_BROKER_CONFIG,
+        (Resource.BROKER, Action.READ),
+        of_cluster(Right.GET),
+    )
     def get(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_CONFIG: one `key=value` a line."""
         version = self._topics.configs.data_version
@@ -104,6 +112,12 @@ class BrokerConfig:
             for key, value in values.items()
         }
 
+    # It decides how soon messages are deleted.
+    @serves(
+        RequestCode.UPDATE_BROKER_CONFIG,
+        (Resource.BROKER, Action.ORDER),
+        of_cluster(Right.UPDATE),
+    )
     def update(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """UPDATE_BROKER_CONFIG: `fileReservedTime`, in hours. To say what is so, is no change.
 

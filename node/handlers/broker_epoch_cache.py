@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from node.remoting.dispatcher import response_to
+from node.remoting.request import Right, of_cluster, serves
+from node.security.access import Action, Resource
+from tandem.wire.request_code import RequestCode
 from tandem.wire.route import MASTER_ID, encode_json_body
 from tandem.wire.stats_requests import EpochEntryCache
 
@@ -33,6 +36,11 @@ class BrokerEpochCache:
         self._config = config
         self._replica = replica
 
+    @serves(
+        RequestCode.GET_BROKER_EPOCH_CACHE,
+        (Resource.REPLICATION, Action.READ),
+        of_cluster(Right.GET),
+    )
     def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_EPOCH_CACHE. Source: AdminBrokerProcessor.getBrokerEpochCache."""
         node, epochs = self._config.node, self._replica.epoch_list()

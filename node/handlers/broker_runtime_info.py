@@ -13,7 +13,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from node.remoting.dispatcher import response_to
+from node.remoting.request import Right, of_cluster, serves
+from node.security.access import Action, Resource
 from tandem.wire.delay_level import SCHEDULE_TOPIC
+from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import KVTable
 from tandem.wire.route import encode_json_body
 
@@ -84,6 +87,11 @@ class BrokerRuntimeInfo:
         self._wall_clock_ms = wall_clock_ms
         self._boot_ms = wall_clock_ms()
 
+    @serves(
+        RequestCode.GET_BROKER_RUNTIME_INFO,
+        (Resource.BROKER, Action.READ),
+        of_cluster(Right.GET),
+    )
     def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_RUNTIME_INFO."""
         self._refresh()

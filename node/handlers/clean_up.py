@@ -10,6 +10,9 @@ import logging
 from typing import TYPE_CHECKING
 
 from node.remoting.dispatcher import response_to
+from node.remoting.request import Right, of_cluster, serves
+from node.security.access import Action, Resource
+from tandem.wire.request_code import RequestCode
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -36,6 +39,12 @@ class CleanUp:
         self._spawn = spawn
         self._is_cleaning = False
 
+    # Deletes nothing that is not past its time.
+    @serves(
+        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
+        (Resource.BROKER, Action.WRITE),
+        of_cluster(Right.UPDATE),
+    )
     def expired_consume_queue(
         self, connection: Connection, command: RemotingCommand
     ) -> RemotingCommand:
@@ -56,6 +65,12 @@ class CleanUp:
         finally:
             self._is_cleaning = False
 
+    # Deletes nothing that is not past its time.
+    @serves(
+        RequestCode.CLEAN_UNUSED_TOPIC,
+        (Resource.BROKER, Action.WRITE),
+        of_cluster(Right.UPDATE),
+    )
     def unused_topic(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """CLEAN_UNUSED_TOPIC: the same.
 
@@ -65,6 +80,12 @@ class CleanUp:
         """
         return self.expired_consume_queue(connection, command)
 
+    # Deletes nothing that is not past its time.
+    @serves(
+        RequestCode.DELETE_EXPIRED_COMMITLOG,
+        (Resource.BROKER, Action.WRITE),
+        of_cluster(Right.UPDATE),
+    )
     def expired_commit_log(
         self, connection: Connection, command: RemotingCommand
     ) -> RemotingCommand:

@@ -11,6 +11,8 @@ from node.errors import RequestError
 from node.handlers.group_topics import group_topic
 from node.handlers.subscription import TAG, is_tag_type
 from node.remoting.dispatcher import response_to
+from node.remoting.request import IN_BODY, Right, of_group, of_topic, serves
+from node.security.access import Action, Resource
 from node.tables.client_table import TooManyClientsError
 from node.tables.consumer_filter_table import SubscriptionFilter
 from node.tables.names import check_name
@@ -75,6 +77,12 @@ class ClientHeartbeat:
         self._subscriptions = subscriptions
         clients.on_group_gone = filters.unregister
 
+    @serves(
+        RequestCode.HEART_BEAT,
+        (Resource.CLIENTS, Action.WRITE),
+        of_topic(IN_BODY, Right.SUB),
+        of_group(IN_BODY, Right.SUB),
+    )
     def heartbeat(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """HEART_BEAT. A new consumer group is set up, with the retry topic its clients read.
 
@@ -119,6 +127,12 @@ class ClientHeartbeat:
                 ],
             )
 
+    @serves(
+        RequestCode.UNREGISTER_CLIENT,
+        (Resource.CLIENTS, Action.WRITE),
+        of_group("consumer_group", Right.SUB),
+        header=UnregisterClientRequestHeader,
+    )
     def unregister(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """UNREGISTER_CLIENT."""
         header = command.decode_header(UnregisterClientRequestHeader)
@@ -130,6 +144,12 @@ class ClientHeartbeat:
             self.notify({group: self._clients.leave(group, header.client_id)})
         return response_to(command)
 
+    @serves(
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+        (Resource.CLIENTS, Action.READ),
+        of_group("consumer_group", Right.SUB, Right.GET),
+        header=GroupRequestHeader,
+    )
     def consumer_list(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_CONSUMER_LIST_BY_GROUP."""
         group = command.decode_header(GroupRequestHeader).consumer_group
@@ -138,6 +158,12 @@ class ClientHeartbeat:
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
         return response_to(command, body=encode_json_body(ConsumerIdList(ids)))
 
+    @serves(
+        RequestCode.CHECK_CLIENT_CONFIG,
+        (Resource.CLIENTS, Action.READ),
+        of_topic(IN_BODY, Right.SUB),
+        of_group(IN_BODY, Right.SUB),
+    )
     def check_config(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """CHECK_CLIENT_CONFIG: whether a subscription other than by tags can be served.
 

@@ -20,6 +20,8 @@ import trio
 from node.errors import RequestError
 from node.handlers.subscription import as_told
 from node.remoting.dispatcher import response_to
+from node.remoting.request import Right, of_cluster, of_group, of_topic, serves
+from node.security.access import Action, Resource
 from tandem.wire.admin_headers import (
     ClientConnection,
     ClientRequestHeader,
@@ -116,6 +118,12 @@ class ClientInfo:
         self._to_clients = to_clients
         self._wall_clock_ms = wall_clock_ms
 
+    @serves(
+        RequestCode.GET_CONSUMER_CONNECTION_LIST,
+        (Resource.CLIENTS, Action.READ),
+        of_group("consumer_group", Right.GET),
+        header=GroupRequestHeader,
+    )
     def consumers(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_CONSUMER_CONNECTION_LIST: a group with its clients and what it subscribes to."""
         group = command.decode_header(GroupRequestHeader).consumer_group
@@ -140,6 +148,12 @@ class ClientInfo:
         )
         return response_to(command, body=encode_json_body(body))
 
+    @serves(
+        RequestCode.GET_PRODUCER_CONNECTION_LIST,
+        (Resource.CLIENTS, Action.READ),
+        of_group("producer_group", Right.GET),
+        header=ProducerGroupRequestHeader,
+    )
     def producers(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_PRODUCER_CONNECTION_LIST."""
         group = command.decode_header(ProducerGroupRequestHeader).producer_group
@@ -156,6 +170,11 @@ class ClientInfo:
         )
         return response_to(command, body=encode_json_body(body))
 
+    @serves(
+        RequestCode.GET_ALL_PRODUCER_INFO,
+        (Resource.CLIENTS, Action.READ),
+        of_cluster(Right.GET),
+    )
     def all_producers(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_ALL_PRODUCER_INFO."""
         started_ms = self._wall_clock_ms() - round(trio.current_time() * 1000)
@@ -174,12 +193,25 @@ class ClientInfo:
         }
         return response_to(command, body=encode_json_body(ProducerTableInfo(data)))
 
+    @serves(
+        RequestCode.QUERY_TOPICS_BY_CONSUMER,
+        (Resource.OFFSETS, Action.READ),
+        of_group("group", Right.GET),
+        header=GroupTopicRequestHeader,
+    )
     def topics(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """QUERY_TOPICS_BY_CONSUMER: those in which a group has committed an offset."""
         group = command.decode_header(GroupTopicRequestHeader).group
         topics = self._tables.offsets.topics_of(group)
         return response_to(command, body=encode_json_body(TopicList(topics)))
 
+    @serves(
+        RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER,
+        (Resource.CLIENTS, Action.READ),
+        of_topic("topic", Right.GET),
+        of_group("group", Right.GET),
+        header=GroupTopicRequestHeader,
+    )
     def subscription(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """QUERY_SUBSCRIPTION_BY_CONSUMER: what a group wants of a topic."""
         header = command.decode_header(GroupTopicRequestHeader)
@@ -190,10 +222,22 @@ class ClientInfo:
             body=encode_json_body(SubscriptionBody(header.group, topic, found and as_told(found))),
         )
 
+    @serves(
+        RequestCode.GET_CONSUMER_RUNNING_INFO,
+        (Resource.CLIENTS, Action.READ),
+        of_group("consumer_group", Right.GET),
+        header=ClientRequestHeader,
+    )
     def running_info(self, connection: Connection, command: RemotingCommand) -> None:
         """GET_CONSUMER_RUNNING_INFO, of one client."""
         self._pass_on(connection, command, command.decode_header(ClientRequestHeader))
 
+    @serves(
+        RequestCode.CONSUME_MESSAGE_DIRECTLY,
+        (Resource.CLIENTS, Action.WRITE),
+        of_group("consumer_group", Right.SUB),
+        header=ClientRequestHeader,
+    )
     def consume_directly(self, connection: Connection, command: RemotingCommand) -> None:
         """CONSUME_MESSAGE_DIRECTLY: have one client handle a message of this store."""
         header = command.decode_header(ClientRequestHeader)
@@ -205,6 +249,13 @@ class ClientInfo:
             )
         self._pass_on(connection, command, header, record)
 
+    @serves(
+        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+        (Resource.CLIENTS, Action.READ),
+        of_topic("topic", Right.GET),
+        of_group("group", Right.GET),
+        header=ConsumerStatusRequestHeader,
+    )
     def status(self, connection: Connection, command: RemotingCommand) -> None:
         """INVOKE_BROKER_TO_GET_CONSUMER_STATUS: how far each client of a group is, in its memory.
 

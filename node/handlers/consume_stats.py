@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 from node.errors import RequestError
 from node.remoting.dispatcher import response_to
+from node.remoting.request import Right, of_cluster, of_group, of_topic, serves
+from node.security.access import Action, Resource
 from node.tables.broker_stats import GROUP_GET_NUMS
+from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import MessageQueueBody
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import encode_json_body
@@ -71,6 +74,13 @@ class ConsumeStatsRequests:
         self._broker_address = broker_address
         self._wall_clock_ms = wall_clock_ms
 
+    @serves(
+        RequestCode.GET_CONSUME_STATS,
+        (Resource.OFFSETS, Action.READ),
+        of_topic("topic", Right.GET),
+        of_group("consumer_group", Right.GET),
+        header=ConsumeStatsRequestHeader,
+    )
     def consume_stats(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_CONSUME_STATS: one group, by queue. A group that nobody knows has none.
 
@@ -120,6 +130,12 @@ class ConsumeStatsRequests:
     def _queue(self, topic: str, queue_id: int) -> MessageQueueBody:
         return MessageQueueBody(self._broker_name, queue_id, topic)
 
+    @serves(
+        RequestCode.GET_BROKER_CONSUME_STATS,
+        (Resource.OFFSETS, Action.READ),
+        of_cluster(Right.GET),
+        header=BrokerConsumeStatsRequestHeader,
+    )
     def broker_consume_stats(
         self, connection: Connection, command: RemotingCommand
     ) -> RemotingCommand:
@@ -148,6 +164,13 @@ class ConsumeStatsRequests:
         body = ConsumeStatsList(self._broker_address, found, total_diff, total_inflight_diff)
         return response_to(command, body=encode_json_body(body))
 
+    @serves(
+        RequestCode.QUERY_CONSUME_TIME_SPAN,
+        (Resource.OFFSETS, Action.READ),
+        of_topic("topic", Right.GET),
+        of_group("group", Right.GET),
+        header=ConsumeTimeSpanRequestHeader,
+    )
     def time_span(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """QUERY_CONSUME_TIME_SPAN: how far a group is in each queue, by time.
 
@@ -182,6 +205,13 @@ class ConsumeStatsRequests:
             min_time_stamp=first_ms,
         )
 
+    @serves(
+        RequestCode.QUERY_CORRECTION_OFFSET,
+        (Resource.OFFSETS, Action.READ),
+        of_topic("topic", Right.GET),
+        of_group("compare_group", Right.GET),
+        header=QueryCorrectionOffsetHeader,
+    )
     def correction_offset(
         self, connection: Connection, command: RemotingCommand
     ) -> RemotingCommand:

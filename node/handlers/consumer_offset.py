@@ -9,8 +9,11 @@ import trio
 from node.errors import RequestError
 from node.handlers.settled import answer_when_settled
 from node.remoting.dispatcher import response_to
+from node.remoting.request import Right, of_group, of_topic, serves
+from node.security.access import Action, Resource
 from node.tables.names import check_group_of_clients
 from tandem.wire.remoting_command import ONEWAY_FLAG
+from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     OffsetResponseHeader,
     QueryConsumerOffsetRequestHeader,
@@ -48,6 +51,13 @@ class ConsumerOffset:
         self._tables = tables
         self._timeout_seconds = timeout_seconds
 
+    @serves(
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        (Resource.OFFSETS, Action.READ),
+        of_topic("topic", Right.SUB, Right.GET),
+        of_group("consumer_group", Right.SUB, Right.GET),
+        header=QueryConsumerOffsetRequestHeader,
+    )
     def query(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """Return a committed offset.
 
@@ -71,6 +81,13 @@ class ConsumerOffset:
             offset = 0
         return response_to(command, ext=OffsetResponseHeader(offset))
 
+    @serves(
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        (Resource.OFFSETS, Action.WRITE),
+        of_topic("topic", Right.SUB, Right.UPDATE),
+        of_group("consumer_group", Right.SUB, Right.UPDATE),
+        header=UpdateConsumerOffsetRequestHeader,
+    )
     def update(self, connection: Connection, command: RemotingCommand) -> None:
         """Remember how far a group has got; answered when that is settled.
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from node.remoting.dispatcher import response_to
+from node.remoting.request import Right, of_cluster, serves
+from node.security.access import Action, Resource
 from store.delayed.delay_offset_table import DelayOffsetSerializeWrapper
+from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import DataVersion
 from tandem.wire.route import encode_json_body
 
@@ -22,6 +25,11 @@ class DelayOffset:
     def __init__(self, progress: Callable[[], dict[int, int]]) -> None:
         self._progress = progress
 
+    @serves(
+        RequestCode.GET_ALL_DELAY_OFFSET,
+        (Resource.OFFSETS, Action.READ),
+        of_cluster(Right.GET),
+    )
     def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_ALL_DELAY_OFFSET. Source: AdminBrokerProcessor.getAllDelayOffset."""
         body = DelayOffsetSerializeWrapper(DataVersion(), self._progress())

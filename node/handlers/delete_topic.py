@@ -16,7 +16,10 @@ import trio
 from node.errors import RequestError
 from node.handlers.settled import answer_when_settled
 from node.remoting.dispatcher import response_to
+from node.remoting.request import Right, of_topic, serves
+from node.security.access import Action, Resource
 from tandem.wire.admin_headers import DeleteTopicRequestHeader
+from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import is_system_topic
 
@@ -49,6 +52,13 @@ class DeleteTopic:
         self._own_names = own_names
         self._timeout_seconds = timeout_seconds
 
+    # Refused for topics of the system, whoever asks.
+    @serves(
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+        (Resource.ORDINARY_TOPICS, Action.WRITE),
+        of_topic("topic", Right.DELETE),
+        header=DeleteTopicRequestHeader,
+    )
     def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """DELETE_TOPIC_IN_BROKER, answered when it is gone for good; one that is not there is.
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 from node.errors import RequestError
 from node.handlers.group_topics import ensure_topic
 from node.remoting.dispatcher import response_to
+from node.remoting.request import Right, of_topic, serves
+from node.security.access import Action, Resource
 from node.tables.names import NAME_BYTES_MAX
 from store.machine.tell_once import TellOnce
 from store.transaction.transaction import (
@@ -72,6 +74,12 @@ class EndTransactions:
         self._send = send
         self._replication = replication
 
+    @serves(
+        RequestCode.END_TRANSACTION,
+        (Resource.MESSAGES, Action.WRITE),
+        of_topic("topic", Right.PUB),
+        header=EndTransactionRequestHeader,
+    )
     def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """END_TRANSACTION. A producer that does not know is answered, and asked again later."""
         header = command.decode_header(EndTransactionRequestHeader)

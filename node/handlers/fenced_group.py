@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from node.remoting.dispatcher import response_to
+from node.remoting.request import Right, of_cluster, serves
+from node.security.access import Action, Resource
 from store import StoreError
 from tandem.coordinator.interface import CoordinatorError
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from node.remoting.connection import Connection, OwedAnswers
-    from node.remoting.dispatcher import Handler
     from tandem.wire.ha_status import FencedStatus
     from tandem.wire.remoting_command import RemotingCommand
 
@@ -56,17 +57,20 @@ class FencedGroup:
         self._spawn = spawn
         self._send = send
 
-    def handlers(self) -> dict[int, Handler]:
-        """What is answered in every state of the node."""
-        return {
-            RequestCode.FENCED_STATUS: self.status,
-            RequestCode.FENCED_COMMAND: self.command,
-        }
-
+    @serves(
+        RequestCode.FENCED_STATUS,
+        (Resource.REPLICATION, Action.READ),
+        of_cluster(Right.GET),
+    )
     def status(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """FENCED_STATUS: what this node knows of its group."""
         return response_to(command, body=msgspec.json.encode(self._ha.status()))
 
+    @serves(
+        RequestCode.FENCED_COMMAND,
+        (Resource.REPLICATION, Action.ORDER),
+        of_cluster(Right.UPDATE),
+    )
     def command(self, connection: Connection, command: RemotingCommand) -> None:
         """FENCED_COMMAND: an operator's order. It is answered when it is carried out."""
         self._spawn(self._carry_out, connection, command, connection.owe())

@@ -8,6 +8,9 @@ import trio
 
 from node.errors import RequestError
 from node.remoting.dispatcher import response_to
+from node.remoting.request import IN_BODY, Right, of_group, of_topic, serves
+from node.security.access import Action, Resource
+from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import LockBatchRequestBody, LockBatchResponseBody
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import decode_json_body, encode_json_body
@@ -31,6 +34,12 @@ class LockQueues:
         self._locks = locks
         self._replication = replication
 
+    @serves(
+        RequestCode.LOCK_BATCH_MQ,
+        (Resource.CLIENTS, Action.WRITE),
+        of_topic(IN_BODY, Right.SUB),
+        of_group(IN_BODY, Right.SUB),
+    )
     def lock(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """LOCK_BATCH_MQ: answered with the queues that the client holds.
 
@@ -43,6 +52,12 @@ class LockQueues:
         )
         return response_to(command, body=encode_json_body(LockBatchResponseBody(granted)))
 
+    @serves(
+        RequestCode.UNLOCK_BATCH_MQ,
+        (Resource.CLIENTS, Action.WRITE),
+        of_topic(IN_BODY, Right.SUB),
+        of_group(IN_BODY, Right.SUB),
+    )
     def unlock(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """UNLOCK_BATCH_MQ.
 

@@ -14,6 +14,8 @@ import msgspec
 from ha.errors import NotServedError
 from node.errors import RequestError
 from node.remoting.dispatcher import response_to
+from node.remoting.request import Right, of_cluster, serves
+from node.security.access import Action, Resource
 from tandem.wire.peer_log import LogRangeHeader
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_signature import CHALLENGE_FIELD, SIGNATURE_FIELD, answer_signature
@@ -22,7 +24,6 @@ from tandem.wire.secret_keys import Purpose, key_of
 
 if TYPE_CHECKING:
     from node.remoting.connection import Connection
-    from node.remoting.dispatcher import Handler
     from tandem.cluster_file.cluster_config import NodeConfig
     from tandem.wire.peer_log import PeerLogPart
     from tandem.wire.remoting_command import RemotingCommand
@@ -69,14 +70,12 @@ class PeerLog:
         self._ha = ha
         self._key = key_of(config.cluster.secret, Purpose.REQUEST)
 
-    def handlers(self) -> dict[int, Handler]:
-        """What is answered in every state of the node."""
-        return {
-            RequestCode.LOG_FINGERPRINTS: self.fingerprints,
-            RequestCode.LOG_BYTES: self.data,
-            RequestCode.LOG_DAMAGED: self.damaged,
-        }
-
+    @serves(
+        RequestCode.LOG_FINGERPRINTS,
+        (Resource.LOG, Action.READ),
+        of_cluster(Right.GET),
+        header=LogRangeHeader,
+    )
     def fingerprints(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """LOG_FINGERPRINTS: what is known of a part of the log."""
         asked = self._asked(command)
@@ -86,6 +85,12 @@ class PeerLog:
             raise RequestError(ResponseCode.INVALID_PARAMETER, str(error)) from error
         return self._signed(command, msgspec.json.encode(part))
 
+    @serves(
+        RequestCode.LOG_BYTES,
+        (Resource.LOG, Action.READ),
+        of_cluster(Right.GET),
+        header=LogRangeHeader,
+    )
     def data(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """LOG_BYTES: a part of the log."""
         asked = self._asked(command)
@@ -95,6 +100,12 @@ class PeerLog:
             raise RequestError(ResponseCode.INVALID_PARAMETER, str(error)) from error
         return self._signed(command, data)
 
+    @serves(
+        RequestCode.LOG_DAMAGED,
+        (Resource.LOG, Action.ORDER),
+        of_cluster(Right.UPDATE),
+        header=LogRangeHeader,
+    )
     def damaged(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """LOG_DAMAGED: a peer says that a part of the log is bad."""
         asked = self._asked(command)

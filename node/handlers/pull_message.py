@@ -24,9 +24,12 @@ import trio
 from node.errors import RequestError
 from node.handlers.pull_request_hold_service import HeldPull
 from node.remoting.dispatcher import damaged_answer, response_to
+from node.remoting.request import Right, of_group, of_topic, serves
+from node.security.access import Action, Resource
 from node.tables.names import check_group_of_clients
 from node.tables.subscription_group_table import READING
 from store.results import GetMessageStatus
+from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     PULL_FLAG_COMMIT_OFFSET,
     PULL_FLAG_SUSPEND,
@@ -94,6 +97,22 @@ class PullMessage:
         self._resets = resets
         self._stats = stats
 
+    @serves(
+        RequestCode.PULL_MESSAGE,
+        (Resource.MESSAGES, Action.READ),
+        of_topic("topic", Right.SUB),
+        of_group("consumer_group", Right.SUB),
+        header=PullMessageRequestHeader,
+        at_vip_channel=False,
+    )
+    @serves(
+        RequestCode.LITE_PULL_MESSAGE,
+        (Resource.MESSAGES, Action.READ),
+        of_topic("topic", Right.SUB),
+        of_group("consumer_group", Right.SUB),
+        header=PullMessageRequestHeader,
+        at_vip_channel=False,
+    )
     def handle(self, connection: Connection, command: RemotingCommand) -> None:
         """Answer a pull, or hold it."""
         header = command.decode_header(PullMessageRequestHeader)

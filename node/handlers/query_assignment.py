@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 from node.errors import RequestError
 from node.remoting.dispatcher import response_to
+from node.remoting.request import IN_BODY, Right, of_cluster, of_group, of_topic, serves
+from node.security.access import Action, Resource
 from node.tables.names import check_name
+from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import MessageQueueBody
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import PERM_READ, decode_json_body, encode_json_body
@@ -56,6 +59,12 @@ class QueryAssignment:
         self._modes: dict[str, dict[str, SetMessageRequestModeRequestBody]] = {}
         self._mode_count = 0
 
+    @serves(
+        RequestCode.QUERY_ASSIGNMENT,
+        (Resource.CLIENTS, Action.READ),
+        of_topic(IN_BODY, Right.SUB),
+        of_group(IN_BODY, Right.SUB),
+    )
     def query(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """QUERY_ASSIGNMENT. A client that is not of the group is given nothing.
 
@@ -91,6 +100,11 @@ class QueryAssignment:
             for queue_id in range(data.read_queue_nums)
         ]
 
+    @serves(
+        RequestCode.SET_MESSAGE_REQUEST_MODE,
+        (Resource.CLIENTS, Action.WRITE),
+        of_group(IN_BODY, Right.UPDATE),
+    )
     def set_mode(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """SET_MESSAGE_REQUEST_MODE: PULL is kept, until this broker ends; POP is refused.
 
@@ -118,6 +132,11 @@ class QueryAssignment:
         self._modes.setdefault(request.topic, {})[request.consumer_group] = request
         return response_to(command)
 
+    @serves(
+        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
+        (Resource.CLIENTS, Action.READ),
+        of_cluster(Right.GET),
+    )
     def modes(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_ALL_MESSAGE_REQUEST_MODE: what was set."""
         body = MessageRequestModeSerializeWrapper(self._modes)

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 from node.errors import RequestError
 from node.remoting.dispatcher import response_to
+from node.remoting.request import IN_BODY, Right, of_topic, serves
+from node.security.access import Action, Resource
 from tandem.wire.message import decode_messages
+from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     OffsetResponseHeader,
     QueryMessageRequestHeader,
@@ -48,6 +51,12 @@ class QueueOffset:
         self._store = store
         self._why_behind = why_behind
 
+    @serves(
+        RequestCode.GET_MAX_OFFSET,
+        (Resource.MESSAGES, Action.READ),
+        of_topic("topic", Right.GET),
+        header=QueueRequestHeader,
+    )
     def max_offset(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_MAX_OFFSET: the queue offset of the next message."""
         header = command.decode_header(QueueRequestHeader)
@@ -55,6 +64,12 @@ class QueueOffset:
         offset = self._store.max_offset_in_queue(header.topic, header.queue_id)
         return response_to(command, ext=OffsetResponseHeader(offset))
 
+    @serves(
+        RequestCode.GET_MIN_OFFSET,
+        (Resource.MESSAGES, Action.READ),
+        of_topic("topic", Right.GET),
+        header=QueueRequestHeader,
+    )
     def min_offset(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_MIN_OFFSET: the queue offset of the first message that is held."""
         header = command.decode_header(QueueRequestHeader)
@@ -62,6 +77,12 @@ class QueueOffset:
         offset = self._store.min_offset_in_queue(header.topic, header.queue_id)
         return response_to(command, ext=OffsetResponseHeader(offset))
 
+    @serves(
+        RequestCode.GET_EARLIEST_MSG_STORETIME,
+        (Resource.MESSAGES, Action.READ),
+        of_topic("topic", Right.GET),
+        header=QueueRequestHeader,
+    )
     def earliest_store_time(
         self, connection: Connection, command: RemotingCommand
     ) -> RemotingCommand:
@@ -78,6 +99,12 @@ class QueueOffset:
         timestamp_ms = messages[0].store_timestamp_ms if messages else NO_TIMESTAMP
         return response_to(command, ext=TimestampResponseHeader(timestamp_ms))
 
+    @serves(
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        (Resource.MESSAGES, Action.READ),
+        of_topic("topic", Right.GET),
+        header=SearchOffsetRequestHeader,
+    )
     def search(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """SEARCH_OFFSET_BY_TIMESTAMP: the queue offset for a store time."""
         header = command.decode_header(SearchOffsetRequestHeader)
@@ -96,6 +123,12 @@ class QueueOffset:
                 ResponseCode.SERVICE_NOT_AVAILABLE, f"only the master knows offsets: {reason}"
             )
 
+    @serves(
+        RequestCode.QUERY_MESSAGE,
+        (Resource.MESSAGES, Action.READ),
+        of_topic("topic", Right.SUB, Right.GET),
+        header=QueryMessageRequestHeader,
+    )
     def query_message(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """QUERY_MESSAGE: records by key, the newest ones, oldest first.
 
@@ -122,6 +155,12 @@ class QueueOffset:
             )
         return response_to(command, ext=ext, body=b"".join(found.records))
 
+    @serves(
+        RequestCode.VIEW_MESSAGE_BY_ID,
+        (Resource.MESSAGES, Action.READ),
+        of_topic(IN_BODY, Right.GET),
+        header=ViewMessageRequestHeader,
+    )
     def view_message(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """VIEW_MESSAGE_BY_ID: one record by its physical offset."""
         header = command.decode_header(ViewMessageRequestHeader)

@@ -20,11 +20,14 @@ from typing import TYPE_CHECKING, Final
 from node.errors import RequestError
 from node.handlers.send_properties import REGION
 from node.remoting.dispatcher import response_to
+from node.remoting.request import Right, of_topic, serves
+from node.security.access import Action, Resource
 from store import PutMessage
 from store.delayed.timer_request import TimerSettings
 from tandem.wire.message_properties import PROPERTY_TAGS, PROPERTY_UNIQUE_KEY, encode_properties
 from tandem.wire.recall_handle import RecallHandle, decode_recall_handle
 from tandem.wire.reply_headers import RecallMessageRequestHeader, RecallMessageResponseHeader
+from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import (
     PROPERTY_TIMER_DEL_UNIQKEY,
@@ -66,6 +69,12 @@ class RecallMessage:
         self._is_enabled = recall_message_enable
         self._wall_clock_ms = wall_clock_ms
 
+    @serves(
+        RequestCode.RECALL_MESSAGE,
+        (Resource.MESSAGES, Action.WRITE),
+        of_topic("topic", Right.PUB),
+        header=RecallMessageRequestHeader,
+    )
     def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """RECALL_MESSAGE."""
         header = command.decode_header(RecallMessageRequestHeader)

@@ -24,6 +24,8 @@ import trio
 from node.errors import RequestError
 from node.handlers.send_properties import REGION, unique_key_of
 from node.remoting.dispatcher import response_to
+from node.remoting.request import Right, of_topic, serves
+from node.security.access import Action, Resource
 from store import PutMessage
 from tandem.wire.message_properties import (
     PROPERTY_SEPARATOR,
@@ -87,6 +89,18 @@ class ReplyMessage:
         self._is_kept = store_reply_message_enable
         self._wall_clock_ms = wall_clock_ms
 
+    @serves(
+        RequestCode.SEND_REPLY_MESSAGE,
+        (Resource.MESSAGES, Action.WRITE),
+        of_topic("topic", Right.PUB),
+        header=SendMessageRequestHeader,
+    )
+    @serves(
+        RequestCode.SEND_REPLY_MESSAGE_V2,
+        (Resource.MESSAGES, Action.WRITE),
+        of_topic("topic", Right.PUB),
+        header=SendMessageRequestHeaderV2,
+    )
     def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """SEND_REPLY_MESSAGE, SEND_REPLY_MESSAGE_V2."""
         header: SendHeader = (

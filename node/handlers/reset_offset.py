@@ -18,8 +18,11 @@ import trio
 
 from node.errors import RequestError
 from node.handlers.settled import answer_when_settled
+from node.remoting.request import Right, of_group, of_topic, serves
+from node.security.access import Action, Resource
 from node.tables.names import check_group_of_clients
 from tandem.wire.admin_headers import CloneGroupOffsetRequestHeader, ResetOffsetRequestHeader
+from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import MessageQueueBody
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import RETRY_GROUP_TOPIC_PREFIX
@@ -60,6 +63,13 @@ class ResetOffset:
         self._broker_name = broker_name
         self._timeout_seconds = timeout_seconds
 
+    @serves(
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+        (Resource.OFFSETS, Action.WRITE),
+        of_topic("topic", Right.UPDATE),
+        of_group("group", Right.UPDATE),
+        header=ResetOffsetRequestHeader,
+    )
     def reset(self, connection: Connection, command: RemotingCommand) -> None:
         """INVOKE_BROKER_TO_RESET_OFFSET: answered with the new offset of each queue."""
         header = command.decode_header(ResetOffsetRequestHeader)
@@ -118,6 +128,14 @@ class ResetOffset:
         )
         return b'{"offsetTable":{%b}}' % b",".join(entries)
 
+    @serves(
+        RequestCode.CLONE_GROUP_OFFSET,
+        (Resource.OFFSETS, Action.WRITE),
+        of_topic("topic", Right.UPDATE),
+        of_group("src_group", Right.GET),
+        of_group("dest_group", Right.UPDATE),
+        header=CloneGroupOffsetRequestHeader,
+    )
     def clone(self, connection: Connection, command: RemotingCommand) -> None:
         """CLONE_GROUP_OFFSET: a group gets the offsets of another, in one topic or in all."""
         header = command.decode_header(CloneGroupOffsetRequestHeader)

@@ -17,8 +17,11 @@ from typing import TYPE_CHECKING
 from node.errors import RequestError
 from node.handlers.group_topics import ensure_topic
 from node.remoting.dispatcher import response_to
+from node.remoting.request import Right, of_group, serves
+from node.security.access import Action, Resource
 from store.messages.send_back import send_back
 from tandem.wire.message import decode_messages
+from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import ConsumerSendMsgBackRequestHeader
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import PROPERTY_RETRY_TOPIC, retry_topic
@@ -51,6 +54,12 @@ class SendBack:
         self._random = random
         self._stats = stats
 
+    @serves(
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        (Resource.MESSAGES, Action.WRITE),
+        of_group("group", Right.SUB),
+        header=ConsumerSendMsgBackRequestHeader,
+    )
     def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """CONSUMER_SEND_MSG_BACK. The record itself stays where it is."""
         header = command.decode_header(ConsumerSendMsgBackRequestHeader)

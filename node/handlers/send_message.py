@@ -47,6 +47,8 @@ from node.handlers.stored_answer import (
     with_outcome,
 )
 from node.remoting.dispatcher import response_to
+from node.remoting.request import Right, of_topic, serves
+from node.security.access import Action, Resource
 from node.tables.topic_config_table import (
     NOT_ALLOWED_SEND_TOPICS,
     RETRY_TOPIC_PREFIX,
@@ -167,6 +169,24 @@ class SendMessage:
         self._rounds: dict[bool, ParkedRound] = {}
         """Of the connection whose requests are being handled: by whether they wait for disks."""
 
+    @serves(
+        RequestCode.SEND_MESSAGE,
+        (Resource.MESSAGES, Action.WRITE),
+        of_topic("topic", Right.PUB),
+        header=SendMessageRequestHeader,
+    )
+    @serves(
+        RequestCode.SEND_MESSAGE_V2,
+        (Resource.MESSAGES, Action.WRITE),
+        of_topic("topic", Right.PUB),
+        header=SendMessageRequestHeaderV2,
+    )
+    @serves(
+        RequestCode.SEND_BATCH_MESSAGE,
+        (Resource.MESSAGES, Action.WRITE),
+        of_topic("topic", Right.PUB),
+        header=SendMessageRequestHeaderV2,
+    )
     def handle(self, connection: Connection, command: RemotingCommand) -> Answer | None:
         """Put a message or a batch. This runs once per message, so it is one flat function."""
         header: SendHeader = (

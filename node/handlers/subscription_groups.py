@@ -15,6 +15,8 @@ import trio
 from node.errors import RequestError
 from node.handlers.settled import answer_when_settled
 from node.remoting.dispatcher import response_to
+from node.remoting.request import IN_BODY, Right, of_cluster, of_group, of_topic, serves
+from node.security.access import Action, Resource
 from node.tables.names import check_group_of_clients, check_name
 from node.tables.subscription_group_table import READING
 from tandem.wire.admin_headers import (
@@ -23,6 +25,7 @@ from tandem.wire.admin_headers import (
     GroupForbidden,
     UpdateGroupForbiddenRequestHeader,
 )
+from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import decode_json_body, encode_json_body
 from tandem.wire.subscription_group import SubscriptionGroupConfig, SubscriptionGroupList
@@ -45,11 +48,21 @@ class SubscriptionGroups:
         self._replication = replication
         self._timeout_seconds = timeout_seconds
 
+    @serves(
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        (Resource.GROUPS, Action.WRITE),
+        of_group(IN_BODY, Right.CREATE, Right.UPDATE),
+    )
     def update(self, connection: Connection, command: RemotingCommand) -> None:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
         config = decode_json_body(command.body, SubscriptionGroupConfig)
         self._change(connection, command, [config])
 
+    @serves(
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        (Resource.GROUPS, Action.WRITE),
+        of_group(IN_BODY, Right.CREATE, Right.UPDATE),
+    )
     def update_list(self, connection: Connection, command: RemotingCommand) -> None:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: all of them, or none."""
         configs = decode_json_body(command.body, SubscriptionGroupList).group_config_list
@@ -67,6 +80,12 @@ class SubscriptionGroups:
         _log.info("consumer groups set up by %s: %d, %s", connection.peer, len(configs), names)
         self._answer_when_settled(connection, command)
 
+    @serves(
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        (Resource.GROUPS, Action.WRITE),
+        of_group("group_name", Right.DELETE),
+        header=DeleteSubscriptionGroupRequestHeader,
+    )
     def delete(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """DELETE_SUBSCRIPTIONGROUP. Consumers that go on bring the group back, with the defaults.
 
@@ -84,10 +103,21 @@ class SubscriptionGroups:
         self._answer_when_settled(connection, command)
         return None
 
+    @serves(
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        (Resource.GROUPS, Action.READ),
+        of_cluster(Right.GET),
+    )
     def all(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: what a slave copies."""
         return response_to(command, body=encode_json_body(self._tables.groups.configs))
 
+    @serves(
+        RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
+        (Resource.GROUPS, Action.READ),
+        of_group("group", Right.GET),
+        header=GetGroupConfigRequestHeader,
+    )
     def one(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_SUBSCRIPTIONGROUP_CONFIG."""
         group = command.decode_header(GetGroupConfigRequestHeader).group
@@ -98,6 +128,13 @@ class SubscriptionGroups:
             )
         return response_to(command, body=encode_json_body(config))
 
+    @serves(
+        RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
+        (Resource.GROUPS, Action.WRITE),
+        of_topic("topic", Right.UPDATE),
+        of_group("group", Right.UPDATE),
+        header=UpdateGroupForbiddenRequestHeader,
+    )
     def forbid(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """UPDATE_AND_GET_GROUP_FORBIDDEN: whether a group may read a topic, changed if asked for.
 

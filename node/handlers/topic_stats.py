@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Final
 from node.errors import RequestError
 from node.handlers.subscription import Wanted, as_told, by_tags, is_tag_type
 from node.remoting.dispatcher import response_to
+from node.remoting.request import Right, of_cluster, of_topic, serves
+from node.security.access import Action, Resource
 from node.tables.broker_stats import TOPIC_PUT_NUMS
+from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import MessageQueueBody
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import TopicList, encode_json_body
@@ -63,6 +66,12 @@ class TopicStats:
         self._cluster_name = cluster_name
         self._broker_name = broker_name
 
+    @serves(
+        RequestCode.GET_TOPIC_STATS_INFO,
+        (Resource.TOPICS, Action.READ),
+        of_topic("topic", Right.GET),
+        header=TopicRequestHeader,
+    )
     def topic_stats(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_TOPIC_STATS_INFO. Source: AdminBrokerProcessor.getTopicStatsInfo."""
         config = self._config(command)
@@ -82,6 +91,12 @@ class TopicStats:
         body = TopicStatsTable(queue_map(entries), tps)
         return response_to(command, body=encode_json_body(body))
 
+    @serves(
+        RequestCode.GET_TOPIC_CONFIG,
+        (Resource.TOPICS, Action.READ),
+        of_topic("topic", Right.GET),
+        header=TopicRequestHeader,
+    )
     def topic_config(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_TOPIC_CONFIG. Source: AdminBrokerProcessor.getTopicConfig."""
         return response_to(command, body=encode_json_body(self._config(command)))
@@ -93,6 +108,12 @@ class TopicStats:
             raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
         return config
 
+    @serves(
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
+        (Resource.CLIENTS, Action.READ),
+        of_topic("topic", Right.GET),
+        header=TopicRequestHeader,
+    )
     def consumed_by(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """QUERY_TOPIC_CONSUME_BY_WHO: groups with clients that want it, and those with offsets.
 
@@ -105,6 +126,11 @@ class TopicStats:
         body = GroupList(list(dict.fromkeys(groups)))
         return response_to(command, body=encode_json_body(body))
 
+    @serves(
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
+        (Resource.TOPICS, Action.READ),
+        of_cluster(Right.LIST),
+    )
     def system_topics(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_SYSTEM_TOPIC_LIST_FROM_BROKER: those of every RocketMQ, of this broker, and ours.
 
@@ -115,6 +141,12 @@ class TopicStats:
         topics = {*SYSTEM_TOPICS, self._cluster_name, self._broker_name, *own}
         return response_to(command, body=encode_json_body(TopicList(sorted(topics))))
 
+    @serves(
+        RequestCode.QUERY_CONSUME_QUEUE,
+        (Resource.MESSAGES, Action.READ),
+        of_topic("topic", Right.GET),
+        header=QueryConsumeQueueRequestHeader,
+    )
     def consume_queue(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """QUERY_CONSUME_QUEUE: units as they are.
 

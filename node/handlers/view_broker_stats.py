@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 from node.errors import RequestError
 from node.remoting.dispatcher import response_to
+from node.remoting.request import Right, of_cluster, serves
+from node.security.access import Action, Resource
+from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import encode_json_body
 from tandem.wire.stats_requests import BrokerStatsData, ViewBrokerStatsDataRequestHeader
@@ -22,6 +25,12 @@ class ViewBrokerStats:
     def __init__(self, stats: BrokerStats) -> None:
         self._stats = stats
 
+    @serves(
+        RequestCode.VIEW_BROKER_STATS_DATA,
+        (Resource.BROKER, Action.READ),
+        of_cluster(Right.GET),
+        header=ViewBrokerStatsDataRequestHeader,
+    )
     def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """VIEW_BROKER_STATS_DATA. Source: AdminBrokerProcessor.viewBrokerStatsData."""
         header = command.decode_header(ViewBrokerStatsDataRequestHeader)

@@ -19,13 +19,11 @@ from node.remoting.dispatcher import Dispatcher
 from node.remoting.server import Server
 from node.tables.kv_config_table import KvConfigTable
 from store.machine.table_file import TableFile
-from tandem.wire.request_code import RequestCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from node.remoting.connection import Connection
-    from node.remoting.dispatcher import Handler
     from node.security.guard import Guard
     from store.machine.disk import Disk
     from store.machine.network import Network
@@ -67,17 +65,12 @@ class NameServer:
             on_closed=self.connection_closed,
         )
 
-    def handlers(self) -> dict[int, Handler]:
-        """What a name server answers."""
-        route = TopicRoute(self.routes, self._registered, self._why_not_ready)
-        return {
-            RequestCode.REGISTER_BROKER: route.register,
-            RequestCode.UNREGISTER_BROKER: route.unregister,
-            RequestCode.GET_ROUTEINFO_BY_TOPIC: route.route,
-            RequestCode.GET_BROKER_CLUSTER_INFO: route.cluster_info,
-            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: route.topic_list,
-            **NameServerAdmin(self.routes, self._values, self._node.name_server_port).handlers(),
-        }
+    def families(self) -> tuple[object, ...]:
+        """Return the handlers of all that a name server answers."""
+        return (
+            TopicRoute(self.routes, self._registered, self._why_not_ready),
+            NameServerAdmin(self.routes, self._values, self._node.name_server_port),
+        )
 
     async def run(
         self, network: Network, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -91,8 +84,7 @@ class NameServer:
         self._readiness = Readiness(self.routes, self._groups, trio.current_time())
         listener = await network.listen(node.address, node.name_server_port)
         async with trio.open_nursery() as nursery:
-            handlers = self.guard.guarded(self.handlers()) | self.guard.handlers()
-            dispatcher = Dispatcher(handlers)
+            dispatcher = Dispatcher(self.guard.guarded(*self.families()))
             nursery.start_soon(self._server.listen, listener, dispatcher, nursery)
             nursery.start_soon(self._server.close_idle)
             nursery.start_soon(self._forget_the_silent)

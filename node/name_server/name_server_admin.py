@@ -19,6 +19,8 @@ import trio
 
 from node.errors import RequestError
 from node.remoting.dispatcher import response_to
+from node.remoting.request import Right, of_cluster, serves
+from node.security.access import Action, Resource
 from tandem.wire.admin_headers import settings_of
 from tandem.wire.name_server_headers import (
     AddWritePermResponseHeader,
@@ -42,7 +44,6 @@ from tandem.wire.route import TopicList, decode_json_body, encode_json_body
 if TYPE_CHECKING:
     from node.name_server.route_table import RouteTable
     from node.remoting.connection import Connection
-    from node.remoting.dispatcher import Handler
     from node.tables.kv_config_table import KvConfigTable
     from tandem.wire.remoting_command import RemotingCommand
 
@@ -58,28 +59,12 @@ class NameServerAdmin:
         self._values = values
         self._listen_port = listen_port
 
-    def handlers(self) -> dict[int, Handler]:
-        """Everything of it, by request code."""
-        return {
-            RequestCode.PUT_KV_CONFIG: self.put_value,
-            RequestCode.GET_KV_CONFIG: self.value,
-            RequestCode.DELETE_KV_CONFIG: self.delete_value,
-            RequestCode.GET_KVLIST_BY_NAMESPACE: self.values,
-            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write_perm,
-            RequestCode.ADD_WRITE_PERM_OF_BROKER: self.add_write_perm,
-            RequestCode.DELETE_TOPIC_IN_NAMESRV: self.delete_topic,
-            RequestCode.GET_TOPICS_BY_CLUSTER: self.topics_of_cluster,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.system_topics,
-            RequestCode.GET_UNIT_TOPIC_LIST: self.unit_topics,
-            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self.unit_topics,
-            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self.unit_topics,
-            RequestCode.QUERY_DATA_VERSION: self.query_data_version,
-            RequestCode.BROKER_HEARTBEAT: self.broker_heartbeat,
-            RequestCode.GET_BROKER_MEMBER_GROUP: self.member_group,
-            RequestCode.GET_NAMESRV_CONFIG: self.config,
-            RequestCode.UPDATE_NAMESRV_CONFIG: self.update_config,
-        }
-
+    @serves(
+        RequestCode.PUT_KV_CONFIG,
+        (Resource.VALUES, Action.WRITE),
+        of_cluster(Right.UPDATE),
+        header=KvRequestHeader,
+    )
     def put_value(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """PUT_KV_CONFIG."""
         header = command.decode_header(KvRequestHeader)
@@ -88,6 +73,12 @@ class NameServerAdmin:
         self._values.put(header.namespace, header.key, header.value)
         return response_to(command)
 
+    @serves(
+        RequestCode.GET_KV_CONFIG,
+        (Resource.VALUES, Action.READ),
+        of_cluster(Right.GET),
+        header=KvRequestHeader,
+    )
     def value(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_KV_CONFIG."""
         header = command.decode_header(KvRequestHeader)
@@ -99,12 +90,24 @@ class NameServerAdmin:
             )
         return response_to(command, ext=KvResponseHeader(value))
 
+    @serves(
+        RequestCode.DELETE_KV_CONFIG,
+        (Resource.VALUES, Action.WRITE),
+        of_cluster(Right.UPDATE),
+        header=KvRequestHeader,
+    )
     def delete_value(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """DELETE_KV_CONFIG."""
         header = command.decode_header(KvRequestHeader)
         self._values.delete(header.namespace, header.key)
         return response_to(command)
 
+    @serves(
+        RequestCode.GET_KVLIST_BY_NAMESPACE,
+        (Resource.VALUES, Action.READ),
+        of_cluster(Right.GET),
+        header=KvRequestHeader,
+    )
     def values(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_KVLIST_BY_NAMESPACE."""
         namespace = command.decode_header(KvRequestHeader).namespace
@@ -115,6 +118,12 @@ class NameServerAdmin:
             )
         return response_to(command, body=encode_json_body(KVTable(found)))
 
+    @serves(
+        RequestCode.WIPE_WRITE_PERM_OF_BROKER,
+        (Resource.ROUTES, Action.ORDER),
+        of_cluster(Right.UPDATE),
+        header=BrokerNameRequestHeader,
+    )
     def wipe_write_perm(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """WIPE_WRITE_PERM_OF_BROKER: nobody sends to it until it registers a change of topics."""
         name = command.decode_header(BrokerNameRequestHeader).broker_name
@@ -122,6 +131,12 @@ class NameServerAdmin:
         _log.warning("%d topics of %s are not written any more: %s", count, name, connection.peer)
         return response_to(command, ext=WipeWritePermResponseHeader(count))
 
+    @serves(
+        RequestCode.ADD_WRITE_PERM_OF_BROKER,
+        (Resource.ROUTES, Action.ORDER),
+        of_cluster(Right.UPDATE),
+        header=BrokerNameRequestHeader,
+    )
     def add_write_perm(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """ADD_WRITE_PERM_OF_BROKER."""
         name = command.decode_header(BrokerNameRequestHeader).broker_name
@@ -129,6 +144,11 @@ class NameServerAdmin:
         _log.warning("%d topics of %s can be written again: %s", count, name, connection.peer)
         return response_to(command, ext=AddWritePermResponseHeader(count))
 
+    @serves(
+        RequestCode.DELETE_TOPIC_IN_NAMESRV,
+        (Resource.ROUTES, Action.READ),
+        of_cluster(Right.UPDATE),
+    )
     def delete_topic(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """DELETE_TOPIC_IN_NAMESRV: nothing to do.
 
@@ -137,6 +157,12 @@ class NameServerAdmin:
         """
         return response_to(command)
 
+    @serves(
+        RequestCode.GET_TOPICS_BY_CLUSTER,
+        (Resource.ROUTES, Action.READ),
+        of_cluster(Right.LIST),
+        header=ClusterRequestHeader,
+    )
     def topics_of_cluster(
         self, connection: Connection, command: RemotingCommand
     ) -> RemotingCommand:
@@ -145,6 +171,11 @@ class NameServerAdmin:
         topics = self._routes.topics_of_cluster(cluster)
         return response_to(command, body=encode_json_body(TopicList(topics)))
 
+    @serves(
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS,
+        (Resource.ROUTES, Action.READ),
+        of_cluster(Right.LIST),
+    )
     def system_topics(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_SYSTEM_TOPIC_LIST_FROM_NS: the names of clusters and brokers."""
         info = self._routes.cluster_info()
@@ -154,10 +185,31 @@ class NameServerAdmin:
         body = SystemTopicList(names, addresses[0] if addresses else None)
         return response_to(command, body=encode_json_body(body))
 
+    @serves(
+        RequestCode.GET_UNIT_TOPIC_LIST,
+        (Resource.ROUTES, Action.READ),
+        of_cluster(Right.LIST),
+    )
+    @serves(
+        RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST,
+        (Resource.ROUTES, Action.READ),
+        of_cluster(Right.LIST),
+    )
+    @serves(
+        RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+        (Resource.ROUTES, Action.READ),
+        of_cluster(Right.LIST),
+    )
     def unit_topics(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_UNIT_TOPIC_LIST and its kin: there are no units."""
         return response_to(command, body=encode_json_body(TopicList()))
 
+    @serves(
+        RequestCode.QUERY_DATA_VERSION,
+        (Resource.ROUTES, Action.READ),
+        of_cluster(Right.GET),
+        header=QueryDataVersionRequestHeader,
+    )
     def query_data_version(
         self, connection: Connection, command: RemotingCommand
     ) -> RemotingCommand:
@@ -171,12 +223,25 @@ class NameServerAdmin:
             body=b"" if known is None else encode_json_body(known),
         )
 
+    # Of itself alone, by the connection that it registered by.
+    @serves(
+        RequestCode.BROKER_HEARTBEAT,
+        (Resource.ROUTES, Action.READ),
+        of_cluster(Right.UPDATE),
+        header=BrokerHeartbeatRequestHeader,
+    )
     def broker_heartbeat(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """BROKER_HEARTBEAT, of a RocketMQ broker that is registered by this connection."""
         header = command.decode_header(BrokerHeartbeatRequestHeader)
         self._routes.heard_of(header.broker_addr, connection, trio.current_time())
         return response_to(command)
 
+    @serves(
+        RequestCode.GET_BROKER_MEMBER_GROUP,
+        (Resource.ROUTES, Action.READ),
+        of_cluster(Right.GET),
+        header=BrokerNameRequestHeader,
+    )
     def member_group(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_MEMBER_GROUP: the live brokers of one name."""
         header = command.decode_header(BrokerNameRequestHeader)
@@ -185,6 +250,11 @@ class NameServerAdmin:
         group = BrokerMemberGroup(addresses, header.broker_name, header.cluster_name or "")
         return response_to(command, body=encode_json_body(BrokerMemberGroupBody(group)))
 
+    @serves(
+        RequestCode.GET_NAMESRV_CONFIG,
+        (Resource.ROUTES, Action.READ),
+        of_cluster(Right.GET),
+    )
     def config(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_NAMESRV_CONFIG: what cannot be set here, in RocketMQ's names. No paths."""
         return response_to(command, body=self._config())
@@ -199,6 +269,12 @@ class NameServerAdmin:
             b"supportActingMaster=false\n" % self._listen_port
         )
 
+    # Refused, whoever asks.
+    @serves(
+        RequestCode.UPDATE_NAMESRV_CONFIG,
+        (Resource.ROUTES, Action.READ),
+        of_cluster(Right.UPDATE),
+    )
     def update_config(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """UPDATE_NAMESRV_CONFIG: to say what is so, is no change; anything else is refused."""
         known = settings_of(self._config())

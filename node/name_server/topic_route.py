@@ -9,7 +9,10 @@ import trio
 
 from node.errors import RequestError
 from node.remoting.dispatcher import response_to
+from node.remoting.request import Right, of_cluster, of_topic, serves
+from node.security.access import Action, Resource
 from tandem.wire.crc import crc32
+from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     GetRouteInfoRequestHeader,
     KVTable,
@@ -49,6 +52,12 @@ class TopicRoute:
         self._why_not_ready = why_not_ready
         self._on_registered = on_registered
 
+    @serves(
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        (Resource.ROUTES, Action.READ),
+        of_topic("topic", Right.PUB, Right.SUB, Right.GET),
+        header=GetRouteInfoRequestHeader,
+    )
     def route(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_ROUTEINFO_BY_TOPIC."""
         topic = command.decode_header(GetRouteInfoRequestHeader).topic
@@ -62,14 +71,30 @@ class TopicRoute:
             )
         return response_to(command, body=encode_json_body(route))
 
+    @serves(
+        RequestCode.GET_BROKER_CLUSTER_INFO,
+        (Resource.ROUTES, Action.READ),
+        of_cluster(Right.GET),
+    )
     def cluster_info(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_CLUSTER_INFO."""
         return response_to(command, body=encode_json_body(self._routes.cluster_info()))
 
+    @serves(
+        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+        (Resource.ROUTES, Action.READ),
+        of_cluster(Right.LIST),
+    )
     def topic_list(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_ALL_TOPIC_LIST_FROM_NAMESERVER."""
         return response_to(command, body=encode_json_body(TopicList(self._routes.topics())))
 
+    @serves(
+        RequestCode.REGISTER_BROKER,
+        (Resource.ROUTES, Action.WRITE),
+        of_cluster(Right.UPDATE),
+        header=RegisterBrokerRequestHeader,
+    )
     def register(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """REGISTER_BROKER. The broker is forgotten when this connection closes.
 
@@ -98,6 +123,12 @@ class TopicRoute:
             self._on_registered(header.broker_addr)
         return response_to(command, ext=answer, body=encode_json_body(KVTable()))
 
+    @serves(
+        RequestCode.UNREGISTER_BROKER,
+        (Resource.ROUTES, Action.WRITE),
+        of_cluster(Right.UPDATE),
+        header=UnregisterBrokerRequestHeader,
+    )
     def unregister(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """UNREGISTER_BROKER."""
         self._routes.unregister(command.decode_header(UnregisterBrokerRequestHeader))

@@ -1,7 +1,7 @@
 """The one place where a request is attributed to somebody, and refused if they may not do it.
 
     request --> what does it do to what? --+--> anybody may: the handler itself, nothing is asked
-                (access_table)             +--> who is it? --+--> signed: NODE
+              (its declaration)            +--> who is it? --+--> signed: NODE
                                                              +--> signed by a tool: OPERATOR
                                                              +--> RocketMQ's, admitted: ADMITTED
                                                              +--> else: STRANGER
@@ -24,7 +24,8 @@ import msgspec
 
 from node.errors import RequestError
 from node.remoting.dispatcher import response_to
-from node.security.access_table import ACCESS, Access, Action, Resource, Standing, needed
+from node.remoting.request import REQUESTS, handler_table, serves
+from node.security.access import Access, Action, Resource, Standing, needed
 from node.security.admission import REGISTRATIONS, Admission, NotAdmittedError
 from store.machine.tell_once import TellOnce
 from tandem.wire.acl_signature import ACCESS_KEY_FIELD, is_signed_with
@@ -87,16 +88,15 @@ class Guard:
         self._names_of_the_system = frozenset({cluster.cluster.name, *cluster.groups})
         self._told: TellOnce[str] = TellOnce()
 
-    def handlers(self) -> dict[int, Handler]:
-        """What is answered for the sake of signatures."""
-        return {RequestCode.NODE_CHALLENGE: self._challenge}
+    def guarded(self, *families: object) -> dict[int, Handler]:
+        """Return what these objects handle, with the question before what not everybody may use.
 
-    def guarded(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
-        """Return the handlers with the question before those that not everybody may use.
-
-        Every code must have its line in the table of access: KeyError.
+        The guard's own request is among them, for the sake of signatures.
         """
-        return {code: self._guarded(ACCESS[code], handler) for code, handler in handlers.items()}
+        return {
+            code: self._guarded(REQUESTS[code].access, handler)
+            for code, handler in handler_table(self, *families).items()
+        }
 
     def _guarded(self, access: Access, handler: Handler) -> Handler:
         if access == (Resource.TOPICS, Action.WRITE):
@@ -173,6 +173,10 @@ class Guard:
             _log.warning("request %d of %s is refused: %s", command.code, connection.peer, reason)
         return RequestError(ResponseCode.NO_PERMISSION, f"no permission: {reason}")
 
+    @serves(
+        RequestCode.NODE_CHALLENGE,
+        (Resource.CLIENTS, Action.READ),
+    )
     def _challenge(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """NODE_CHALLENGE."""
         # With the key, so that nobody who has seen many of them knows the next.

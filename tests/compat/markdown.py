@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tests.compat.refusals import REFUSALS
+from tests.compat.request_list import request_list
 from tests.compat.table import Row, reason_of, sums_of
 from tests.compat.targets import TARGET_NAMES, TargetName
 
@@ -74,7 +75,7 @@ def page_of(rows: Sequence[Row]) -> str:
     """Render the whole page."""
     parts = [HEAD, _sums(rows), _refusals(rows), _failures(rows), PROXY]
     parts += [_suite(suite, title, rows) for suite, title in SUITE_TITLES.items()]
-    return "\n".join(part for part in parts if part)
+    return "\n".join(part for part in [*parts, request_list()] if part)
 
 
 def _sums(rows: Sequence[Row]) -> str:

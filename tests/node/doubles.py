@@ -17,6 +17,7 @@ from node.name_server.route_table import RouteTable
 from node.remoting.client_requests import ClientRequests
 from node.remoting.connection import Connection, Outbox
 from node.remoting.dispatcher import Dispatcher
+from node.remoting.request import handler_table
 from node.tables.broker_stats import BrokerStats
 from node.tables.plain_tables import PlainTables
 from node.tables.put_counting import PutCounting
@@ -48,8 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from ha.replication import ReplicationListener
-    from node.broker.inspection import Inspection
-    from node.broker.request_table import Handlers
+    from node.broker.handler_set import Handlers
     from node.remoting.dispatcher import Handler
     from node.remoting.unsupported import UnsupportedRequests
     from tandem.wire.remoting_command import Ext
@@ -352,6 +352,6 @@ def handlers_of(broker: Broker, replication: FakeReplication | None = None) -> H
     )
 
 
-def inspection_of(broker: Broker, replication: FakeReplication | None = None) -> Inspection:
-    """The handlers that look at a broker from outside."""
-    return handlers_of(broker, replication).inspect
+def request_table(handlers: Handlers) -> dict[int, Handler]:
+    """What a broker serves, by request code; nobody is asked who they are."""
+    return handler_table(*handlers.families)

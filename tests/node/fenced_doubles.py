@@ -9,14 +9,13 @@ import trio
 from node.handlers.admin import Admin
 from node.handlers.consumer_offset import ConsumerOffset
 from node.handlers.fenced_group import FencedGroup
+from node.remoting.request import handler_table
 from node.tables.journal.journal_tables import JournalTables, SavedTables
 from node.tables.reset_offsets import ResetOffsets
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult, FencedStatus
-from tandem.wire.request_code import RequestCode
 from tests.node.doubles import BROKER, NOW_MS, Broker, Client, FakeReplication
 
 if TYPE_CHECKING:
-    from node.remoting.dispatcher import Handler
     from tandem.wire.remoting_command import RemotingCommand
 
 STATUS = FencedStatus(
@@ -77,14 +76,7 @@ class FencedClient(Client):
         admin = Admin(
             self.tables, replica.runtime_info, lambda done: done(), frozenset(), timeout_seconds=3
         )
-        handlers: dict[int, Handler] = {
-            **self.group.handlers(),
-            RequestCode.QUERY_CONSUMER_OFFSET: offset.query,
-            RequestCode.UPDATE_CONSUMER_OFFSET: offset.update,
-            RequestCode.UPDATE_AND_CREATE_TOPIC: admin.create_topic,
-            RequestCode.GET_ALL_TOPIC_CONFIG: admin.topic_configs,
-            RequestCode.GET_ALL_CONSUMER_OFFSET: admin.consumer_offsets,
-        }
+        handlers = handler_table(self.group, offset, admin)
         super().__init__(handlers, broker.outbox)
 
     def open(self) -> None:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from node.broker.request_table import Handlers, request_table
 from tandem.wire.reply_headers import RecallMessageRequestHeader
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import SendMessageRequestHeaderV2
-from tests.node.doubles import Broker, Client, FakeReplication, handlers_of
+from tandem.wire.response_code import ResponseCode
+from tests.node.doubles import Broker, Client, FakeReplication, handlers_of, request_table
 from tests.node.world import MASTER, cluster_config, open_world
 
 if TYPE_CHECKING:
@@ -20,10 +20,21 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
 
-async def test_every_family_has_its_object() -> None:
-    handlers = handlers_of(Broker())
-    for field in msgspec.structs.fields(Handlers):
-        assert type(getattr(handlers, field.name)) is field.type, field.name
+async def test_every_code_is_answered_by_its_handler() -> None:
+    """An empty request is refused by a handler, never as an unknown one."""
+    broker = Broker()
+    table = request_table(handlers_of(broker))
+    client = Client(table, broker.outbox)
+    for code in table:
+        answer = client.call(code)
+        assert answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED, RequestCode(code).name
+
+
+async def test_another_code_is_refused_in_words() -> None:
+    broker = Broker()
+    answer = Client(request_table(handlers_of(broker)), broker.outbox).call(999)
+    assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    assert "999" in str(answer.remark)
 
 
 async def test_they_share_what_the_broker_remembers() -> None:

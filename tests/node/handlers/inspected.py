@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from node.broker.request_table import request_table
 from store import PutMessage
 from tandem.wire.request_headers import ConsumerData, HeartbeatData, SubscriptionData
-from tests.node.doubles import NOW_MS, Broker, Client, handlers_of
+from tests.node.doubles import NOW_MS, Broker, Client, handlers_of, request_table
 
 if TYPE_CHECKING:
     from tests.node.doubles import FakeReplication

@@ -7,7 +7,6 @@ from unittest.mock import patch
 import msgspec
 import pytest
 
-from node.broker.request_table import request_table
 from node.errors import RequestError
 from node.handlers.admin import Admin
 from node.tables.slave_synchronize import SlaveSynchronize
@@ -20,7 +19,7 @@ from tandem.wire.request_headers import (
 )
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import decode_json_body, encode_json_body
-from tests.node.doubles import Broker, Client, FakeReplication, handlers_of
+from tests.node.doubles import Broker, Client, FakeReplication, handlers_of, request_table
 from tests.node.world import SLAVE_1, cluster_config
 from tests.support.simulated_network import SimulatedNetwork
 from tests.support.virtual_clock import Timeline

@@ -10,10 +10,9 @@ import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from node.broker.request_table import request_table
 from node.name_server.route_table import RouteTable
 from node.name_server.topic_route import TopicRoute
-from tandem.wire import request_headers
+from node.remoting.request import REQUESTS, handler_table
 from tandem.wire.message import Message, encode_batch_body
 from tandem.wire.remoting_command import SerializeType
 from tandem.wire.request_code import RequestCode
@@ -26,25 +25,7 @@ if TYPE_CHECKING:
 
     from node.remoting.dispatcher import Handler
 
-HEADERS: dict[RequestCode, type[msgspec.Struct]] = {
-    RequestCode.SEND_MESSAGE: request_headers.SendMessageRequestHeader,
-    RequestCode.SEND_MESSAGE_V2: request_headers.SendMessageRequestHeaderV2,
-    RequestCode.SEND_BATCH_MESSAGE: request_headers.SendMessageRequestHeaderV2,
-    RequestCode.END_TRANSACTION: request_headers.EndTransactionRequestHeader,
-    RequestCode.PULL_MESSAGE: request_headers.PullMessageRequestHeader,
-    RequestCode.QUERY_CONSUMER_OFFSET: request_headers.QueryConsumerOffsetRequestHeader,
-    RequestCode.UPDATE_CONSUMER_OFFSET: request_headers.UpdateConsumerOffsetRequestHeader,
-    RequestCode.GET_MAX_OFFSET: request_headers.QueueRequestHeader,
-    RequestCode.GET_MIN_OFFSET: request_headers.QueueRequestHeader,
-    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: request_headers.SearchOffsetRequestHeader,
-    RequestCode.VIEW_MESSAGE_BY_ID: request_headers.ViewMessageRequestHeader,
-    RequestCode.UNREGISTER_CLIENT: request_headers.UnregisterClientRequestHeader,
-    RequestCode.GET_CONSUMER_LIST_BY_GROUP: request_headers.GroupRequestHeader,
-    RequestCode.UPDATE_AND_CREATE_TOPIC: request_headers.CreateTopicRequestHeader,
-    RequestCode.REGISTER_BROKER: request_headers.RegisterBrokerRequestHeader,
-    RequestCode.UNREGISTER_BROKER: request_headers.UnregisterBrokerRequestHeader,
-    RequestCode.GET_ROUTEINFO_BY_TOPIC: request_headers.GetRouteInfoRequestHeader,
-}
+ANSWERED_LATER = {RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE}
 
 TEXTS = st.sampled_from(
     [
@@ -81,19 +62,14 @@ BODIES = st.sampled_from(
 
 def everything(broker: Broker) -> dict[int, Handler]:
     route = TopicRoute(RouteTable(20), lambda _: None, lambda _: "")
-    return {
-        **request_table(handlers_of(broker)),
-        RequestCode.REGISTER_BROKER: route.register,
-        RequestCode.UNREGISTER_BROKER: route.unregister,
-        RequestCode.GET_ROUTEINFO_BY_TOPIC: route.route,
-    }
+    return handler_table(*handlers_of(broker).families, route)
 
 
 @st.composite
 def requests(draw: st.DrawFn) -> tuple[int, dict[str, str], bytes]:
     """A request whose fields have the right names, mostly, and any value."""
-    code = draw(st.sampled_from([*sorted(HEADERS), RequestCode.HEART_BEAT, 46]))
-    header = HEADERS.get(RequestCode(code))
+    code = draw(st.sampled_from(sorted(everything(Broker()))))
+    header = REQUESTS[code].header
     fields = [] if header is None else msgspec.structs.fields(header)
     ext = {field.encode_name: draw(_value_of(str(field.type))) for field in fields}
     odd = draw(st.sampled_from([*[None] * 3 * len(ext), *ext, None]))
@@ -131,7 +107,7 @@ def test_any_request_is_answered_and_never_a_bug(
             broker.store.announce()
             answers = [a for a in client.answers() if a.is_response]
             held = broker.holds.held_count
-            assert [a.opaque for a in answers] == [opaque] or (code == 11 and held)
+            assert [a.opaque for a in answers] == [opaque] or (code in ANSWERED_LATER and held)
 
     caplog.clear()
     with caplog.at_level(logging.ERROR):

@@ -4,12 +4,11 @@ import json
 
 import pytest
 
-from node.broker.request_table import request_table
 from node.handlers.broker_runtime_info import in_words, readable_bytes, tps_text
 from node.tables.stats_item import TpsHistory
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
-from tests.node.doubles import NOW_MS, Broker, Client, handlers_of
+from tests.node.doubles import NOW_MS, Broker, Client, handlers_of, request_table
 from tests.node.handlers.inspected import looking_at, put, tick
 
 INFO = RequestCode.GET_BROKER_RUNTIME_INFO

@@ -6,7 +6,6 @@ import msgspec
 import pytest
 import trio
 
-from node.broker.request_table import request_table
 from node.handlers.client_info import object_after
 from node.remoting import client_requests
 from store import PutMessage
@@ -20,7 +19,7 @@ from tandem.wire.request_headers import (
 )
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import encode_json_body
-from tests.node.doubles import BROKER, NOW_MS, Broker, Client, handlers_of
+from tests.node.doubles import BROKER, NOW_MS, Broker, Client, handlers_of, request_table
 
 BEAT = RequestCode.HEART_BEAT
 CONSUMERS = RequestCode.GET_CONSUMER_CONNECTION_LIST

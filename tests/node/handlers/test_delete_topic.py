@@ -6,13 +6,12 @@ from unittest.mock import patch
 
 import pytest
 
-from node.broker.request_table import request_table
 from node.errors import RequestError
 from store import PutMessage
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import TopicConfig
 from tandem.wire.response_code import ResponseCode
-from tests.node.doubles import NOW_MS, Broker, Client, FakeReplication, handlers_of
+from tests.node.doubles import NOW_MS, Broker, Client, FakeReplication, handlers_of, request_table
 
 DELETE = RequestCode.DELETE_TOPIC_IN_BROKER
 

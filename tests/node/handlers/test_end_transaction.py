@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from ha.results import Ack
-from node.broker.request_table import request_table
 from node.handlers.end_transaction import TransactionTables
 from store import PutMessageStatus
 from tandem.wire.message import decode_messages
@@ -23,7 +22,7 @@ from tandem.wire.request_headers import (
 )
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import encode_json_body
-from tests.node.doubles import Broker, Client, FakeReplication, handlers_of
+from tests.node.doubles import Broker, Client, FakeReplication, handlers_of, request_table
 from tests.node.handlers.send_requests import HEADER, Waiters
 
 if TYPE_CHECKING:

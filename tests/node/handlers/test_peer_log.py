@@ -9,6 +9,7 @@ import pytest
 
 from ha.errors import NotServedError
 from node.handlers.peer_log import PeerLog
+from node.remoting.request import handler_table
 from tandem.wire.peer_log import FileFingerprint, LogRangeHeader, PeerLogPart
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
@@ -59,7 +60,7 @@ class Node:
     def __init__(self, directory: Path) -> None:
         self.replica = FakeReplica()
         config = fenced_cluster(directory).with_secret().node("a2")
-        self.client = Client(PeerLog(config, self.replica).handlers())
+        self.client = Client(handler_table(PeerLog(config, self.replica)))
 
     def ask(self, code: int, start: int, end: int) -> RemotingCommand:
         fields = {"start": str(start), "end": str(end), CHALLENGE_FIELD: "n"}

@@ -16,9 +16,10 @@ from node.handlers.pull_message import RUN_TAGS_MAX, PullMessage
 from node.handlers.pull_runs import PullRunHandler, pull_runs
 from node.remoting.connection import OUT_BYTES_MAX, Connection
 from node.remoting.dispatcher import Answer, Dispatcher
+from node.remoting.request import REQUESTS
 from node.remoting.server import serve_requests
 from node.remoting.turns import Turns
-from node.security.access_table import ACCESS, Standing, needed
+from node.security.access import Standing, needed
 from store import PutMessage
 from tandem.wire import native
 from tandem.wire.errors import WireError
@@ -546,7 +547,7 @@ async def test_without_a_compiler_there_are_none(monkeypatch: pytest.MonkeyPatch
     "code", [PULL, LITE, RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2]
 )
 def test_what_is_taken_past_the_guard_is_for_everybody(code: int) -> None:
-    assert needed(ACCESS[code]) is Standing.STRANGER
+    assert needed(REQUESTS[code].access) is Standing.STRANGER
 
 
 PULLS: Final = st.builds(

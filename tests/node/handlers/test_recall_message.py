@@ -5,14 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from node.broker.request_table import request_table
 from store.delayed.timer_request import TimerSettings, timer_rewrite
 from tandem.wire.message import decode_messages
 from tandem.wire.recall_handle import RecallHandle, decode_recall_handle, encode_recall_handle
 from tandem.wire.reply_headers import RecallMessageRequestHeader
 from tandem.wire.request_code import RequestCode
 from tandem.wire.system_topics import TIMER_TOPIC
-from tests.node.doubles import NOW_MS, Broker, Client, FakeReplication, handlers_of
+from tests.node.doubles import NOW_MS, Broker, Client, FakeReplication, handlers_of, request_table
 from tests.node.handlers.send_requests import HEADER
 
 RECALL = RequestCode.RECALL_MESSAGE

@@ -6,7 +6,6 @@ import msgspec
 import pytest
 import trio
 
-from node.broker.request_table import request_table
 from node.handlers.reply_message import CLIENT_SECONDS
 from tandem.wire.message import decode_messages
 from tandem.wire.message_properties import decode_properties
@@ -18,7 +17,15 @@ from tandem.wire.request_headers import (
     SendMessageRequestHeaderV2,
 )
 from tandem.wire.route import encode_json_body
-from tests.node.doubles import BROKER, NOW_MS, Broker, Client, FakeReplication, handlers_of
+from tests.node.doubles import (
+    BROKER,
+    NOW_MS,
+    Broker,
+    Client,
+    FakeReplication,
+    handlers_of,
+    request_table,
+)
 
 REPLY, LONG = RequestCode.SEND_REPLY_MESSAGE_V2, RequestCode.SEND_REPLY_MESSAGE
 PUSH = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT

@@ -8,13 +8,12 @@ import pytest
 import trio
 import trio.testing
 
-from node.broker.request_table import request_table
 from node.errors import RequestError
 from store import PutMessage
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import PullMessageResponseHeader
 from tandem.wire.response_code import ResponseCode
-from tests.node.doubles import NOW_MS, Broker, Client, handlers_of
+from tests.node.doubles import NOW_MS, Broker, Client, handlers_of, request_table
 
 RESET = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
 CLONE = RequestCode.CLONE_GROUP_OFFSET

@@ -6,7 +6,6 @@ from unittest.mock import patch
 
 import msgspec
 
-from node.broker.request_table import request_table
 from node.errors import RequestError
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
@@ -16,7 +15,7 @@ from tandem.wire.subscription_group import (
     SubscriptionGroupList,
     SubscriptionGroupWrapper,
 )
-from tests.node.doubles import Broker, Client, FakeReplication, handlers_of
+from tests.node.doubles import Broker, Client, FakeReplication, handlers_of, request_table
 
 UPDATE = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
 UPDATE_LIST = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST

@@ -9,6 +9,7 @@ import msgspec
 from node.name_server.name_server_admin import NameServerAdmin
 from node.name_server.route_table import RouteTable
 from node.remoting.remoting_client import RequestFailedError
+from node.remoting.request import handler_table
 from node.tables.kv_config_table import KvConfigTable
 from store.machine.table_file import TableFile
 from tandem.wire.acl_signature import acl_signature
@@ -36,7 +37,7 @@ MASTER = "127.0.0.1:10911"
 
 def client_of(routes: RouteTable) -> Client:
     values = KvConfigTable(TableFile(SimulatedDisk(), "kvConfig.json"))
-    return Client(NameServerAdmin(routes, values, 9876).handlers())
+    return Client(handler_table(NameServerAdmin(routes, values, 9876)))
 
 
 def register(routes: RouteTable, *topics: str, counter: int = 1, whole: bool = True) -> None:

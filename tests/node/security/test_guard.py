@@ -3,12 +3,14 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+from node.remoting.request import handler_table
 from node.security.guard import CHALLENGES_MAX, Guard
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_signature import ChallengeBody, signed
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import decode_json_body
 from tandem.wire.secret_keys import Purpose, key_of
+from tests.node.doubles import Broker, handlers_of
 from tests.node.security.guarded_server import KEY, TARGET, call, open_server, registration
 from tests.node.world import fenced_cluster
 from tests.support.secret import SECRET
@@ -100,12 +102,8 @@ async def test_what_is_signed_cannot_be_changed_or_meant_for_another_node(
 async def test_messages_go_to_their_handlers_directly(tmp_path: Path) -> None:
     """Not even a question is asked: puts and pulls cost what they cost without a guard."""
     guard = Guard(fenced_cluster(tmp_path).node("a1"), random.Random(1))
-
-    def handler(connection: object, command: object) -> None:
-        return None
-
+    families = handlers_of(Broker()).families
+    unguarded, guarded = handler_table(*families), guard.guarded(*families)
     for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAGE, RequestCode.HEART_BEAT):
-        assert guard.guarded({code: handler}) == {code: handler}
-    assert guard.guarded({RequestCode.REGISTER_BROKER: handler}) != {
-        RequestCode.REGISTER_BROKER: handler
-    }
+        assert guarded[code] == unguarded[code]
+    assert guarded[RequestCode.UPDATE_BROKER_CONFIG] != unguarded[RequestCode.UPDATE_BROKER_CONFIG]

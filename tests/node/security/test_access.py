@@ -9,7 +9,8 @@ import msgspec
 import pytest
 import trio
 
-from node.security.access_table import ACCESS, Action, Resource, Standing, needed
+from node.remoting.request import REQUESTS
+from node.security.access import Action, Resource, Standing, needed
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult
 from tandem.wire.peer_log import LogRangeHeader
 from tandem.wire.request_code import RequestCode
@@ -157,11 +158,14 @@ async def test_a_stranger_changes_no_route_epoch_replica_or_topic_of_the_system(
         other = next(name for name in NAMES if name != master)
         for name in NAMES:
             for port in (CLIENT_PORT, NAME_SERVER_PORT):
-                for code in ACCESS:
+                for code in REQUESTS:
                     async with world.client(world.address(name), port) as client:
                         for request in worst(code, world.address(master), world.address(other)):
                             answer = await ask(client, code, request)
-                            if needed(ACCESS[code]) >= Standing.OPERATOR and answer is not None:
+                            if (
+                                needed(REQUESTS[code].access) >= Standing.OPERATOR
+                                and answer is not None
+                            ):
                                 refused = {ResponseCode.NO_PERMISSION}
                                 if port == NAME_SERVER_PORT:
                                     refused.add(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
@@ -211,15 +215,14 @@ async def test_who_knows_the_secret_is_obeyed(tmp_path: Path, autojump_clock: ob
         await world.master(*(name for name in NAMES if name != master), after=before)
 
 
-async def test_a_new_request_code_needs_its_line(tmp_path: Path, autojump_clock: object) -> None:
+async def test_a_code_without_declaration_is_not_served(
+    tmp_path: Path, autojump_clock: object
+) -> None:
     async with open_world(fenced_cluster(tmp_path)) as world:
         await world.start("a1")
         async with world.client("10.0.0.1") as client:
             for code in RequestCode:
-                if code in ACCESS or code in (
-                    RequestCode.NODE_CHALLENGE,
-                    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
-                ):
+                if code in REQUESTS or code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
                     continue
                 answer = await client.call(code)
                 assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED, code
@@ -228,7 +231,7 @@ async def test_a_new_request_code_needs_its_line(tmp_path: Path, autojump_clock:
 def test_an_admitted_broker_may_register_itself_and_nothing_else() -> None:
     registering = {RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER}
     above_strangers = {
-        code for code, access in ACCESS.items() if needed(access) > Standing.STRANGER
+        code for code, each in REQUESTS.items() if needed(each.access) > Standing.STRANGER
     }
     of_operators = {
         RequestCode.WIPE_WRITE_PERM_OF_BROKER,
@@ -242,13 +245,13 @@ def test_an_admitted_broker_may_register_itself_and_nothing_else() -> None:
         RequestCode.LOG_DAMAGED,
     }
     assert above_strangers == registering | of_operators | of_nodes
-    assert {needed(ACCESS[code]) for code in of_operators} == {Standing.OPERATOR}
-    assert {needed(ACCESS[code]) for code in registering} == {Standing.ADMITTED}
-    assert {needed(ACCESS[code]) for code in of_nodes} == {Standing.NODE}
+    assert {needed(REQUESTS[code].access) for code in of_operators} == {Standing.OPERATOR}
+    assert {needed(REQUESTS[code].access) for code in registering} == {Standing.ADMITTED}
+    assert {needed(REQUESTS[code].access) for code in of_nodes} == {Standing.NODE}
     assert needed((Resource.SYSTEM_TOPICS, Action.WRITE)) is Standing.OPERATOR
 
 
 @pytest.mark.parametrize("resource", list(Resource))
 def test_every_resource_is_one_that_a_request_is_about(resource: Resource) -> None:
-    known = {each for each, _ in ACCESS.values()}
+    known = {each.access[0] for each in REQUESTS.values()}
     assert resource in known | {Resource.SYSTEM_TOPICS}

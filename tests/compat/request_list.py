@@ -1,0 +1,72 @@
+"""The requests that a node serves and refuses, for docs/compatibility.md, from where they are declared."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import node.run  # noqa: F401  with it all that declares requests
+from node.remoting.request import REQUESTS, Kind, Request
+from node.remoting.unsupported import WORDS
+from node.security.access import Standing, needed
+
+WHO: Final = {
+    Standing.STRANGER: "anybody",
+    Standing.ADMITTED: "admitted brokers",
+    Standing.OPERATOR: "operators",
+    Standing.NODE: "nodes",
+}
+
+
+def request_list() -> str:
+    """Render the section of the page."""
+    served = [
+        "| code | request | who may | about what, and the rights of RocketMQ's access lists |",
+        "| --- | --- | --- | --- |",
+        *(_row(REQUESTS[code]) for code in sorted(REQUESTS)),
+    ]
+    refused: dict[str, list[int]] = {}
+    for code, words in WORDS.items():
+        if code not in REQUESTS:
+            refused.setdefault(words, []).append(code)
+    lines = ["| codes | words |", "| --- | --- |"]
+    lines += [f"| {_ranges(sorted(codes))} | {words} |" for words, codes in refused.items()]
+    return "\n".join(
+        [
+            "## Requests by code",
+            "",
+            "Made from the declarations above the handlers (`node/remoting/request.py`). Who is who:",
+            "[security.md](security.md). Rights are not checked yet: they say what a request is about.",
+            "`in the body` means that names are in the request's body, several perhaps.",
+            "",
+            *served,
+            "",
+            "Every other code is answered `REQUEST_CODE_NOT_SUPPORTED` (3). Of these the remark says more:",
+            "",
+            *lines,
+            "",
+        ]
+    )
+
+
+def _row(request: Request) -> str:
+    about = []
+    for touch in request.touches:
+        rights = ", ".join(right.value for right in touch.rights)
+        if touch.kind is Kind.CLUSTER:
+            about.append(f"cluster: {rights}")
+        else:
+            where = f" `{touch.field}`" if touch.field else " in the body"
+            about.append(f"{touch.kind.value}{where}: {rights}")
+    who = WHO[needed(request.access)]
+    return f"| {int(request.code)} | {request.code.name} | {who} | {'; '.join(about)} |"
+
+
+def _ranges(codes: list[int]) -> str:
+    """Numbers in a row as `first-last`."""
+    parts: list[tuple[int, int]] = []
+    for code in codes:
+        if parts and code == parts[-1][1] + 1:
+            parts[-1] = (parts[-1][0], code)
+        else:
+            parts.append((code, code))
+    return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in parts)
