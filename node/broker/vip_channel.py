@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from node.remoting.dispatcher import response_to
-from node.remoting.request import REQUESTS
+from node.security.request import REQUESTS
 from tandem.wire.remoting_command import RESPONSE_FLAG
 from tandem.wire.response_code import ResponseCode
 

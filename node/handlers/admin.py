@@ -11,8 +11,8 @@ import trio
 from node.errors import RequestError
 from node.handlers.settled import answer_when_settled
 from node.remoting.dispatcher import response_to
-from node.remoting.request import IN_BODY, Right, of_cluster, of_topic, serves
 from node.security.access import Action, Resource
+from node.security.request import IN_BODY, Right, of_cluster, of_topic, serves
 from node.tables.topic_attributes import TopicAttributeError, changed_attributes
 from node.tables.topic_config_table import NOT_ALLOWED_SEND_TOPICS, QUEUES_MAX, topic_complaint
 from tandem.wire.admin_headers import TopicConfigList

@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from node.remoting.dispatcher import response_to
-from node.remoting.request import Right, of_cluster, serves
 from node.security.access import Action, Resource
+from node.security.request import Right, of_cluster, serves
 from tandem.wire.delay_level import SCHEDULE_TOPIC
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import KVTable

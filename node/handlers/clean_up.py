@@ -10,8 +10,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from node.remoting.dispatcher import response_to
-from node.remoting.request import Right, of_cluster, serves
 from node.security.access import Action, Resource
+from node.security.request import Right, of_cluster, serves
 from tandem.wire.request_code import RequestCode
 
 if TYPE_CHECKING:

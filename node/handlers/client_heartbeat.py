@@ -11,8 +11,8 @@ from node.errors import RequestError
 from node.handlers.group_topics import group_topic
 from node.handlers.subscription import TAG, is_tag_type
 from node.remoting.dispatcher import response_to
-from node.remoting.request import IN_BODY, Right, of_group, of_topic, serves
 from node.security.access import Action, Resource
+from node.security.request import IN_BODY, Right, of_group, of_topic, serves
 from node.tables.client_table import TooManyClientsError
 from node.tables.consumer_filter_table import SubscriptionFilter
 from node.tables.names import check_name

@@ -20,8 +20,8 @@ import trio
 from node.errors import RequestError
 from node.handlers.subscription import as_told
 from node.remoting.dispatcher import response_to
-from node.remoting.request import Right, of_cluster, of_group, of_topic, serves
 from node.security.access import Action, Resource
+from node.security.request import Right, of_cluster, of_group, of_topic, serves
 from tandem.wire.admin_headers import (
     ClientConnection,
     ClientRequestHeader,

@@ -9,8 +9,8 @@ import trio
 from node.errors import RequestError
 from node.handlers.settled import answer_when_settled
 from node.remoting.dispatcher import response_to
-from node.remoting.request import Right, of_group, of_topic, serves
 from node.security.access import Action, Resource
+from node.security.request import Right, of_group, of_topic, serves
 from node.tables.names import check_group_of_clients
 from tandem.wire.remoting_command import ONEWAY_FLAG
 from tandem.wire.request_code import RequestCode

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from node.errors import RequestError
 from node.handlers.group_topics import ensure_topic
 from node.remoting.dispatcher import response_to
-from node.remoting.request import Right, of_topic, serves
 from node.security.access import Action, Resource
+from node.security.request import Right, of_topic, serves
 from node.tables.names import NAME_BYTES_MAX
 from store.machine.tell_once import TellOnce
 from store.transaction.transaction import (

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from node.remoting.dispatcher import response_to
-from node.remoting.request import Right, of_cluster, serves
 from node.security.access import Action, Resource
+from node.security.request import Right, of_cluster, serves
 from store import StoreError
 from tandem.coordinator.interface import CoordinatorError
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult

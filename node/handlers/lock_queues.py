@@ -8,8 +8,8 @@ import trio
 
 from node.errors import RequestError
 from node.remoting.dispatcher import response_to
-from node.remoting.request import IN_BODY, Right, of_group, of_topic, serves
 from node.security.access import Action, Resource
+from node.security.request import IN_BODY, Right, of_group, of_topic, serves
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import LockBatchRequestBody, LockBatchResponseBody
 from tandem.wire.response_code import ResponseCode

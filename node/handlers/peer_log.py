@@ -14,8 +14,8 @@ import msgspec
 from ha.errors import NotServedError
 from node.errors import RequestError
 from node.remoting.dispatcher import response_to
-from node.remoting.request import Right, of_cluster, serves
 from node.security.access import Action, Resource
+from node.security.request import Right, of_cluster, serves
 from tandem.wire.peer_log import LogRangeHeader
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_signature import CHALLENGE_FIELD, SIGNATURE_FIELD, answer_signature

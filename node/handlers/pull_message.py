@@ -24,8 +24,8 @@ import trio
 from node.errors import RequestError
 from node.handlers.pull_request_hold_service import HeldPull
 from node.remoting.dispatcher import damaged_answer, response_to
-from node.remoting.request import Right, of_group, of_topic, serves
 from node.security.access import Action, Resource
+from node.security.request import Right, of_group, of_topic, serves
 from node.tables.names import check_group_of_clients
 from node.tables.subscription_group_table import READING
 from store.results import GetMessageStatus

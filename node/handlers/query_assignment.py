@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from node.errors import RequestError
 from node.remoting.dispatcher import response_to
-from node.remoting.request import IN_BODY, Right, of_cluster, of_group, of_topic, serves
 from node.security.access import Action, Resource
+from node.security.request import IN_BODY, Right, of_cluster, of_group, of_topic, serves
 from node.tables.names import check_name
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import MessageQueueBody

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from node.errors import RequestError
 from node.remoting.dispatcher import response_to
-from node.remoting.request import IN_BODY, Right, of_topic, serves
 from node.security.access import Action, Resource
+from node.security.request import IN_BODY, Right, of_topic, serves
 from tandem.wire.message import decode_messages
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (

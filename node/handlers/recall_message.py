@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Final
 from node.errors import RequestError
 from node.handlers.send_properties import REGION
 from node.remoting.dispatcher import response_to
-from node.remoting.request import Right, of_topic, serves
 from node.security.access import Action, Resource
+from node.security.request import Right, of_topic, serves
 from store import PutMessage
 from store.delayed.timer_request import TimerSettings
 from tandem.wire.message_properties import PROPERTY_TAGS, PROPERTY_UNIQUE_KEY, encode_properties

@@ -24,8 +24,8 @@ import trio
 from node.errors import RequestError
 from node.handlers.send_properties import REGION, unique_key_of
 from node.remoting.dispatcher import response_to
-from node.remoting.request import Right, of_topic, serves
 from node.security.access import Action, Resource
+from node.security.request import Right, of_topic, serves
 from store import PutMessage
 from tandem.wire.message_properties import (
     PROPERTY_SEPARATOR,

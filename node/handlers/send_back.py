@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from node.errors import RequestError
 from node.handlers.group_topics import ensure_topic
 from node.remoting.dispatcher import response_to
-from node.remoting.request import Right, of_group, serves
 from node.security.access import Action, Resource
+from node.security.request import Right, of_group, serves
 from store.messages.send_back import send_back
 from tandem.wire.message import decode_messages
 from tandem.wire.request_code import RequestCode

@@ -55,7 +55,7 @@ class SendRunHandler:
         self._puts = store.puts
         self._topics = tables.topics
         self._refusal = replication.refusal
-        self._send = send
+        self._parked = send.parked
         self.take = None if runs is None else partial(self._take, runs)
         """Puts and answers usual requests that come next; returns whether there were any."""
 
@@ -72,7 +72,7 @@ class SendRunHandler:
         connection.misses = 0
         found = runs.count
         written = None
-        if self._refusal() is None and self._send.has_room(found):
+        if self._refusal() is None and found <= self._parked.room:
             places, queues = self._places(runs)
             if places:
                 written = self._puts.put_run(runs, places, queues, connection.born_host)
@@ -82,11 +82,11 @@ class SendRunHandler:
             return False
         connection.one_by_one = found - runs.count
         frames.skip_to(runs.end)
-        if not (runs.is_waiting and self._send.policy_waits):
+        if not (runs.is_waiting and self._parked.any_waits):
             connection.write(written.answers)
             return True
         ends = written.answer_ends.tolist(), written.record_ends.tolist()
-        self._send.park_run(connection, RunAnswers(written.answers, *ends))
+        self._parked.park_run(connection, RunAnswers(written.answers, *ends))
         return True
 
     def _places(self, runs: SendRuns) -> tuple[list[SendPlace], list[ConsumeQueue]]:

@@ -15,8 +15,8 @@ import trio
 from node.errors import RequestError
 from node.handlers.settled import answer_when_settled
 from node.remoting.dispatcher import response_to
-from node.remoting.request import IN_BODY, Right, of_cluster, of_group, of_topic, serves
 from node.security.access import Action, Resource
+from node.security.request import IN_BODY, Right, of_cluster, of_group, of_topic, serves
 from node.tables.names import check_group_of_clients, check_name
 from node.tables.subscription_group_table import READING
 from tandem.wire.admin_headers import (

@@ -1,6 +1,6 @@
 """What requests do to what, and who has to be trusted for it.
 
-Each request declares its access where it is handled; see `node.remoting.request`.
+Each request declares its access where it is handled; see `node.security.request`.
 """
 
 from __future__ import annotations

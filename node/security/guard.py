@@ -24,9 +24,9 @@ import msgspec
 
 from node.errors import RequestError
 from node.remoting.dispatcher import response_to
-from node.remoting.request import REQUESTS, handler_table, serves
 from node.security.access import Access, Action, Resource, Standing, needed
 from node.security.admission import REGISTRATIONS, Admission, NotAdmittedError
+from node.security.request import REQUESTS, handler_table, serves
 from store.machine.tell_once import TellOnce
 from tandem.wire.acl_signature import ACCESS_KEY_FIELD, is_signed_with
 from tandem.wire.request_code import RequestCode

@@ -1,13 +1,13 @@
-"""The requests that a node serves and refuses, for docs/compatibility.md, from where they are declared."""
+"""The requests that a node serves and refuses, as they are declared: for docs/compatibility.md."""
 
 from __future__ import annotations
 
 from typing import Final
 
 import node.run  # noqa: F401  with it all that declares requests
-from node.remoting.request import REQUESTS, Kind, Request
 from node.remoting.unsupported import WORDS
 from node.security.access import Standing, needed
+from node.security.request import REQUESTS, Kind, Request
 
 WHO: Final = {
     Standing.STRANGER: "anybody",
@@ -34,13 +34,14 @@ def request_list() -> str:
         [
             "## Requests by code",
             "",
-            "Made from the declarations above the handlers (`node/remoting/request.py`). Who is who:",
-            "[security.md](security.md). Rights are not checked yet: they say what a request is about.",
-            "`in the body` means that names are in the request's body, several perhaps.",
+            "Made from the declarations above the handlers (`node/security/request.py`).",
+            "[security.md](security.md) says who is who. Rights are not checked yet: they say what a",
+            "request is about. `in the body` means that names are in its body, several perhaps.",
             "",
             *served,
             "",
-            "Every other code is answered `REQUEST_CODE_NOT_SUPPORTED` (3). Of these the remark says more:",
+            "Every other code is answered `REQUEST_CODE_NOT_SUPPORTED` (3). Of these codes the",
+            "remark says more:",
             "",
             *lines,
             "",

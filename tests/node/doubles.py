@@ -17,7 +17,7 @@ from node.name_server.route_table import RouteTable
 from node.remoting.client_requests import ClientRequests
 from node.remoting.connection import Connection, Outbox
 from node.remoting.dispatcher import Dispatcher
-from node.remoting.request import handler_table
+from node.security.request import handler_table
 from node.tables.broker_stats import BrokerStats
 from node.tables.plain_tables import PlainTables
 from node.tables.put_counting import PutCounting

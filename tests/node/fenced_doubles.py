@@ -9,7 +9,7 @@ import trio
 from node.handlers.admin import Admin
 from node.handlers.consumer_offset import ConsumerOffset
 from node.handlers.fenced_group import FencedGroup
-from node.remoting.request import handler_table
+from node.security.request import handler_table
 from node.tables.journal.journal_tables import JournalTables, SavedTables
 from node.tables.reset_offsets import ResetOffsets
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult, FencedStatus

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from node.name_server.route_table import RouteTable
 from node.name_server.topic_route import TopicRoute
-from node.remoting.request import REQUESTS, handler_table
+from node.security.request import REQUESTS, handler_table
 from tandem.wire.message import Message, encode_batch_body
 from tandem.wire.remoting_command import SerializeType
 from tandem.wire.request_code import RequestCode

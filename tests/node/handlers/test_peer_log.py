@@ -9,7 +9,7 @@ import pytest
 
 from ha.errors import NotServedError
 from node.handlers.peer_log import PeerLog
-from node.remoting.request import handler_table
+from node.security.request import handler_table
 from tandem.wire.peer_log import FileFingerprint, LogRangeHeader, PeerLogPart
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode

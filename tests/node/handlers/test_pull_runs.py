@@ -16,10 +16,10 @@ from node.handlers.pull_message import RUN_TAGS_MAX, PullMessage
 from node.handlers.pull_runs import PullRunHandler, pull_runs
 from node.remoting.connection import OUT_BYTES_MAX, Connection
 from node.remoting.dispatcher import Answer, Dispatcher
-from node.remoting.request import REQUESTS
 from node.remoting.server import serve_requests
 from node.remoting.turns import Turns
 from node.security.access import Standing, needed
+from node.security.request import REQUESTS
 from store import PutMessage
 from tandem.wire import native
 from tandem.wire.errors import WireError

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 import trio
 
-import node.handlers.send_message
 from ha.results import Ack, PutWait, Refusal
+from node.handlers import parked_puts
 from node.handlers.send_message import SendMessage
 from node.handlers.send_properties import PropertyStamp
 from store import PutMessageStatus
@@ -390,7 +390,7 @@ async def test_deadlines_are_those_of_the_settings(autojump_clock: object) -> No
 
 
 async def test_too_many_owed_count_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node.handlers.send_message, "PARKED_PUTS_MAX", 2)
+    monkeypatch.setattr(parked_puts, "PARKED_PUTS_MAX", 2)
     broker, waiters = Broker(), Waiters()
     client = sender(broker, replication=waiters.wait())
     for _ in range(2):

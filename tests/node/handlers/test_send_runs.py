@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ha.results import Ack, Refusal
-from node.handlers import send_message
+from node.handlers import parked_puts
 from node.handlers.send_message import SendMessage
 from node.handlers.send_runs import ONE_BY_ONE_MAX, SendRunHandler, send_runs
 from node.remoting import server
@@ -392,7 +392,7 @@ async def test_nothing_is_stored_by_a_node_that_takes_no_puts(
 
 
 async def test_what_is_too_many_to_wait_is_refused_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(send_message, "PARKED_PUTS_MAX", 5)
+    monkeypatch.setattr(parked_puts, "PARKED_PUTS_MAX", 5)
     waiters = Waiters()
     one = Node(waiters=waiters)
     one.put("T", 1)

@@ -9,7 +9,7 @@ import msgspec
 from node.name_server.name_server_admin import NameServerAdmin
 from node.name_server.route_table import RouteTable
 from node.remoting.remoting_client import RequestFailedError
-from node.remoting.request import handler_table
+from node.security.request import handler_table
 from node.tables.kv_config_table import KvConfigTable
 from store.machine.table_file import TableFile
 from tandem.wire.acl_signature import acl_signature

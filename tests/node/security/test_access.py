@@ -9,8 +9,8 @@ import msgspec
 import pytest
 import trio
 
-from node.remoting.request import REQUESTS
 from node.security.access import Action, Resource, Standing, needed
+from node.security.request import REQUESTS
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult
 from tandem.wire.peer_log import LogRangeHeader
 from tandem.wire.request_code import RequestCode

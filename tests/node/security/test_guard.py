@@ -3,8 +3,8 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from node.remoting.request import handler_table
 from node.security.guard import CHALLENGES_MAX, Guard
+from node.security.request import handler_table
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_signature import ChallengeBody, signed
 from tandem.wire.response_code import ResponseCode

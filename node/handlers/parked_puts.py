@@ -1,0 +1,223 @@
+"""Puts that wait for the disk, for replicas, or both, before they are answered.
+
+    park --> submit --> answer
+      |        |          the disk, replicas, or both have it, or their time is up
+      |        at the end of the round of requests
+      while requests of one connection are handled
+
+They are parked as answers and not as tasks; and all puts that came in one round wait together, as
+one `ParkedRound`, until disk and replicas have reached the last of them. They were written
+together, so they leave together, and the services count rounds instead of messages.
+
+Source: RocketMQ 5.3.3, CommitLog.handleDiskFlushAndHA.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import trio
+
+from ha.results import PutWait
+from node.errors import RequestError
+from node.handlers.send_properties import wants_flushed
+from node.handlers.stored_answer import RunAnswers, encoded, with_outcome
+from store import PutMessageStatus
+from tandem.wire.response_code import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from node.remoting.connection import Connection, OwedAnswers
+    from node.remoting.dispatcher import Answer
+    from node.tables.put_times import PutTimes
+
+PARKED_PUTS_MAX: Final = 100_000
+"""Puts that wait for disk or replica, over all connections. Beyond it sends are refused."""
+
+STATUS_CODES: Final = {
+    PutMessageStatus.PUT_OK: ResponseCode.SUCCESS,
+    PutMessageStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
+    PutMessageStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    PutMessageStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
+    PutMessageStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
+    PutMessageStatus.CREATE_MAPPED_FILE_FAILED: ResponseCode.SYSTEM_ERROR,
+    PutMessageStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
+    PutMessageStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
+    PutMessageStatus.OS_PAGE_CACHE_BUSY: ResponseCode.SYSTEM_BUSY,
+    PutMessageStatus.UNKNOWN_ERROR: ResponseCode.SYSTEM_ERROR,
+    PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH: ResponseCode.SYSTEM_ERROR,
+    PutMessageStatus.PUT_TO_REMOTE_BROKER_FAIL: ResponseCode.SYSTEM_ERROR,
+    PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED: ResponseCode.SYSTEM_ERROR,
+    PutMessageStatus.WHEEL_TIMER_FLOW_CONTROL: ResponseCode.SYSTEM_ERROR,
+    PutMessageStatus.WHEEL_TIMER_MSG_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
+    PutMessageStatus.WHEEL_TIMER_NOT_ENABLE: ResponseCode.SYSTEM_ERROR,
+}
+"""Source: SendMessageProcessor.handlePutMessageResult."""
+
+assert set(STATUS_CODES) == set(PutMessageStatus)
+
+# Looking up a member of an enum costs 50 ns, and this is done for every message.
+_PUT_OK: Final = PutMessageStatus.PUT_OK
+
+
+class WaitPolicy(msgspec.Struct, frozen=True):
+    """For what a put with WAIT waits."""
+
+    flush: PutWait | None = None
+    """None under ASYNC_FLUSH."""
+
+    replication: PutWait | None = None
+    """None under ASYNC_MASTER."""
+
+
+class ParkedPuts:
+    """All of one node.
+
+    Attributes:
+        any_waits: Whether any put of this node waits for disks or replicas.
+        room: How many more may wait.
+    """
+
+    def __init__(self, replicated: WaitPolicy, flushed: WaitPolicy, times: PutTimes) -> None:
+        """Wait by `replicated`; by `flushed`, if a message asks for the disks of the replicas."""
+        self._replicated = replicated
+        self._flushed = flushed
+        self._times = times
+        self.any_waits = replicated != WaitPolicy()
+        self.room = PARKED_PUTS_MAX
+        self._rounds: dict[bool, ParkedRound] = {}
+        """Of the connection whose requests are being handled: by whether they wait for disks."""
+
+    def overloaded(self) -> RequestError:
+        """The answer to a put that there is no room for."""
+        count = PARKED_PUTS_MAX - self.room
+        return RequestError(
+            ResponseCode.SYSTEM_BUSY,
+            f"[OVERLOAD]{count} puts wait for the disk or a replica; send again",
+        )
+
+    def park(
+        self, connection: Connection, properties: str, end_offset: int, response: Answer
+    ) -> None:
+        """Keep the answer until this round of requests ends, and then until it is true."""
+        parked = self._round(connection, for_disks=wants_flushed(properties))
+        parked.add(end_offset, response)
+        self.room -= 1
+
+    def park_run(self, connection: Connection, answers: RunAnswers) -> None:
+        """Keep the answers of a run until its last message is where the group wants it."""
+        parked = self._round(connection, for_disks=False)
+        parked.add(answers.record_ends[-1], answers, len(answers.record_ends))
+        self.room -= len(answers.record_ends)
+
+    def _round(self, connection: Connection, *, for_disks: bool) -> ParkedRound:
+        parked = self._rounds.get(for_disks)
+        if parked is None:
+            policy = self._flushed if for_disks else self._replicated
+            parked = self._rounds[for_disks] = ParkedRound(connection, policy, self._unpark)
+            if len(self._rounds) == 1:
+                connection.at_round_end(self._submit)
+        # A round is about one connection: nobody else's requests are handled before its end.
+        assert parked.connection is connection
+        return parked
+
+    def _submit(self) -> None:
+        """Have the puts parked in this round waited for."""
+        rounds, self._rounds = self._rounds, {}
+        for parked in rounds.values():
+            parked.submit(trio.current_time())
+
+    def _unpark(self, count: int, began: float) -> None:
+        self.room += count
+        self._times.waited(count, trio.current_time() - began)
+
+
+class ParkedRound:
+    """Puts of one connection whose answers wait for the disk, replicas, or both."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        policy: WaitPolicy,
+        on_answered: Callable[[int, float], None],
+    ) -> None:
+        """Wait by a policy; `on_answered` hears of how many puts, and since when they waited."""
+        self.connection = connection
+        self._puts: list[tuple[int, Answer | RunAnswers]] = []
+        """End offset and answer of each, in the order of the log; a run of them may be one. All
+        say that all is well until the outcome is known."""
+        self._count = 0
+        self._owed: OwedAnswers | None = None
+        self._policy = policy
+        self._on_answered = on_answered
+        self._began = 0.0
+        self._open_waits = 0
+        self._flush_outcome = _PUT_OK
+        self._flush_reason = ""
+        self._replication_outcome = _PUT_OK
+        self._replication_reason = ""
+
+    def add(self, end_offset: int, answer: Answer | RunAnswers, count: int = 1) -> None:
+        """Take in the next answer, or those of a run."""
+        self._puts.append((end_offset, answer))
+        self._count += count
+
+    def submit(self, now: float) -> None:
+        """Wait for disk and replicas side by side. May answer at once.
+
+        Source: CommitLog.handleDiskFlushAndHA.
+        """
+        self._owed = self.connection.owe(self._count)
+        self._began = now
+        end_offset = self._puts[-1][0]
+        flush, replication = self._policy.flush, self._policy.replication
+        self._open_waits = (flush is not None) + (replication is not None)
+        if flush is not None:
+            flush.submit(end_offset, now + flush.timeout_seconds, self._flushed)
+        if replication is not None:
+            replication.submit(end_offset, now + replication.timeout_seconds, self._replicated)
+
+    def _flushed(self, status: PutMessageStatus, reason: str) -> None:
+        self._flush_outcome, self._flush_reason = status, reason
+        self._wait_ended()
+
+    def _replicated(self, status: PutMessageStatus, reason: str) -> None:
+        self._replication_outcome, self._replication_reason = status, reason
+        self._wait_ended()
+
+    def _wait_ended(self) -> None:
+        self._open_waits -= 1
+        if self._open_waits:
+            return
+        if self._flush_outcome is not _PUT_OK or self._replication_outcome is not _PUT_OK:
+            self._note_outcomes()
+        assert self._owed is not None, "waits end after they began"
+        self._owed.write(b"".join([_frames(answer) for _, answer in self._puts]))
+        self._on_answered(self._count, self._began)
+
+    def _note_outcomes(self) -> None:
+        """Another code for what disk or replicas have not reached; replicas have the last word."""
+        policy = self._policy
+        for wait, status, reason in (
+            (policy.flush, self._flush_outcome, self._flush_reason),
+            (policy.replication, self._replication_outcome, self._replication_reason),
+        ):
+            if wait is None or status is _PUT_OK:
+                continue
+            reached, code = wait.reached(), STATUS_CODES[status]
+            self._puts = [
+                (end, answer) if end <= reached else (end, with_outcome(answer, code, reason))
+                for end, answer in self._single()
+            ]
+
+    def _single(self) -> list[tuple[int, Answer]]:
+        puts: list[tuple[int, Answer]] = []
+        for end, answer in self._puts:
+            puts += answer.single() if isinstance(answer, RunAnswers) else [(end, answer)]
+        return puts
+
+
+def _frames(answer: Answer | RunAnswers) -> bytes:
+    return answer.frames if isinstance(answer, RunAnswers) else encoded(answer)
