@@ -20,6 +20,8 @@ from node.broker.handler_set import handlers_of
 from node.broker.parts import BrokerParts
 from node.broker.ports import Ports
 from node.broker.registration import Registration
+from node.handlers.pull_runs import PULL_RUN_CODES
+from node.handlers.send_runs import SEND_RUN_CODES
 from node.remoting.dispatcher import Dispatcher
 from node.remoting.server import Server
 from node.tables.topic_config_table import system_topics
@@ -136,8 +138,8 @@ class Broker:
             guard.guarded(*always, *self._handlers.families),
             self._parts.to_clients.answered,
             self._parts.unsupported,
-            self._handlers.runs.take,
-            self._handlers.pull_runs.take,
+            guard.runs(self._handlers.runs.take, SEND_RUN_CODES),
+            guard.runs(self._handlers.pull_runs.take, PULL_RUN_CODES),
         )
         async with trio.open_nursery() as services:
             self._services = services

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from node.errors import RequestError
 from node.tables.names import check_group_of_clients
@@ -28,6 +28,7 @@ from tandem.wire.remoting_command import (
     SerializeType,
     encode_frame,
 )
+from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import PULL_FLAG_COMMIT_OFFSET, PullMessageResponseHeader
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import MASTER_ID
@@ -44,6 +45,10 @@ if TYPE_CHECKING:
 
 _NEXT, _LEAST, _LARGEST, _OPAQUE = 77_000_000_001, 77_000_000_002, 77_000_000_003, 2_000_000_004
 """Numbers that are nowhere else in an answer, to take one apart at them."""
+
+
+PULL_RUN_CODES: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+"""Of the requests that a run may have; as in `native_pulls.c`."""
 
 
 class PullRunHandler:

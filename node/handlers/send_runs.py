@@ -23,6 +23,7 @@ from node.handlers.stored_answer import RunAnswers, answer_parts
 from node.tables.topic_config_table import NOT_ALLOWED_SEND_TOPICS
 from store.log.log_end import TORN_BYTES_MIN
 from tandem.wire import native
+from tandem.wire.request_code import RequestCode
 from tandem.wire.send_run import SendRuns
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
 
 ONE_BY_ONE_MAX: Final = 64
 """Requests that are handled one by one before the next look for a run, at most."""
+
+
+SEND_RUN_CODES: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2)
+"""Of the requests that a run may have; as in `native_send_headers.c`."""
 
 
 class SendRunHandler:

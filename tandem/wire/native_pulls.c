@@ -113,9 +113,9 @@ static int take_json_fields(struct cursor *c, i64 code, void *into) {
     do {
         if (!take_text(c, &name) || !take(c, ':')) return 0;
         int field = field_of(name);
-        if (!take_value(c, field >= 0 && !is_text(field), &value)) return 0;
-        if (field < 0) continue;
-        if (seen >> field & 1) return 0;
+        /* A field that is not known here may say who asks: see native_send_headers.c. */
+        if (field < 0 || seen >> field & 1) return 0;
+        if (!take_value(c, !is_text(field), &value)) return 0;
         seen |= 1 << field;
         texts[field] = value;
         if (is_text(field)) continue;

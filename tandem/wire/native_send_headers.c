@@ -1,7 +1,8 @@
 /* The fields of requests to send, in JSON and in MSGPACK, as far as they are usual.
  *
  * Every field at most once and of the type that request_headers.py says. Of escapes, only those of
- * the separators of properties. The rest is for Python.
+ * the separators of properties. A field that is not known here may say who sends the request, so it
+ * is left to the guard. The rest is for Python.
  */
 
 #include "native_sends.h"
@@ -79,11 +80,10 @@ static int take_json_fields(struct cursor *c, i64 code, void *into) {
         struct text value;
         if (!take_text(c, &name) || !take(c, ':')) return 0;
         int field = field_of(name, code);
-        if (field >= 0 && seen >> field & 1) return 0;
+        if (field < 0 || seen >> field & 1) return 0;
         if (field == PROPERTIES ? !take_properties(c, f->out, f->room, &s->text_bytes)
                                 : !take_value(c, is_number(field), &value))
             return 0;
-        if (field < 0) continue;
         seen |= 1 << field;
         if (field != PROPERTIES) values[field] = value;
     } while (take(c, ','));

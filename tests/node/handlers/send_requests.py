@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable
+from typing import Final
 
+import msgspec
 from hypothesis import strategies as st
 
 from ha.results import PutWait
 from store import PutMessageStatus
-from tandem.wire.remoting_command import FRAME_HEAD, SerializeType
+from tandem.wire.frame_buffer import FrameBuffer
+from tandem.wire.remoting_command import FRAME_HEAD, SerializeType, encode_frame
 from tandem.wire.request_headers import SendMessageRequestHeaderV2
 from tests.node.doubles import NOW_MS
 
@@ -45,6 +48,26 @@ def as_in_cpp(frame: bytes) -> bytes:
     header = _NUMBERS.sub(rb'"\1":\2', frame[FRAME_HEAD.size : end])
     less = end - FRAME_HEAD.size - len(header)
     return FRAME_HEAD.pack(length - less, word - less) + header + frame[end:]
+
+
+def with_more(frame: bytes, more: dict[str, str]) -> bytes:
+    """Return a request with more fields than it has."""
+    frames = FrameBuffer()
+    frames.receive_data(frame)
+    command = frames.next_command()
+    assert command is not None
+    fields = command.ext_fields()
+    return encode_frame(msgspec.structs.replace(command, ext={**fields, **more}))
+
+
+MORE: Final = st.dictionaries(
+    st.sampled_from(
+        ["AccessKey", "Signature", "SecurityToken", "tandemSignature", "tandemChallenge", "ns", "z"]
+    ),
+    st.sampled_from(["", "mallory", "wrong", "tandem-operator", "q" * 40]),
+    max_size=3,
+)
+"""Fields that no header has: who sends a request, rightly or not, and others."""
 
 
 @st.composite

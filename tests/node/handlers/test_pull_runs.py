@@ -18,8 +18,6 @@ from node.remoting.connection import OUT_BYTES_MAX, Connection
 from node.remoting.dispatcher import Answer, Dispatcher
 from node.remoting.server import serve_requests
 from node.remoting.turns import Turns
-from node.security.access import Standing, needed
-from node.security.request import REQUESTS
 from store import PutMessage
 from tandem.wire import native
 from tandem.wire.errors import WireError
@@ -32,7 +30,7 @@ from tandem.wire.request_headers import PullMessageRequestHeader, TopicConfig
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.subscription_group import SubscriptionGroupConfig
 from tests.node.doubles import CLIENT, NOW_MS, Broker, FakeStream
-from tests.node.handlers.send_requests import as_in_cpp, received
+from tests.node.handlers.send_requests import MORE, as_in_cpp, received, with_more
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -543,13 +541,6 @@ async def test_without_a_compiler_there_are_none(monkeypatch: pytest.MonkeyPatch
     assert node.alone == [1, 2]
 
 
-@pytest.mark.parametrize(
-    "code", [PULL, LITE, RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2]
-)
-def test_what_is_taken_past_the_guard_is_for_everybody(code: int) -> None:
-    assert needed(REQUESTS[code].access) is Standing.STRANGER
-
-
 PULLS: Final = st.builds(
     pull,
     st.integers(0, 2**31 - 1),
@@ -575,3 +566,17 @@ PULLS: Final = st.builds(
 @given(received(PULLS | st.just(pull(5)) | PULLS.map(as_in_cpp)))
 def test_any_pulls_end_as_if_they_had_come_one_by_one(chunks: list[bytes]) -> None:
     trio.run(partial(alike, *chunks))
+
+
+@settings(max_examples=300)
+@given(st.lists(st.tuples(st.sampled_from(ENCODINGS), st.sampled_from([PULL, LITE]), MORE)))
+def test_a_pull_that_says_who_asks_is_in_no_run(
+    pulls: list[tuple[SerializeType, int, dict[str, str]]],
+) -> None:
+    """So what the guard says of it is the same with and without runs: it is asked."""
+    frames = [
+        with_more(pull(number, encoding=encoding, code=code), more)
+        for number, (encoding, code, more) in enumerate(pulls)
+    ]
+    node = trio.run(partial(alike, b"".join(frames)))
+    assert {number for number, (_, _, more) in enumerate(pulls) if more} <= set(node.alone)

@@ -30,7 +30,7 @@ from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import SendMessageRequestHeader
 from tandem.wire.response_code import ResponseCode
 from tests.node.doubles import CLIENT, NOW_MS, Broker, FakeReplication, FakeStream
-from tests.node.handlers.send_requests import HEADER, Waiters, as_in_cpp, received
+from tests.node.handlers.send_requests import HEADER, MORE, Waiters, as_in_cpp, received, with_more
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -275,6 +275,11 @@ UNUSUAL: Final[dict[str, bytes]] = {
     "packed, a time beyond all": frame(born_timestamp=2**63 - 1, encoding=PACKED).replace(
         b"\xcf\x7f\xff", b"\xcf\xff\xff"
     ),
+    "signed": with_more(frame(), {"AccessKey": "mallory", "Signature": "wrong"}),
+    "packed, signed": with_more(
+        frame(encoding=PACKED), {"AccessKey": "mallory", "Signature": "wrong"}
+    ),
+    "a field of nobody": with_more(frame(), {"z": "1"}),
     "ROCKETMQ": frame(encoding=SerializeType.ROCKETMQ),
 }
 
@@ -347,6 +352,20 @@ REQUESTS = st.builds(
 @given(received(REQUESTS | st.just(frame(5)) | REQUESTS.map(as_in_cpp)))
 def test_any_requests_end_as_if_they_had_come_one_by_one(chunks: list[bytes]) -> None:
     trio.run(partial(alike, *chunks))
+
+
+@settings(max_examples=300)
+@given(st.lists(st.tuples(st.sampled_from(ENCODINGS), st.sampled_from(CODES), MORE), max_size=12))
+def test_a_request_that_says_who_sends_it_is_in_no_run(
+    sends: list[tuple[SerializeType, int, dict[str, str]]],
+) -> None:
+    """So what the guard says of it is the same with and without runs: it is asked."""
+    frames = [
+        with_more(frame(number, encoding=encoding, code=code), more)
+        for number, (encoding, code, more) in enumerate(sends)
+    ]
+    node = trio.run(partial(alike, b"".join(frames)))
+    assert {number for number, (_, _, more) in enumerate(sends) if more} <= set(node.alone)
 
 
 async def test_looks_for_runs_get_rarer_while_there_are_none() -> None:

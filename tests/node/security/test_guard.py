@@ -3,20 +3,28 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+from node.handlers.pull_runs import PULL_RUN_CODES
+from node.handlers.send_runs import SEND_RUN_CODES
+from node.security.access import NEEDED, Action, Resource, Standing
 from node.security.guard import CHALLENGES_MAX, Guard
 from node.security.request import handler_table
+from tandem.wire.frame_buffer import FrameBuffer
+from tandem.wire.remoting_command import RemotingCommand, encode_frame
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_signature import ChallengeBody, signed
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import decode_json_body
 from tandem.wire.secret_keys import Purpose, key_of
 from tests.node.doubles import Broker, handlers_of
+from tests.node.handlers.send_requests import HEADER, with_more
 from tests.node.security.guarded_server import KEY, TARGET, call, open_server, registration
-from tests.node.world import fenced_cluster
+from tests.node.world import MASTER, cluster_config, fenced_cluster, open_world
 from tests.support.secret import SECRET
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
     from node.remoting.remoting_client import RemotingClient
 
@@ -107,3 +115,43 @@ async def test_messages_go_to_their_handlers_directly(tmp_path: Path) -> None:
     for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAGE, RequestCode.HEART_BEAT):
         assert guarded[code] == unguarded[code]
     assert guarded[RequestCode.UPDATE_BROKER_CONFIG] != unguarded[RequestCode.UPDATE_BROKER_CONFIG]
+
+
+async def test_runs_are_taken_only_of_what_everybody_may_send(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody is asked who sent a run."""
+
+    def take(connection: object, frames: object) -> bool:
+        return False
+
+    for codes in (SEND_RUN_CODES, PULL_RUN_CODES):
+        assert Guard.runs(take, codes) is take
+        assert Guard.runs(None, codes) is None
+    assert Guard.runs(take, [RequestCode.PULL_MESSAGE, RequestCode.REGISTER_BROKER]) is None
+    monkeypatch.setitem(NEEDED, (Resource.MESSAGES, Action.WRITE), Standing.OPERATOR)
+    assert Guard.runs(take, SEND_RUN_CODES) is None
+    assert Guard.runs(take, PULL_RUN_CODES) is take
+
+
+async def test_a_node_whose_sends_need_somebody_takes_none_past_its_guard(
+    tmp_path: Path, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests that come together are refused one by one, signed wrongly or not at all."""
+    monkeypatch.setitem(NEEDED, (Resource.MESSAGES, Action.WRITE), Standing.OPERATOR)
+    async with open_world(cluster_config(tmp_path, role="ASYNC_MASTER")) as world:
+        await world.start("a0")
+        usual = encode_frame(RemotingCommand(RequestCode.SEND_MESSAGE_V2, 1, ext=HEADER, body=b"x"))
+        signed_wrongly = with_more(usual, {"AccessKey": "mallory", "Signature": "wrong"})
+        sends = [usual, usual, signed_wrongly, usual]
+        codes: list[int] = []
+        client = world.network.machine("10.0.0.50")
+        stream = await client.connect(MASTER, 10911, source="10.0.0.50")
+        await stream.send_all(b"".join(sends))
+        frames = FrameBuffer()
+        while len(codes) < len(sends):
+            frames.receive_data(await stream.receive_some(65_536))
+            while (answer := frames.next_command()) is not None:
+                codes.append(answer.code)
+        await stream.aclose()
+        assert codes == [ResponseCode.NO_PERMISSION] * len(sends)
