@@ -138,15 +138,20 @@ async def test_a_node_whose_sends_need_somebody_takes_none_past_its_guard(
     tmp_path: Path, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Requests that come together are refused one by one, signed wrongly or not at all."""
-    monkeypatch.setitem(NEEDED, (Resource.MESSAGES, Action.WRITE), Standing.OPERATOR)
     async with open_world(cluster_config(tmp_path, role="ASYNC_MASTER")) as world:
+        await world.start("a0")
+        async with world.client(MASTER) as client:
+            # A first message is never taken in a run.
+            assert (await client.send(b"first", queue_id=HEADER.queue_id)).code == 0
+        await world.stop("a0")
+        monkeypatch.setitem(NEEDED, (Resource.MESSAGES, Action.WRITE), Standing.OPERATOR)
         await world.start("a0")
         usual = encode_frame(RemotingCommand(RequestCode.SEND_MESSAGE_V2, 1, ext=HEADER, body=b"x"))
         signed_wrongly = with_more(usual, {"AccessKey": "mallory", "Signature": "wrong"})
         sends = [usual, usual, signed_wrongly, usual]
         codes: list[int] = []
-        client = world.network.machine("10.0.0.50")
-        stream = await client.connect(MASTER, 10911, source="10.0.0.50")
+        machine = world.network.machine("10.0.0.50")
+        stream = await machine.connect(MASTER, 10911, source="10.0.0.50")
         await stream.send_all(b"".join(sends))
         frames = FrameBuffer()
         while len(codes) < len(sends):
