@@ -140,6 +140,8 @@ class JournalApplier:
                 self._pass_over(result.next_begin_offset)
             elif result.status is GetMessageStatus.FOUND:
                 for message in decode_messages(b"".join(result.body)):
+                    if message.queue_offset > self.position:
+                        self._pass_over(message.queue_offset)
                     if self._is_damaged(message):
                         break
                     self._apply(message.queue_offset, decode_journal_record(message.body))
@@ -191,13 +193,10 @@ class JournalApplier:
             self.safe_position = end
 
     def _apply(self, queue_offset: int, record: JournalRecord) -> None:
-        was_inside = self.tables.is_inside_snapshot
         complete = self.tables.apply(record)
         self.position = queue_offset + 1
         if not self.tables.is_inside_snapshot:
             self.safe_position = self.position
-        elif not was_inside:
-            self.safe_position = queue_offset
         while self.written and self.written[0][0] < self.position:
             self.written.popleft()
         self._note(record, complete=complete, is_own=queue_offset >= self.own_from)

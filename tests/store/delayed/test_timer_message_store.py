@@ -416,6 +416,22 @@ async def test_what_comes_during_a_flush_is_not_in_its_checkpoint(
     assert lost.delivered() == [1, 2]
 
 
+async def test_what_comes_during_a_flush_is_synced_by_the_next_one(
+    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    world = World()
+    world.send(timed(1, 2000))
+    world.deliver()
+    nursery.start_soon(world.timers.flush)
+    await trio.testing.wait_all_tasks_blocked()
+    world.send(timed(2, 2000))
+    world.deliver()
+    await trio.sleep(1)
+    await world.timers.flush()
+    path = f"{DIRECTORY}/timerlog/{0:020d}"
+    assert world.disk.powered_off(NothingKept()).read(path) == world.disk.read(path)
+
+
 @pytest.mark.parametrize("blocking", [True, False])
 async def test_a_flush_leaves_log_wheel_and_checkpoint_on_the_disk(
     autojump_clock: trio.testing.MockClock, *, blocking: bool

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -7,6 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from store.log.fingerprints import Fingerprint, crcs_of
 from store.machine.errors import CorruptLogError
 from tests.store.store_world import COMMIT_LOG_BYTES, Clock, check_store, open_store, put_many
 from tests.support.simulated_disk import SimulatedDisk
@@ -102,6 +104,115 @@ def test_what_retention_has_deleted_is_not_missed() -> None:
     store.close()
 
     assert _bad(_open(disk)) == []
+
+
+def test_a_last_file_of_no_length_is_none() -> None:
+    disk, _, count = _closed()
+    disk.replace(_path(5 * SIZE), b"")
+
+    store = _open(disk)
+
+    assert _bad(store) == []
+    assert not disk.exists(_path(5 * SIZE))
+    assert len(check_store(store)) == count
+
+
+def test_a_wrong_file_size_in_the_settings_is_told_and_no_file_is_made() -> None:
+    disk, _, _ = _closed()
+    before = disk.list_files("/store/commitlog")
+
+    with pytest.raises(CorruptLogError, match="start with the size it was written with"):
+        open_store(disk, commit_log_bytes=4 * SIZE, confirm_bounds_reads=True)
+
+    assert disk.list_files("/store/commitlog") == before
+
+
+BOTH = ("/new", "/old")
+
+
+def _spread() -> SimulatedDisk:
+    """Return the disk of a closed fenced store whose five files are in both directories in turn."""
+    disk = SimulatedDisk(now_ms=Clock())
+    with open_store(disk, confirm_bounds_reads=True, store_path_commit_log=BOTH) as store:
+        put_many(store, 90)
+    assert [len(disk.list_files(directory)) for directory in BOTH] == [3, 2]
+    return disk
+
+
+def _open_spread(disk: SimulatedDisk, *, read_only: tuple[str, ...] = ()) -> MessageStore:
+    return open_store(
+        disk,
+        confirm_bounds_reads=True,
+        store_path_commit_log=BOTH,
+        read_only_commit_log_store_paths=read_only,
+    )
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_stand_in_is_made_where_the_file_was(number: int) -> None:
+    disk = _spread()
+    path = f"{BOTH[number % 2]}/{number * SIZE:020d}"
+    disk.remove(path)
+
+    store = _open_spread(disk)
+
+    assert _bad(store) == [(number * SIZE, (number + 1) * SIZE)]
+    assert disk.exists(path)
+
+
+def test_what_is_in_a_read_only_directory_is_not_missing_and_nothing_is_made_there() -> None:
+    disk = _spread()
+
+    store = _open_spread(disk, read_only=("/old/",))
+    assert _bad(store) == []
+    store.close()
+
+    path = f"/old/{SIZE:020d}"
+    disk.replace(path, (disk.read(path) or b"")[:700])
+    with pytest.raises(CorruptLogError, match="has 700 bytes"):
+        _open_spread(disk, read_only=("/old",))
+    assert len(disk.read(path) or b"") == 700
+
+
+def test_files_of_a_read_only_directory_before_a_gap_have_left_the_log() -> None:
+    disk = _spread()
+    for number in (0, 2):
+        disk.remove(f"/new/{number * SIZE:020d}")
+    disk.remove("/store/log-start.json")
+
+    store = _open_spread(disk, read_only=("/old",))
+
+    assert store.min_physical_offset == 3 * SIZE
+    assert _bad(store) == []
+
+
+def test_a_damage_file_that_cannot_be_read_does_not_make_the_log_longer() -> None:
+    """All of the log is in doubt then, which says nothing about its end."""
+    disk, _, _ = _closed()
+    disk.replace("/store/damage.json", b"?")
+
+    store = _open(disk)
+
+    assert store.commit_log.damage
+    assert store.damaged_end == ""
+
+
+def test_retention_takes_the_fingerprint_with_the_file() -> None:
+    disk, _, _ = _closed()
+    store = _open(disk)
+    era = store.fingerprints.era
+    for start in (0, SIZE):
+        crcs = crcs_of(bytes(SIZE))
+        save = partial(store.fingerprints.save, Fingerprint(start, SIZE, crcs, 0, era))
+        trio.run(save, clock=MockClock(autojump_threshold=0))
+
+    store.commit_log.files.delete_expired_file_by_time(
+        now_ms=1 << 62, expired_time_ms=0, interval_forcibly_ms=0, delete_file_batch_max=1
+    )
+
+    assert store.min_physical_offset == SIZE
+    assert store.fingerprints.starts == [SIZE]
+    assert [name for name, _ in disk.list_files("/store/fingerprints")] == [f"{SIZE:020d}"]
 
 
 def test_what_others_have_deleted_is_not_missed() -> None:

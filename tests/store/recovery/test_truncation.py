@@ -8,6 +8,7 @@ import pytest
 
 from store import MessageStore
 from store.files.store_checkpoint import StoreCheckpoint
+from store.log.damage import LogDamage
 from store.log.message_encoder import inner_batch
 from store.machine.errors import (
     CorruptLogError,
@@ -394,6 +395,18 @@ def test_torn_bytes_behind_the_log_are_kept_as_well() -> None:
     opened(disk)
     kept = side_files(disk)[f"{cut:020d}-epoch2"]
     assert kept == world.log[cut:] + bytes(20) + b"torn"
+
+
+def test_damage_in_what_is_cut_off_is_no_loss_and_is_forgotten() -> None:
+    """A log that was longer than it is now has lost something, unless it was to be cut."""
+    world = original()
+    cut = a_cut("first file")
+    disk = world.with_intent(cut)
+    LogDamage(disk, DIRECTORY).note(cut + 100, world.end, "a test")
+    store = opened(disk)
+    assert store.max_physical_offset == cut
+    assert store.damaged_end == ""
+    assert not store.commit_log.damage
 
 
 def test_a_full_disk_stops_the_start_and_loses_nothing() -> None:

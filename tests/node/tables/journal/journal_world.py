@@ -32,7 +32,13 @@ def topic(name: str, queues: int = 4) -> TopicConfig:
 class Node:
     """One node's store and journal; `confirm` is what its replication would say."""
 
-    def __init__(self, disk: SimulatedDisk | None = None, *, log_file_bytes: int = 1 << 20) -> None:
+    def __init__(
+        self,
+        disk: SimulatedDisk | None = None,
+        *,
+        log_file_bytes: int = 1 << 20,
+        skips_damaged: bool = False,
+    ) -> None:
         self.disk = disk or SimulatedDisk()
         self.store = open_store(
             self.disk,
@@ -40,6 +46,7 @@ class Node:
             is_fenced=True,
             mapped_file_size_commit_log_bytes=log_file_bytes,
             max_message_size_bytes=10_000,
+            skip_damaged_records=skips_damaged,
         )
         file = JournalFile(self.disk, "s")
         state = file.load()
@@ -100,6 +107,24 @@ class Node:
         self.store.announce()
         self.store.confirm(self.store.max_physical_offset)
         self.journal.catch_up()
+
+    def confirm_before(self, queue_offset: int) -> None:
+        """What is before this record of the journal is on all replicas, and nothing else."""
+        self.store.announce()
+        self.store.confirm(self._place_of(queue_offset)[0])
+        self.journal.catch_up()
+
+    def damage(self, queue_offset: int) -> None:
+        """This record of the journal turns out to be damaged."""
+        self.store.announce()
+        at, size = self._place_of(queue_offset)
+        self.store.commit_log.damage.note(at, at + size, "a test")
+
+    def _place_of(self, queue_offset: int) -> tuple[int, int]:
+        queue = self.store.queues.find(JOURNAL_TOPIC, 0)
+        assert queue is not None
+        at, size, _ = queue.unit(queue_offset)
+        return at, size
 
     def ask(self) -> None:
         self.journal.when_confirmed(FOREVER, self.answers.append)

@@ -2,15 +2,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 import trio
 import trio.testing
 
+from node.errors import RequestError
 from node.tables.journal.group_journal import SAVE_SECONDS
 from node.tables.journal.journal_file import JournalFile
 from node.tables.journal.journal_records import (
     DelayProgress,
     SnapshotPart,
+    TopicsChanged,
 )
+from store import StoreError
 from tandem.wire.system_topics import JOURNAL_TOPIC
 from tests.node.tables.journal.journal_world import FOREVER, Node, topic
 
@@ -114,6 +118,55 @@ async def test_the_state_is_saved_every_few_seconds(autojump_clock: MockClock) -
     assert JournalFile(node.disk, "s").load() is not None
 
 
+async def test_the_state_is_not_saved_again_while_it_is_the_same() -> None:
+    node = Node()
+    node.open_as_master(topic("T"))
+    node.journal.save()
+    events: list[str] = []
+    node.disk.on_event = events.append
+    node.journal.save()
+    assert events == []
+
+
+async def test_a_state_that_could_not_be_saved_is_saved_the_next_time() -> None:
+    node = Node()
+    node.open_as_master(topic("T"))
+    node.disk.writes_fail = True
+    with pytest.raises(StoreError):
+        node.journal.save()
+    node.disk.writes_fail = False
+    node.journal.save()
+    assert JournalFile(node.disk, "s").load() is not None
+
+
+async def test_who_waits_behind_a_commit_that_was_refused_is_told_so_and_no_earlier_one() -> None:
+    node = Node()
+    node.open_as_master()
+    node.writer.commit("T@g", 0, 7)
+    node.ask()
+    node.store.fence("the lease is over")
+    node.writer.commit("T@g", 0, 8)
+    node.ask()
+    assert node.answers == ["the change was not stored: the lease is over"]
+    node.store.unfence()
+    node.confirm()
+    assert node.answers == ["the change was not stored: the lease is over", ""]
+
+
+async def test_a_node_that_was_closed_writes_no_more_and_answers_nobody_twice() -> None:
+    node = Node()
+    node.open_as_master()
+    node.writer.commit("T@g", 0, 7)
+    node.ask()
+    node.journal.when_confirmed(FOREVER, node.answers.append)
+    node.journal.close("another is master")
+    node.journal.end_round()
+    node.confirm()
+    assert len(node.answers) == 2
+    with pytest.raises(RequestError, match="only the group's master"):
+        node.journal.write(TopicsChanged([topic("T")]))
+
+
 async def test_who_waits_too_long_is_told_that_nothing_is_known(autojump_clock: MockClock) -> None:
     node = Node()
     node.open_as_master()
@@ -128,6 +181,22 @@ async def test_who_waits_too_long_is_told_that_nothing_is_known(autojump_clock: 
         nursery.cancel_scope.cancel()
     assert len(node.answers) == 1
     assert "may or may not stand" in node.answers[0]
+
+
+async def test_who_asks_while_all_is_quiet_is_answered_in_time(autojump_clock: MockClock) -> None:
+    """The next look is when the first of those who wait has to be answered."""
+    node = Node()
+    node.open_as_master()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(node.journal.run, node.journal.end_round)
+        node.writer.commit("T@g", 0, 7)
+        await trio.sleep(0.11)
+        assert node.journal.applier.queue_end == 2
+        node.journal.when_confirmed(trio.current_time() + 0.1, node.answers.append)
+        node.journal.end_round()
+        await trio.sleep(0.12)
+        assert len(node.answers) == 1
+        nursery.cancel_scope.cancel()
 
 
 async def test_whoever_waits_is_answered_when_the_master_is_none_any_more() -> None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 import pytest
 
+from node.tables.journal.journal_file import JournalFile
 from node.tables.journal.journal_records import (
     SnapshotPart,
     TopicsChanged,
@@ -45,6 +46,12 @@ async def test_the_master_does_not_show_its_own_topics_a_second_time() -> None:
     node.confirm()
     assert node.shown == []
     assert "New" in node.journal.applier.tables.topics
+
+
+async def test_the_first_record_of_a_master_is_its_own_already() -> None:
+    node = Node()
+    node.open_as_master(topic("T"))
+    assert [shown for kind, shown in node.shown if kind == "topics"] == [[topic("T")]]
 
 
 async def test_many_records_are_shown_once_and_the_last_of_a_topic_counts() -> None:
@@ -107,6 +114,50 @@ async def test_what_was_not_saved_is_read_from_the_log_again() -> None:
     again = Node(node.disk)
     again.journal.catch_up()
     assert again.journal.applier.tables.offsets == {"T@g": {0: 7}}
+
+
+async def test_a_node_that_was_away_for_a_whole_log_saves_where_it_goes_on() -> None:
+    master = Node(log_file_bytes=16_384)
+    master.open_as_master(topic("T"))
+    while master.store.max_physical_offset < 3 * 16_384:
+        master.store.put_message(PutMessage("T", 0, b"x" * 3_000, b"", NOW_MS, BROKER.packed))
+    master.writer.write_snapshot()
+    master.confirm()
+    slave = Node(log_file_bytes=16_384)
+    at = 2 * 16_384
+    while data := bytes(master.store.read_log(at, 1 << 20)):
+        slave.store.append_data(at, data)
+        at += len(data)
+    while slave.store.reput_service.is_behind:
+        slave.store.reput_service.dispatch_some()
+    first = slave.store.min_offset_in_queue(JOURNAL_TOPIC, 0)
+    assert first > 0
+    slave.confirm_before(first)
+    slave.journal.save()
+    state = JournalFile(slave.disk, "s").load()
+    assert state is not None
+    assert state.position == first
+
+
+async def test_a_snapshot_that_the_log_has_lost_the_rest_of_is_not_ended_by_another_ones() -> None:
+    master = Node(log_file_bytes=16_384)
+    master.open_as_master(topic("T"))
+    while master.store.max_physical_offset < 3 * 16_384:
+        master.store.put_message(PutMessage("T", 0, b"x" * 3_000, b"", NOW_MS, BROKER.packed))
+    master.journal.write(SnapshotPart(1, 2, [topic("B")], {}, {}))
+    master.confirm()
+    slave = Node(log_file_bytes=16_384)
+    slave.journal.applier._apply(0, SnapshotPart(0, 2, [topic("A")], {}, {}))
+    at = 2 * 16_384
+    while data := bytes(master.store.read_log(at, 1 << 20)):
+        slave.store.append_data(at, data)
+        at += len(data)
+    while slave.store.reput_service.is_behind:
+        slave.store.reput_service.dispatch_some()
+    assert slave.store.min_offset_in_queue(JOURNAL_TOPIC, 0) > 1
+    slave.store.confirm(at)
+    slave.journal.catch_up()
+    assert slave.journal.applier.tables.topics == {}
 
 
 async def test_a_position_behind_the_logs_end_goes_back_to_it() -> None:
@@ -178,6 +229,108 @@ async def test_a_record_of_another_that_has_rotted_is_waited_for(
     assert not is_waiting(node)
     assert node.journal.applier.tables.offsets == {"T@g": {0: 7}}
     assert node.answers == [""]
+
+
+async def put_and_damage(node: Node, *, damaged: int) -> int:
+    """Put the offsets 7, 8 and 9 as a record each; return the first one's queue offset."""
+    node.open_as_master()
+    first = node.journal.applier.queue_end
+    for queue_id in range(3):
+        node.writer.commit("T@g", queue_id, 7 + queue_id)
+        node.ask()
+    node.damage(first + damaged)
+    return first
+
+
+@pytest.mark.parametrize("damaged", [0, 1, 2])
+async def test_a_record_of_its_own_that_is_passed_over_is_known_all_the_same(damaged: int) -> None:
+    node = Node(skips_damaged=True)
+    first = await put_and_damage(node, damaged=damaged)
+    node.confirm()
+    assert node.journal.applier.tables.offsets == {"T@g": {0: 7, 1: 8, 2: 9}}
+    assert node.answers == ["", "", ""]
+    assert node.journal.applier.position == first + 3
+
+
+@pytest.mark.parametrize("damaged", [0, 1])
+async def test_passing_over_a_record_of_its_own_confirms_none_after_it(damaged: int) -> None:
+    node = Node(skips_damaged=True)
+    first = await put_and_damage(node, damaged=damaged)
+    node.confirm_before(first + damaged + 1)
+    expected = {queue_id: 7 + queue_id for queue_id in range(damaged + 1)}
+    assert node.journal.applier.tables.offsets == {"T@g": expected}
+    assert node.answers == [""] * (damaged + 1)
+
+
+@pytest.mark.parametrize("damaged", [0, 1, 2])
+async def test_a_start_goes_on_right_after_what_was_passed_over(damaged: int) -> None:
+    node = Node(skips_damaged=True)
+    first = await put_and_damage(node, damaged=damaged)
+    node.journal.applier.written.clear()
+    node.confirm_before(first + damaged)
+    node.journal.save()
+    node.confirm()
+    node.journal.save()
+    state = JournalFile(node.disk, "s").load()
+    assert state is not None
+    assert state.position == first + 3
+    assert state.offsets["T@g"] == {each: 7 + each for each in range(3) if each != damaged}
+
+
+async def test_a_snapshot_with_a_part_that_is_passed_over_means_nothing() -> None:
+    """Nor are parts of two snapshots taken for one, though what is read of them fits."""
+    node = Node(skips_damaged=True)
+    node.open_as_master(topic("T"))
+    applier = node.journal.applier
+    first = applier.queue_end
+    records = [
+        SnapshotPart(0, 2, [topic("A")], {}, {}),
+        SnapshotPart(1, 2, [topic("A2")], {}, {}),
+        SnapshotPart(0, 2, [topic("B")], {}, {}),
+        SnapshotPart(1, 2, [topic("B2")], {}, {}),
+    ]
+    for record in records:
+        node.journal.write(record)
+    applier.written.clear()
+    node.damage(first + 1)
+    node.damage(first + 2)
+    node.confirm()
+    assert set(applier.tables.topics) == {"T"}
+    assert applier.position == applier.safe_position == first + 4
+
+
+async def test_what_is_saved_inside_a_snapshot_after_passing_over_is_from_before_it() -> None:
+    node = Node(skips_damaged=True)
+    node.open_as_master(topic("T"))
+    first = node.journal.applier.queue_end
+    node.journal.write(TopicsChanged([topic("U")]))
+    for part in range(3):
+        node.journal.write(SnapshotPart(part, 3, [topic(f"A{part}")], {}, {}))
+    node.damage(first)
+    node.confirm_before(first + 3)
+    node.journal.save()
+    state = JournalFile(node.disk, "s").load()
+    assert state is not None
+    assert state.position == first + 1
+    node.store.close()
+    again = Node(node.disk, skips_damaged=True)
+    again.store.confirm(again.store.max_physical_offset)
+    again.journal.catch_up()
+    assert set(again.journal.applier.tables.topics) == {"A0", "A1", "A2"}
+
+
+async def test_what_is_saved_after_a_first_part_was_passed_over_is_from_before_it() -> None:
+    node = Node(skips_damaged=True)
+    node.open_as_master(topic("T"))
+    first = node.journal.applier.queue_end
+    for part in range(2):
+        node.journal.write(SnapshotPart(part, 2, [topic("A")], {}, {}))
+    node.damage(first)
+    node.confirm_before(first + 1)
+    node.journal.save()
+    state = JournalFile(node.disk, "s").load()
+    assert state is not None
+    assert state.position == first
 
 
 async def test_parts_of_two_snapshots_are_never_taken_for_one() -> None:

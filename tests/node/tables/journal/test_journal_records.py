@@ -167,6 +167,14 @@ def test_a_snapshot_begins_again_with_each_first_part() -> None:
     assert set(tables.topics) == {"C", "D"}
 
 
+@pytest.mark.parametrize("parts", [(0, 2, 1, 2), (0, 1, 1), (0, 1, 1, 2), (1, 2), (0, 2)])
+def test_parts_that_do_not_follow_one_another_mean_nothing(parts: tuple[int, ...]) -> None:
+    tables = GroupTables({"T": topic("T")})
+    for part in parts:
+        assert not tables.apply(SnapshotPart(part, 3, [topic(f"P{part}")], {}, {}))
+    assert set(tables.topics) == {"T"}
+
+
 def test_the_place_of_the_timers_is_the_last_one_written_and_part_of_a_snapshot() -> None:
     tables = GroupTables()
     tables.apply(TimerProgress(TimerPlace(1, 2, 3000, 0)))

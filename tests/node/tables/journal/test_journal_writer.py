@@ -7,8 +7,12 @@ import trio
 import trio.testing
 
 from node.errors import RequestError
+from node.tables import offset_room
+from node.tables.journal.journal_file import JournalFile, journal_state
 from node.tables.journal.journal_records import (
     DelayProgress,
+    Deleted,
+    GroupTables,
     OffsetsCommitted,
     SnapshotPart,
     TimerProgress,
@@ -22,6 +26,7 @@ from tandem.wire.message import decode_messages
 from tandem.wire.system_topics import JOURNAL_TOPIC
 from tests.node.doubles import BROKER, NOW_MS
 from tests.node.tables.journal.journal_world import FOREVER, Node, topic
+from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -73,6 +78,32 @@ async def test_commits_nobody_waits_for_are_written_soon(autojump_clock: MockClo
         nursery.cancel_scope.cancel()
 
 
+async def test_commits_nobody_waits_for_are_gathered_for_a_moment_each_time(
+    autojump_clock: MockClock,
+) -> None:
+    """However many rounds end meanwhile, for others write."""
+    node = Node()
+    node.open_as_master()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(node.journal.run, node.journal.end_round)
+        await trio.testing.wait_all_tasks_blocked()
+        for count in (1, 2):
+            node.writer.commit("T@g", 0, 2 * count)
+            for _ in range(9):
+                await trio.sleep(0.01)
+                node.journal.end_round()
+            node.writer.commit("T@g", 0, 2 * count + 1)
+            assert node.journal.applier.queue_end == count
+            await trio.sleep(0.011)
+            assert node.journal.applier.queue_end == count + 1
+        node.confirm()
+        nursery.cancel_scope.cancel()
+    assert node.records()[1:] == [
+        OffsetsCommitted({"T@g": {0: 3}}),
+        OffsetsCommitted({"T@g": {0: 5}}),
+    ]
+
+
 async def test_a_topics_record_lies_before_its_first_message() -> None:
     node = Node()
     node.open_as_master()
@@ -100,6 +131,123 @@ async def test_a_snapshot_knows_what_is_written_and_not_confirmed() -> None:
     node.writer.write_snapshot()
     node.confirm()
     assert node.journal.applier.tables.offsets == {"T@g": {0: 7}}
+
+
+async def test_a_snapshot_knows_what_was_written_after_what_is_confirmed_by_now() -> None:
+    node = Node()
+    node.open_as_master()
+    first = node.journal.applier.queue_end
+    for queue_id in range(3):
+        node.writer.commit("T@g", queue_id, 7)
+        node.ask()
+    node.confirm_before(first + 1)
+    node.writer.write_snapshot()
+    node.confirm()
+    assert node.journal.applier.tables.offsets == {"T@g": {0: 7, 1: 7, 2: 7}}
+
+
+async def test_a_new_master_knows_what_was_committed_before() -> None:
+    """The same again is no record, and takes no room."""
+    master, node = Node(), Node()
+    master.open_as_master()
+    master.writer.commit("T@g", 0, 7)
+    master.ask()
+    master.confirm()
+    master.copy_to(node)
+    node.open_as_master()
+    end = node.store.max_physical_offset
+    node.writer.commit("T@g", 0, 7)
+    node.ask()
+    assert node.answers == [""]
+    assert node.store.max_physical_offset == end
+
+
+async def test_an_offset_goes_back_also_while_the_last_one_is_under_way() -> None:
+    """And something else was refused meanwhile: what is known is what will be confirmed."""
+    node = Node()
+    node.open_as_master()
+    node.writer.commit("T@g", 0, 7)
+    node.ask()
+    node.confirm()
+    node.writer.commit("T@g", 0, 8)
+    node.ask()
+    node.store.fence("the disk is full")
+    node.writer.commit("T@g", 1, 1)
+    node.ask()
+    node.store.unfence()
+    node.writer.commit("T@g", 0, 7)
+    node.ask()
+    node.confirm()
+    assert node.journal.applier.tables.offsets == {"T@g": {0: 7}}
+
+
+@pytest.mark.parametrize("gone", ["deleted", "refused"])
+async def test_offsets_that_are_gone_take_no_room(
+    gone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node()
+    node.open_as_master()
+    monkeypatch.setattr(offset_room, "OFFSET_BYTES_MAX", 60)
+    if gone == "refused":
+        node.store.fence("the disk is full")
+    node.writer.commit("T@g", 0, 7)
+    with pytest.raises(RequestError, match="keeps no more"):
+        node.writer.commit("U@g", 0, 7)
+    node.ask()
+    if gone == "refused":
+        node.store.unfence()
+    else:
+        node.journal.delete(Deleted(topics=["T"]))
+    node.writer.commit("U@g", 0, 7)
+    node.ask()
+    node.confirm()
+    assert node.journal.applier.tables.offsets == {"U@g": {0: 7}}
+
+
+SMALL_FILE_BYTES = 16_384
+
+
+def fill(node: Node, file_count: int) -> None:
+    """Put messages until the log has grown by this many files."""
+    end = node.store.max_physical_offset + file_count * SMALL_FILE_BYTES
+    while node.store.max_physical_offset < end:
+        node.store.put_message(PutMessage("T", 0, b"x" * 3_000, b"", NOW_MS, BROKER.packed))
+
+
+def snapshots_of(node: Node) -> int:
+    node.writer.write_regularly(trio.current_time())
+    node.confirm()
+    return sum(isinstance(each, SnapshotPart) and each.part == 0 for each in node.records())
+
+
+async def test_a_snapshot_is_repeated_when_it_is_in_the_older_half_of_the_log() -> None:
+    """Files of the log are deleted by age and by room; the last snapshot must not go with them."""
+    node = Node(log_file_bytes=SMALL_FILE_BYTES)
+    node.open_as_master(topic("T"))
+    fill(node, 2)
+    assert snapshots_of(node) == 2, "the first is at the log's beginning"
+    fill(node, 1)
+    assert snapshots_of(node) == 2, "two thirds of the log are before the second"
+    fill(node, 2)
+    assert snapshots_of(node) == 3
+    assert snapshots_of(node) == 3
+
+
+async def test_a_log_of_one_file_needs_no_second_snapshot() -> None:
+    node = Node(log_file_bytes=1 << 20)
+    node.open_as_master(topic("T"))
+    fill(node, 2)
+    assert snapshots_of(node) == 1
+
+
+async def test_a_snapshot_of_many_parts_is_as_old_as_its_first_part() -> None:
+    disk = SimulatedDisk()
+    tables = GroupTables({f"T{number}": topic(f"T{number}") for number in range(400)})
+    JournalFile(disk, "s").save(journal_state(0, tables))
+    node = Node(disk, log_file_bytes=SMALL_FILE_BYTES)
+    node.open_as_master()
+    assert node.store.max_physical_offset > 2 * SMALL_FILE_BYTES
+    assert snapshots_of(node) == 2, "the log has nothing else, and the first part is its beginning"
 
 
 async def test_a_master_repeats_everything_now_and_then(autojump_clock: MockClock) -> None:
