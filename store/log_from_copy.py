@@ -5,7 +5,8 @@
         its new content is made beside it, and synced   2   what is copied is checked again
         the bytes that go are kept                      3   <side directory>/replaced/<offset>
         the new file takes the name of the old one      4   all or nothing
-    what was noted as bad and is whole now is forgotten 5
+    a fingerprint that fitted what was bad goes         5   it was taken too late
+    what was noted as bad and is whole now is forgotten 6
 
 What is to be copied was found by `tandem.log.healing`. The other log may be that of a running node
 and may have been deleted meanwhile: only bytes with the CRC that they had then are taken.
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from store.log.damage import LogDamage
+from store.log.fingerprints import Fingerprints
 from store.log.log_start import locked
 from store.machine.disk import TEMPORARY_SUFFIX
 from store.machine.errors import CorruptLogError
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from store.machine.disk import Disk, DiskFile
+    from tandem.wire.fingerprint import Fingerprint
 
 _log = logging.getLogger(__name__)
 
@@ -81,11 +84,12 @@ def heal_log(request: HealRequest, disk: Disk, replace: Callable[[str, str], Non
         StoreFullError, DiskFailedError, OSError: the disk; files before it are healed.
     """
     # So that the node does not take this for a stranger's visit, see `LogStart`.
-    release, _ = locked(disk, request.directory)
+    release, log_start = locked(disk, request.directory)
     try:
+        fingerprints = Fingerprints(disk, request.directory, era=log_start.era)
         kept: list[str] = []
         for file in request.files:
-            kept += _heal(request, file, disk, replace)
+            kept += _heal(request, file, disk, replace, fingerprints)
         damage = LogDamage(disk, request.directory)
         ranges = [found for file in request.files for found in file.ranges]
         for found in ranges:
@@ -100,11 +104,17 @@ def heal_log(request: HealRequest, disk: Disk, replace: Callable[[str, str], Non
 
 
 def _heal(
-    request: HealRequest, file: HealFile, disk: Disk, replace: Callable[[str, str], None]
+    request: HealRequest,
+    file: HealFile,
+    disk: Disk,
+    replace: Callable[[str, str], None],
+    fingerprints: Fingerprints,
 ) -> list[str]:
     draft = f"{file.path}{TEMPORARY_SUFFIX}"
     disk.remove(draft)
     kept: list[str] = []
+    known = fingerprints.of(file.offset)
+    was_taken_too_late = False
     new = disk.create(draft, request.file_bytes)
     try:
         old = (
@@ -128,6 +138,7 @@ def _heal(
                 path = f"{request.side_directory}/replaced/{file.offset + new.size:020d}"
                 disk.replace(path, bytes(old.buffer[new.size :]))
                 kept.append(path)
+            was_taken_too_late = known is not None and _fitted_only_before(known, file, old, new)
         finally:
             source.close()
             if old is not None:
@@ -138,9 +149,25 @@ def _heal(
         disk.remove(draft)
         raise
     new.close()
+    if was_taken_too_late:
+        fingerprints.drop(file.offset)
     replace(draft, file.path)
     _log.info("%s: healed from %s", file.path, file.source)
     return kept
+
+
+def _fitted_only_before(
+    known: Fingerprint, file: HealFile, old: DiskFile | None, new: DiskFile
+) -> bool:
+    """Say whether a block is what its fingerprint says as long as it is bad, and not any more."""
+    if old is None or known.size != new.size or old.size < known.size:
+        return False
+    return any(
+        known.differing(start, bytes(new.buffer[start - known.start : end - known.start]))
+        and not known.differing(start, bytes(old.buffer[start - known.start : end - known.start]))
+        for found in file.ranges
+        for _, start, end in known.blocks(found.start, found.end)
+    )
 
 
 def _copy(source: DiskFile, target: DiskFile, start: int, end: int) -> None:

@@ -19,9 +19,9 @@ import trio
 from ha.errors import PeerSilentError
 from ha.fenced.comparison import FileVote, are_of_one_history, disputes
 from ha.fenced.served_log import epochs_within
-from store.log.fingerprints import BLOCK_BYTES, Fingerprint
 from store.machine.tell_once import TellOnce
 from tandem.wire.crc import raw_crc32
+from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

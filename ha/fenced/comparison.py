@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ha.fenced.epochs import EpochEntry, is_same_epoch
-from tandem.wire.peer_log import BLOCK_BYTES
+from tandem.wire.fingerprint import BLOCK_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

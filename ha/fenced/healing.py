@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgspec
 
 from ha.fenced.comparison import Vote, are_of_one_history, right_crc, votes_in_words
-from tandem.wire.peer_log import BLOCK_BYTES, EpochPart, PeerLogPart
+from tandem.wire.fingerprint import BLOCK_BYTES
+from tandem.wire.peer_log import EpochPart, PeerLogPart
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -20,7 +20,7 @@ from ha.fenced.disputed_joint import DisputedJoint
 from ha.fenced.healed_parts import HealedParts
 from ha.fenced.healing_service import HealingService
 from store.machine.tell_once import TellOnce
-from tandem.wire.peer_log import BLOCK_BYTES
+from tandem.wire.fingerprint import BLOCK_BYTES
 
 if TYPE_CHECKING:
     from ha.fenced.peer_logs import PeerLogs

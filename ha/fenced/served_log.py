@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING
 from ha.errors import NotServedError
 from ha.fenced.epochs import EpochEntry, entry_at
 from ha.fenced.log_check import begins_record, look_at
-from store.log import fingerprints
 from tandem.wire.peer_log import (
     BAD_RANGES_MAX,
-    BLOCK_BYTES,
     BYTES_MAX,
     EPOCHS_MAX,
     EpochPart,
@@ -25,9 +23,6 @@ from tandem.wire.peer_log import (
 if TYPE_CHECKING:
     from ha.fenced.epochs import EpochEntries
     from ha.fenced.replica_parts import ReplicaParts
-
-
-assert BLOCK_BYTES == fingerprints.BLOCK_BYTES
 
 
 class ServedLog:

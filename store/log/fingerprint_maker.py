@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from store.log.fingerprints import BLOCK_BYTES, Fingerprint, crcs_of
+from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint, crcs_of
 
 if TYPE_CHECKING:
     from store.files.mapped_file import MappedFile

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
     from store.files.mapped_file import MappedFile
     from store.log.commit_log import CommitLog
-    from store.log.fingerprints import Fingerprint, Fingerprints
+    from store.log.fingerprints import Fingerprints
     from store.machine.disk import Disk
+    from tandem.wire.fingerprint import Fingerprint
 
 _log = logging.getLogger(__name__)
 

@@ -23,7 +23,6 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from store.log.fingerprints import DIRECTORY as FINGERPRINTS
 from store.log.log_end import (
     BLANK_HEADER,
     DELAY_LEVELS,
@@ -38,6 +37,7 @@ from store.queue.consume_queue_store import LMQ_PREFIX
 from store.queue.queue_units import QueueGapError
 from store.recovery.walked_blocks import WalkedBlocks
 from store.services.dispatch import ConsumeQueueDispatcher
+from tandem.wire.fingerprint import DIRECTORY as FINGERPRINTS
 from tandem.wire.log_end import was_on_disk
 from tandem.wire.message import BLANK_MAGIC_CODE
 from tandem.wire.store_layout import FILLER_SIZE

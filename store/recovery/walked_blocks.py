@@ -20,14 +20,15 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from store.log.fingerprints import BLOCK_BYTES
 from store.queue.consume_queue_store import is_queued
+from tandem.wire.fingerprint import BLOCK_BYTES
 
 if TYPE_CHECKING:
     from store.files.mapped_file import MappedFile
     from store.log.commit_log import CommitLog
-    from store.log.fingerprints import Fingerprint, Fingerprints
+    from store.log.fingerprints import Fingerprints
     from store.queue.consume_queue_store import ConsumeQueueStore
+    from tandem.wire.fingerprint import Fingerprint
     from tandem.wire.record_scan import RecordColumns
 
 REASON: Final = "the block differs from its fingerprint"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from store.files.mapped_file import MappedFile
-    from store.log.fingerprints import Fingerprint
+    from tandem.wire.fingerprint import Fingerprint
 
 BadPlace: TypeAlias = "tuple[int, int, str]"
 """From where to where, and why."""

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import trio
 
-from store.log.fingerprints import BLOCK_BYTES, Fingerprint, crcs_of
 from store.log.log_end import (
     DELAY_LEVELS,
 )
@@ -35,6 +34,7 @@ from store.machine.signal import Signal
 from store.services.file_look import FileLook
 from store.services.index_check import IndexCheck
 from store.services.queue_check import QueueCheck
+from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint, crcs_of
 from tandem.wire.untrusted import UnreadableError
 
 if TYPE_CHECKING:

@@ -222,16 +222,40 @@ def verify(
     """Check every record, queue unit and index entry, and each against the others.
 
     Exit status 0 if the store is sound, 1 if it is damaged. What a crash leaves behind and the next
-    start puts right is a warning.
+    start puts right is a warning. DIR may also be the directory of an embedded coordinator.
     """
     from tandem.cli.log_records import report_json
     from tandem.cli.log_tables import print_report
+    from tandem.log.cluster_files import is_coordinator
 
+    if is_coordinator(directory):
+        _verify_coordinator(directory, output_format, strict=strict)
+        return
     store = _opened(directory, commit_log)
     settings = index_settings(max_hash_slot_num, max_index_num)
     report, seconds = _verified(store, jobs, settings, message_delay_level)
     document = report_json(report)
-    findings = Section[dict[str, Any]](
+    findings = _findings_section(document)
+    _show(output_format, findings, document, lambda out: print_report(out, report, seconds))
+    if report.damage_count or (strict and report.warning_count):
+        raise typer.Exit(1)
+
+
+def _verify_coordinator(directory: Path, output_format: Format, *, strict: bool) -> None:
+    from tandem.cli.log_records import report_json
+    from tandem.cli.log_tables import print_coordinator_report
+    from tandem.log.cluster_files import verify_coordinator
+
+    report = verify_coordinator(directory)
+    document = report_json(report)
+    findings = _findings_section(document)
+    _show(output_format, findings, document, lambda out: print_coordinator_report(out, report))
+    if report.damage_count or (strict and report.warning_count):
+        raise typer.Exit(1)
+
+
+def _findings_section(document: dict[str, Any]) -> Section[dict[str, Any]]:
+    return Section[dict[str, Any]](
         document["findings"],
         [
             Column("severity", lambda row: row["severity"]),
@@ -241,9 +265,6 @@ def verify(
             Column("what", lambda row: row["what"]),
         ],
     )
-    _show(output_format, findings, document, lambda out: print_report(out, report, seconds))
-    if report.damage_count or (strict and report.warning_count):
-        raise typer.Exit(1)
 
 
 def _verified(

@@ -14,7 +14,7 @@ from tandem.plain_text import plain
 
 if TYPE_CHECKING:
     from tandem.log import DumpedRecord
-    from tandem.log.verify import VerifyReport
+    from tandem.log.findings import FindingReport
     from tandem.wire.message import MessageExt
 
 
@@ -116,7 +116,7 @@ def _body_json(data: bytes, body: BodyFormat) -> dict[str, Any]:
         return {"body_base64": data}
 
 
-def report_json(report: "VerifyReport") -> dict[str, Any]:
+def report_json(report: "FindingReport") -> dict[str, Any]:
     """Return the report with what each finding means."""
     return {
         **msgspec.structs.asdict(report),

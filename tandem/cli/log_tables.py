@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tandem.log import DumpedRecord, Listing, StoreStat
+    from tandem.log.cluster_files import CoordinatorReport
+    from tandem.log.findings import FindingReport
     from tandem.log.stat import QueueStat
     from tandem.log.verify import VerifyReport
     from tandem.wire.message import MessageExt
@@ -139,6 +141,29 @@ def _stat_cells(stat: "QueueStat") -> tuple[str, ...]:
 
 def print_report(console: "Console", report: "VerifyReport", seconds: float) -> None:
     """Print what was checked and found; what a kind of finding means is said once."""
+    _print_findings(console, report)
+    _say(
+        console,
+        f"checked {report.record_count} records (offsets {report.log_start} to {report.log_end}),"
+        f" {report.unit_count} units of {report.queue_count} queues,"
+        f" {report.index_count} entries of {report.index_file_count} index files:"
+        f" {human_bytes(report.bytes_read)} in {seconds:.1f} s",
+    )
+    _print_verdict(console, report)
+
+
+def print_coordinator_report(console: "Console", report: "CoordinatorReport") -> None:
+    """Print the same of a coordinator's journal."""
+    _print_findings(console, report)
+    _say(
+        console,
+        f"checked {report.record_count} records of the coordinator's journal:"
+        f" {human_bytes(report.bytes_read)}",
+    )
+    _print_verdict(console, report)
+
+
+def _print_findings(console: "Console", report: "FindingReport") -> None:
     explained = ""
     for finding in report.findings:
         if finding.kind != explained:
@@ -149,13 +174,9 @@ def print_report(console: "Console", report: "VerifyReport", seconds: float) -> 
         place = f" position {finding.position}:" if finding.position >= 0 else ""
         more = f" (and {finding.count - 1} more like it)" if finding.count > 1 else ""
         _say(console, f"  {finding.file}:{place} {finding.what}{more}")
-    _say(
-        console,
-        f"checked {report.record_count} records (offsets {report.log_start} to {report.log_end}),"
-        f" {report.unit_count} units of {report.queue_count} queues,"
-        f" {report.index_count} entries of {report.index_file_count} index files:"
-        f" {human_bytes(report.bytes_read)} in {seconds:.1f} s",
-    )
+
+
+def _print_verdict(console: "Console", report: "FindingReport") -> None:
     if report.damage_count:
         _say(console, f"DAMAGED: {report.damage_count} findings", "bold red")
     elif report.warning_count:

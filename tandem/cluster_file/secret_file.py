@@ -3,17 +3,25 @@
 A cluster file that names none has one all the same: `secret` in the data directory, made by
 whichever process of the cluster starts first there. It is for its owner alone: the nodes, the
 supervisor and the command line of one user.
+
+A file that is made here has a checksum in its last line (`tandem.wire.checksum_line`), whatever its
+name is: a copy on another machine may have another one. Without it a changed byte would be another
+secret, which nodes of other machines and clients do not have. A file that a person has written is
+the secret as it is.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from tandem.cluster_file.errors import ClusterConfigError
+from tandem.wire.checksum_line import with_checksum, without_checksum
+from tandem.wire.untrusted import UnreadableError, decode_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,6 +37,13 @@ _IF_MISSING: Final = (
     "copy it there from another machine of the cluster, or name the file of a cluster that has been"
     " started here"
 )
+_IF_CHANGED: Final = (
+    "copy it there from another machine of the cluster, or from a backup; who has changed it by"
+    " hand removes its last line; without a copy remove the file: the next start makes another"
+    " secret, and clients need new credentials"
+)
+_RUINED_LINE: Final = re.compile(rb'(?s)\{"crc32":"|\n.{10}[0-9a-f]{8}"\}\n\Z')
+"""What is left of a checksum after one byte of the line has changed."""
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -44,16 +59,33 @@ def read_secret(file: Path, *, called: str = "") -> str:
     """Return the secret in a file; `called` is how a person calls the file.
 
     Raises:
-        SecretFileError: It is not there, not a regular file, open to others, too short or too long.
+        SecretFileError: It is not there, not a regular file, open to others, too short or too long,
+            or has changed since it was made.
     """
     name = called or str(file)
-    secret = read_private(file, name, if_missing=_IF_MISSING).strip()
+    data = read_private(file, name, if_missing=_IF_MISSING).encode()
+    try:
+        secret = secret_in(data)
+    except UnreadableError as error:
+        raise SecretFileError(f"{name}: {error}; {_IF_CHANGED}") from error
     if len(secret.encode()) < SECRET_BYTES_MIN:
         raise SecretFileError(
             f"{name} holds less than {SECRET_BYTES_MIN} bytes: too easy to guess;"
             " `openssl rand -hex 32` makes a good one"
         )
     return secret
+
+
+def secret_in(data: bytes) -> str:
+    """Return the secret that is the content of a file.
+
+    Raises:
+        UnreadableError: It does not fit its checksum, or is no text.
+    """
+    text, has_checksum = without_checksum(SECRET_NAME, data)
+    if not has_checksum and _RUINED_LINE.search(data):
+        raise UnreadableError("its checksum cannot be read: a byte of it has changed")
+    return decode_text(text).strip()
 
 
 def read_private(file: Path, name: str, *, if_missing: str = "give a file of text") -> str:
@@ -110,8 +142,9 @@ def make_secret(file: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            with os.fdopen(descriptor, "w", encoding="ascii") as target:
-                target.write(secrets.token_hex(_RANDOM_BYTES) + "\n")
+            with os.fdopen(descriptor, "wb") as target:
+                secret = secrets.token_hex(_RANDOM_BYTES).encode()
+                target.write(with_checksum(SECRET_NAME, secret))
                 target.flush()
                 os.fsync(descriptor)
             # Another process of this cluster may have been faster: then its secret is the one.

@@ -31,14 +31,13 @@ import errno
 import fcntl
 import math
 import os
-import struct
-import zlib
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import msgspec
 
 from tandem.coordinator.interface import CoordinatorError
+from tandem.coordinator.journal_records import split, twice
 from tandem.coordinator.kv_records import Change, KeyValueError, StoreImage
 from tandem.wire.untrusted import UnreadableError, decode_msgpack
 
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tandem.coordinator.journal_records import Records
     from tandem.coordinator.kv import KeyValueStore
 
 Record = TypeVar("Record")
@@ -53,14 +53,22 @@ Record = TypeVar("Record")
 REPLACE_BYTES_MIN: Final = 1024 * 1024
 """A smaller journal is not replaced: reading it takes milliseconds."""
 
-_HEAD: Final = struct.Struct(">II")
-_COPY: Final = 1 << 31
-"""In the size of a record that is the copy of the one before it."""
-_CRC_BITS: Final = 0xFFFFFFFF
+
+_WAY_ON: Final = (
+    "bring it back from a copy; or remove it, start the cluster, and recover each fenced group:"
+    " `tandem ha recover-group GROUP`"
+)
 
 
 class JournalError(CoordinatorError):
-    """The journal cannot be used; the text says why and what to do."""
+    """The journal cannot be used; the text says why and what to do.
+
+    `position` is the byte where it is damaged, -1 if no place can be named.
+    """
+
+    def __init__(self, text: str, *, position: int = -1) -> None:
+        super().__init__(text)
+        self.position = position
 
 
 class NotWrittenError(CoordinatorError):
@@ -250,31 +258,10 @@ class Journal:
             NotWrittenError: There is no room for what has to be written at a start.
             OSError: It cannot be read or written.
         """
-        data = self._file.read()
-        records, end, is_damaged = _split(data)
-        if data and (not records or is_damaged):
-            raise JournalError(
-                f"the coordinator's journal is damaged at byte {end} of {len(data)}, and that"
-                " is not a torn end: bring it back from a copy; or remove it, and have an"
-                " operator recover each fenced group"
-            )
-        if records:
-            self._apply(records, store, now)
-        content = b"".join(map(_twice, records)) if records else _encode(store.image())
+        records = replay(self._file.read(), store, now).payloads
+        content = b"".join(map(twice, records)) if records else _encode(store.image())
         self._file.replace(content, max(self._replace_bytes_min, len(content)))
         self._size = len(content)
-
-    def _apply(self, records: list[bytes], store: KeyValueStore, now: float) -> None:
-        try:
-            store.restore(_decode(records[0], StoreImage), now)
-            for record in records[1:]:
-                for change in _decode(record, list[Change]):
-                    store.apply(change, now)
-        except (KeyValueError, KeyError) as error:
-            raise JournalError(
-                f"a change in the coordinator's journal does not fit ({error}): bring it back from"
-                " a copy; or remove it, and have an operator recover each fenced group"
-            ) from error
 
     def record(self, change: Change) -> None:
         """Keep a change until it is taken."""
@@ -319,6 +306,33 @@ class Journal:
         self._file.close()
 
 
+def replay(data: bytes, store: KeyValueStore, now: float) -> Records:
+    """Bring a new store to where a journal, of which this is the content, says that it was.
+
+    Raises:
+        JournalError: see `Journal.restore`.
+    """
+    found = split(data)
+    if data and (not found.payloads or found.is_damaged):
+        raise JournalError(
+            f"the coordinator's journal is damaged at byte {found.end} of {len(data)}, and that"
+            f" is not a torn end: {_WAY_ON}",
+            position=found.end,
+        )
+    try:
+        for number, record in enumerate(found.payloads):
+            if not number:
+                store.restore(_decode(record, StoreImage), now)
+                continue
+            for change in _decode(record, list[Change]):
+                store.apply(change, now)
+    except (KeyValueError, KeyError) as error:
+        raise JournalError(
+            f"a change in the coordinator's journal does not fit ({error}): {_WAY_ON}"
+        ) from error
+    return found
+
+
 class Write(msgspec.Struct, frozen=True):
     """Bytes for the file, complete in themselves, so that another thread may write them."""
 
@@ -344,14 +358,7 @@ class Write(msgspec.Struct, frozen=True):
 
 
 def _encode(record: StoreImage | list[Change]) -> bytes:
-    return _twice(msgspec.msgpack.encode(record))
-
-
-def _twice(payload: bytes) -> bytes:
-    """Return a record and its copy."""
-    size, crc = len(payload), zlib.crc32(payload)
-    record, copy = _HEAD.pack(size, crc), _HEAD.pack(_COPY | size, crc ^ _CRC_BITS)
-    return record + payload + copy + payload
+    return twice(msgspec.msgpack.encode(record))
 
 
 def _decode(payload: bytes, kind: type[Record]) -> Record:
@@ -360,77 +367,8 @@ def _decode(payload: bytes, kind: type[Record]) -> Record:
     except UnreadableError as error:
         raise JournalError(
             f"the coordinator's journal was written by another version, or is damaged: {error};"
-            " run the version that wrote it; or remove it, and have an operator recover each"
-            " fenced group"
+            f" run the version that wrote it; or {_WAY_ON}"
         ) from error
-
-
-class _Whole(NamedTuple):
-    """A record that fits its checksum, and where it is."""
-
-    start: int
-    end: int
-    payload: bytes
-    is_copy: bool
-
-
-def _split(data: bytes) -> tuple[list[bytes], int, bool]:
-    """The payloads of the records from the start on, where they end, and if what follows is damage.
-
-    What follows the end is torn, or nothing, if it is no damage.
-    """
-    payloads: list[bytes] = []
-    end = 0
-    last: _Whole | None = None
-    """The record whose copy comes next; None where a record comes next."""
-    while True:
-        found = _record_at(data, end)
-        if found is None:
-            found = _next_record(data, end + 1)
-            if found is None:
-                return payloads, end, False
-            if not _fills_gap(data, end, last, found):
-                return payloads, end, True
-        if last is None or not found.is_copy or found.payload != last.payload:
-            payloads.append(found.payload)
-        last = None if found.is_copy else found
-        end = found.end
-
-
-def _fills_gap(data: bytes, end: int, last: _Whole | None, found: _Whole) -> bool:
-    """Whether no record is lost between `end` and the next one that is whole."""
-    gap = found.start - end
-    copy_size = last.end - last.start if last is not None else 0
-    if found.is_copy:
-        return gap == copy_size + found.end - found.start
-    return last is not None and gap == copy_size and _has_copies(data)
-
-
-def _has_copies(data: bytes) -> bool:
-    found = _record_at(data, 0) or _next_record(data, 1)
-    while found is not None and not found.is_copy:
-        found = _record_at(data, found.end) or _next_record(data, found.end + 1)
-    return found is not None
-
-
-def _record_at(data: bytes, position: int) -> _Whole | None:
-    if position + _HEAD.size > len(data):
-        return None
-    size, crc = _HEAD.unpack_from(data, position)
-    start, size, is_copy = position + _HEAD.size, size & ~_COPY, size >= _COPY
-    # A record is never empty; zeros, which a crash may leave, would look like one.
-    if size == 0 or start + size > len(data):
-        return None
-    payload = data[start : start + size]
-    if zlib.crc32(payload) != (crc ^ _CRC_BITS if is_copy else crc):
-        return None
-    return _Whole(position, start + size, payload, is_copy)
-
-
-def _next_record(data: bytes, start: int) -> _Whole | None:
-    """The first whole record from `start` on; at the end there are only zeros."""
-    written = len(data.rstrip(b"\0"))
-    return next((found for at in range(start, written) if (found := _record_at(data, at))), None)
 
 
 def _write(fd: int, data: bytes, position: int) -> None:

@@ -60,6 +60,34 @@ KINDS: Final[dict[str, Kind]] = {
     "record-property-crc": Kind(
         "damage", "some byte of the record is not what was stored", _RESTORE
     ),
+    "block-changed": Kind(
+        "damage",
+        "bytes of a closed file are not what was written, perhaps in headers or properties, which"
+        " no record's checksum covers",
+        _RESTORE + "; to keep a header as it is now, remove the file of the same name in"
+        " fingerprints/ while the node is stopped, then `tandem log repair --write`",
+    ),
+    "damage-noted": Kind(
+        "warning",
+        "the node has noted bytes as bad, and hands out nothing of them until it has looked again",
+        "none if nothing else is found: the next scrub takes the note away; else " + _RESTORE,
+    ),
+    "fingerprint-file": Kind(
+        "damage",
+        "the fingerprint of a log file has changed: what no record's checksum covers cannot be"
+        " compared there",
+        "none: the next scrub of the node makes it anew, from what is there then",
+    ),
+    "fingerprint-torn": Kind(
+        "warning",
+        "the node or the machine stopped while it wrote a fingerprint",
+        "none: the next scrub of the node makes it anew",
+    ),
+    "fingerprint-outdated": Kind(
+        "note",
+        "another program has written the end of the file anew after its fingerprint was taken",
+        "none: the next scrub of the node makes it anew",
+    ),
     "log-end-damaged": Kind(
         "damage",
         "after a clean stop queues or checkpoint know records past the end of the log: its end"
@@ -204,11 +232,22 @@ KINDS: Final[dict[str, Kind]] = {
         "which parts of the log are in doubt cannot be read: all of it is",
         "none: the node looks at all of the log",
     ),
+    "progress-file": Kind(
+        "warning",
+        "how far the scrub is, or what has been healed, cannot be read",
+        "none: the node begins anew with it",
+    ),
     "table-changed": Kind(
         "damage",
         "the table is not what the node wrote",
-        "none: the next start reads the version before, in .bak; what changed since is to be set"
-        " again",
+        "none: the next start reads the version before, in .bak, and what changed since is to be"
+        " set again; a node of a fenced group writes both anew",
+    ),
+    "table-lost": Kind(
+        "damage",
+        "neither the table nor the version before can be read: the node does not start",
+        "bring one of the two back from a backup; or remove the table and its .bak, start the node,"
+        " and set again what was in it",
     ),
     "table-written": Kind(
         "note", "somebody else has written the table; the node takes it as it is", "none"
@@ -217,6 +256,29 @@ KINDS: Final[dict[str, Kind]] = {
         "warning",
         "the checksums of a table have changed; the table is taken as it is",
         _NEXT_START,
+    ),
+    # -- what the nodes of a machine share
+    "coordinator-journal": Kind(
+        "damage",
+        "what the coordinator knows of the groups may be lost: it does not start",
+        "bring the journal back from a copy; or remove it, start the cluster, and recover each"
+        " fenced group: `tandem ha recover-group GROUP`",
+    ),
+    "coordinator-copy": Kind(
+        "warning",
+        "one of two copies of a record of the coordinator has changed: the other one counts",
+        "none: the next start of the coordinator writes both anew",
+    ),
+    "coordinator-torn": Kind(
+        "warning",
+        "the coordinator or the machine stopped in the middle of writing; nobody was answered",
+        "none: the next start of the coordinator cuts it off",
+    ),
+    "secret-file": Kind(
+        "damage",
+        "the cluster's secret is not what was made: nothing starts with it",
+        "copy it from another machine of the cluster, or from a backup; without a copy remove it:"
+        " the next start makes another, and clients need new ones: `tandem cluster credentials`",
     ),
     "stray-file": Kind("warning", "no store would have this here", _LOOK),
 }
@@ -252,6 +314,25 @@ class Finding(msgspec.Struct, frozen=True):
         return KINDS[self.kind].remedy
 
 
+class FindingReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found, the worst first."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def damage_count(self) -> int:
+        """How many findings are damage."""
+        return self._count("damage")
+
+    @property
+    def warning_count(self) -> int:
+        """How many findings are warnings."""
+        return self._count("warning")
+
+    def _count(self, severity: str) -> int:
+        return sum(found.count for found in self.findings if found.severity == severity)
+
+
 class FindingList:
     """Findings, of which only the first ones of a kind and file are kept; all are counted."""
 
@@ -281,6 +362,10 @@ class FindingList:
         """Whether another one of this kind would only be counted."""
         return len(self._kept.get((kind, file), ())) >= FINDINGS_KEPT_MAX
 
+    def in_order(self) -> tuple[Finding, ...]:
+        """Return `all`, the worst first."""
+        return tuple(sorted(self.all(), key=_order))
+
     def all(self) -> list[Finding]:
         """Return those kept; the last one kept of a kind and file counts for those left out."""
         found = []
@@ -289,3 +374,10 @@ class FindingList:
             last = msgspec.structs.replace(kept[-1], count=kept[-1].count + left_out)
             found += [*kept[:-1], last]
         return found
+
+
+_SEVERITIES: Final = ("damage", "warning", "note")
+
+
+def _order(finding: Finding) -> tuple[int, str, str, int]:
+    return _SEVERITIES.index(finding.severity), finding.kind, finding.file, finding.position

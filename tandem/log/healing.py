@@ -12,6 +12,9 @@ differ, the record of the other one is taken if it is sound and ours is not:
     sound     sound     refused: one of the two is another log, or a byte has changed that no
                         checksum covers, and nobody can say which is right
 
+Before that whole blocks are taken, of a closed file of which ours has a fingerprint: where our
+block does not fit it and theirs does. Where our block fits, the other log's record is the bad one.
+
 What is asked of a checksum: the CRC of the body, the CRC property where there is one, lengths,
 magic and place. Two logs that have no record in common, or lists of epochs that contradict each
 other, are not copies, and nothing is taken over.
@@ -22,11 +25,12 @@ Nothing is written here: see `store/log_from_copy.py`, which checks again what i
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from tandem.data_file import DataFile, read_at
+from tandem.log.block_check import fingerprints_of
 from tandem.log.epoch_list import contradiction
 from tandem.log.errors import BadRequestError
 from tandem.log.files import open_file
@@ -39,11 +43,15 @@ from tandem.wire.property_crc import property_crc_fault
 from tandem.wire.record_check import check_records
 from tandem.wire.record_rule import BLANK_HEADER_BYTES
 
+if TYPE_CHECKING:
+    from tandem.wire.fingerprint import Fingerprint
+
 LOG_FINDINGS: Final = frozenset(
     {
         "record-corrupt",
         "record-crc",
         "record-property-crc",
+        "block-changed",
         "log-file-missing",
         "log-file-length",
         "log-end-damaged",
@@ -151,6 +159,13 @@ class _Healing:
         self._theirs_bad: list[tuple[int, int, str]] = []
         self._ranges: list[HealedRange] = []
         self._files: list[HealedFile] = []
+        self._fingerprints = fingerprints_of(store)
+        self._known: Fingerprint | None = None
+        """That of our file which is being compared."""
+        self._blocks: list[tuple[int, bytes]] = []
+        """Of that file: the blocks to be taken over, and where they begin."""
+        self._known_blocks: set[int] = set()
+        """Of that file: where the blocks begin that are what they have to be."""
 
     def plan(self) -> HealPlan:
         refusal = self._not_copies()
@@ -218,10 +233,12 @@ class _Healing:
                 return
 
     def _compare_file(self, own: DataFile | None, other: DataFile, stop: int) -> None:
-        self._ranges = []
+        self._ranges, self._blocks, self._known_blocks = [], [], set()
+        self._known = self._fingerprints.get(other.offset)
         with ExitStack() as opened:
             theirs = opened.enter_context(open_file(other.path))
             ours = opened.enter_context(open_file(own.path)) if own else -1
+            self._take_blocks(theirs, ours, other)
             scan = FileScan(theirs, other, 0, stop - other.offset)
             covered = other.offset
             for window in scan.windows():
@@ -234,6 +251,9 @@ class _Healing:
                 self._compare_blank(theirs, ours, other, covered)
             if own is not None:
                 self._expect_nothing_sound(ours, own)
+        for start, data in self._blocks:
+            if not any(r.start <= start and start + len(data) <= r.end for r in self._ranges):
+                self._take(start, data, "the block does not fit its fingerprint")
         is_whole = own is not None and own.size == self._file_bytes
         if self._ranges or not (is_whole or covered == other.offset):
             self._files.append(
@@ -247,13 +267,45 @@ class _Healing:
                 )
             )
 
+    def _take_blocks(self, theirs: int, ours: int, other: DataFile) -> None:
+        """Take blocks that differ from our fingerprint here, and fit it there."""
+        known = self._known
+        if known is None or ours < 0 or known.size != other.size:
+            return
+        for _, start, end in known.blocks(known.start, known.end):
+            own = read_at(ours, start - known.start, end - start)
+            if len(own) == end - start and not known.differing(start, own):
+                self._known_blocks.add(start)
+                continue
+            data = read_at(theirs, start - known.start, end - start)
+            if len(data) == end - start and not known.differing(start, data):
+                self._blocks.append((start, data))
+
+    def _ours(self, descriptor: int, file_offset: int, position: int, size: int) -> bytes:
+        """Return bytes of our file, with the blocks that are taken over in their places."""
+        if descriptor < 0:
+            return b""
+        start = file_offset + position
+        own = bytearray(read_at(descriptor, position, size))
+        for at, block in self._blocks:
+            low, high = max(at, start), min(at + len(block), start + len(own))
+            if low < high:
+                own[low - start : high - start] = block[low - at : high - at]
+        return bytes(own)
+
+    def _is_known(self, offset: int, size: int) -> bool:
+        """Say whether our bytes, where another log has others, are what our fingerprint says."""
+        known = self._known
+        blocks = known.blocks(offset, offset + size) if known is not None else ()
+        return bool(self._known_blocks) and {start for _, start, _ in blocks} <= self._known_blocks
+
     def _compare_window(self, window: LogWindow, ours: int) -> int:
         """Compare the records of a window; return the offset after them."""
         starts: list[int] = window.columns.start.tolist()
         sizes: list[int] = window.columns.size.tolist()
         start, end = starts[0], starts[-1] + sizes[-1]
         data = bytes(window.data[start:end])
-        own = read_at(ours, window.position + start, len(data)) if ours >= 0 else b""
+        own = self._ours(ours, window.file.offset, window.position + start, len(data))
         if own == data:
             self._equal_count += len(starts)
             return window.base_offset + end
@@ -280,6 +332,9 @@ class _Healing:
             self._theirs_bad.append((offset, offset + len(other), other_trouble))
         elif own_trouble:
             self._take(offset, other, own_trouble)
+        elif self._is_known(offset, len(own)):
+            reason = "it is sound, and not what the fingerprint here says"
+            self._theirs_bad.append((offset, offset + len(other), reason))
         else:
             self._conflict = self._differs_at(offset)
 
@@ -305,7 +360,7 @@ class _Healing:
     def _compare_blank(self, theirs: int, ours: int, other: DataFile, offset: int) -> None:
         position = offset - other.offset
         data = read_at(theirs, position, BLANK_HEADER_BYTES)
-        own = read_at(ours, position, BLANK_HEADER_BYTES) if ours >= 0 else b""
+        own = self._ours(ours, other.offset, position, BLANK_HEADER_BYTES)
         if own != data:
             self._take(offset, data, "the blank record that closes the file is not there")
 

@@ -271,6 +271,10 @@ class _Planner:
                 f"leave {_messages(finding.count)} as they are: {finding.what}; to be rid of them,"
                 f" --cut-at {finding.offset} --accept-loss"
             )
+        for finding in self._of(frozenset({"block-changed"})):
+            self._steps.append(
+                f"leave {finding.file} as it is: {finding.what}; --from OTHER_DIRECTORY heals it"
+            )
         for finding in self._of(frozenset({"torn-tail", "leftover"})):
             self._steps.append(
                 f"cut off what follows the log, and keep it in torn/: {finding.what}"

@@ -14,6 +14,8 @@ from tandem.log.errors import UnreadableFileError
 from tandem.log.findings import FindingList
 from tandem.wire.checkpoint_copy import settled
 from tandem.wire.checksum_line import checksum_of, decode_checked_json
+from tandem.wire.errors import MalformedFrameError
+from tandem.wire.route import decode_json_body
 from tandem.wire.untrusted import UnreadableError
 
 BYTES_MAX: Final = 256 << 20
@@ -22,14 +24,18 @@ BYTES_MAX: Final = 256 << 20
 CHECKSUM_SUFFIX: Final = ".crc"
 CHECKPOINT_BYTES: Final = 4096
 START_NAME: Final = "log-start.json"
+DAMAGE_NAME: Final = "damage.json"
+GROUP_NAME: Final = "groupJournal.json"
 
 _CHECKED: Final = {
     "replica.json": "replica-file",
-    "config/groupJournal.json": "group-file",
+    f"config/{GROUP_NAME}": "group-file",
     "truncation.json": "order-file",
     "set-aside.json": "order-file",
     "damage.json": "damage-file",
     "log-start.json": "start-file",
+    "scrub.json": "progress-file",
+    "healed.json": "progress-file",
 }
 _CHECKPOINTS: Final = {"checkpoint": 6, "config/timercheck": 7}
 """With a second copy of so many numbers."""
@@ -43,9 +49,18 @@ class _Checksum(msgspec.Struct, frozen=True):
     modified_ms: int
 
 
-class _Start(msgspec.Struct, frozen=True):
+class StartNote(msgspec.Struct, frozen=True):
+    """Where the log has to begin, and the era of the store: see `store.log.log_start`."""
+
     start: int
     lock_modified_ms: int
+    era: int = 0
+
+
+class _BadRange(msgspec.Struct, frozen=True):
+    start: int
+    end: int
+    reason: str = ""
 
 
 class _Checksums(msgspec.Struct, frozen=True):
@@ -60,13 +75,8 @@ def check_small_files(root: Path, found: FindingList) -> None:
         UnreadableFileError: the system refuses one.
     """
     for name, kind in _CHECKED.items():
-        data = _read(root / name)
-        if data is None:
-            continue
-        try:
-            decode_checked_json(Path(name).name, data, _JSON)
-        except UnreadableError as error:
-            found.add(kind, str(root / name), -1, str(error))
+        _check_json(root / name, kind, found)
+    _check_noted_damage(root, found)
     for name, count in _CHECKPOINTS.items():
         data = _read(root / name)
         if data is not None and len(data) == CHECKPOINT_BYTES:
@@ -75,25 +85,57 @@ def check_small_files(root: Path, found: FindingList) -> None:
                 found.add("checkpoint-changed", str(root / name), -1, trouble)
     for name in (LIST_NAME, IDS_NAME):
         _check_epochs(root, name, found)
-    for path in sorted((root / "config").glob(f"*.json{CHECKSUM_SUFFIX}")):
-        _check_table(path, found)
+    tables = {
+        path.with_name(path.name.removesuffix(suffix))
+        for suffix in ("", BACKUP_SUFFIX, CHECKSUM_SUFFIX)
+        for path in (root / "config").glob(f"*.json{suffix}")
+    }
+    for path in sorted(tables):
+        if path.name != GROUP_NAME:
+            _check_table(path, found)
+
+
+def _check_json(path: Path, kind: str, found: FindingList) -> None:
+    data = _read(path)
+    try:
+        if data is not None:
+            decode_checked_json(path.name, data, _JSON)
+    except UnreadableError as error:
+        found.add(kind, str(path), -1, str(error))
 
 
 def noted_start(root: Path) -> int:
-    """Return where the log of a store has to begin, -1 if nobody has written it down.
+    """Return where the log of a store has to begin, -1 if nobody has written it down."""
+    note = noted(root)
+    return -1 if note is None else note.start
 
-    `store.log.log_start` writes it; it does not count where others had the store open since.
+
+def noted(root: Path) -> StartNote | None:
+    """Return what a store has written down of its log; None where others had it open since.
+
+    `store.log.log_start` writes it.
     """
     data = _read(root / START_NAME)
     lock = root / "lock"
     if data is None or not lock.is_file():
-        return -1
+        return None
     try:
-        note = decode_checked_json(START_NAME, data, _Start)
+        note = decode_checked_json(START_NAME, data, StartNote)
     except UnreadableError:
-        return -1
+        return None
     is_ours = lock.stat().st_mtime_ns // 1_000_000 == note.lock_modified_ms
-    return note.start if is_ours else -1
+    return note if is_ours else None
+
+
+def _check_noted_damage(root: Path, found: FindingList) -> None:
+    data = _read(root / DAMAGE_NAME)
+    try:
+        ranges = decode_checked_json(DAMAGE_NAME, data or b"[]", tuple[_BadRange, ...])
+    except UnreadableError:  # found before
+        return
+    for bad in ranges:
+        what = f"offsets {bad.start} to {bad.end}: {bad.reason}"
+        found.add("damage-noted", str(root / DAMAGE_NAME), -1, what, bad.start)
 
 
 def _check_epochs(root: Path, name: str, found: FindingList) -> None:
@@ -114,26 +156,45 @@ def _check_epochs(root: Path, name: str, found: FindingList) -> None:
 
 
 def _check_table(path: Path, found: FindingList) -> None:
-    table = path.with_name(path.name.removesuffix(CHECKSUM_SUFFIX))
+    """Look at a table, at the version before it, and at the checksums beside them.
+
+    Those of RocketMQ, and of an earlier version, have no checksums.
+    """
+    beside = path.with_name(f"{path.name}{CHECKSUM_SUFFIX}")
     try:
-        noted = decode_checked_json(path.name, _read(path) or b"", _Checksums)
+        noted = decode_checked_json(beside.name, _read(beside) or b"{}", _Checksums)
     except UnreadableError as error:
-        found.add("table-checksum", str(path), -1, str(error))
-        return
-    backup = table.with_name(f"{table.name}.bak")
-    for file, checksum in ((table, noted.table), (backup, noted.backup)):
-        data = _read(file)
-        if data is None or checksum is None or checksum_of(table.name, data) == checksum.crc32:
-            continue
-        before = noted.table if file == backup else None
-        if before is not None and checksum_of(table.name, data) == before.crc32:
-            continue
-        written_ms = file.stat().st_mtime_ns // 1_000_000
-        if written_ms == checksum.modified_ms:
-            what = "it does not fit its checksum, and nobody has written it"
-            found.add("table-changed", str(file), -1, what)
-        else:
-            found.add("table-written", str(file), -1, "it is not what the node wrote last")
+        found.add("table-checksum", str(beside), -1, str(error))
+        noted = _Checksums()
+    backup = path.with_name(f"{path.name}.bak")
+    trouble = _table_trouble(path, path.name, (noted.table,), found)
+    before = _table_trouble(backup, path.name, (noted.backup, noted.table), found)
+    if trouble and (before or not backup.exists()) and not (path.parent / GROUP_NAME).exists():
+        found.add("table-lost", str(path), -1, trouble)
+    elif trouble:
+        found.add("table-changed", str(path), -1, trouble)
+    if before:
+        found.add("table-changed", str(backup), -1, before)
+
+
+def _table_trouble(
+    path: Path, name: str, noted: tuple[_Checksum | None, ...], found: FindingList
+) -> str:
+    """Return why a node does not take a file for the table `name`, "" if it does."""
+    data = _read(path)
+    if not data:
+        return ""
+    checksums = [each for each in noted[:1] if each is not None]
+    is_fitting = checksum_of(name, data) in {each.crc32 for each in noted if each is not None}
+    if checksums and not is_fitting:
+        if path.stat().st_mtime_ns // 1_000_000 == checksums[0].modified_ms:
+            return "it does not fit its checksum, and nobody has written it"
+        found.add("table-written", str(path), -1, "it is not what the node wrote last")
+    try:
+        decode_json_body(data, dict[str, Any])
+    except MalformedFrameError as error:
+        return f"it is no table: {error}"
+    return ""
 
 
 def _read(path: Path) -> bytes | None:

@@ -22,8 +22,10 @@ from typing import Final
 import msgspec
 
 from tandem.data_file import DataFile, data_end
+from tandem.log.block_check import check_closed_files
+from tandem.log.cluster_files import check_cluster_files
 from tandem.log.files import open_file
-from tandem.log.findings import Finding, FindingList
+from tandem.log.findings import Finding, FindingList, FindingReport
 from tandem.log.index_check import IndexCheck, check_index
 from tandem.log.index_file import IndexSettings, find_settings, read_header
 from tandem.log.index_match import IndexFacts, IndexFileFacts
@@ -60,7 +62,7 @@ AHEAD_BYTES_MAX: Final = 1 << 40
 Progress = Callable[[int, int], None]
 
 
-class VerifyReport(msgspec.Struct, frozen=True):
+class VerifyReport(FindingReport, frozen=True, kw_only=True):
     """What was checked, and what was found. Offsets are physical; `log_end` is not included."""
 
     path: str
@@ -74,20 +76,6 @@ class VerifyReport(msgspec.Struct, frozen=True):
     index_file_count: int
     index_count: int
     bytes_read: int
-    findings: tuple[Finding, ...]
-
-    @property
-    def damage_count(self) -> int:
-        """How many findings are damage."""
-        return self._count("damage")
-
-    @property
-    def warning_count(self) -> int:
-        """How many findings are warnings."""
-        return self._count("warning")
-
-    def _count(self, severity: str) -> int:
-        return sum(found.count for found in self.findings if found.severity == severity)
 
 
 def verify_store(
@@ -174,8 +162,10 @@ class _Verifier:
 
     def run(self, workers: Workers) -> VerifyReport:
         self._check_directory()
+        check_closed_files(self._store, self._found, workers)
+        root = Path(self._store.path)
+        check_cluster_files(root.resolve().parent, self._found)
         if not self._store.is_live:
-            root = Path(self._store.path)
             check_small_files(root, self._found)
             start, first = noted_start(root), self._store.log_start
             if 0 <= start < first:
@@ -208,7 +198,7 @@ class _Verifier:
             index_file_count=len(indexes),
             index_count=sum(check.unit_count for check in indexes),
             bytes_read=self.total_bytes,
-            findings=tuple(sorted(self._found.all(), key=_order)),
+            findings=self._found.in_order(),
         )
 
     def _advance(self, count: int) -> None:
@@ -451,11 +441,6 @@ _OF_UNITS: Final = frozenset(
         "ext-unit",
     }
 )
-_SEVERITIES: Final = ("damage", "warning", "note")
-
-
-def _order(finding: Finding) -> tuple[int, str, str, int]:
-    return _SEVERITIES.index(finding.severity), finding.kind, finding.file, finding.position
 
 
 def _index_bytes(file: DataFile) -> int:

@@ -23,9 +23,6 @@ BYTES_MAX: Final = 256 * 1024
 BAD_RANGES_MAX: Final = 1000
 """In one answer; it says no more than these of what is in the file."""
 
-BLOCK_BYTES: Final = 64 << 10
-"""What one checksum of a fingerprint is of."""
-
 BLOCKS_MAX: Final = 1 << 20
 EPOCHS_MAX: Final = 20_000
 

@@ -13,6 +13,7 @@ from tandem.cluster import LocalCluster, NodeState, read_spec
 from tandem.cluster.spec import node_command
 from tandem.testing import GROUP, write_cluster_file
 from tandem.wire.group_state import GroupKeys
+from tandem.wire.ha_status import FencedCommand
 from tandem.wire.message import Message
 from tests.sim.engine.walked_log import walk_log
 from tests.support.patience import PATIENCE_SECONDS, until
@@ -32,6 +33,8 @@ NODES: Final = tuple(f"{GROUP}-{broker_id}" for broker_id in (1, 2, 3))
 TOPIC: Final = "Orders"
 PRODUCERS: Final = 3
 TAIL_MESSAGES: Final = 200
+BIG_MESSAGES: Final = 20
+"""Of 60,000 bytes."""
 
 
 def write_group(directory: Path, **sections: Mapping[str, Any]) -> ClusterSpec:
@@ -146,6 +149,12 @@ class Group:
         wanted = len(self.acked) + count
         await until(lambda: len(self.acked) >= wanted)
 
+    async def sends_some(self, count: int = 3) -> None:
+        """Have producers that rest send until so many more messages were acknowledged."""
+        self.go_on()
+        await self.acked_more(count)
+        await self.rest()
+
     async def nobody_is_master(self, seconds: float) -> None:
         """Look for so long whether anybody is."""
         deadline = trio.current_time() + seconds
@@ -190,14 +199,33 @@ class Group:
                 check=False,
             )
 
-    async def scrub(self, node: str) -> None:
-        """Run `tandem ha scrub`, as an operator would: the node looks through its disk."""
-        command = [*TANDEM, "ha", "scrub", node, "-c", str(self.spec.file)]
+    async def send_big(self) -> None:
+        """Send some five files of the log."""
+        async with Producer(self.spec.name_servers, "big", ack=Ack.REPLICATED) as producer:
+            for count in range(BIG_MESSAGES):
+                key = f"big-{count}"
+                self.sent.add(key)
+                await producer.send(Message(TOPIC, bytes(60_000), keys=key))
+                self.acked.add(key)
+
+    async def becomes_whole(self, node: str) -> None:
+        """Have a node look through its disk, and wait until it has, and knows of no damage."""
+        await self._scrub(node)
         with trio.fail_after(PATIENCE_SECONDS):
-            done = await trio.run_process(
-                command, capture_stdout=True, capture_stderr=True, check=False
-            )
-        assert done.returncode == 0, done.stdout + done.stderr
+            while True:
+                status = await self.status(node)
+                if status is not None and not status.damage and "has read the log" in status.scrub:
+                    return
+                await trio.sleep(0.05)
+
+    async def _scrub(self, node: str) -> None:
+        """Order what `tandem ha scrub` does."""
+        servers, secret = self.spec.name_servers, self.spec.read_secret()
+        address = self.spec.node(node).client_address
+        with trio.fail_after(PATIENCE_SECONDS):
+            async with Admin(servers, secret=secret) as admin:
+                done = await admin.fenced_command(address, FencedCommand(command="scrub"))
+        assert done.done, done
 
     async def make_whole(self) -> None:
         """Start who does not run; wait until all have what all others have, and more."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from store.log.fingerprints import Fingerprint, crcs_of
+from tandem.wire.fingerprint import Fingerprint, crcs_of
 
 if TYPE_CHECKING:
     from store import MessageStore

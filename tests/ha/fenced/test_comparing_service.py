@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from store.log.fingerprints import crcs_of
+from tandem.wire.fingerprint import crcs_of
 from tests.ha.fingerprinted import flip, take_fingerprints
 from tests.ha.healing_world import open_group
 from tests.ha.world import FILE_SIZE_BYTES

@@ -10,7 +10,7 @@ from ha.fenced.comparison import (
     right_crc,
     votes_in_words,
 )
-from tandem.wire.peer_log import BLOCK_BYTES as BLOCK
+from tandem.wire.fingerprint import BLOCK_BYTES as BLOCK
 from tandem.wire.peer_log import EpochPart
 
 

@@ -22,7 +22,7 @@ from ha.fenced.healing import (
     judge,
     pieces,
 )
-from tandem.wire.peer_log import BLOCK_BYTES as BLOCK
+from tandem.wire.fingerprint import BLOCK_BYTES as BLOCK
 from tandem.wire.peer_log import EpochPart, FileFingerprint, PeerLogPart
 
 FILE = 3 * BLOCK + 100

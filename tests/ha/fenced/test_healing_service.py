@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from ha.fenced.replica_role import ReplicaRole
-from store.log.fingerprints import crcs_of
+from tandem.wire.fingerprint import crcs_of
 from tests.ha.fingerprinted import flip
 from tests.ha.healing_world import open_group
 from tests.ha.world import FILE_SIZE_BYTES

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from store.log.fingerprint_maker import FingerprintMaker
-from store.log.fingerprints import BLOCK_BYTES, Fingerprint, Fingerprints, crcs_of
+from store.log.fingerprints import Fingerprints
+from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint, crcs_of
 from tests.store.store_world import a_message, open_store, put
 from tests.support.simulated_disk import SimulatedDisk
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from random import Random
-from zlib import crc32
 
 import pytest
 import trio
@@ -9,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from store.log.fingerprints import BLOCK_BYTES, Fingerprint, Fingerprints, crcs_of
+from store.log.fingerprints import Fingerprints
+from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint, crcs_of
 from tests.support.simulated_disk import SimulatedDisk
 
 SIZE = 5 * BLOCK_BYTES // 2
@@ -22,54 +22,6 @@ def _of(data: bytes = DATA, start: int = SIZE, written_from: int = 0) -> Fingerp
 
 def _fingerprints(disk: SimulatedDisk) -> Fingerprints:
     return Fingerprints(disk, "/store", era=3)
-
-
-def test_each_block_has_its_crc_and_the_last_one_is_shorter() -> None:
-    fingerprint = _of()
-
-    assert fingerprint.count == 3
-    assert [fingerprint.crc(n) for n in range(3)] == [
-        crc32(DATA[:BLOCK_BYTES]),
-        crc32(DATA[BLOCK_BYTES : 2 * BLOCK_BYTES]),
-        crc32(DATA[2 * BLOCK_BYTES :]),
-    ]
-    assert fingerprint.is_consistent
-
-
-@given(st.integers(0, SIZE - 1), st.integers(1, 255))
-def test_any_byte_that_changes_is_found_in_its_block_and_nowhere_else(
-    place: int, bits: int
-) -> None:
-    changed = bytearray(DATA)
-    changed[place] ^= bits
-    begin = place // BLOCK_BYTES * BLOCK_BYTES
-
-    found = _of().differing(SIZE, bytes(changed))
-
-    assert found == [(SIZE + begin, SIZE + min(begin + BLOCK_BYTES, SIZE))]
-
-
-def test_a_piece_is_compared_with_its_own_blocks() -> None:
-    fingerprint = _of()
-    piece = DATA[BLOCK_BYTES:]
-
-    assert fingerprint.differing(SIZE + BLOCK_BYTES, piece) == []
-    assert fingerprint.differing(SIZE + BLOCK_BYTES, b"?" + piece[1:]) == [
-        (SIZE + BLOCK_BYTES, SIZE + 2 * BLOCK_BYTES)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("place", "is_written"),
-    [(0, False), (BLOCK_BYTES - 1, False), (BLOCK_BYTES, True), (SIZE - 1, True)],
-)
-def test_only_whole_blocks_from_memory_count_as_written(
-    place: int,
-    is_written: bool,  # noqa: FBT001
-) -> None:
-    fingerprint = _of(written_from=SIZE + 1)  # the first block has a byte from before
-
-    assert fingerprint.is_written(SIZE + place) is is_written
 
 
 async def test_what_is_saved_is_read_after_a_loss_of_power(autojump_clock: MockClock) -> None:

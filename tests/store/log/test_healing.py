@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from store.log.fingerprints import BLOCK_BYTES, Fingerprint, crcs_of
 from store.machine.errors import StoreFullError, UnfitBytesError
+from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint, crcs_of
 from tests.store.store_world import DIRECTORY, a_message, check_store, open_store, put
 from tests.support.simulated_disk import SimulatedDisk
 

@@ -8,9 +8,10 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.log.fingerprints import Fingerprint, Fingerprints, crcs_of
+from store.log.fingerprints import Fingerprints
 from store.machine.errors import CorruptLogError, StoreLockedError, UnfitBytesError
 from store.recovery.closed_log import heal_closed_log
+from tandem.wire.fingerprint import Fingerprint, crcs_of
 from tests.store.store_world import Clock, check_store, open_store, put_many
 from tests.support.simulated_disk import SimulatedDisk
 

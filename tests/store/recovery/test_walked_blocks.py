@@ -7,9 +7,9 @@ import pytest
 import trio
 
 from store.log import log_end
-from store.log.fingerprints import BLOCK_BYTES, Fingerprint, crcs_of
 from store.machine.errors import CorruptLogError
 from store.recovery.closed_log import heal_closed_log
+from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint, crcs_of
 from tests.store.store_world import Clock, a_message, check_store, log_messages, open_store, put
 from tests.support.simulated_disk import SimulatedDisk
 

@@ -1,7 +1,8 @@
 import trio
 from trio.testing import MockClock
 
-from store.log.fingerprints import BLOCK_BYTES, Fingerprints, crcs_of
+from store.log.fingerprints import Fingerprints
+from tandem.wire.fingerprint import BLOCK_BYTES, crcs_of
 from tests.store.store_world import DIRECTORY, a_message, open_store, put
 from tests.support.simulated_disk import SimulatedDisk
 

@@ -7,11 +7,20 @@ from typer.testing import CliRunner, Result
 
 from store.machine.real_disk import RealDisk
 from tandem.cli.command_line import app
+from tandem.coordinator.journal import DiskFile, Journal
+from tandem.coordinator.kv import KeyValueStore
 from tandem.wire.message import Message, encode_batch_body
 from tests.store.store_world import open_store
 from tests.support.log_builder import LogBuilder
 from tests.support.paths import GOLDEN
-from tests.tandem.log.vectors import NAMES, copy_of, log_file, our_store, overwrite
+from tests.tandem.log.vectors import (
+    NAMES,
+    copy_of,
+    log_file,
+    our_store,
+    overwrite,
+    take_fingerprints,
+)
 
 
 def tandem(*arguments: object) -> Result:
@@ -250,3 +259,31 @@ def test_a_repair_that_would_lose_messages_is_refused(tmp_path: Path) -> None:
     assert done.exit_code == 1
     assert "lose 2 messages" in done.stderr
     assert tandem("repair", root, "--cut-at", "100", "--accept-loss").exit_code == 2
+
+
+def test_the_journal_of_a_coordinator_is_verified(tmp_path: Path) -> None:
+    journal = Journal(DiskFile(tmp_path / "coordinator"))
+    journal.restore(KeyValueStore(), 0.0)
+    journal.close()
+    done = tandem("verify", tmp_path / "coordinator")
+    assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "sound")
+    assert "checked 1 records of the coordinator's journal" in done.stdout
+    overwrite(tmp_path / "coordinator" / "journal", 12, b"?")
+    done = tandem("verify", tmp_path / "coordinator")
+    assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "sound, with warnings")
+    assert tandem("verify", tmp_path / "coordinator", "--strict").exit_code == 1
+    document = json.loads(tandem("verify", tmp_path / "coordinator", "--format", "json").stdout)
+    assert [each["kind"] for each in document["findings"]] == ["coordinator-copy"]
+    (tmp_path / "coordinator" / "journal").write_bytes(bytes(100))
+    done = tandem("verify", tmp_path / "coordinator")
+    assert done.exit_code == 1
+    assert "recover-group GROUP" in done.stdout
+
+
+def test_a_repair_leaves_a_changed_header_and_says_how_it_is_healed(tmp_path: Path) -> None:
+    root = our_store(tmp_path)
+    take_fingerprints(root)
+    overwrite(log_file(root), 50, b"\xff")
+    done = tandem("repair", root)
+    assert done.exit_code == 0
+    assert "--from OTHER_DIRECTORY heals it" in done.stdout

@@ -80,3 +80,33 @@ def test_a_directory_that_takes_no_secret_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(SecretFileError, match="file: the secret of the cluster cannot be made"):
         make_secret(tmp_path / "file" / "secret")
+
+
+def test_a_changed_byte_of_a_secret_that_was_made_here_is_noticed(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    make_secret(file)
+    secret, whole = read_secret(file), file.read_bytes()
+    assert len(secret) == 64
+    for bit in range(8 * len(whole)):
+        changed = bytearray(whole)
+        changed[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(changed)
+        with pytest.raises(
+            SecretFileError, match=r"copy it there from another machine|a file of text"
+        ):
+            read_secret(file)
+    # Under whatever name it is copied to another machine.
+    copy = tmp_path / "cluster-secret"
+    copy.touch(0o600)
+    copy.write_bytes(whole)
+    assert read_secret(copy) == secret
+
+
+@pytest.mark.parametrize(
+    "text", ["0123456789abcdef", "two words, and more\nin two lines\n", '{"key": "0123456789"}\n']
+)
+def test_a_secret_that_a_person_has_written_is_taken_as_it_is(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "secret"
+    file.touch(0o600)
+    file.write_text(text)
+    assert read_secret(file) == text.strip()

@@ -14,7 +14,13 @@ from tandem.log.repair import plan_repair, write_healing, write_repair
 from tandem.log.store_directory import open_store_directory
 from tandem.log.verify import verify_store
 from tests.store.store_world import open_store, put_many
-from tests.tandem.log.vectors import copy_of, log_file, our_store, overwrite
+from tests.tandem.log.vectors import (
+    copy_of,
+    log_file,
+    our_store,
+    overwrite,
+    take_fingerprints,
+)
 
 FILE_BYTES = 8192
 
@@ -262,3 +268,50 @@ def test_no_flipped_bit_of_a_body_or_of_a_length_passes_for_a_record(tmp_path: P
         changed = bytearray(record)
         changed[at] ^= 0x10
         assert record_trouble(bytes(changed), 0), at
+
+
+def test_a_header_that_a_fingerprint_covers_is_healed(tmp_path: Path) -> None:
+    ours, theirs = two_copies(tmp_path)
+    take_fingerprints(ours)
+    overwrite(log_file(ours), 50, b"\xff")
+    plan = planned(ours, theirs)
+    assert plan.steps == (
+        f"take over offsets 0 to {FILE_BYTES} of {log_file(ours)} from {log_file(theirs)}:"
+        " the block does not fit its fingerprint",
+    )
+    assert write_healing(plan).healed_bytes == FILE_BYTES
+    assert log_of(ours) == log_of(theirs)
+    assert damage_kinds(ours) == set()
+
+
+def test_where_ours_fits_its_fingerprint_the_other_one_is_the_bad_one(tmp_path: Path) -> None:
+    ours, theirs = two_copies(tmp_path)
+    take_fingerprints(ours)
+    before = log_of(ours)
+    overwrite(log_file(theirs), 50, b"\xff")
+    flip_a_body(theirs)
+    zero_a_page(ours)
+    plan = planned(ours, theirs)
+    assert not plan.refusal
+    write_healing(plan)
+    assert log_of(ours) == before
+    assert damage_kinds(ours) == set()
+
+
+def test_a_header_that_differs_from_the_fingerprint_in_both_is_not_decided(tmp_path: Path) -> None:
+    ours, theirs = two_copies(tmp_path)
+    take_fingerprints(ours)
+    overwrite(log_file(ours), 50, b"\xff")
+    overwrite(log_file(theirs), 51, b"\xff")
+    assert "each fits its checksums" in planned(ours, theirs).refusal
+
+
+def test_a_fingerprint_that_was_taken_of_damaged_bytes_goes_with_them(tmp_path: Path) -> None:
+    ours, theirs = two_copies(tmp_path)
+    flip_a_body(ours)
+    first, *others = take_fingerprints(ours)
+    write_healing(planned(ours, theirs))
+    assert log_of(ours) == log_of(theirs)
+    assert not first.exists()
+    assert all(path.exists() for path in others)
+    assert damage_kinds(ours) == set()

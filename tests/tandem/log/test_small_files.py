@@ -11,6 +11,7 @@ from ha.fenced.replica_file import ReplicaFile
 from node.tables.journal.journal_file import JournalFile, JournalState
 from store.delayed.timer_checkpoint import TimerCheckpoint, TimerProgress
 from store.files.store_checkpoint import StoreCheckpoint
+from store.machine.checked_file import replace_with_checked_json
 from store.machine.real_disk import RealDisk
 from store.machine.table_file import TableFile
 from store.recovery.truncation import TruncationIntent, want_set_aside, write_intent
@@ -29,6 +30,10 @@ KINDS = {
     "config/groupJournal.json": "group-file",
     "truncation.json": "order-file",
     "set-aside.json": "order-file",
+    "damage.json": "damage-file",
+    "log-start.json": "start-file",
+    "scrub.json": "progress-file",
+    "healed.json": "progress-file",
     "checkpoint": "checkpoint-changed",
     "config/timercheck": "checkpoint-changed",
     "config/consumerOffset.json": "table-changed",
@@ -47,6 +52,8 @@ def directory(root: Path) -> Path:
     JournalFile(disk, path).save(JournalState(7, [TopicConfig("T")], {"T@g": {0: 5}}, {}))
     write_intent(disk, path, TruncationIntent(100, "reason", {}, "side"))
     want_set_aside(disk, path, "side")
+    for name in ("log-start.json", "scrub.json", "healed.json", "damage.json"):
+        replace_with_checked_json(disk, f"{path}/{name}", [])
     checkpoint = StoreCheckpoint(f"{path}/checkpoint", disk)
     checkpoint.physic_msg_timestamp_ms = checkpoint.logics_msg_timestamp_ms = 5000
     checkpoint.flush_blocking()
@@ -72,7 +79,9 @@ def test_no_flipped_bit_goes_unnoticed(tmp_path: Path, name: str) -> None:
     assert kinds(tmp_path) == []
     whole, times = path.read_bytes(), path.stat()
     used = len(whole) if len(whole) < 4096 else 40
-    for bit in range(8 * used):
+    # Each bit of the line with the checksum, and one of each byte before it.
+    bits = [8 * at + at % 8 for at in range(used - 25)] + [*range(8 * max(0, used - 25), 8 * used)]
+    for bit in bits:
         changed = bytearray(whole)
         changed[bit // 8] ^= 1 << bit % 8
         path.write_bytes(changed)
@@ -92,6 +101,37 @@ def test_a_table_that_was_written_by_hand_is_a_note(tmp_path: Path) -> None:
     path.write_bytes(b"{}")
     os.utime(path, ns=(0, 0))
     assert kinds(tmp_path) == ["table-written"]
+
+
+def test_what_the_node_has_noted_as_bad_is_shown(tmp_path: Path) -> None:
+    ranges = [{"start": 5, "end": 9, "reason": "a scrub", "found_at_ms": 1}]
+    replace_with_checked_json(RealDisk(), f"{tmp_path}/damage.json", ranges)
+    found = FindingList()
+    check_small_files(tmp_path, found)
+    (only,) = found.all()
+    assert (only.kind, only.severity, only.offset) == ("damage-noted", "warning", 5)
+    assert "offsets 5 to 9: a scrub" in only.what
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"topics.json": b"{"}, ["table-lost"]),
+        ({"topics.json": b"{", "topics.json.bak": b"{}"}, ["table-changed"]),
+        ({"topics.json": b"{", "topics.json.bak": b"x"}, ["table-lost", "table-changed"]),
+        ({"topics.json": b"{}", "topics.json.bak": b"x"}, ["table-changed"]),
+        ({"topics.json": b"{", "groupJournal.json": b"{}"}, ["table-changed"]),
+        ({"topics.json": b""}, []),
+        ({"topics.json": b'{"table":{0:5}}'}, []),
+    ],
+)
+def test_a_table_without_a_checksum_has_to_be_one(
+    tmp_path: Path, files: dict[str, bytes], expected: list[str]
+) -> None:
+    (tmp_path / "config").mkdir()
+    for name, content in files.items():
+        (tmp_path / "config" / name).write_bytes(content)
+    assert kinds(tmp_path) == expected
 
 
 def test_files_of_rocketmq_and_of_an_earlier_version_have_nothing_to_fit(tmp_path: Path) -> None:
