@@ -39,8 +39,10 @@ TRIES: Final = 3
 """Members looked at for one that reads what it gets. Source: ProducerManager."""
 
 
-class Producer(msgspec.Struct, frozen=True):
+class Producer(msgspec.Struct, frozen=True, gc=False):
     """One client in one producer group, by its last heartbeat.
+
+    It goes when its connection ends, so the collector has nothing to do here.
 
     Attributes:
         version: Number of its RocketMQ version, as in every frame that it sends.

@@ -335,8 +335,12 @@ class CreateTopicRequestHeader(Header, frozen=True):
 # Bodies in JSON
 
 
-class Body(msgspec.Struct, frozen=True, rename="camel"):
-    """Base of the JSON bodies. Unlike in headers, every field is written, as fastjson does."""
+class Body(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """Base of the JSON bodies. Unlike in headers, every field is written, as fastjson does.
+
+    A tree of them has no cycles, and tables hold tens of thousands: the collector, which stops
+    everything while it looks at all it knows of, does not know of them.
+    """
 
 
 class ProducerData(Body, frozen=True):

@@ -50,7 +50,7 @@ class BrokerData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     higher number is right; a classic group has none, and its JSON is RocketMQ's to the byte."""
 
 
-class QueueData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class QueueData(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
     """The queues of one topic at one broker name."""
 
     broker_name: str

@@ -12,7 +12,7 @@ from tandem.wire.remoting_command import Int32, Int64
 from tandem.wire.request_headers import DataVersion
 
 
-class ExponentialRetryPolicy(msgspec.Struct, frozen=True):
+class ExponentialRetryPolicy(msgspec.Struct, frozen=True, gc=False):
     """Pauses that grow by a factor, in milliseconds."""
 
     initial: Int64 = 5_000
@@ -20,13 +20,13 @@ class ExponentialRetryPolicy(msgspec.Struct, frozen=True):
     multiplier: Int64 = 2
 
 
-class CustomizedRetryPolicy(msgspec.Struct, frozen=True):
+class CustomizedRetryPolicy(msgspec.Struct, frozen=True, gc=False):
     """One pause for each attempt, in milliseconds."""
 
     next: list[Int64] = []
 
 
-class GroupRetryPolicy(msgspec.Struct, frozen=True, rename="camel"):
+class GroupRetryPolicy(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """How long a message waits until it is delivered again."""
 
     type: str = "CUSTOMIZED"
@@ -34,7 +34,7 @@ class GroupRetryPolicy(msgspec.Struct, frozen=True, rename="camel"):
     customized_retry_policy: CustomizedRetryPolicy | UnsetType | None = UNSET
 
 
-class SimpleSubscriptionData(msgspec.Struct, frozen=True, rename="camel"):
+class SimpleSubscriptionData(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """What a group subscribes to, where that is set for it."""
 
     topic: str
@@ -43,7 +43,7 @@ class SimpleSubscriptionData(msgspec.Struct, frozen=True, rename="camel"):
     version: Int64 = 0
 
 
-class SubscriptionGroupConfig(msgspec.Struct, frozen=True, rename="camel"):
+class SubscriptionGroupConfig(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """One consumer group."""
 
     group_name: str
@@ -67,7 +67,7 @@ ForbiddenTable = dict[str, dict[str, Int32]]
 """Group to topic to the bits of what it may not do; bit 0 is reading."""
 
 
-class SubscriptionGroupWrapper(msgspec.Struct, frozen=True, rename="camel"):
+class SubscriptionGroupWrapper(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """Body of GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
 
     subscription_group_table: dict[str, SubscriptionGroupConfig] = {}
@@ -75,7 +75,7 @@ class SubscriptionGroupWrapper(msgspec.Struct, frozen=True, rename="camel"):
     data_version: DataVersion = DataVersion()
 
 
-class SubscriptionGroupList(msgspec.Struct, frozen=True, rename="camel"):
+class SubscriptionGroupList(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """Body of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST."""
 
     group_config_list: list[SubscriptionGroupConfig] = []
