@@ -27,7 +27,7 @@ from tandem.wire.remoting_command import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from store.machine.network import Stream
 
@@ -39,6 +39,9 @@ SEND_BYTES_MAX: Final = 256 * 1024
 
 OWED_ANSWERS_MAX: Final = 16_384
 """Answers of one connection that wait for a disk or a replica. Beyond it no request is read."""
+
+
+_THROUGH: Final = object()
 
 
 def _nothing(_connection: Connection, _kept_bytes: int) -> None:
@@ -77,6 +80,7 @@ class Connection:
         one_by_one: How many requests are to be handled before a run of them is looked for again.
         misses: How far apart those looks are by now; see `SendRunHandler`.
         challenges: Numbers given to this peer for signatures, not used up yet; see `Guard`.
+        unfinished: The rest of a request that is handled in pieces; the next ones wait for it.
     """
 
     def __init__(
@@ -93,6 +97,7 @@ class Connection:
         self.reading = trio.CancelScope()
         self.one_by_one = self.misses = 0
         self.challenges: list[str] = []
+        self.unfinished: Generator[None, None, None] | None = None
         self.is_closed = False
         self._outbox = outbox
         self._out = bytearray()
@@ -186,6 +191,18 @@ class Connection:
         """That many answers owed have been written."""
         self.owed_count -= count
         self._wake()
+
+    def go_on(self) -> None:
+        """Do the next piece of the request that takes long."""
+        assert self.unfinished is not None, "asked for where there is such a request"
+        if next(self.unfinished, _THROUGH) is _THROUGH:
+            self.unfinished = None
+
+    def leave_unfinished(self) -> None:
+        """Do no more of a request that takes long. Its client asks again, here or elsewhere."""
+        if self.unfinished is not None:
+            self.unfinished.close()
+            self.unfinished = None
 
     def at_round_end(self, call: Callable[[], None]) -> None:
         """Have something done when all requests that came together are handled."""

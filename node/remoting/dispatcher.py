@@ -3,12 +3,15 @@
 Every request gets an answer, unless it is one-way: a client that waits in vain closes the whole
 connection, and with it all its other requests. So also a bug in a handler becomes an answer here,
 with its traceback in the log; it is the one place that may catch everything.
+
+A request that takes long is handled in pieces; see `in_pieces`.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from functools import wraps
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from node.errors import RequestError
 from node.remoting.unsupported import UnsupportedRequests
@@ -19,7 +22,7 @@ from tandem.wire.remoting_command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCom
 from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping
+    from collections.abc import Callable, Container, Generator, Mapping
 
     from node.remoting.connection import Connection
     from tandem.wire.frame_buffer import FrameBuffer
@@ -38,6 +41,11 @@ Raises:
     RecordDamagedError: The answer says to try again, and which record it is.
     WireError: The header or body is malformed; answered with code 1 and the text.
 """
+
+Pieces: TypeAlias = "Generator[None, None, Answer | None]"
+"""The work on one request, in pieces of a few milliseconds; returns what a `Handler` returns."""
+
+OwnerT = TypeVar("OwnerT")
 
 TakeRun: TypeAlias = "Callable[[Connection, FrameBuffer], bool]"
 """Handles requests that came together, and takes them from the buffer; False: none."""
@@ -75,6 +83,53 @@ def damaged_answer(command: RemotingCommand, error: RecordDamagedError) -> Remot
         str(error),
         ext=DamagedMessageHeader(error.queue_offset, error.physical_offset),
     )
+
+
+def in_pieces(
+    handle: Callable[[OwnerT, Connection, RemotingCommand], Pieces],
+) -> Callable[[OwnerT, Connection, RemotingCommand], None]:
+    """Make a `Handler` of a method that gives way after each few milliseconds of its work.
+
+    The first piece is done at once, the others in the turns of the connection, whose next requests
+    wait until it is through. Anything else may happen between two pieces: each looks again at what
+    it goes on with. Nobody goes on once the connection has ended or takes no more requests: the
+    client asks again, here or elsewhere.
+    """
+
+    @wraps(handle)
+    def begin(owner: OwnerT, connection: Connection, command: RemotingCommand) -> None:
+        connection.unfinished = _answered(handle(owner, connection, command), connection, command)
+        connection.go_on()
+
+    return begin
+
+
+def _answered(
+    work: Pieces, connection: Connection, command: RemotingCommand
+) -> Generator[None, None, None]:
+    """Do the work on a request, and answer it."""
+    try:
+        answer = yield from work
+    except Exception as error:  # noqa: BLE001 - the client must get its answer
+        answer = _answer_to_error(error, connection, command)
+    if isinstance(answer, RemotingCommand):
+        connection.respond(command, answer)
+    elif answer is not None and not command.flag & ONEWAY_FLAG:
+        connection.write(answer)
+
+
+def _answer_to_error(
+    error: Exception, connection: Connection, command: RemotingCommand
+) -> RemotingCommand:
+    if isinstance(error, RequestError):
+        return response_to(command, error.code, error.remark)
+    if isinstance(error, RecordDamagedError):
+        return damaged_answer(command, error)
+    if isinstance(error, WireError):
+        return response_to(command, ResponseCode.SYSTEM_ERROR, str(error))
+    _log.error("request %d from %s failed: a bug", command.code, connection.peer, exc_info=error)
+    remark = f"{type(error).__name__}: {error}"
+    return response_to(command, ResponseCode.SYSTEM_ERROR, remark)
 
 
 class Dispatch(Protocol):
@@ -147,16 +202,8 @@ class Dispatcher:
     ) -> Answer | None:
         try:
             return handler(connection, command)
-        except RequestError as error:
-            return response_to(command, error.code, error.remark)
-        except RecordDamagedError as error:
-            return damaged_answer(command, error)
-        except WireError as error:
-            return response_to(command, ResponseCode.SYSTEM_ERROR, str(error))
         except Exception as error:  # noqa: BLE001 - the client must get its answer
-            _log.exception("request %d from %s failed: a bug", command.code, connection.peer)
-            remark = f"{type(error).__name__}: {error}"
-            return response_to(command, ResponseCode.SYSTEM_ERROR, remark)
+            return _answer_to_error(error, connection, command)
 
     def _refuse(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         assert self._why_refused is not None, "asked for by `dispatch` alone"

@@ -118,6 +118,7 @@ class Server:
                 await connection.wait_idle()
                 nursery.cancel_scope.cancel()
         finally:
+            connection.leave_unfinished()
             connection.close()
             self._places.leave(connection)
             self._on_closed(connection)
@@ -201,13 +202,18 @@ def _handle_some(
     end = now() + TURN_SECONDS
     take = _taker(dispatcher, frames)
     while True:
+        while connection.unfinished is not None:
+            connection.go_on()
+            if now() >= end:
+                return True
         if take is None or not take(connection, frames):
             command = frames.next_command()
             if command is None:
                 return False
             dispatcher.dispatch(connection, command)
         connection.has_asked = True
-        if frames.is_used_up():
+        is_through = connection.unfinished is None
+        if is_through and frames.is_used_up():
             return False
         if not connection.may_read or now() >= end:
             return True

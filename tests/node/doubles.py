@@ -147,6 +147,8 @@ class Client:
             handlers, (to_clients or ClientRequests()).answered, unsupported
         )
         self._opaque = 100
+        self.pieces = 0
+        """How many pieces requests took, besides the first of each."""
 
     def send(
         self,
@@ -171,6 +173,9 @@ class Client:
         received = frames.next_command()
         assert received is not None
         self._dispatcher.dispatch(self.connection, received)
+        while self.connection.unfinished is not None:
+            self.pieces += 1
+            self.connection.go_on()
 
     def answer(self, request: RemotingCommand, code: int = 0, body: bytes = b"") -> None:
         """Answer what the broker has asked of this client."""

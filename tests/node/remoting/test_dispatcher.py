@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from node.errors import RequestError
-from node.remoting.dispatcher import response_to
+from node.remoting.dispatcher import in_pieces, response_to
 from tandem.wire.errors import MalformedMessageError
 from tandem.wire.remoting_command import (
     ONEWAY_FLAG,
@@ -14,12 +14,14 @@ from tandem.wire.remoting_command import (
     RESPONSE_FLAG,
     RemotingCommand,
     SerializeType,
+    encode_frame,
 )
 from tandem.wire.response_code import ResponseCode
 from tests.node.doubles import Client
 
 if TYPE_CHECKING:
     from node.remoting.connection import Connection
+    from node.remoting.dispatcher import Handler, Pieces
 
 
 def refuse(connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
@@ -92,3 +94,50 @@ async def test_a_node_that_serves_nobody_says_why_and_answers_what_is_about_itse
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert answer.remark == "a0 is in quarantine: why"
     assert client.call(2).code == 0
+
+
+def pieces_then(last: Handler) -> Handler:
+    class Owner:
+        @in_pieces
+        def handle(self, connection: Connection, command: RemotingCommand) -> Pieces:
+            yield
+            yield
+            return last(connection, command)
+
+    return Owner().handle
+
+
+def done(connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    return response_to(command)
+
+
+def done_encoded(connection: Connection, command: RemotingCommand) -> bytes:
+    return encode_frame(response_to(command))
+
+
+@pytest.mark.parametrize(
+    ("last", "code"), [(done, 0), (done_encoded, 0), (refuse, 17), (malformed, 1), (buggy, 1)]
+)
+async def test_a_request_in_pieces_is_answered_after_the_last(last: Handler, code: int) -> None:
+    client = Client({1: pieces_then(last)})
+    assert client.call(1).code == code
+    assert client.pieces == 2
+    client.send(1, flag=ONEWAY_FLAG)
+    assert client.answers() == []
+
+
+async def test_a_request_in_pieces_that_has_only_one_is_answered_at_once() -> None:
+    class Owner:
+        @in_pieces
+        def handle(self, connection: Connection, command: RemotingCommand) -> Pieces:
+            yield from ()
+            return response_to(command)
+
+    client = Client({1: Owner().handle})
+    assert (client.call(1).code, client.pieces) == (0, 0)
+
+
+async def test_a_request_in_pieces_may_be_answered_later_as_well() -> None:
+    client = Client({1: pieces_then(silent)})
+    client.send(1)
+    assert (client.answers(), client.connection.unfinished) == ([], None)

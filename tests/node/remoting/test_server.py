@@ -10,7 +10,7 @@ import trio.testing
 
 import node.remoting.client_memory
 from node.remoting.connection import OUT_BYTES_MAX, Connection, Outbox, OwedAnswers
-from node.remoting.dispatcher import Dispatcher, response_to
+from node.remoting.dispatcher import Dispatcher, in_pieces, response_to
 from node.remoting.places import STILL_SECONDS, STRANGER_SECONDS
 from node.remoting.server import IDLE_SCAN_SECONDS, IDLE_SECONDS_MAX, Server
 from node.remoting.turns import ABREAST_MAX, TURN_SECONDS
@@ -21,6 +21,7 @@ from tandem.wire.remoting_command import RemotingCommand, encode_frame
 from tests.node.doubles import CLIENT, FakeStream
 
 if TYPE_CHECKING:
+    from node.remoting.dispatcher import Pieces
     from store.machine.network import Stream
 
 ECHO = 7
@@ -399,4 +400,76 @@ async def test_one_request_waits_for_a_turn_of_others_and_not_for_all_they_ask(
     longest = max(after - before for before, after in pairwise(tick_at))
     assert longest <= 2 * ABREAST_MAX * TURN_SECONDS * 1.21
     assert trio.current_time() - begun >= 5
+    nursery.cancel_scope.cancel()
+
+
+class Large:
+    """Handles requests of a hundred pieces, each as long as a turn."""
+
+    def __init__(self, clock: trio.testing.MockClock) -> None:
+        self.pieces = 0
+        self.ended_after: list[int] = []
+        self._clock = clock
+
+    @in_pieces
+    def handle(self, connection: Connection, command: RemotingCommand) -> Pieces:
+        try:
+            for _ in range(100):
+                self.pieces += 1
+                self._clock.jump(TURN_SECONDS)
+                yield
+        finally:
+            self.ended_after.append(self.pieces)
+        return response_to(command)
+
+
+async def test_others_are_served_between_two_pieces_and_the_next_of_the_same_after_all(
+    nursery: trio.Nursery, mock_clock: trio.testing.MockClock
+) -> None:
+    running = Running()
+    await nursery.start(running.run)
+    handler = Large(mock_clock)
+    running.dispatcher._handlers = {PARK: handler.handle, ECHO: running._echo}
+    large, small = running.listener.connect(), running.listener.connect("10.0.1.1")
+    await settle()
+    large.arrive(request(PARK, 1) + request(ECHO, 2))
+    at_pass = []
+    for number in range(60):
+        if number == 5:
+            small.arrive(request())
+        await trio.lowlevel.checkpoint()
+        at_pass.append(handler.pieces)
+    assert [each.opaque for each in small.take_frames()] == [1]
+    # At most the end of one turn and the whole of another between two passes over all tasks.
+    assert max(after - before for before, after in pairwise(at_pass)) <= 2
+    assert not large.sent
+    while handler.pieces < 100:
+        await trio.lowlevel.checkpoint()
+    await settle()
+    assert [each.opaque for each in large.take_frames()] == [1, 2]
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("how", ["gone", "stopped"])
+async def test_nobody_goes_on_with_a_request_whose_connection_has_ended(
+    nursery: trio.Nursery, mock_clock: trio.testing.MockClock, how: str
+) -> None:
+    running = Running()
+    await nursery.start(running.run)
+    handler = Large(mock_clock)
+    running.dispatcher._handlers = {PARK: handler.handle}
+    stream = running.listener.connect()
+    await settle()
+    stream.arrive(request(PARK))
+    while handler.pieces < 3:
+        await trio.lowlevel.checkpoint()
+    if how == "gone":
+        connection = next(iter(running.server._places))
+        connection.close()
+    else:
+        running.server.stop_reading()
+    await settle()
+    assert handler.ended_after == [handler.pieces]
+    assert handler.pieces < 10
+    assert len(running.ended) == 1
     nursery.cancel_scope.cancel()
