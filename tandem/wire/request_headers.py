@@ -336,11 +336,7 @@ class CreateTopicRequestHeader(Header, frozen=True):
 
 
 class Body(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """Base of the JSON bodies. Unlike in headers, every field is written, as fastjson does.
-
-    A tree of them has no cycles, and tables hold tens of thousands: the collector, which stops
-    everything while it looks at all it knows of, does not know of them.
-    """
+    """Base of the JSON bodies. Unlike in headers, every field is written, as fastjson does."""
 
 
 class ProducerData(Body, frozen=True):
