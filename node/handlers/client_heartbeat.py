@@ -10,10 +10,10 @@ import trio
 from node.errors import RequestError
 from node.handlers.group_topics import group_topic
 from node.handlers.subscription import TAG, is_tag_type
-from node.remoting.dispatcher import response_to
+from node.remoting.dispatcher import in_pieces, response_to
 from node.security.access import Action, Resource
 from node.security.request import IN_BODY, Right, of_group, of_topic, serves
-from node.tables.client_table import TooManyClientsError
+from node.tables.client_table import Consumer, TooManyClientsError
 from node.tables.consumer_filter_table import SubscriptionFilter
 from node.tables.names import check_name
 from node.tables.topic_config_table import topic_complaint
@@ -31,22 +31,36 @@ from tandem.wire.route import decode_json_body, encode_json_body
 from tandem.wire.system_topics import retry_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from ha.replication import Replication
     from node.handlers.subscription import Subscriptions
     from node.remoting.client_requests import ClientRequests
     from node.remoting.connection import Connection
+    from node.remoting.dispatcher import Pieces
     from node.tables.client_table import ClientTable
     from node.tables.consumer_filter_table import ConsumerFilterTable
     from node.tables.producer_table import ProducerTable
     from node.tables.tables import Tables
     from tandem.wire.remoting_command import RemotingCommand
-    from tandem.wire.request_headers import ConsumerData
+    from tandem.wire.request_headers import ConsumerData, HeartbeatData
 
 
 FILTER_CHARS_PER_HEARTBEAT_MAX: Final = 262_144
-"""Of all expressions in one: every new one is compiled at once."""
+"""Of all expressions in one."""
+
+
+LARGE_BYTES: Final = 65_536
+"""A heartbeat that is decoded and checked in a piece of its own."""
+
+WORK_PER_PIECE: Final = 1_024
+"""Of one heartbeat, between two looks at the time: as many subscriptions, some 4 ms."""
+
+GROUP_WORK: Final = 8
+"""A new group with its retry topic takes 30 microseconds, a subscription 4."""
+
+CHARS_PER_WORK: Final = 8
+"""Of a filter, which is compiled: half a microsecond each."""
 
 
 class CheckClientConfig(msgspec.Struct, frozen=True, rename="camel"):
@@ -83,7 +97,8 @@ class ClientHeartbeat:
         of_topic(IN_BODY, Right.SUB),
         of_group(IN_BODY, Right.SUB),
     )
-    def heartbeat(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    @in_pieces
+    def heartbeat(self, connection: Connection, command: RemotingCommand) -> Pieces:
         """HEART_BEAT. A new consumer group is set up, with the retry topic its clients read.
 
         The registration comes first: a full disk, which has no room for the topic, must not keep
@@ -98,21 +113,51 @@ class ClientHeartbeat:
         now = trio.current_time()
         try:
             self._producers.check(beat, connection)
-            changed = self._clients.heartbeat(
-                beat, connection, now, command.language, command.version
-            )
+            self._clients.check(beat, connection)
         except TooManyClientsError as error:
-            raise RequestError(
-                ResponseCode.SYSTEM_BUSY,
-                f"too many clients are registered at this broker ({error}); nothing was changed",
-            ) from error
+            raise _too_many(error, "nothing was changed") from error
         self._producers.heartbeat(beat, connection, command.language, command.version, now)
-        if not beat.without_sub:
-            self._register_filters(beat.consumer_data_set)
-        self.notify(changed)
-        if self._replication.refusal() is None:
-            self._ensure_groups([data.group_name for data in beat.consumer_data_set])
+        if len(command.body) > LARGE_BYTES:
+            yield
+        consumer = Consumer(beat.client_id, connection, command.language, command.version, now)
+        yield from self._take_groups(beat, consumer)
         return response_to(command, ext=HeartbeatResponseHeader("true", "true"))
+
+    def _take_groups(self, beat: HeartbeatData, consumer: Consumer) -> Iterator[None]:
+        """Register a client in its groups, and set up those that nobody set up, in pieces.
+
+        Raises:
+            RequestError: there is no room any more for some; or, after all of them are registered,
+                a group or its retry topic cannot be set up.
+        """
+        groups, done = beat.consumer_data_set, 0
+        trouble: RequestError | None = None
+        for some in _pieces(groups):
+            if done:
+                yield
+            # Again, for others may have taken room meanwhile.
+            try:
+                own = msgspec.structs.replace(beat, consumer_data_set=some)
+                self._clients.check(own, consumer.connection)
+            except TooManyClientsError as error:
+                taken = f"the first {done} of its {len(groups)} groups were taken"
+                raise _too_many(error, taken) from error
+            changed = {
+                data.group_name: self._clients.to_tell(data.group_name)
+                for data in some
+                if self._clients.join(data, consumer)
+            }
+            if not beat.without_sub:
+                self._register_filters(some)
+            self.notify(changed)
+            if trouble is None and self._replication.refusal() is None:
+                try:
+                    self._ensure_groups([data.group_name for data in some])
+                except RequestError as error:
+                    trouble = error
+            done += len(some)
+        if trouble is not None:
+            raise trouble
 
     def _register_filters(self, groups: list[ConsumerData]) -> None:
         """Source: DefaultConsumerIdsChangeListener.handle, at every heartbeat."""
@@ -200,6 +245,35 @@ class ClientHeartbeat:
         missing = [config for config in missing if topic_complaint(config.topic_name) is None]
         if missing:
             self._tables.change_topics_soon(*missing)
+
+
+def _pieces(groups: list[ConsumerData]) -> Iterator[list[ConsumerData]]:
+    """Cut a row of groups into such as take a few milliseconds each."""
+    piece: list[ConsumerData] = []
+    work = 0
+    for data in groups:
+        piece.append(data)
+        work += _work_of(data)
+        if work >= WORK_PER_PIECE:
+            yield piece
+            piece, work = [], 0
+    if piece:
+        yield piece
+
+
+def _work_of(data: ConsumerData) -> int:
+    work = GROUP_WORK + len(data.subscription_data_set)
+    for each in data.subscription_data_set:
+        if not is_tag_type(each.expression_type):
+            work += len(each.sub_string) // CHARS_PER_WORK
+    return work
+
+
+def _too_many(error: TooManyClientsError, what: str) -> RequestError:
+    return RequestError(
+        ResponseCode.SYSTEM_BUSY,
+        f"too many clients are registered at this broker ({error}); {what}",
+    )
 
 
 def _check_filters(groups: list[ConsumerData]) -> None:

@@ -33,8 +33,7 @@ MEMBERSHIPS_PER_CONNECTION_MAX: Final = 8_192
 
 GROUPS_PER_HEARTBEAT_MAX: Final = 1_024
 SUBSCRIPTIONS_PER_HEARTBEAT_MAX: Final = 4_096
-"""Of one heartbeat, which is taken in at once: new groups with their retry topics and notices take
-some 40 microseconds each, and nobody else is served meanwhile. A client with more has several."""
+"""Of one heartbeat. A client with more has several."""
 
 SUBSCRIPTION_BYTES_MAX: Final = 64 * 1024 * 1024
 """What all groups want of all topics, in memory: some 300,000 ordinary subscriptions."""
@@ -122,17 +121,17 @@ class ClientTable:
             RequestError: A name is too long, or there are too many in one request.
             TooManyClientsError: There is no room for all of it. Nothing was changed, as above.
         """
-        self._check(beat, connection)
+        self.check(beat, connection)
         changed: dict[str, list[Connection]] = {}
         consumer = Consumer(beat.client_id, connection, language, version, now)
         for data in beat.consumer_data_set:
-            if self._join(data, consumer):
-                changed[data.group_name] = self._to_tell(data.group_name)
+            if self.join(data, consumer):
+                changed[data.group_name] = self.to_tell(data.group_name)
         return changed
 
     def leave(self, group: str, client_id: str) -> list[Connection]:
         """Forget a client of a group (UNREGISTER_CLIENT)."""
-        return self._to_tell(group) if self._remove(group, client_id) else []
+        return self.to_tell(group) if self._remove(group, client_id) else []
 
     def connection_closed(self, connection: Connection) -> dict[str, list[Connection]]:
         """Forget every client on a connection; return whom to notify, by group."""
@@ -190,8 +189,12 @@ class ClientTable:
         """Whether any client of the group is known."""
         return group in self._groups
 
-    def _check(self, beat: HeartbeatData, connection: Connection) -> None:
-        """Make sure that a heartbeat fits as a whole. What it replaces counts as well."""
+    def check(self, beat: HeartbeatData, connection: Connection) -> None:
+        """Make sure that a heartbeat fits as a whole. What it replaces counts as well.
+
+        Raises:
+            RequestError, TooManyClientsError: see `heartbeat`.
+        """
         groups = beat.consumer_data_set
         subscriptions = [each for data in groups for each in data.subscription_data_set]
         for what, count, most in (
@@ -238,8 +241,8 @@ class ClientTable:
         entry = self._groups.get(group)
         return {} if entry is None else entry.members
 
-    def _join(self, data: ConsumerData, consumer: Consumer) -> bool:
-        """Whether the group's members or topics changed."""
+    def join(self, data: ConsumerData, consumer: Consumer) -> bool:
+        """Take in a client with one group, after `check`; whether its members or topics changed."""
         client_id, connection = consumer.client_id, consumer.connection
         group = self._groups.get(data.group_name)
         if group is None:
@@ -285,9 +288,10 @@ class ClientTable:
     def _drop(self, gone: list[tuple[str, str]]) -> dict[str, list[Connection]]:
         for name, client_id in gone:
             self._remove(name, client_id)
-        return {name: self._to_tell(name) for name in dict.fromkeys(name for name, _ in gone)}
+        return {name: self.to_tell(name) for name in dict.fromkeys(name for name, _ in gone)}
 
-    def _to_tell(self, name: str) -> list[Connection]:
+    def to_tell(self, name: str) -> list[Connection]:
+        """Whom to notify of a change of a group."""
         group = self._groups.get(name)
         if group is None or group.message_model != CLUSTERING:
             return []

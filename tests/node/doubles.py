@@ -165,6 +165,7 @@ class Client:
             code, self._opaque, flag, ext=ext, body=body, serialize_type=serialize_type
         )
         self._receive(request)
+        self.go_on()
         return self._opaque
 
     def _receive(self, command: RemotingCommand) -> None:
@@ -173,9 +174,23 @@ class Client:
         received = frames.next_command()
         assert received is not None
         self._dispatcher.dispatch(self.connection, received)
+
+    def begin(self, code: int, ext: Ext = None, body: bytes = b"") -> None:
+        """Send a request, and have its first piece done."""
+        self._opaque += 1
+        self._receive(RemotingCommand(code, self._opaque, ext=ext, body=body))
+
+    def go_on(self) -> None:
+        """Have the rest of a request done that is handled in pieces."""
         while self.connection.unfinished is not None:
             self.pieces += 1
             self.connection.go_on()
+
+    def end(self) -> RemotingCommand:
+        """Have the rest of a request done; return its answer."""
+        self.go_on()
+        (answer,) = [each for each in self.answers() if each.is_response]
+        return answer
 
     def answer(self, request: RemotingCommand, code: int = 0, body: bytes = b"") -> None:
         """Answer what the broker has asked of this client."""

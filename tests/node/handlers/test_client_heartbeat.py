@@ -1,12 +1,21 @@
 from __future__ import annotations
 
+import math
+from collections import Counter
+from typing import TYPE_CHECKING
+
 import msgspec
 import pytest
 
 import node.tables.client_table
 import node.tables.producer_table
 import node.tables.topic_config_table
-from node.handlers.client_heartbeat import ClientHeartbeat
+from node.handlers.client_heartbeat import (
+    GROUP_WORK,
+    LARGE_BYTES,
+    WORK_PER_PIECE,
+    ClientHeartbeat,
+)
 from tandem.wire.remoting_command import ONEWAY_FLAG, PROTOCOL_VERSION
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
@@ -26,6 +35,9 @@ LEAVE = RequestCode.UNREGISTER_CLIENT
 LIST = RequestCode.GET_CONSUMER_LIST_BY_GROUP
 CHECK = RequestCode.CHECK_CLIENT_CONFIG
 
+if TYPE_CHECKING:
+    from node.tables.client_table import Consumer
+
 JAVA = (
     b'{"clientID":"10.0.0.9@4711#83","consumerDataSet":[{"consumeFromWhere":'
     b'"CONSUME_FROM_LAST_OFFSET","consumeType":"CONSUME_PASSIVELY","groupName":"CG",'
@@ -37,8 +49,14 @@ JAVA = (
 """The example of a heartbeat of RocketMQ 5.3.3's Java client."""
 
 
-def clients_of(broker: Broker, count: int = 1, *, is_slave: bool = False) -> list[Client]:
-    replication = FakeReplication()
+def clients_of(
+    broker: Broker,
+    count: int = 1,
+    *,
+    is_slave: bool = False,
+    replication: FakeReplication | None = None,
+) -> list[Client]:
+    replication = replication or FakeReplication()
     if is_slave:
         replication.demote("this is a slave")
     handler = ClientHeartbeat(
@@ -136,23 +154,94 @@ async def test_a_new_group_is_set_up_with_its_retry_topic() -> None:
     assert broker.topics.get("%RETRY%drops") is None
 
 
-async def test_a_thousand_groups_in_one_heartbeat_are_one_change_and_no_write() -> None:
+def beat_with_groups(count: int, *, client_id: str = "c1", subscriptions: int = 0) -> bytes:
+    wanted = [SubscriptionData(f"T{number}") for number in range(subscriptions)]
+    groups = [ConsumerData(f"g{number}", subscription_data_set=wanted) for number in range(count)]
+    return encode_json_body(HeartbeatData(client_id, consumer_data_set=groups))
+
+
+async def test_a_thousand_groups_in_one_heartbeat_are_a_few_changes_and_no_write() -> None:
     """Each of them used to be a copy of the table and two files replaced."""
     broker = Broker()
     (client,) = clients_of(broker)
     events: list[str] = []
     broker.simulated_disk.on_event = events.append
     changes = broker.topic_changes
-    groups = [ConsumerData(f"g{number}") for number in range(1000)]
-    body = encode_json_body(HeartbeatData("c1", consumer_data_set=groups))
-    assert client.call(BEAT, {}, body).code == 0
+    assert client.call(BEAT, {}, beat_with_groups(1000)).code == 0
     assert broker.topics.get("%RETRY%g999") is not None
-    assert (broker.topic_changes - changes, events) == (1, [])
+    assert broker.topic_changes - changes == math.ceil(1000 * GROUP_WORK / WORK_PER_PIECE)
+    assert events == []
     assert broker.tables.groups.get("g999") is not None
     broker.tables.save()
     replaced = [event.split()[1] for event in events if event.startswith("replace")]
     assert len(replaced) == len(set(replaced)), "each file once"
     assert {"s/config/topics.json", "s/config/subscriptionGroup.json"} < set(replaced)
+
+
+@pytest.mark.parametrize(("groups", "subscriptions"), [(1024, 0), (1024, 4), (8, 500), (1, 4000)])
+async def test_a_large_heartbeat_is_handled_in_pieces(
+    monkeypatch: pytest.MonkeyPatch, groups: int, subscriptions: int
+) -> None:
+    broker = Broker()
+    (client,) = clients_of(broker)
+    joined: list[int] = []
+    join = broker.clients.join
+
+    def noted(data: ConsumerData, consumer: Consumer) -> bool:
+        joined.append(client.pieces)
+        return join(data, consumer)
+
+    monkeypatch.setattr(broker.clients, "join", noted)
+    body = beat_with_groups(groups, subscriptions=subscriptions)
+    assert client.call(BEAT, {}, body).code == 0
+    of_piece = Counter(joined)
+    assert sum(of_piece.values()) == groups
+    work = GROUP_WORK + subscriptions
+    assert max(of_piece.values()) <= math.ceil(WORK_PER_PIECE / work)
+    assert min(of_piece) >= (len(body) > LARGE_BYTES), "decoded and checked in another one"
+
+
+async def test_a_client_that_ends_in_the_middle_of_its_heartbeat_leaves_nothing() -> None:
+    broker = Broker()
+    client, other = clients_of(broker, 2)
+    client.begin(BEAT, {}, beat_with_groups(1000))
+    client.connection.go_on()
+    client.connection.go_on()
+    assert broker.clients.has_group("g200")
+    client.connection.leave_unfinished()
+    broker.clients.connection_closed(client.connection)
+    assert not broker.clients.has_group("g0")
+    assert other.call(BEAT, {}, beat_with_groups(1000, client_id="c2")).code == 0
+    assert broker.clients.client_ids("g0") == broker.clients.client_ids("g999") == ["c2"]
+
+
+async def test_room_that_others_take_in_the_middle_of_a_heartbeat_is_not_taken_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(node.tables.client_table, "MEMBERSHIPS_MAX", 1000)
+    broker = Broker()
+    client, other = clients_of(broker, 2)
+    client.begin(BEAT, {}, beat_with_groups(1000))
+    client.connection.go_on()
+    assert other.call(BEAT, {}, beat_with_groups(300, client_id="c2")).code == 0
+    answer = client.end()
+    assert answer.code == ResponseCode.SYSTEM_BUSY
+    taken = sum("c1" in broker.clients.client_ids(f"g{number}") for number in range(1000))
+    assert f"the first {taken} of its 1000 groups were taken" in (answer.remark or "")
+    assert 0 < taken <= 700
+
+
+async def test_a_node_that_is_no_master_any_more_sets_up_no_more_groups_of_a_heartbeat() -> None:
+    broker = Broker()
+    replication = FakeReplication()
+    (client,) = clients_of(broker, replication=replication)
+    client.begin(BEAT, {}, beat_with_groups(1000))
+    client.connection.go_on()
+    replication.demote("another one is the master")
+    assert client.end().code == 0
+    assert broker.tables.groups.get("g0") is not None
+    assert broker.tables.groups.get("g999") is None
+    assert broker.clients.client_ids("g999") == ["c1"]
 
 
 @pytest.mark.parametrize(
