@@ -178,6 +178,11 @@ class ConsumeQueueStore:
 
     # -- finding ---------------------------------------------------------------------------------
 
+    @property
+    def count(self) -> int:
+        """How many queues there are."""
+        return len(self._queues)
+
     def find(self, topic: str, queue_id: int) -> AnyConsumeQueue | None:
         """Return the queue, None if it does not exist yet."""
         return self._queues.get((topic, queue_id))

@@ -45,7 +45,7 @@ from tandem.wire.message import (
 from tandem.wire.message_properties import PROPERTY_DELAY_LEVEL, inner_batch_of, tags_code_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from store.log.log_end import DispatchRequest
     from store.queue.consume_queue_store import AnyConsumeQueue, ConsumeQueueStore
@@ -163,10 +163,13 @@ class ConsumeQueueDispatcher:
         *,
         may_start_late: bool = True,
         on_arrival: OnArrival | None = None,
-    ) -> None:
+        new_queues_max: int | None = None,
+    ) -> int:
         """Enter the records in `buffer` that `columns` describe; all of them are sound.
 
-        `on_arrival` is called once for each queue that has grown.
+        `on_arrival` is called once for each queue that has grown. Return how many records were
+        entered: all, or those before the one that needs one queue more than `new_queues_max`, which
+        is 1 at least.
 
         Raises:
             QueueGapError, StoreFullError: see `ConsumeQueue.dispatch`. Some queues may have their
@@ -177,6 +180,18 @@ class ConsumeQueueDispatcher:
         rows = np.flatnonzero(self._rows_with_place(columns, names, numbers))
         keys = numbers[rows] << 32 | columns.queue_id[rows]
         rows, runs = _grouped(rows, keys)
+        if new_queues_max is not None:
+            firsts = [int(rows[run.start]) for run in runs]
+            new = sorted(
+                row
+                for row in firsts
+                if self._queues.find(names[numbers[row]], int(columns.queue_id[row])) is None
+            )
+            if len(new) > new_queues_max:
+                columns = columns.take(slice(0, new[new_queues_max]))
+                return self.dispatch_columns(
+                    buffer, columns, may_start_late=may_start_late, on_arrival=on_arrival
+                )
         units = (
             columns.physical_offset[rows],
             columns.size[rows],
@@ -201,6 +216,7 @@ class ConsumeQueueDispatcher:
                 if on_arrival is not None and queue.next_offset != before:
                     code = _common(codes[rows[run]])
                     on_arrival(queue.topic, queue.queue_id, queue.next_offset, code)
+        return len(columns)
 
     def _dispatch_codes(
         self,
@@ -325,14 +341,14 @@ def _topics(buffer: bytes | memoryview, columns: RecordColumns) -> tuple[list[st
     return distinct, numbers
 
 
-def _grouped(rows: Int64s, keys: Int64s) -> tuple[Int64s, Iterator[slice]]:
+def _grouped(rows: Int64s, keys: Int64s) -> tuple[Int64s, list[slice]]:
     """Return the rows with equal keys side by side, their order kept, and where each run is."""
     if not rows.size or (keys == keys[0]).all():
-        return rows, iter([slice(0, rows.size)] if rows.size else [])
+        return rows, [slice(0, rows.size)] if rows.size else []
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
     cuts = [0, *(np.flatnonzero(keys[1:] != keys[:-1]) + 1).tolist(), rows.size]
-    return rows[order], (slice(*cut) for cut in pairwise(cuts))
+    return rows[order], [slice(*cut) for cut in pairwise(cuts)]
 
 
 def _common(codes: Int64s) -> int | None:

@@ -57,6 +57,10 @@ SLICE_BYTES: Final = 512 << 10
 
 SLICE_RECORDS: Final = 2000
 
+NEW_QUEUES_MAX: Final = 1
+"""Of one slice: a new queue is directories and a file, and as many syncs as these have names. A
+disk may take tens of milliseconds for them, in which nothing else is done."""
+
 USUAL_RECORDS_MAX: Final = 128
 """Up to about so many usual records a plain loop beats numpy's cost per call."""
 
@@ -141,6 +145,7 @@ class ReputMessageService:
         self.stands_still = ""
         self._commit_log = commit_log
         self._dispatcher = ConsumeQueueDispatcher(queues, levels)
+        self._queues = queues
         self._grown = grown
         self._index_service = index_service
         self._running_flags = running_flags
@@ -183,15 +188,16 @@ class ReputMessageService:
     # -- queues ----------------------------------------------------------------------------------
 
     async def _follow_with_queues(self) -> None:
+        is_cut_short = False
         while True:
             if not self.is_behind:
                 await self._grown.wait()
-            if self._bytes_from(self.reput_from_offset) < SLICE_BYTES:
+            if not is_cut_short and self._bytes_from(self.reput_from_offset) < SLICE_BYTES:
                 await trio.sleep(GATHER_SECONDS)
             obstacle = self._forbidden
             try:
                 if not obstacle:
-                    self.dispatch_some()
+                    is_cut_short = self.dispatch_some(new_queues_max=NEW_QUEUES_MAX)
             except (StoreFullError, DiskFailedError) as error:
                 obstacle = str(error)
             if obstacle and not self.stands_still:
@@ -206,9 +212,16 @@ class ReputMessageService:
         return "" if flags is None else flags.dispatch_refusal
 
     def dispatch_some(
-        self, records_max: int = SLICE_RECORDS, *, bytes_max: int = SLICE_BYTES
-    ) -> None:
+        self,
+        records_max: int = SLICE_RECORDS,
+        *,
+        bytes_max: int = SLICE_BYTES,
+        new_queues_max: int | None = None,
+    ) -> bool:
         """Dispatch up to `records_max` records to the queues, those in about `bytes_max` bytes.
+
+        Returns:
+            Whether it ended before that, because `new_queues_max` queues were made.
 
         Raises:
             CorruptLogError: see `run`.
@@ -216,13 +229,14 @@ class ReputMessageService:
                 record that needs it was dispatched.
         """
         stop = self.reput_from_offset + bytes_max
+        queues_before = self._queues.count
         while records_max > 0:
             # A slave's log may begin above 0.
             offset = max(self.reput_from_offset, self._commit_log.min_offset)
             if offset >= min(stop, self._commit_log.max_offset):
                 break
             try:
-                records_max -= self._dispatch_next(offset, records_max, bytes_max)
+                records_max -= self._dispatch_next(offset, records_max, bytes_max, new_queues_max)
             except QueueGapError as error:
                 raise CorruptLogError(
                     f"{error}; restart the node: it builds the queues anew", path="", offset=offset
@@ -231,7 +245,10 @@ class ReputMessageService:
                 if self._one_by_one:
                     raise
                 self._one_by_one = True
+            if new_queues_max is not None and self._queues.count - queues_before >= new_queues_max:
+                return True
         self._one_by_one = False
+        return False
 
     def dispatch_all(self) -> None:
         """Dispatch all of the log to the queues, holding everything up.
@@ -242,7 +259,9 @@ class ReputMessageService:
         while self.is_behind:
             self.dispatch_some()
 
-    def _dispatch_next(self, offset: int, records_max: int, bytes_max: int) -> int:
+    def _dispatch_next(
+        self, offset: int, records_max: int, bytes_max: int, new_queues_max: int | None
+    ) -> int:
         """Dispatch what is at `offset`; return how many records that was."""
         file = self._file_at(offset)
         position = offset - file.file_from_offset
@@ -275,7 +294,10 @@ class ReputMessageService:
             return 0
         columns = columns.take(slice(0, records_max))
         self._expect_clock_back(int(columns.store_timestamp_ms.min()))
-        self._dispatcher.dispatch_columns(data, columns, on_arrival=self.on_arrival)
+        count = self._dispatcher.dispatch_columns(
+            data, columns, on_arrival=self.on_arrival, new_queues_max=new_queues_max
+        )
+        columns = columns.take(slice(0, count))
         last = int(columns.physical_offset[-1])
         self._dispatched(last, int(columns.size[-1]), int(columns.store_timestamp_ms[-1]))
         return len(columns)

@@ -18,6 +18,7 @@ from store.services.reput_message_service import (
     INDEX_LOOKS,
     INDEX_SLICE_BYTES,
     INDEXED_ONE_BY_ONE_MAX,
+    NEW_QUEUES_MAX,
     SLICE_BYTES,
     USUAL_RECORDS_MAX,
     ReputMessageService,
@@ -109,6 +110,44 @@ async def test_queues_follow_a_growing_log(autojump_clock: MockClock) -> None:
     slave.close()
 
 
+def a_log_of_new_topics(per_topic: int, topics: int = 40) -> bytes:
+    with open_store(SimulatedDisk(), commit_log_bytes=1 << 20) as master:
+        for number in range(topics * per_topic):
+            put(master, a_message(number, f"New{number % topics}", 0))
+        return bytes(master.read_log(0, master.max_physical_offset))
+
+
+@pytest.mark.parametrize("per_topic", [1, 4])
+async def test_the_queues_of_many_new_topics_are_not_made_in_one_step(
+    autojump_clock: MockClock, per_topic: int
+) -> None:
+    """Each takes the disk tens of milliseconds: those of 700 topics held up all for a second."""
+    data = a_log_of_new_topics(per_topic)
+    slave = open_store(SimulatedDisk(), is_slave=True, commit_log_bytes=1 << 20)
+    counts = [0]
+
+    async def look() -> None:
+        while True:
+            counts.append(slave.queues.count)
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(slave.reput_service.run)
+        slave.append_data(0, data)
+        slave.announce()
+        await trio.sleep(GATHER_SECONDS)
+        nursery.start_soon(look)
+        for _ in range(4 * 40):  # no time passes as long as somebody runs: it gathers once
+            await trio.lowlevel.checkpoint()
+        assert not slave.reput_service.is_behind
+        nursery.cancel_scope.cancel()
+    assert slave.queues.count == 40
+    # trio runs ready tasks in any order: ours once between two of its steps, on average.
+    assert max(after - before for before, after in pairwise(counts)) <= 2 * NEW_QUEUES_MAX
+    assert len(check_store(slave)) == 40 * per_topic
+    slave.close()
+
+
 async def test_a_few_records_wait_for_more_but_not_for_long(
     mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,14 +156,16 @@ async def test_a_few_records_wait_for_more_but_not_for_long(
     slices: list[int] = []
     dispatch_some = slave.reput_service.dispatch_some
 
-    def counted() -> None:
+    def counted(**bounds: int) -> bool:
         slices.append(slave.max_physical_offset)
-        dispatch_some()
+        return dispatch_some(**bounds)
 
     monkeypatch.setattr(slave.reput_service, "dispatch_some", counted)
+    slave.append_data(0, data[: ends[3]])
+    dispatch_some()  # the queues are there: a slice that makes one is cut short
     async with trio.open_nursery() as nursery:
         await nursery.start(slave.reput_service.run)
-        for start, end in pairwise([0, *ends[:40]]):
+        for start, end in pairwise(ends[3:40]):
             slave.append_data(start, data[start:end])
             slave.announce()
             await wait_all_tasks_blocked()
@@ -144,6 +185,7 @@ async def test_a_whole_slice_waits_for_nothing(autojump_clock: MockClock) -> Non
     slave = open_store(SimulatedDisk(), is_slave=True, commit_log_bytes=4 << 20)
     slave.append_data(0, data)
     service = slave.reput_service
+    service.dispatch_some(4)  # the queues are there: a slice that makes one is cut short
     async with trio.open_nursery() as nursery:
         await nursery.start(service.run)
         for _ in range(100):  # no time passes as long as somebody runs
