@@ -63,7 +63,7 @@ def heal_closed_log(
             make_stand_ins(missing, file_size, disk, damage)
             log = load_log(config, disk, wall_clock_ms)
             opened.callback(log.files.close)
-            fingerprints = Fingerprints(disk, config.directory, era=log_start.era)
+            fingerprints = Fingerprints(disk, config.directory)
             _drop_what_was_taken_too_late(log, fingerprints, start, memoryview(data))
             healing = LogHealing(log, fingerprints, disk, config.directory)
             healing.heal_blocking(start, data)

@@ -246,7 +246,7 @@ class GroupJournal:
             self.catch_up()
             for _, done in self._waiting.take_expired(now):
                 done("too few replicas confirmed the change in time; it may or may not stand")
-            self._is_due = self._is_due or now >= self._batch_deadline
+            self._is_due = now >= self._batch_deadline
             if now >= progress_at:
                 progress_at = now + DELAY_PROGRESS_SECONDS
                 if self.writer is not None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 import trio
 from hypothesis import given
@@ -10,8 +11,8 @@ from hypothesis import strategies as st
 
 from store.log.fingerprints import Fingerprints
 from store.machine.errors import CorruptLogError, StoreLockedError, UnfitBytesError
-from store.recovery.closed_log import heal_closed_log
-from tandem.wire.fingerprint import Fingerprint, crcs_of
+from store.recovery.closed_log import blocks_around, heal_closed_log
+from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint, crcs_of
 from tests.store.store_world import Clock, check_store, open_store, put_many
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -159,6 +160,45 @@ def test_a_fingerprint_of_bytes_that_had_changed_already_speaks_for_nothing(
 
     assert _log(disk)[: len(log)] == log
     assert (first in Fingerprints(disk, _config().directory)) is not is_rotten
+
+
+def test_what_is_healed_once_more_keeps_its_fingerprint() -> None:
+    """As after an interruption: what is there is what was put there."""
+    disk, log, _ = _closed(clean=False)
+    fingerprints = Fingerprints(disk, _config().directory)
+    crcs = crcs_of(log[:8192])
+    trio.run(fingerprints.save, Fingerprint(0, 8192, crcs, 0, 0))
+
+    heal_closed_log(_config(), 0, log[:8192], disk=disk, wall_clock_ms=Clock())
+
+    assert 0 in Fingerprints(disk, _config().directory)
+
+
+@pytest.mark.parametrize(
+    ("part", "around"),
+    [
+        ((300, 400), (0, BLOCK_BYTES)),
+        ((BLOCK_BYTES - 1, BLOCK_BYTES + 1), (0, 2 * BLOCK_BYTES)),
+        ((BLOCK_BYTES, BLOCK_BYTES + 1), (BLOCK_BYTES, 2 * BLOCK_BYTES)),
+        ((2 * BLOCK_BYTES - 1, 2 * BLOCK_BYTES + 5), (BLOCK_BYTES, 2 * BLOCK_BYTES + 1000)),
+    ],
+)
+def test_around_a_part_are_the_blocks_that_it_touches(
+    part: tuple[int, int], around: tuple[int, int]
+) -> None:
+    disk = SimulatedDisk()
+    size = 2 * BLOCK_BYTES + 1000
+    config = msgspec.structs.replace(_config(), mapped_file_size_commit_log_bytes=size)
+    assert blocks_around(config, size + part[0], size + part[1], disk=disk) == (
+        size + part[0],
+        size + part[1],
+    )
+    fingerprints = Fingerprints(disk, config.directory)
+    trio.run(fingerprints.save, Fingerprint(size, size, crcs_of(bytes(size)), 0, 0))
+    assert blocks_around(config, size + part[0], size + part[1], disk=disk) == (
+        size + around[0],
+        size + around[1],
+    )
 
 
 def test_a_store_that_is_open_is_left_alone() -> None:

@@ -8,8 +8,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from store.log.fingerprints import Fingerprint, crcs_of
 from store.machine.errors import CorruptLogError
+from tandem.wire.fingerprint import Fingerprint, crcs_of
 from tests.store.store_world import COMMIT_LOG_BYTES, Clock, check_store, open_store, put_many
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -113,6 +113,7 @@ def test_a_last_file_of_no_length_is_none() -> None:
     store = _open(disk)
 
     assert _bad(store) == []
+    assert store.damaged_end == ""
     assert not disk.exists(_path(5 * SIZE))
     assert len(check_store(store)) == count
 

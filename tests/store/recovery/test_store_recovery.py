@@ -15,6 +15,7 @@ from store import (
 )
 from store.files.store_checkpoint import StoreCheckpoint
 from store.log.commit_log import CommitLog
+from store.log.log_end import BLANK_HEADER
 from store.machine.disk import Disk
 from store.machine.real_disk import RealDisk
 from store.queue.batch_consume_queue import BatchConsumeQueue
@@ -23,6 +24,7 @@ from store.recovery import store_recovery
 from store.recovery.store_recovery import StoreRecovery
 from tandem.wire.crc import crc32
 from tandem.wire.message import (
+    BLANK_MAGIC_CODE,
     TRANSACTION_COMMIT_TYPE,
     TRANSACTION_PREPARED_TYPE,
     TRANSACTION_ROLLBACK_TYPE,
@@ -48,7 +50,7 @@ from tests.store.store_world import (
 )
 from tests.support.log_builder import LogBuilder
 from tests.support.paths import GOLDEN
-from tests.support.simulated_disk import SimulatedDisk
+from tests.support.simulated_disk import PAGE_BYTES, SimulatedDisk
 
 
 def killed_store(count: int) -> SimulatedDisk:
@@ -117,6 +119,107 @@ def test_nothing_is_set_aside_and_nothing_logged_when_nothing_was_torn(
     open_store(disk)
     assert not disk.list_files(f"{DIRECTORY}/torn")
     assert caplog.text == ""
+
+
+def torn_again(disk: SimulatedDisk, torn: bytes, number: int) -> tuple[SimulatedDisk, int]:
+    """Put a message, and kill the store as it puts the next one, of which `torn` is there."""
+    store = open_store(disk)
+    end = store.max_physical_offset
+    if not number:
+        end = put(store, a_message(number))
+    disk = disk.crashed()
+    at = end % COMMIT_LOG_BYTES
+    disk.open(log_file(end)).buffer[at : at + len(torn)] = torn
+    return disk, end
+
+
+def test_all_that_was_ever_torn_off_is_kept_once() -> None:
+    disk = SimulatedDisk()
+    for number, torn in enumerate((b"one, torn", b"two, torn too", b"two", b"one, torn")):
+        disk, _ = torn_again(disk, torn, number)
+    open_store(disk).close()
+    kept = [disk.read(f"{DIRECTORY}/torn/{name}") for name, _ in disk.list_files("/store/torn")]
+    assert kept == [b"one, torn", b"two, torn too", b"two"]
+
+
+@pytest.mark.parametrize("following", [b"", b"?"])
+def test_a_blank_under_way_is_not_torn_but_what_follows_it_is(following: bytes) -> None:
+    """Its length is written last. It is written again with the next message."""
+    begun = BLANK_HEADER.pack(0, BLANK_MAGIC_CODE) + following
+    disk, end = torn_again(SimulatedDisk(), begun, 0)
+    with open_store(disk) as store:
+        assert store.max_physical_offset == end
+    kept = [disk.read(f"{DIRECTORY}/torn/{name}") for name, _ in disk.list_files("/store/torn")]
+    assert kept == ([begun] if following else [])
+
+
+@pytest.mark.parametrize("lost", ["the last record", "all files"])
+def test_what_others_put_where_records_were_lost_was_never_confirmed(lost: str) -> None:
+    disk = killed_store(15)
+    checkpoint = StoreCheckpoint(f"{DIRECTORY}/checkpoint", disk)
+    ends = ends_of(disk)
+    checkpoint.replicated_offset = ends[-1]
+    checkpoint.flush_blocking()
+    if lost == "all files":
+        disk.remove(log_file(0))
+    else:
+        disk.open(log_file(ends[-2])).buffer[ends[-2] % COMMIT_LOG_BYTES + 4] ^= 1
+    for _ in range(2):  # the next start as well
+        store = open_store(disk)
+        assert store.max_physical_offset == (0 if lost == "all files" else ends[-2])
+        assert store.checkpoint.replicated_offset == store.max_physical_offset
+        disk = disk.powered_off(NothingKept())
+
+
+def test_queues_of_a_log_that_is_gone_go_too() -> None:
+    disk = killed_store(15)
+    disk.remove(log_file(0))
+    with open_store(disk) as store:
+        assert store.list_queues() == []
+        put_many(store, 6)
+        assert len(check_store(store)) == 6
+
+
+def test_of_a_damaged_end_no_more_is_asked_for_than_was_on_disk() -> None:
+    """Others have confirmed that, and may not have what follows."""
+    disk = killed_store(15)
+    ends = ends_of(disk)
+    checkpoint = StoreCheckpoint(f"{DIRECTORY}/checkpoint", disk)
+    checkpoint.confirm_physical_offset = ends[12]
+    checkpoint.flush_blocking()
+    for start in ends[11:13]:
+        disk.open(log_file(start)).buffer[start % COMMIT_LOG_BYTES + 200] ^= 1
+    with pytest.raises(CorruptLogError) as caught:
+        open_store(disk)
+    assert (caught.value.offset, caught.value.damaged_end) == (ends[11], ends[12])
+
+
+def test_a_byte_that_a_failed_sync_gave_up_is_written_again_though_alone_in_its_page() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk, commit_log_bytes=4 * PAGE_BYTES)
+    synced_end = put(store, a_message(body_bytes=100))
+    store.sync_log()
+    store.checkpoint.confirm_physical_offset = synced_end
+    store.checkpoint.flush_blocking()
+    beside_body_bytes = synced_end - 100
+    end = put(store, a_message(body_bytes=PAGE_BYTES + 1 - synced_end - beside_body_bytes))
+    assert end == PAGE_BYTES + 1
+    expected = log_messages(store)
+    disk.sync_fails = True
+    with pytest.raises(OSError, match="Input/output"):
+        store.commit_log.files.sync_all()
+    disk.sync_fails = False
+    disk = disk.crashed()
+    open_store(disk, commit_log_bytes=4 * PAGE_BYTES)
+    after = open_store(disk.powered_off(NothingKept()), commit_log_bytes=4 * PAGE_BYTES)
+    assert log_messages(after) == expected
+
+
+class NothingKept(random.Random):
+    """Of every page that was not synced the disk keeps the old content."""
+
+    def random(self) -> float:
+        return 0.99
 
 
 @pytest.mark.parametrize("record", [0, 7, 13, 14])

@@ -7,8 +7,10 @@ import pytest
 import trio
 
 from store.log import log_end
+from store.log.fingerprints import Fingerprints
 from store.machine.errors import CorruptLogError
 from store.recovery.closed_log import heal_closed_log
+from store.recovery.walked_blocks import WalkedBlocks
 from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint, crcs_of
 from tests.store.store_world import Clock, a_message, check_store, log_messages, open_store, put
 from tests.support.simulated_disk import SimulatedDisk
@@ -20,14 +22,16 @@ FILE_BYTES = 3 * BLOCK_BYTES
 QUEUE_ID_AT, QUEUE_OFFSET_AT = 12, 20
 
 
-def _killed(*, unsynced_bytes: int = 0) -> tuple[SimulatedDisk, bytes, list[int]]:
+def _killed(
+    *, unsynced_bytes: int = 0, other_after: int = 10, other_bytes: int = 0
+) -> tuple[SimulatedDisk, bytes, list[int]]:
     """Return the disk of a killed store that walks all of its log, the log, and its records."""
     disk = SimulatedDisk()
     store = open_store(disk, commit_log_bytes=FILE_BYTES, consume_queue_bytes=2000)
     for number in range(120):
         put(store, a_message(number // 2, queue_id=number % 2, body_bytes=4000))
-        if number == 10:
-            put(store, a_message(topic="TopicB"))
+        if number == other_after:
+            put(store, a_message(topic="TopicB", body_bytes=other_bytes))
     store.sync_log()
     store.queues.sync_all()
     files = store.commit_log.files.files
@@ -63,7 +67,11 @@ def _remove_queues(disk: SimulatedDisk, topic: str, *queue_ids: int) -> None:
 
 @pytest.mark.parametrize(
     ("at", "content"),
-    [(QUEUE_ID_AT, struct.pack(">i", 5)), (QUEUE_OFFSET_AT, struct.pack(">q", 7_000))],
+    [
+        (QUEUE_ID_AT, struct.pack(">i", 5)),
+        (QUEUE_ID_AT, struct.pack(">i", 0)),  # which has a message of this number, too
+        (QUEUE_OFFSET_AT, struct.pack(">q", 7_000)),
+    ],
 )
 @pytest.mark.parametrize("stop", ["killed", "killed, queues lost", "clean, queues lost"])
 def test_no_queue_is_built_from_a_number_that_has_changed(
@@ -99,6 +107,52 @@ def test_no_queue_gets_a_record_whose_topic_has_changed() -> None:
     with pytest.raises(CorruptLogError, match="has changed from"):
         _open(disk)
     assert not disk.exists("/store/consumequeue/TopicC/0/00000000000000000000")
+
+
+@pytest.mark.parametrize("changed", ["its beginning", "its end"])
+def test_a_record_of_two_blocks_is_not_entered_if_either_is_bad(changed: str) -> None:
+    """All others are in their queues already."""
+    disk, log, records = _killed(other_after=14, other_bytes=4000)
+    at, topic_at = records[15], log.index(b"TopicB")
+    assert at + QUEUE_ID_AT + 4 < BLOCK_BYTES < topic_at
+    _remove_queues(disk, "TopicB", 0)
+    if changed == "its end":
+        _change(disk, topic_at, b"TopicC")
+    else:
+        _change(disk, at + QUEUE_ID_AT, struct.pack(">i", 5))
+
+    with pytest.raises(CorruptLogError, match="has changed from") as caught:
+        _open(disk)
+
+    assert caught.value.offset == (BLOCK_BYTES if changed == "its end" else 0)
+    assert not disk.list_files("/store/consumequeue/TopicC/0")
+    assert not disk.list_files("/store/consumequeue/TopicB/5")
+
+
+def test_a_fingerprint_from_before_others_had_the_store_says_nothing() -> None:
+    """RocketMQ may have cut the file, and filled it again."""
+    disk, _, _ = _killed()
+    crcs = crcs_of(bytes(FILE_BYTES))
+    fingerprints = Fingerprints(disk, "/store")
+    trio.run(fingerprints.save, Fingerprint(0, FILE_BYTES, crcs, 0, era=5))
+    _remove_queues(disk, "TopicA", 0, 1)
+
+    store = _open(disk)
+
+    assert not store.commit_log.damage
+    assert len(check_store(store)) == 121
+
+
+def test_a_part_is_known_only_if_all_of_its_last_block_was_on_disk() -> None:
+    disk, _, _ = _killed()
+    store = _open(disk)
+
+    def are_known(end: int, synced_end: int) -> bool:
+        blocks = WalkedBlocks(store.commit_log, store.queues, store.fingerprints, synced_end)
+        return blocks.are_known(0, end)
+
+    assert are_known(BLOCK_BYTES, 2 * BLOCK_BYTES)
+    assert not are_known(BLOCK_BYTES + 50, BLOCK_BYTES + 100)
 
 
 def test_two_changes_in_one_block_are_healed_as_one() -> None:

@@ -188,7 +188,9 @@ def rotted_record(node: Node) -> tuple[int, int]:
     return last, queue.next_offset
 
 
-async def test_a_record_that_has_rotted_does_not_hold_up_the_node_that_wrote_it() -> None:
+async def test_a_record_that_has_rotted_does_not_hold_up_the_node_that_wrote_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     node = Node()
     node.open_as_master(topic("T"))
     node.writer.commit("T@g", 0, 7)
@@ -197,6 +199,7 @@ async def test_a_record_that_has_rotted_does_not_hold_up_the_node_that_wrote_it(
     node.confirm()
     assert node.journal.applier.position == end
     assert not is_waiting(node)
+    assert "stay as they are" not in caplog.text
     assert node.journal.applier.tables.offsets == {"T@g": {0: 7}}
     assert node.answers == [""]
 

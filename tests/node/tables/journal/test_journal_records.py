@@ -20,6 +20,9 @@ from node.tables.journal.journal_records import (
     TopicsChanged,
     decode_journal_record,
     encode_journal_record,
+    split_commits,
+    split_groups,
+    split_topics,
 )
 from store.delayed.timer_place import TimerPlace
 from tandem.wire.request_headers import TopicConfig
@@ -145,6 +148,30 @@ def test_the_parts_of_a_large_snapshot_stay_below_the_limit() -> None:
     parts = tables.snapshot(2_000)
     assert len(parts) > 5
     assert max(len(encode_journal_record(part)) for part in parts) <= 2_000
+
+
+def test_a_first_part_with_much_delay_progress_stays_below_the_limit_too() -> None:
+    tables = GroupTables(
+        {f"T{number}": topic(f"T{number}") for number in range(50)},
+        delay=dict.fromkeys(range(100), 10**15),
+    )
+    parts = tables.snapshot(4000)
+    assert len(parts) > 2
+    assert max(len(encode_journal_record(part)) for part in parts) <= 4000
+
+
+def test_changes_of_many_become_records_below_the_limit() -> None:
+    topics = [topic(f"T{number}") for number in range(200)]
+    groups = [SubscriptionGroupConfig(f"g{number}") for number in range(200)]
+    offsets = {f"T{number}@g": {0: number} for number in range(200)}
+    for limit in range(2000, 2300, 7):
+        for records in (
+            split_topics(topics, limit),
+            split_groups(groups, limit),
+            split_commits(offsets, limit),
+        ):
+            assert max(len(encode_journal_record(record)) for record in records) <= limit
+    assert [each for record in split_topics(topics, 2000) for each in record.topics] == topics
 
 
 def test_a_snapshot_that_was_not_finished_means_nothing() -> None:

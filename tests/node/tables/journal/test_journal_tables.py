@@ -6,6 +6,7 @@ from ha.results import Refusal
 from node.errors import RequestError
 from node.tables.journal.journal_file import JournalFile, JournalState
 from node.tables.journal.journal_tables import JournalTables, SavedTables
+from store.delayed.timer_place import TimerPlace
 from tandem.wire.request_headers import TopicConfig
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.subscription_group import SubscriptionGroupConfig
@@ -141,6 +142,13 @@ async def test_nobody_but_the_master_takes_or_tells() -> None:
         assert caught.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
+async def test_a_node_that_is_not_the_master_tells_nothing_though_nothing_refuses_puts() -> None:
+    tables = Tables()
+    tables.replication.is_master = False
+    with pytest.raises(RequestError, match="not the master"):
+        tables.it.check_query()
+
+
 async def test_a_master_short_of_replicas_tells_what_it_has() -> None:
     tables = Tables()
     tables.replication.refused = Refusal(1, "1 of 2", is_short=True)
@@ -168,6 +176,11 @@ async def test_a_log_that_lost_records_of_the_journal_takes_offsets_back() -> No
     assert tables.it.offsets.query("g", "T", 0) is None
     assert tables.it.topics.get("T") is not None
     assert tables.it.journal.applier.position == 0
+    saved = JournalFile(broker.disk, "s").load()
+    assert saved is not None
+    assert (saved.position, saved.offsets) == (0, {}), (
+        "others may fill the log before the next save"
+    )
 
 
 async def test_a_new_master_delivers_from_where_the_journal_says() -> None:
@@ -180,6 +193,16 @@ async def test_a_new_master_delivers_from_where_the_journal_says() -> None:
     delay = tables.it.open([]).delay
     assert (delay.query(1), delay.query(2)) == (4, 0)
     assert tables.saved.delay_progress() == {1: 4, 300: 2}, "a level that was taken out as well"
+
+
+async def test_a_new_master_knows_where_the_log_ended_when_its_progress_was_noted() -> None:
+    """What was delivered before that is known; a message of the same content is another one."""
+    broker = Broker(is_fenced=True, topics=())
+    place = TimerPlace(1, 2, 3, 4)
+    state = JournalState(0, [], {}, {1: 4}, timers=place, delay_at=70, timers_at=80)
+    JournalFile(broker.disk, "s").save(state)
+    progress = Tables(broker).it.open([])
+    assert (progress.delay_at, progress.timers, progress.timers_at) == (70, place, 80)
 
 
 async def test_whoever_waits_is_answered_when_the_tables_close() -> None:

@@ -295,6 +295,17 @@ async def test_the_place_of_the_timers_is_told_when_it_has_changed(
     assert 0 < told[0].at < node.store.max_physical_offset
 
 
+async def test_a_place_of_the_timers_that_is_under_way_is_not_told_again() -> None:
+    node = Node()
+    node.open_as_master()
+    for place in (TimerPlace(0, 1, 0, 0), TimerPlace(0, 2, 0, 0), TimerPlace(0, 2, 0, 0)):
+        node.timers = place
+        node.writer.write_regularly(trio.current_time())
+    node.confirm()
+    told = [record for record in node.records() if isinstance(record, TimerProgress)]
+    assert [record.place.looked_at for record in told] == [1, 2]
+
+
 async def test_a_snapshot_says_of_deliveries_no_more_than_their_last_progress_does() -> None:
     """What was delivered after it, the one that writes the snapshot may not know yet."""
     node = Node()
