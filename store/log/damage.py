@@ -94,13 +94,18 @@ class LogDamage:
             return self.ranges[index]
         return None
 
+    def covers(self, start: int, end: int) -> bool:
+        """True if all bytes from `start` up to `end` are in one bad range."""
+        bad = self.within(start, end)
+        return bad is not None and bad.start <= start and end <= bad.end
+
     def note(self, start: int, end: int, reason: str) -> bool:
         """Take `start` up to `end` for bad. Return whether it was not known before.
 
         It counts at once, and is durable when this returns unless the disk refuses: then that is
         logged, and tried again with the next change.
         """
-        if start >= end or self._covers(start, end):
+        if start >= end or self.covers(start, end):
             return False
         # Ranges that touch stay apart: each has been found by itself, for a reason of its own.
         met = [bad for bad in self.ranges if bad.start < end and start < bad.end]
@@ -143,10 +148,6 @@ class LogDamage:
             _log.warning("%s cannot be written: %s; trying again", self.path, error)
         else:
             self._is_saved = True
-
-    def _covers(self, start: int, end: int) -> bool:
-        bad = self.within(start, end)
-        return bad is not None and bad.start <= start and end <= bad.end
 
     def _become(self, ranges: list[BadRange]) -> None:
         ranges.sort(key=attrgetter("start"))

@@ -59,7 +59,7 @@ def heal_closed_log(
             file_size = config.mapped_file_size_commit_log_bytes
             damage = LogDamage(disk, config.directory, wall_clock_ms)
             end = start + len(data)
-            missing = missing_files(config, disk, log_start.start, end=end)
+            missing = missing_files(config, disk, log_start.start, end=end, begun=True)
             make_stand_ins(missing, file_size, disk, damage)
             log = load_log(config, disk, wall_clock_ms)
             opened.callback(log.files.close)

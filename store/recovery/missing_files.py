@@ -13,6 +13,9 @@ and operators delete old files by hand.
     short: moved  2   to <name>.short.tmp, which nobody takes for a file of the log
     created       3   in full length
     short: copied 4   synced; then only the rest is noted, and the other one goes
+
+Interrupted after 3, the next start goes on there: a file beside which there is such another one,
+and all of which is noted, is made once more. If not all of it is, only the other one has to go.
 """
 
 from __future__ import annotations
@@ -42,13 +45,14 @@ class MissingFile(NamedTuple):
 
 
 def missing_files(
-    config: StoreConfig, disk: Disk, log_start: int, *, end: int = 0
+    config: StoreConfig, disk: Disk, log_start: int, *, end: int = 0, begun: bool = False
 ) -> list[MissingFile]:
     """Return what the log of a closed store lacks, in order.
 
     `log_start` is where it has to begin, -1 if that is unknown; `end` is up to where it has to
     reach at least. What else is wrong with the files, such as their names, is not looked at here. A
-    last file of no length is none.
+    last file of no length is none. If stand-ins that were `begun` count, one that lacks what is set
+    aside for it does.
     """
     size = config.mapped_file_size_commit_log_bytes
     read_only = {path.rstrip("/") for path in config.read_only_commit_log_store_paths}
@@ -77,6 +81,8 @@ def missing_files(
             lacks(expected, start)
         if there_bytes < size and directory not in read_only:
             missing.append(MissingFile(f"{directory}/{start:020d}", start, there_bytes))
+        elif begun and disk.exists(f"{directory}/{start:020d}{SHORT_SUFFIX}"):
+            missing.append(MissingFile(f"{directory}/{start:020d}", start, 0))
         expected = start + size
         # Those before a gap of which all are read-only have left the row: see `MappedFileQueue`.
         may_be_left_out = directory in read_only
@@ -112,6 +118,10 @@ def make_stand_ins(
     for file in missing:
         end = file.start + file_size
         aside = f"{file.path}{SHORT_SUFFIX}"
+        is_begun = not file.there_bytes and disk.exists(aside) and disk.exists(file.path)
+        if is_begun and not damage.covers(file.start, end):
+            disk.remove(aside)  # all was done but this
+            continue
         reason = (
             f"the file has {file.there_bytes} of {file_size} bytes"
             if file.there_bytes

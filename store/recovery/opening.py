@@ -242,7 +242,7 @@ class _Opening:
 
     def _see_to_missing_files(self, log: CommitLog, *, has_replicas: bool) -> str:
         """Put stand-ins in the place of files that are missing; return what is short."""
-        missing = missing_files(self._config, self._disk, self._log_start.start)
+        missing = missing_files(self._config, self._disk, self._log_start.start, begun=has_replicas)
         if not has_replicas:
             tell_missing(missing, self._config)
             return ""

@@ -271,7 +271,7 @@ class ScrubService:
             era=self._fingerprints.era,
         )
         await self._fingerprints.save(made)
-        if self._is_all_in_doubt(made):
+        if self._log.damage.covers(made.start, made.end):
             self._log.damage.healed(made.start, made.end)
 
     async def _write_if_gone(self, file: MappedFile) -> None:
@@ -307,10 +307,6 @@ class ScrubService:
         _log.error("%s was deleted under this process, and is written anew from memory", path)
         blocks = -(-file.size // BLOCK_BYTES)
         self._change(mended_blocks=self.progress.mended_blocks + blocks)
-
-    def _is_all_in_doubt(self, made: Fingerprint) -> bool:
-        bad = self._log.damage.within(made.start, made.end)
-        return bad is not None and bad.start <= made.start and made.end <= bad.end
 
     async def _look_at(self, look: FileLook, offset: int, data: bytes) -> None:
         known = look.known

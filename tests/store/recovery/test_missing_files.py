@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from trio.testing import MockClock
 
 from store.machine.errors import CorruptLogError
 from tandem.wire.fingerprint import Fingerprint, crcs_of
+from tests.store.step_disk import Interrupted, StepDisk, die_at
 from tests.store.store_world import COMMIT_LOG_BYTES, Clock, check_store, open_store, put_many
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -304,6 +306,56 @@ def test_power_lost_at_any_step_costs_nothing_that_is_there() -> None:
         )
         assert bad.within(SIZE, SIZE + 700) is None or bad.bad_bytes == 2 * SIZE
     assert opened > 5
+
+
+class NothingKept(Random):
+    """Of every page that was not synced the disk keeps the old content."""
+
+    def random(self) -> float:
+        return 0.99
+
+
+def test_what_is_there_of_a_short_file_is_there_whenever_power_is_lost() -> None:
+    disk, log, _ = _closed()
+    disk.remove("/store/checkpoint")  # it is not what a start would need
+    _shorten(disk, 3 * SIZE, 700)
+    for step in range(1, 200):
+        target = StepDisk(disk)
+        target.on_step = die_at(step)
+        with suppress(Interrupted, CorruptLogError):
+            _open(target)
+        after = target.powered_off(NothingKept())
+        with suppress(CorruptLogError):  # the hard stop makes a start need it
+            _open(after)
+        assert (after.read(_path(3 * SIZE)) or b"")[:700] == log[3 * SIZE : 3 * SIZE + 700]
+        assert not after.exists(f"{_path(3 * SIZE)}.short.tmp")
+        if target.steps < step:
+            assert step > 10
+            return
+    pytest.fail("the start never got to its end")
+
+
+def test_a_file_that_is_whole_is_not_made_anew_for_what_was_set_aside() -> None:
+    disk, _, count = _closed()
+    disk.replace(f"{_path(SIZE)}.short.tmp", b"?" * 300)
+
+    store = _open(disk)
+
+    assert _bad(store) == []
+    assert len(check_store(store)) == count
+    assert not disk.exists(f"{_path(SIZE)}.short.tmp")
+
+
+def test_what_was_set_aside_for_a_file_is_never_taken_for_another_one() -> None:
+    """As when the log was cut since, and went on with other bytes."""
+    disk, log, _ = _closed()
+    disk.replace(f"{_path(SIZE)}.short.tmp", b"?" * 300)
+    _shorten(disk, SIZE, 700)
+
+    store = _open(disk)
+
+    assert _bad(store) == [(SIZE + 700, 2 * SIZE)]
+    assert (disk.read(_path(SIZE)) or b"")[:700] == log[SIZE : SIZE + 700]
 
 
 def _powered_off(disk: SimulatedDisk, chance: Random) -> SimulatedDisk:
