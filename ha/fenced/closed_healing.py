@@ -7,8 +7,9 @@
 Where no file of the log is left, nothing can be put into it: it is copied as a whole, see
 `lost_log.py`.
 
-Each turn must get further than the one before. Where no peer has the bytes, confirmed and whole,
-the error stands: the node stops with it, as one without peers does.
+Each turn must get further than the one before. Where no peer has the bytes, whole, and confirmed or
+surely of the same masters (see `history`), the error stands: the node stops with it, as one without
+peers does.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import trio
 
 from ha.errors import EpochFileError, PeerSilentError
-from ha.fenced.comparison import Vote, are_of_one_history, right_crc, votes_in_words
+from ha.fenced.comparison import Vote, right_crc, votes_in_words
 from ha.fenced.epoch_file import EpochFile
 from ha.fenced.healed_parts import HealedParts
 from ha.fenced.healing import RANGE_BYTES_MAX, Piece, can_give
+from ha.fenced.history import are_of_one_history, epochs_within
 from ha.fenced.lost_log import begin_anew_if_log_is_lost
 from ha.fenced.peer_logs import all_of
-from ha.fenced.served_log import epochs_within
 from store.machine.errors import CorruptLogError, StoreError, UnfitBytesError
 from store.recovery.closed_log import blocks_around, heal_closed_log
 from tandem.wire.crc import raw_crc32
@@ -136,20 +137,21 @@ class ClosedHealing:
             EpochFileError: it is not known of which masters our log is.
         """
         own = EpochFile(self._machine.disk, self._config.directory).entries
-        epochs = epochs_within(own, piece.start, piece.end)
+        bounds = piece.start, piece.end
+        epochs = epochs_within(own, *bounds)
         got: dict[str, bytes] = {}
         troubles: list[str] = []
         async with AsyncExitStack() as stack:
             for peer in self._config.peers:
                 session = await stack.enter_async_context(self._peers.session(peer.name))
                 try:
-                    part = await session.part(piece.start, piece.end)
+                    part = await session.part(*bounds)
                     if not are_of_one_history(epochs, part.epochs):
                         troubles.append(f"{peer.name} has it from other masters")
-                    elif not can_give(part, piece):
+                    elif not can_give(part, piece, epochs):
                         troubles.append(f"{peer.name} has not confirmed all of it, or is damaged")
                     else:
-                        got[peer.name] = await all_of(session, piece.start, piece.end)
+                        got[peer.name] = await all_of(session, *bounds, epochs)
                 except PeerSilentError as error:
                     troubles.append(str(error))
         if not got:

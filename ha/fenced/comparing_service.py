@@ -4,6 +4,9 @@ A file is compared soon after it was closed, and once in each round of a node, u
 said the same. Where one differs, `comparison` says who is right. If it is not us, the block is
 noted as damage, and our fingerprint says from then on what the block has to be.
 
+The file that is being written has no fingerprint yet. A part of it is compared by its bytes where
+somebody asks for that: where a follower and its master turn out to differ.
+
 A node looks after its own log only: the other one finds out the same by itself.
 """
 
@@ -17,11 +20,12 @@ import msgspec
 import trio
 
 from ha.errors import PeerSilentError
-from ha.fenced.comparison import FileVote, are_of_one_history, disputes
-from ha.fenced.served_log import epochs_within
+from ha.fenced.comparison import FileVote, disputes
+from ha.fenced.history import are_of_one_history, epochs_within, history_of
+from ha.fenced.peer_logs import all_of
 from store.machine.tell_once import TellOnce
 from tandem.wire.crc import raw_crc32
-from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint
+from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint, crcs_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,6 +42,8 @@ LOOK_SECONDS: Final = 5.0
 AGAIN_SECONDS_MIN: Final = 5.0
 AGAIN_SECONDS_MAX: Final = 600.0
 """Until a file is compared again that not all peers have confirmed; it doubles each time."""
+OPEN_BLOCK_BYTES: Final = 512
+"""A part of an open file is compared in blocks of this size: a disk writes no less at once."""
 FILE_SECONDS: Final = 0.02
 """Between two files, so that nothing else waits for a store with thousands of them."""
 
@@ -139,6 +145,55 @@ class ComparingService:
             await self._store.fingerprints.save(
                 Fingerprint(start, end - start, bytes(crcs), end, era)
             )
+
+    async def compare_open(self, start: int, end: int) -> bool:
+        """Compare a part of one file by its bytes, where peers have it surely from our masters.
+
+        What is not right here is noted as damage. False if that cannot be compared.
+        """
+        epochs = epochs_within(self._parts.replica.epochs.entries, start, end)
+        history = history_of(epochs, start, end)
+        got: dict[str, bytes] = {}
+
+        async def ask(name: str, session: PeerLogSession) -> None:
+            with suppress(PeerSilentError):
+                part = await session.part(start, end)
+                if history_of(part.epochs, start, end) == history:
+                    got[name] = await all_of(session, start, end, epochs)
+
+        if history:
+            async with AsyncExitStack() as stack, trio.open_nursery() as nursery:
+                for name, session in (await self._sessions(stack)).items():
+                    nursery.start_soon(ask, name, session)
+            with self._store.commit_log.read(start, end - start) as own:
+                got[self._parts.config.name] = bytes(own)
+            self._align_open(start, end, got)
+        return bool(history)
+
+    def _align_open(self, start: int, end: int, got: Mapping[str, bytes]) -> None:
+        """Note what we have otherwise than those who are right; `got` is what each node has."""
+        name = self._parts.config.name
+        votes = [
+            FileVote(node, crcs_of(data, OPEN_BLOCK_BYTES), end, self._is_member(node))
+            for node, data in got.items()
+            if len(data) == end - start
+        ]
+        own = next((vote for vote in votes if vote.node == name), None)
+        file = start - start % self._store.config.mapped_file_size_commit_log_bytes
+        self.undecided.pop(file, None)
+        bad: list[tuple[int, int]] = []
+        words = ""
+        for each in disputes((start, end), votes, self._members, block_bytes=OPEN_BLOCK_BYTES):
+            if each.right is None:
+                self._note_undecided(file, each)
+            elif own is not None and each.right != own.of(each.block, each.start).crc:
+                words = words or each.words
+                # Blocks side by side are one range: a record may go from one into the next.
+                before = bad.pop() if bad and bad[-1][1] == each.start else (each.start, 0)
+                bad.append((before[0], each.end))
+        for first, last in bad:
+            reason = f"other replicas have other bytes, and are right: {words}"
+            self._store.commit_log.damage.note(first, last, reason)
 
     def _votes(self, start: int, end: int, parts: Sequence[PeerLogPart]) -> list[FileVote]:
         epochs = epochs_within(self._parts.replica.epochs.entries, start, end)

@@ -19,13 +19,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ha.fenced.epochs import EpochEntry, is_same_epoch
 from tandem.wire.fingerprint import BLOCK_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
-
-    from tandem.wire.peer_log import EpochPart
 
 
 class Vote(msgspec.Struct, frozen=True):
@@ -83,16 +80,22 @@ class Dispute(msgspec.Struct, frozen=True):
     """Who says what."""
 
 
-def disputes(file: tuple[int, int], votes: Sequence[FileVote], members: int) -> Iterator[Dispute]:
+def disputes(
+    file: tuple[int, int],
+    votes: Sequence[FileVote],
+    members: int,
+    *,
+    block_bytes: int = BLOCK_BYTES,
+) -> Iterator[Dispute]:
     """Yield the blocks that differ, of a file with these bounds, with who is right."""
     if len({vote.crcs for vote in votes}) < 2:
         return
     start, end = file
-    for block, at in enumerate(range(start, end, BLOCK_BYTES)):
+    for block, at in enumerate(range(start, end, block_bytes)):
         if len({vote.crcs[4 * block : 4 * block + 4] for vote in votes}) > 1:
             said = [vote.of(block, at) for vote in votes]
             right = right_crc(said, members)
-            yield Dispute(block, at, min(at + BLOCK_BYTES, end), right, votes_in_words(said))
+            yield Dispute(block, at, min(at + block_bytes, end), right, votes_in_words(said))
 
 
 def votes_in_words(votes: Sequence[Vote]) -> str:
@@ -101,21 +104,3 @@ def votes_in_words(votes: Sequence[Vote]) -> str:
         f"{vote.node} {vote.crc:08x} ({'as written' if vote.is_written else 'read later'})"
         for vote in sorted(votes, key=lambda vote: vote.node)
     )
-
-
-def are_of_one_history(own: Sequence[EpochPart], theirs: Sequence[EpochPart]) -> bool:
-    """True if two nodes have one part of the log from the same masters: then it must be equal.
-
-    Both lists begin with the epoch of the first byte; see `PeerLogPart.epochs`.
-    """
-    if len(own) != len(theirs):
-        return False
-    for index, (one, other) in enumerate(zip(own, theirs, strict=True)):
-        same = is_same_epoch(
-            EpochEntry(one.epoch, one.start, one.id),
-            EpochEntry(other.epoch, other.start, other.id),
-        )
-        # Where the first one began may be cut off with the files before this part.
-        if not same or (index and one.start != other.start):
-            return False
-    return True

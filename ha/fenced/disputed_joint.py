@@ -1,13 +1,14 @@
 """DisputedJoint: what two nodes do whose logs are said to be equal, and whose bytes are not.
 
-    own files scrubbed --> the master's, too --> fingerprints of all compared --+-- ours are bad
-                                                                                |-- the master's are
-                                                                                `-- not known yet
+    closed files:  ours scrubbed --> the master's, too --> fingerprints of all compared --+
+    the open one:  the part before the joint, byte for byte, with all others -------------+
+                                                                                          |
+        ours are bad, or the master's are, or it is not known yet  <----------------------+
 
 Bytes that changed at rest are no quarrel: once it is known whose, they count no more, and are
-healed. So a follower takes its time before it calls for an operator. It calls at once if no closed
-file was compared: only these have fingerprints, and what was written last has two writers rather
-than rot.
+healed. So a follower takes its time before it calls for an operator. It calls at once if there is
+nothing to go by: no closed file, which alone have fingerprints, and an open one of which it is not
+certain that the same masters wrote it (see `history`). That has two writers rather than rot.
 """
 
 from __future__ import annotations
@@ -62,16 +63,17 @@ class DisputedJoint:
 
         What turns out to be bad here is noted as damage.
         """
-        files, now = self._closed_files(start, end), trio.current_time()
+        files, rest = self._closed_files(start, end), self._open_part(start, end)
+        now = trio.current_time()
         dispute = self._disputes.get(master)
         if dispute is None or now > dispute.seen + FORGOTTEN_SECONDS:
             dispute = self._disputes[master] = _Dispute(now, now)
-        if not files or now > dispute.begun + DECIDED_SECONDS:
+        if now > dispute.begun + DECIDED_SECONDS:
             return False
         if now == dispute.begun:
             _log.warning(
                 "our log and that of %s have other bytes between %d and %d, under the same epochs:"
-                " the fingerprints of all nodes are asked who is right",
+                " all nodes are asked who is right",
                 *(master, start, end),
             )
         dispute.seen = now
@@ -79,18 +81,23 @@ class DisputedJoint:
             return True
         for first in files:
             await self._store.scrub_service.look_at_file(first)
+        can_tell = bool(files)
         if self._store.commit_log.damage.within(start, end) is None:
             await self._have_it_looked_at(master, files)
             for first in files:
                 await self._comparing.compare_now(first)
+            if rest and await self._comparing.compare_open(*rest):
+                can_tell = True
         dispute.seen = dispute.looked = trio.current_time()
-        return True
+        return can_tell
 
     async def look(self, start: int, end: int) -> None:
-        """Look at our own closed files, and compare them with all: a follower doubts them."""
+        """Look at our own log there, and compare it with that of all: a follower doubts it."""
         for first in self._closed_files(start, end):
             await self._store.scrub_service.look_at_file(first)
             await self._comparing.compare_now(first)
+        if rest := self._open_part(start, end):
+            await self._comparing.compare_open(*rest)
 
     def _closed_files(self, start: int, end: int) -> list[int]:
         return [
@@ -100,6 +107,14 @@ class DisputedJoint:
             and file.file_from_offset < end
             and start < file.file_from_offset + file.size
         ]
+
+    def _open_part(self, start: int, end: int) -> tuple[int, int] | None:
+        """Return what is of the file that is being written; None for nothing."""
+        last = self._store.commit_log.files.last
+        if last is None or last.is_full:
+            return None
+        start, end = max(start, last.file_from_offset), min(end, self._store.max_physical_offset)
+        return (start, end) if start < end else None
 
     async def _have_it_looked_at(self, master: str, files: list[int]) -> None:
         size = self._store.config.mapped_file_size_commit_log_bytes

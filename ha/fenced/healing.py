@@ -6,8 +6,8 @@
                                `-- Stuck  nobody who answers can help, or nobody knows
 
 A piece is a block where the file has a fingerprint; else the bad range itself, since there only
-whole records can be checked. Only what is confirmed is healed: past that there is nothing that all
-must have.
+whole records can be checked. What is not confirmed no other node has to have. One that has it from
+the same masters (see `history`) has the same bytes; with others there is nothing to go by.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
-from ha.fenced.comparison import Vote, are_of_one_history, right_crc, votes_in_words
+from ha.fenced.comparison import Vote, right_crc, votes_in_words
+from ha.fenced.history import are_of_one_history, history_of, narrowed
 from tandem.wire.fingerprint import BLOCK_BYTES
 from tandem.wire.peer_log import EpochPart, PeerLogPart
 
@@ -119,8 +120,7 @@ def pieces(
             if by_blocks:
                 first = at - (at - file_start) % BLOCK_BYTES
                 last = min(first + BLOCK_BYTES, file_end)
-            if last <= log.confirm:
-                yield Piece(first, last)
+            yield Piece(first, last)
             at = reached = last
 
 
@@ -140,7 +140,12 @@ def is_past(
 
 def judge(own: Own, answers: Sequence[Answer], piece: Piece, members: int) -> Judgment:
     """Return what is to be done about a piece. `members` is the size of the in-sync set."""
-    related = [a for a in answers if are_of_one_history(own.epochs, a.part.epochs)]
+    epochs = narrowed(own.epochs, piece.start, piece.end)
+    related = [
+        a
+        for a in answers
+        if are_of_one_history(epochs, narrowed(a.part.epochs, piece.start, piece.end))
+    ]
     votes = []
     if own.fingerprint is not None:
         votes.append(Vote(own.node, own.fingerprint, own.is_written, own.is_member))
@@ -163,22 +168,33 @@ def judge(own: Own, answers: Sequence[Answer], piece: Piece, members: int) -> Ju
     givers = [
         a.part.node
         for a in related
-        if can_give(a.part, piece) and said[a.part.node] in (None, right)
+        if can_give(a.part, piece, epochs) and said[a.part.node] in (None, right)
     ]
     # Those who have a fingerprint of it first: of them it is known.
     givers.sort(key=lambda node: said[node] is None)
     if givers:
         return Fetch(right, tuple(givers))
-    return Stuck(_why_nobody(answers, related, piece))
+    return Stuck(_why_nobody(answers, related, piece, epochs))
 
 
-def can_give(part: PeerLogPart, piece: Piece) -> bool:
-    """True if a node has a piece, confirmed and not known to be bad."""
+def can_give(part: PeerLogPart, piece: Piece, epochs: Sequence[EpochPart]) -> bool:
+    """True if a node has a piece that is of these epochs in our log, and is not known to be bad.
+
+    If it is not confirmed, it must surely be of the same masters.
+    """
     return (
         part.log_start <= piece.start
-        and piece.end <= part.confirm
+        and piece.end <= _reach(part, piece, epochs)
         and not any(start < piece.end and piece.start < end for start, end in part.bad)
     )
+
+
+def _reach(part: PeerLogPart, piece: Piece, epochs: Sequence[EpochPart]) -> int:
+    """Return up to where a node gives what is in a piece of our log."""
+    history = history_of(epochs, piece.start, piece.end)
+    if history and history == history_of(part.epochs, piece.start, piece.end):
+        return max(part.log_end, part.confirm)
+    return part.confirm
 
 
 def crc_of(found: FileFingerprint | None, piece: Piece) -> int | None:
@@ -196,7 +212,12 @@ def _is_written(found: FileFingerprint | None, piece: Piece) -> bool:
     return found is not None and piece.start >= found.written_from
 
 
-def _why_nobody(answers: Sequence[Answer], related: Sequence[Answer], piece: Piece) -> str:
+def _why_nobody(
+    answers: Sequence[Answer],
+    related: Sequence[Answer],
+    piece: Piece,
+    epochs: Sequence[EpochPart],
+) -> str:
     if not answers:
         return "no other node answers"
     reasons = []
@@ -206,9 +227,10 @@ def _why_nobody(answers: Sequence[Answer], related: Sequence[Answer], piece: Pie
             reasons.append(f"{part.node} has it from other masters")
         elif part.log_start > piece.start:
             reasons.append(f"the log of {part.node} begins at {part.log_start}")
-        elif part.confirm < piece.end:
-            reasons.append(f"{part.node} has confirmed only {part.confirm}")
-        elif not can_give(part, piece):
+        elif (reach := _reach(part, piece, epochs)) < piece.end:
+            what = "has confirmed only" if reach == part.confirm else "has a log that ends at"
+            reasons.append(f"{part.node} {what} {reach}")
+        elif not can_give(part, piece, epochs):
             reasons.append(f"it is damaged at {part.node}, too")
         else:
             reasons.append(f"{part.node} has other bytes")

@@ -31,8 +31,8 @@ from ha.fenced.healing import (
     judge,
     pieces,
 )
+from ha.fenced.history import epochs_within
 from ha.fenced.peer_logs import all_of
-from ha.fenced.served_log import epochs_within
 from store.machine.errors import StoreError
 from store.machine.tell_once import TellOnce
 from tandem.wire.crc import raw_crc32
@@ -238,7 +238,7 @@ class HealingService:
         troubles: list[str] = []
         for node in order.nodes:
             try:
-                data = await all_of(sessions[node], piece.start, piece.end)
+                data = await all_of(sessions[node], piece.start, piece.end, own.epochs)
             except PeerSilentError as error:
                 troubles.append(str(error))
                 continue

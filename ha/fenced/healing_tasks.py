@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 TELL_SECONDS: Final = 1.0
+LOOK_SECONDS: Final = 1.0
+"""Between two looks where somebody doubts: a follower that does dials several times a second."""
 NOT_HEALED_SHOWN_MAX: Final = 20
 
 
@@ -68,6 +70,7 @@ class Healing:
         while self._disputed is not None:
             while standing.doubted:
                 await self._disputed.look(*standing.doubted.pop())
+                await trio.sleep(LOOK_SECONDS)
             await standing.doubted_seen.wait()
 
     async def _say_what_is_bad(self, peers: PeerLogs) -> None:

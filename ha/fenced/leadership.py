@@ -78,6 +78,7 @@ class Leadership:
             listener=self,
             on_event=self._on_event,
         )
+        master.server.on_doubt = self._standing.was_doubted
         self._standing.won(master)
         try:
             self._begin(won)

@@ -129,6 +129,10 @@ class ReplicaLink:
         return self.connection.state is FencedConnectionState.TRANSFER
 
 
+def _nobody_looks(_start: int, _end: int) -> None:
+    """The first `on_doubt`."""
+
+
 class ReplicaServer:
     """Serves the followers of one master for one epoch."""
 
@@ -168,6 +172,8 @@ class ReplicaServer:
         self._handshakes = 0
         self._told: TellOnce[str] = TellOnce()
         """By node, or by address where no name was proved."""
+        self.on_doubt: Callable[[int, int], None] = _nobody_looks
+        """Called with from where to where a follower has other bytes, of the same epochs."""
         self.links: dict[str, ReplicaLink] = {}
         """The newest connection of each connected follower, by node name."""
 
@@ -442,13 +448,16 @@ class ReplicaServer:
         bytes that are bad cannot show that they are not.
         """
         found, theirs = checksum(self._store, start, end), link.connection.their_checksum
-        if found != theirs and not look_at(self._store, start, end):
+        if found == theirs:
+            return found
+        if not look_at(self._store, start, end):
             _log.warning(
                 "%s follows from %d on, not compared: this log is damaged before that",
                 link.name,
                 end,
             )
             return theirs
+        self.on_doubt(start, end)
         return found
 
     # For people

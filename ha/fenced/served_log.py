@@ -1,7 +1,8 @@
 """ServedLog: what this node tells and gives its peers of its log, to find and heal damage.
 
-Nothing that is known to be bad is given, and nothing past what is confirmed. Bytes of a closed file
-are compared with its fingerprint first: what turns out to be bad then is noted, and not given.
+Nothing that is known to be bad is given; and past what is confirmed only what the one who asks has
+from the same masters: see `history`. Bytes of a closed file are compared with its fingerprint
+first: what turns out to be bad then is noted, and not given.
 """
 
 from __future__ import annotations
@@ -9,19 +10,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ha.errors import NotServedError
-from ha.fenced.epochs import EpochEntry, entry_at
+from ha.fenced.history import epochs_within, history_of
 from ha.fenced.log_check import begins_record, look_at
 from tandem.wire.peer_log import (
     BAD_RANGES_MAX,
     BYTES_MAX,
-    EPOCHS_MAX,
-    EpochPart,
     FileFingerprint,
     PeerLogPart,
 )
 
 if TYPE_CHECKING:
-    from ha.fenced.epochs import EpochEntries
     from ha.fenced.replica_parts import ReplicaParts
 
 
@@ -49,6 +47,7 @@ class ServedLog:
             node=self._parts.config.name,
             log_start=store.min_physical_offset,
             confirm=store.confirm_offset,
+            log_end=store.max_physical_offset,
             epochs=epochs_within(self._parts.replica.epochs.entries, start, end),
             bad=tuple(each for each in bad if each[0] < each[1])[:BAD_RANGES_MAX],
             fingerprint=FileFingerprint(
@@ -61,18 +60,27 @@ class ServedLog:
             else None,
         )
 
-    def data(self, start: int, end: int) -> bytes:
+    def data(self, start: int, end: int, history: str = "") -> bytes:
         """Return the bytes from `start` to `end`, of one file.
 
+        `history` is that of this part of the log of the one who asks, "" if it is not known.
+
         Raises:
-            NotServedError: they are too many, not all there, not all confirmed, or bad.
+            NotServedError: they are too many, not all there, not all confirmed and of another
+                history, or bad.
         """
         store, name = self._store, self._parts.config.name
         if not 0 <= start < end or end - start > BYTES_MAX:
             raise NotServedError(f"{start} to {end} is nothing, or more than {BYTES_MAX} bytes")
-        if start < store.min_physical_offset or end > store.confirm_offset:
+        if start < store.min_physical_offset or end > store.max_physical_offset:
             raise NotServedError(
-                f"{name} has confirmed {store.min_physical_offset} to {store.confirm_offset} only"
+                f"the log of {name} is from {store.min_physical_offset} to"
+                f" {store.max_physical_offset}"
+            )
+        if end > store.confirm_offset and not self._is_of(history, start, end):
+            raise NotServedError(
+                f"{name} has confirmed {store.min_physical_offset} to {store.confirm_offset} only,"
+                " and may have the rest from other masters"
             )
         look_at(store, start, end)
         bad = store.commit_log.damage.within(start, end)
@@ -85,6 +93,10 @@ class ServedLog:
         if len(data) != end - start:
             raise NotServedError(f"{start} to {end} is not in one file of the log of {name}")
         return data
+
+    def _is_of(self, history: str, start: int, end: int) -> bool:
+        own = epochs_within(self._parts.replica.epochs.entries, start, end)
+        return bool(history) and history == history_of(own, start, end)
 
     def doubted(self, start: int, end: int) -> None:
         """Look at a part of which a peer says that it is bad: a record is to begin at `start`.
@@ -104,11 +116,3 @@ class ServedLog:
             store.commit_log.damage.note(start, end, "a follower was sent no sound record here")
         if store.commit_log.damage.within(start, end) is None:
             self._parts.standing.was_doubted(start, end)
-
-
-def epochs_within(entries: EpochEntries, start: int, end: int) -> tuple[EpochPart, ...]:
-    """Return the epoch of the byte at `start`, and those that begin after it and below `end`."""
-    first = entry_at(entries, start)
-    rest: list[EpochEntry] = [e for e in entries if start < e.start < end]
-    found = [first, *rest] if first is not None else rest
-    return tuple(EpochPart(e.epoch, e.start, e.id) for e in found[:EPOCHS_MAX])

@@ -76,8 +76,8 @@ class _Session:
             raise PeerSilentError(f"{part.node} answers in the place of {self._peer.name}")
         return part
 
-    async def data(self, start: int, end: int) -> bytes:
-        answer = await self._ask(RequestCode.LOG_BYTES, start, end)
+    async def data(self, start: int, end: int, history: str = "") -> bytes:
+        answer = await self._ask(RequestCode.LOG_BYTES, start, end, history or None)
         if len(answer.body) != end - start:
             raise PeerSilentError(
                 f"{self._peer.name} gave {len(answer.body)} bytes for {start} to {end}"
@@ -87,7 +87,9 @@ class _Session:
     async def doubt(self, start: int, end: int) -> None:
         await self._ask(RequestCode.LOG_DAMAGED, start, end)
 
-    async def _ask(self, code: int, start: int, end: int) -> RemotingCommand:
+    async def _ask(
+        self, code: int, start: int, end: int, history: str | None = None
+    ) -> RemotingCommand:
         if self._trouble:
             raise PeerSilentError(self._trouble)
         name = self._peer.name
@@ -96,7 +98,7 @@ class _Session:
                 client = self._client or await self._connect()
                 return await client.request_signed(
                     code,
-                    ext=LogRangeHeader(start, end),
+                    ext=LogRangeHeader(start, end, history),
                     key=self._key,
                     target=self._peer.broker_address,
                     is_answer_signed=code != RequestCode.LOG_DAMAGED,

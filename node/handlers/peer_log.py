@@ -37,7 +37,7 @@ class Served(Protocol):
     def part(self, start: int, end: int) -> PeerLogPart:
         """Return what is known of a part of it, or raise NotServedError."""
 
-    def data(self, start: int, end: int) -> bytes:
+    def data(self, start: int, end: int, history: str = "") -> bytes:
         """Return a part of it, or raise NotServedError."""
 
     def doubted(self, start: int, end: int) -> None:
@@ -95,7 +95,7 @@ class PeerLog:
         """LOG_BYTES: a part of the log."""
         asked = self._asked(command)
         try:
-            data = self._ha.served_log.data(asked.start, asked.end)
+            data = self._ha.served_log.data(asked.start, asked.end, asked.history or "")
         except NotServedError as error:
             raise RequestError(ResponseCode.INVALID_PARAMETER, str(error)) from error
         return self._signed(command, data)

@@ -250,13 +250,15 @@ class ScrubService:
                 look.lost()
                 self._note(offset + len(data), offset + size, "the file is short")
             took_seconds = trio.current_time() - began
-            if not is_of_pass:
-                await trio.sleep(took_seconds * (1 / ORDERED_SHARE - 1))
-                continue
-            self._moved_to(offset + size)
-            self._took_seconds = took_seconds
-            if position + size < file.size:
+            if is_of_pass:
+                self._moved_to(offset + size)
+                self._took_seconds = took_seconds
+            if position + size == file.size:
+                break  # whoever waits for this file need not wait for the rest after it
+            if is_of_pass:
                 await self._rest(took_seconds)
+            else:
+                await trio.sleep(took_seconds * (1 / ORDERED_SHARE - 1))
         if look.known is None and look.is_sound:
             await self._take_fingerprint(look)
 

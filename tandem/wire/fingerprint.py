@@ -82,10 +82,10 @@ class Fingerprint(msgspec.Struct, frozen=True):
         return self.start >= 0 < self.size and len(self.crcs) == 4 * self.count
 
 
-def crcs_of(data: bytes | memoryview) -> bytes:
+def crcs_of(data: bytes | memoryview, block_bytes: int = BLOCK_BYTES) -> bytes:
     """Return the CRC-32 of each block of `data`, as `Fingerprint.crcs` has them."""
     found = array(
-        "I", [raw_crc32(data[at : at + BLOCK_BYTES]) for at in range(0, len(data), BLOCK_BYTES)]
+        "I", [raw_crc32(data[at : at + block_bytes]) for at in range(0, len(data), block_bytes)]
     )
     if byteorder == "little":
         found.byteswap()

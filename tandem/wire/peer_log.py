@@ -34,6 +34,8 @@ class LogRangeHeader(Header, frozen=True):
 
     start: Int64
     end: Int64
+    history: str | None = None
+    """Of LOG_BYTES: of which masters the one who asks has it; see `ha.fenced.history`."""
 
 
 class EpochPart(msgspec.Struct, frozen=True, array_like=True):
@@ -62,6 +64,8 @@ class PeerLogPart(msgspec.Struct, frozen=True, kw_only=True):
     log_start: Offset
     confirm: Offset
     """Everything below it is confirmed, as far as the node knows."""
+    log_end: Offset = 0
+    """Where its log ends; 0 of a version that does not say so, and gives what is confirmed only."""
     epochs: Annotated[tuple[EpochPart, ...], msgspec.Meta(max_length=EPOCHS_MAX)] = ()
     """That of the first byte of the part, and those that begin in it."""
     bad: Annotated[tuple[tuple[Offset, Offset], ...], msgspec.Meta(max_length=BAD_RANGES_MAX)] = ()

@@ -174,10 +174,10 @@ class WorldPeerLog:
         except NotServedError as error:
             raise PeerSilentError(str(error)) from error
 
-    async def data(self, start: int, end: int) -> bytes:
+    async def data(self, start: int, end: int, history: str = "") -> bytes:
         served = await self._served()
         try:
-            return served.data(start, end)
+            return served.data(start, end, history)
         except NotServedError as error:
             raise PeerSilentError(str(error)) from error
 

@@ -9,7 +9,7 @@ import trio
 
 from tests.ha.fenced_world import FencedWorld, Replica, open_world
 from tests.ha.fingerprinted import take_fingerprints
-from tests.ha.world import BODIES, read_whole_log
+from tests.ha.world import BODIES, FILE_SIZE_BYTES, read_whole_log
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -50,3 +50,22 @@ async def open_group(*, has_fingerprints: bool = True) -> AsyncIterator[Group]:
             if has_fingerprints:
                 await take_fingerprints(replica.store)
         yield Group(world, master)
+
+
+@asynccontextmanager
+async def unconfirmed(group: Group, away: Replica) -> AsyncIterator[tuple[int, int]]:
+    """Cut a follower off, and have more messages that the others have and nobody has confirmed.
+
+    It stays in the in-sync set for five seconds. Yields where the second of them begins, and where
+    the last one ends, in the same file.
+    """
+    master = group.master
+    group.world.isolate(away.config.address, master.config.address)
+    await trio.sleep(0.1)
+    start, *_, end = [master.put(body) for body in BODIES[20:26]]
+    assert start // FILE_SIZE_BYTES == end // FILE_SIZE_BYTES
+    master.submit(end)
+    others = [node for node in group.nodes if node is not away]
+    await group.world.wait_for(lambda: all(n.store.max_physical_offset == end for n in others))
+    assert all(node.store.confirm_offset <= start for node in others)
+    yield start, end

@@ -14,7 +14,7 @@ from store.machine.errors import CorruptLogError
 from store.machine.machine import Machine
 from tests.ha.fenced_world import WorldPeerLogs
 from tests.ha.fingerprinted import flip
-from tests.ha.healing_world import open_group
+from tests.ha.healing_world import open_group, unconfirmed
 from tests.ha.world import DIRECTORY, FILE_SIZE_BYTES, fenced_config, read_whole_log
 from tests.store.store_world import check_store
 from tests.support.virtual_clock import WallClock
@@ -228,3 +228,16 @@ async def test_what_does_not_become_better_is_not_tried_for_ever(
         with pytest.raises(CorruptLogError):
             await closed.healing.open(always_bad)
         assert closed.tries <= 2
+
+
+async def test_what_nobody_has_confirmed_comes_from_who_has_it_from_the_same_master(
+    autojump_clock: MockClock,
+) -> None:
+    """The group confirms no more before this node has started, where all members are needed."""
+    async with open_group() as group, unconfirmed(group, group.second) as (start, _):
+        log = read_whole_log(group.master.store)
+        closed = Closed(group, start + 95)
+        assert group.master.store.confirm_offset <= start
+        with await closed.open() as store:
+            assert read_whole_log(store) == log
+        assert closed.tries == 2

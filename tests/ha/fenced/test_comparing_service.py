@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from ha.fenced.comparing_service import OPEN_BLOCK_BYTES
 from tandem.wire.fingerprint import crcs_of
 from tests.ha.fingerprinted import flip, take_fingerprints
 from tests.ha.healing_world import open_group
@@ -12,6 +16,9 @@ from tests.ha.world import FILE_SIZE_BYTES
 if TYPE_CHECKING:
     import pytest
     from trio.testing import MockClock
+
+    from ha.fenced.comparing_service import ComparingService
+    from tests.ha.fenced_world import Replica
 
 
 async def test_a_flip_that_was_taken_into_a_fingerprint_is_found_and_healed(
@@ -89,3 +96,49 @@ async def test_what_all_have_confirmed_is_not_asked_for_again(autojump_clock: Mo
         await take_fingerprints(group.first.store, is_written=False)
         await comparing.compare()
         assert 0 in asked
+
+
+def comparing_of(node: Replica) -> ComparingService:
+    comparing = node.ha._healing._comparing
+    assert comparing is not None
+    return comparing
+
+
+def bad(node: Replica) -> list[tuple[int, int]]:
+    return [(each.start, each.end) for each in node.store.commit_log.damage.ranges]
+
+
+async def test_blocks_of_an_open_file_that_are_side_by_side_are_one_range(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_group() as group:
+        start = group.end - group.end % FILE_SIZE_BYTES
+        block = start + 2 * OPEN_BLOCK_BYTES
+        for place in (start + 19, block + 5, block + OPEN_BLOCK_BYTES + 5):
+            flip(group.first.store, place)
+        assert await comparing_of(group.first).compare_open(start, group.end)
+        assert bad(group.first) == [
+            (start, start + OPEN_BLOCK_BYTES),
+            (block, block + 2 * OPEN_BLOCK_BYTES),
+        ]
+        assert await comparing_of(group.master).compare_open(start, group.end)
+        assert not bad(group.master)
+
+
+async def test_of_an_open_file_only_those_count_who_have_it_from_the_same_masters(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_group() as group:
+        start = group.end - group.end % FILE_SIZE_BYTES
+        flip(group.first.store, start + 19)
+        epochs = group.second.ha.replica.epochs
+        epochs.replace(tuple(replace(each, id="another") for each in epochs.entries))
+        comparing = comparing_of(group.first)
+        assert await comparing.compare_open(start, group.end)
+        assert not bad(group.first)
+        assert f"replicas differ from {start} to" in comparing.undecided[start]
+        said = re.findall(r"(\w+) [0-9a-f]{8} \(", comparing.undecided[start])
+        assert said == sorted([group.first.name, group.master.name])
+        flip(group.first.store, start + 19)
+        assert await comparing.compare_open(start + 5, group.end)
+        assert not comparing.undecided

@@ -5,13 +5,11 @@ import pytest
 from ha.fenced.comparison import (
     FileVote,
     Vote,
-    are_of_one_history,
     disputes,
     right_crc,
     votes_in_words,
 )
 from tandem.wire.fingerprint import BLOCK_BYTES as BLOCK
-from tandem.wire.peer_log import EpochPart
 
 
 def votes(words: str) -> list[Vote]:
@@ -59,18 +57,6 @@ def test_who_says_what_is_said_in_words() -> None:
     assert words == "a 00000001 (as written), b 00000002 (read later)"
 
 
-def test_only_what_the_same_masters_wrote_is_compared() -> None:
-    own = [EpochPart(3, 100, "x"), EpochPart(4, 900, "y")]
-    assert are_of_one_history(own, own)
-    assert are_of_one_history(own, [EpochPart(3, 500, "x"), EpochPart(4, 900, "y")])
-    assert are_of_one_history(own, [EpochPart(3, 100, ""), EpochPart(4, 900, "y")])
-    assert not are_of_one_history(own, own[:1])
-    assert not are_of_one_history(own, [EpochPart(3, 100, "z"), EpochPart(4, 900, "y")])
-    assert not are_of_one_history(own, [EpochPart(2, 100, "x"), EpochPart(4, 900, "y")])
-    assert not are_of_one_history(own, [EpochPart(3, 100, "x"), EpochPart(4, 901, "y")])
-    assert are_of_one_history([], [])
-
-
 def test_of_a_file_the_blocks_that_differ_are_decided_one_by_one() -> None:
     def says(node: str, *crcs: int, written_from: int = 1 << 40) -> FileVote:
         return FileVote(node, b"".join(crc.to_bytes(4, "big") for crc in crcs), written_from)
@@ -84,6 +70,8 @@ def test_of_a_file_the_blocks_that_differ_are_decided_one_by_one() -> None:
         says("c", 1, 9, 5),
     ]
     second, third = disputes(file, said, 3)
+    small = list(disputes((100, 128), said, 3, block_bytes=10))
+    assert [(each.start, each.end) for each in small] == [(110, 120), (120, 128)]
     assert (second.block, second.start, second.end) == (1, 100 + BLOCK, 100 + 2 * BLOCK)
     assert (third.block, third.start, third.end) == (2, 100 + 2 * BLOCK, 100 + 2 * BLOCK + 7)
     assert second.right == 9

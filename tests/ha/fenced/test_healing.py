@@ -100,10 +100,6 @@ def test_where_all_is_in_doubt_all_of_the_log_is_settled_once() -> None:
     assert all(one[1] == other[0] for one, other in pairwise(found))
 
 
-def test_what_is_not_confirmed_waits() -> None:
-    assert settled([(0, FILE)], msgspec.structs.replace(LOG, confirm=BLOCK)) == [(0, BLOCK)]
-
-
 def test_what_is_before_the_log_is_nothing() -> None:
     assert settled([(0, 10)], msgspec.structs.replace(LOG, start=FILE)) == []
 
@@ -183,6 +179,14 @@ def test_where_nobody_knows_an_operator_decides() -> None:
     ("changes", "why"),
     [
         ({"confirm": 2 * BLOCK - 1}, f"b has confirmed only {2 * BLOCK - 1}"),
+        (
+            {"confirm": BLOCK, "log_end": FILE, "epochs": (EpochPart(1, 0),)},
+            f"b has confirmed only {BLOCK}",
+        ),
+        (
+            {"confirm": BLOCK, "log_end": 2 * BLOCK - 1},
+            f"b has a log that ends at {2 * BLOCK - 1}",
+        ),
         ({"log_start": BLOCK + 1}, f"the log of b begins at {BLOCK + 1}"),
         ({"bad": ((BLOCK, BLOCK + 1),)}, "it is damaged at b, too"),
         ({"epochs": (EpochPart(2, 0, "x"),)}, "b has it from other masters"),
@@ -195,7 +199,26 @@ def test_who_cannot_give_it_is_not_asked(changes: dict[str, Any], why: str) -> N
 
 def test_a_node_that_is_damaged_elsewhere_can_give() -> None:
     part = answer("b", bad=((0, BLOCK), (2 * BLOCK, FILE))).part
-    assert can_give(part, PIECE)
+    assert can_give(part, PIECE, EPOCHS)
+
+
+def test_what_is_not_confirmed_is_fetched_from_who_has_it_from_the_same_masters() -> None:
+    behind: dict[str, Any] = {"confirm": 0, "log_end": 2 * BLOCK}
+    assert judge(OWN, [answer("b", **behind)], PIECE, 3) == Fetch(None, ("b",))
+    unknown = msgspec.structs.replace(OWN, epochs=(EpochPart(1, 0),))
+    assert isinstance(judge(unknown, [answer("b", **behind)], PIECE, 3), Stuck)
+    both = answer("b", epochs=unknown.epochs, **behind)
+    assert isinstance(judge(unknown, [both], PIECE, 3), Stuck)
+
+
+def test_masters_of_what_is_around_a_piece_do_not_count() -> None:
+    """One log ends in a file of which another has more."""
+    epochs = (*EPOCHS, EpochPart(2, 2 * BLOCK, "y"))
+    assert judge(OWN, [answer("b", epochs=epochs)], PIECE, 3) == Fetch(None, ("b",))
+    within = (*EPOCHS, EpochPart(2, 2 * BLOCK - 1, "y"))
+    assert judge(OWN, [answer("b", epochs=within)], PIECE, 3) == Stuck(
+        "b has it from other masters"
+    )
 
 
 def test_what_a_damaged_node_says_counts_although_it_cannot_give() -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import trio
+from msgspec.structs import replace
 
 from ha.fenced.replica_role import ReplicaRole
 from tandem.wire.fingerprint import crcs_of
 from tests.ha.fingerprinted import flip
-from tests.ha.healing_world import open_group
-from tests.ha.world import FILE_SIZE_BYTES
+from tests.ha.healing_world import open_group, unconfirmed
+from tests.ha.world import FILE_SIZE_BYTES, read_whole_log
 from tests.store.store_world import check_store
 
 if TYPE_CHECKING:
@@ -202,7 +203,9 @@ async def test_bytes_that_do_not_fit_are_not_taken(
 ) -> None:
     async with open_group() as group:
         for node in (group.master, group.second):
-            monkeypatch.setattr(node.ha.served_log, "data", lambda start, end: bytes(end - start))
+            monkeypatch.setattr(
+                node.ha.served_log, "data", lambda start, end, _: bytes(end - start)
+            )
         damage(group.first, 5_000)
         status = group.first.ha.status
         await group.world.wait_for(lambda: status().not_healed)
@@ -210,3 +213,30 @@ async def test_bytes_that_do_not_fit_are_not_taken(
         assert status().bad_bytes == 1
         monkeypatch.undo()
         await group.healed(group.first)
+
+
+async def test_what_is_not_confirmed_is_healed_from_who_has_it_from_the_same_master(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_group() as group, unconfirmed(group, group.second) as (start, end):
+        log = read_whole_log(group.master.store)
+        damage(group.first, start + 90)
+        await group.world.wait_for(lambda: not group.first.store.commit_log.damage, 4.0)
+        assert read_whole_log(group.first.store) == log
+        assert group.first.store.confirm_offset <= start
+        assert [part.source for part in group.first.ha.status().healed] == [group.master.name]
+        assert end == len(log)
+
+
+async def test_what_is_not_confirmed_and_perhaps_of_another_master_waits(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_group() as group, unconfirmed(group, group.second) as (start, _):
+        epochs = group.first.ha.replica.epochs
+        epochs.replace(tuple(replace(entry, id="") for entry in epochs.entries))
+        damage(group.first, start + 90)
+        status = group.first.ha.status
+        await group.world.wait_for(lambda: status().not_healed, 4.0)
+        assert f"{group.master.name} has confirmed only" in status().not_healed[0]
+        assert status().bad_bytes == 1
+        assert not status().healed

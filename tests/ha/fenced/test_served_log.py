@@ -9,7 +9,8 @@ import pytest
 
 from ha.errors import NotServedError
 from ha.fenced.epochs import EpochEntry
-from ha.fenced.served_log import ServedLog, epochs_within
+from ha.fenced.history import history_of
+from ha.fenced.served_log import ServedLog
 from tandem.wire.peer_log import BYTES_MAX, EpochPart
 from tests.ha.fenced_parts import Parts
 from tests.ha.fenced_world import FencedWorld
@@ -59,7 +60,7 @@ async def test_what_is_confirmed_is_given() -> None:
         (0, BYTES_MAX + 1, "or more than"),
         (0, 1 << 62, "or more than"),
         (FILE_SIZE_BYTES - 1, FILE_SIZE_BYTES + 1, "not in one file"),
-        (1 << 62, (1 << 62) + 1, "has confirmed"),
+        (1 << 62, (1 << 62) + 1, "the log of a is from 0 to"),
     ],
 )
 async def test_what_is_too_much_or_not_there_is_not(start: int, end: int, why: str) -> None:
@@ -67,11 +68,30 @@ async def test_what_is_too_much_or_not_there_is_not(start: int, end: int, why: s
         node.served.data(start, end)
 
 
-async def test_what_is_not_confirmed_is_not_given() -> None:
+async def test_what_is_not_confirmed_is_given_to_who_has_it_from_the_same_master() -> None:
     with open_node() as node:
         end = put(node.store, b"one more")
+        node.parts.replica.epochs.replace((EpochEntry(1, 0, "x"), EpochEntry(2, 20_000, "y")))
+        log = read_whole_log(node.store)
+        part = node.served.part(end - 5, end)
+        assert (part.confirm, part.log_end) == (node.end, end)
+        own = history_of(part.epochs, end - 5, end)
+        assert node.served.data(end - 5, end, own) == log[-5:]
+        others = history_of((EpochPart(2, 20_000, "z"),), end - 5, end)
+        for history in ("", others, own[:-1]):
+            with pytest.raises(NotServedError, match="may have the rest from other masters"):
+                node.served.data(end - 5, end, history)
+            assert node.served.data(100, 200, history) == log[100:200]
+        with pytest.raises(NotServedError, match=f"the log of a is from 0 to {end}"):
+            node.served.data(end - 5, end + 1, history_of(part.epochs, end - 5, end + 1))
+
+
+async def test_what_nobody_knows_the_master_of_is_given_only_if_it_is_confirmed() -> None:
+    with open_node() as node:
+        end = put(node.store, b"one more")
+        node.parts.replica.epochs.replace((EpochEntry(1, 0),))
         with pytest.raises(NotServedError, match="has confirmed"):
-            node.served.data(end - 5, end)
+            node.served.data(end - 5, end, "")
 
 
 async def test_what_is_bad_is_not_given_and_all_else_is() -> None:
@@ -113,14 +133,6 @@ async def test_a_fingerprint_is_told_with_the_epochs_of_its_file() -> None:
 async def test_only_of_one_file_is_told(start: int, end: int) -> None:
     with open_node() as node, pytest.raises(NotServedError, match="not in one file"):
         node.served.part(start, end)
-
-
-def test_epochs_of_a_part() -> None:
-    entries = (EpochEntry(1, 0, "x"), EpochEntry(2, 50, "y"), EpochEntry(3, 90, "z"))
-    assert epochs_within(entries, 10, 60) == (EpochPart(1, 0, "x"), EpochPart(2, 50, "y"))
-    assert epochs_within(entries, 50, 90) == (EpochPart(2, 50, "y"),)
-    assert epochs_within(entries[1:], 10, 60) == (EpochPart(2, 50, "y"),)
-    assert epochs_within((), 10, 60) == ()
 
 
 async def test_a_doubt_is_looked_at_by_fingerprint_where_there_is_one() -> None:

@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from ha.errors import PeerSilentError
+from ha.fenced.served_log import ServedLog
 from node.broker.peer_logs import ClientPeerLogs
 from tandem.wire.peer_log import LogRangeHeader
 from tandem.wire.request_code import RequestCode
@@ -41,7 +42,17 @@ async def open_group(directory: Path) -> AsyncIterator[tuple[World, str, str, Cl
 
 
 @pytest.mark.slow
-async def test_what_a_peer_has_of_a_log(tmp_path: Path, autojump_clock: object) -> None:
+async def test_what_a_peer_has_of_a_log(
+    tmp_path: Path, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    histories: list[str] = []
+    data = ServedLog.data
+
+    def noted(served: ServedLog, start: int, end: int, history: str = "") -> bytes:
+        histories.append(history)
+        return data(served, start, end, history)
+
+    monkeypatch.setattr(ServedLog, "data", noted)
     async with open_group(tmp_path) as (world, master, asker, peers):
         async with peers.session(master) as session:
             part = await session.part(0, MIB)
@@ -51,6 +62,9 @@ async def test_what_a_peer_has_of_a_log(tmp_path: Path, autojump_clock: object) 
             assert part.epochs
             assert part.confirm == (await world.status(master)).confirm
             assert (await session.data(4, 8)) == b"\xda\xa3\x20\xa7"
+            with pytest.raises(PeerSilentError, match=f"the log of {master} is from 0 to"):
+                await session.data(part.log_end, part.log_end + 1, "some history")
+            assert histories == ["", "some history"]
             await session.doubt(0, 1000)
             with pytest.raises(PeerSilentError, match="not in one file"):
                 await session.part(0, MIB + 1)

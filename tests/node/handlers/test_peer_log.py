@@ -47,7 +47,8 @@ class FakeReplica:
             raise NotServedError("that is nothing")
         return PART
 
-    def data(self, start: int, end: int) -> bytes:
+    def data(self, start: int, end: int, history: str = "") -> bytes:
+        self.history = history
         if start > end:
             raise NotServedError("that is nothing")
         return b"x" * (end - start)
@@ -67,16 +68,32 @@ class Node:
         return self.client.call(code, fields)
 
 
-def test_the_header_is_two_numbers() -> None:
+def test_the_header_is_two_numbers_and_a_history_if_one_is_known() -> None:
     fields = RemotingCommand(1, ext=LogRangeHeader(7, 9)).ext_fields()
     assert fields == {"start": "7", "end": "9"}
+    fields = RemotingCommand(1, ext=LogRangeHeader(7, 9, "ab")).ext_fields()
+    assert fields == {"start": "7", "end": "9", "history": "ab"}
+
+
+async def test_the_history_is_passed_on(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.ask(RequestCode.LOG_BYTES, 3, 7)
+    assert node.replica.history == ""
+    fields = {"start": "3", "end": "7", "history": "ab", CHALLENGE_FIELD: "n"}
+    node.client.call(RequestCode.LOG_BYTES, fields)
+    assert node.replica.history == "ab"
+
+
+def test_a_version_that_does_not_say_where_its_log_ends_gives_what_is_confirmed() -> None:
+    part = msgspec.json.decode(b'{"node":"a2","log_start":0,"confirm":9}', type=PeerLogPart)
+    assert (part.confirm, part.log_end) == (9, 0)
 
 
 async def test_the_answers_are_signed_for_the_request(tmp_path: Path) -> None:
     node = Node(tmp_path)
     answer = node.ask(RequestCode.LOG_FINGERPRINTS, 0, 4)
     assert answer.body == (
-        b'{"node":"a2","log_start":0,"confirm":9,"epochs":[],"bad":[[1,2]],'
+        b'{"node":"a2","log_start":0,"confirm":9,"log_end":0,"epochs":[],"bad":[[1,2]],'
         b'"fingerprint":{"start":0,"size":4,"crcs":"/wBhYg==","written_from":0}}'
     )
     assert msgspec.json.decode(answer.body, type=PeerLogPart) == PART

@@ -206,6 +206,17 @@ async def test_one_file_is_looked_at_wherever_the_pass_is(autojump_clock: MockCl
     assert store.scrub_service.progress.offset == before.offset
 
 
+async def test_whoever_has_one_file_looked_at_does_not_wait_for_a_rest_after_it(
+    autojump_clock: MockClock,
+) -> None:
+    disk = SimulatedDisk(sync_seconds=lambda: 5.0)
+    store = _store(disk)
+    began = trio.current_time()
+    await store.scrub_service.look_at_file(0)
+    # It is read at once, and its fingerprint is written.
+    assert trio.current_time() - began < 5.0 + 3 * 5.0 + 1
+
+
 @pytest.mark.parametrize("is_other_era", [True, False])
 async def test_a_file_that_others_cut_and_filled_again_is_not_damaged(
     autojump_clock: MockClock,
