@@ -16,6 +16,7 @@ has shown that it is ours:
 import errno
 import socket
 from collections.abc import Sequence
+from shlex import quote
 from typing import Final
 
 import trio
@@ -113,7 +114,7 @@ def _of_others(spec: ClusterSpec, away: Sequence[NodeSpec]) -> str:
 
 
 def _ask(spec: ClusterSpec) -> str:
-    return f"`tandem ha status --config {spec.file}` shows them all"
+    return f"`tandem ha status --config {quote(str(spec.file))}` shows them all"
 
 
 def _processes(held: dict[str, int]) -> str:

@@ -9,6 +9,7 @@ import re
 import site
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import Final, Literal, Self
 
 import msgspec
@@ -281,7 +282,7 @@ def node_command(config: Path, name: str) -> list[str]:
 
 def node_by_itself(config: Path, name: str) -> str:
     """The command line by which a person or systemd starts one node without a supervisor."""
-    return f"python -P -m tandem_server node --config {config} --name {name}"
+    return f"python -P -m tandem_server node --config {quote(str(config))} --name {name}"
 
 
 def node_environment() -> dict[str, str]:

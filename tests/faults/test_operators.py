@@ -1,13 +1,17 @@
 """Every order of an operator, where one may type it: what it says, and what it leaves alone."""
 
+import re
+import shlex
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+import msgspec
 import pytest
 import trio
 import typer.main
@@ -18,11 +22,12 @@ from tandem.testing import GROUP, running_fenced_cluster, write_cluster_file
 from tandem.wire.group_state import GroupKeys
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.processes import NODE, started, wait_output
-from tests.tandem.coordinator.real_etcd import Server, embedded_process
+from tests.tandem.coordinator.real_etcd import Server, embedded_process, running_etcd
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.xdist_group("operators")]
 
 FIRST, SECOND, THIRD = NODES = [f"{GROUP}-{number}" for number in (1, 2, 3)]
+CLASSIC_NODES: Final = [f"{GROUP}-{number}" for number in (0, 1, 2)]
 KEYS: Final = GroupKeys("DefaultCluster", GROUP)
 
 APP: Final = typer.main.get_command(command_line.app)
@@ -31,9 +36,11 @@ DONE: Final = (0, "")
 NOT_OURS: Final = (1, "run by themselves")
 NOT_UP: Final = (1, "is not up; start it with `tandem cluster up`")
 NO_SECRET: Final = (2, "secret cannot be read: No such file")
+IS_CLASSIC: Final = (2, "is classic: its master is the node with broker_id 0")
 IN_USE: Final = (1, "is open in a running node; stop the node first")
 
 Expected = tuple[int, str]
+Node = subprocess.Popen[str]
 
 BY_SUPERVISOR: Final[list[tuple[str, Expected]]] = [
     ("cluster status", DONE),
@@ -80,6 +87,19 @@ OF_THE_CLUSTER: Final[list[tuple[str, Expected]]] = [
 """What is asked of the nodes, whoever started them."""
 
 
+OF_A_CLASSIC_CLUSTER: Final[list[tuple[str, Expected]]] = [
+    ("cluster credentials", (0, "secretKey: ")),
+    ("ha status", (0, "in sync")),
+    ("ha promote SECOND", IS_CLASSIC),
+    ("ha rejoin THIRD", IS_CLASSIC),
+    ("ha scrub SECOND", IS_CLASSIC),
+    ("ha recover-group broker-a", IS_CLASSIC),
+    ("ha resign", (2, "fenced groups are: none")),
+    *(each for each in OF_THE_CLUSTER if not each[0].startswith(("ha ", "cluster "))),
+]
+"""The same of nodes of which one is the master for good."""
+
+
 class Terminal:
     """Where commands are typed."""
 
@@ -87,14 +107,15 @@ class Terminal:
         self, directory: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.directory = directory
+        self.names: Sequence[str] = NODES
         self._capfd = capfd
         self._monkeypatch = monkeypatch
         monkeypatch.chdir(directory)
         monkeypatch.setenv("TERM", "dumb")
         monkeypatch.setattr(command_line, "app", APP)
 
-    def type(self, line: str, expected: Expected) -> None:
-        """Run a command line, and check what comes of it."""
+    def type(self, line: str, expected: Expected) -> str:
+        """Run a command line, check what comes of it, and return what is printed."""
         status, words = expected
         ended, out, err = self._run(line)
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -102,12 +123,13 @@ class Terminal:
         while line.startswith("ha rejoin") and ended and time.monotonic() < deadline:
             ended, out, err = self._run(line)
         assert ended == status, (line, err)
-        assert _named(words) in out + err, (line, out, err)
+        assert self._named(words) in out + err, (line, out, err)
         assert "Traceback" not in out + err, (line, err)
+        return out + err
 
     def _run(self, line: str) -> tuple[int, str, str]:
         """As `main` does; return status, standard output and standard error."""
-        self._monkeypatch.setattr(sys, "argv", ["tandem", *_named(line).split()])
+        self._monkeypatch.setattr(sys, "argv", ["tandem", *shlex.split(self._named(line))])
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         handlers = [signal.getsignal(number) for number in numbers]
         try:
@@ -118,46 +140,86 @@ class Terminal:
         out, err = self._capfd.readouterr()
         return ended, out, err
 
+    def _named(self, text: str) -> str:
+        for word, name in zip(("FIRST", "SECOND", "THIRD"), self.names, strict=True):
+            text = text.replace(word, name)
+        return text
+
 
 @pytest.fixture
 def terminal(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Terminal:
-    return Terminal(tmp_path, capfd, monkeypatch)
+    directory = tmp_path / "my clusters"  # as people call them: what is to be typed has quotes
+    directory.mkdir()
+    return Terminal(directory, capfd, monkeypatch)
 
 
-def _named(text: str) -> str:
-    for word, name in zip(("FIRST", "SECOND", "THIRD"), NODES, strict=True):
-        text = text.replace(word, name)
-    return text
+class Case(msgspec.Struct, frozen=True):
+    """A group whose nodes run by themselves.
+
+    Attributes:
+        orders: What is asked of its nodes, and what comes of it.
+        leases: What of it is kept by a coordinator, and under which lease; nothing without one.
+    """
+
+    names: Sequence[str]
+    nodes: list[Node]
+    orders: list[tuple[str, Expected]]
+    leases: Callable[[], dict[str, int]]
 
 
 @contextmanager
-def by_themselves(directory: Path) -> Iterator[Server]:
-    """Three nodes, started one by one, and a coordinator that no supervisor serves."""
+def beside_our_coordinator(directory: Path) -> Iterator[Case]:
+    """Three nodes of a fenced group, and a coordinator of ours that no supervisor serves."""
     coordinator = embedded_process(directory)
     password = directory / "password"
     password.touch(0o600)
     password.write_text(coordinator.password)
-    section: dict[str, Any] = {
-        "kind": "etcd",
-        "endpoints": [coordinator.endpoint],
-        "user": coordinator.user,
-        "password_file": password.name,
-    }
-    file = write_cluster_file(directory, 2, {"coordinator": section}, kind="fenced")
+    section = {"user": coordinator.user, "password_file": password.name}
     coordinator.start()
     try:
-        with ExitStack() as stack:
-            nodes = [
-                stack.enter_context(started([*NODE, "--config", str(file), "--name", name]))
-                for name in NODES
-            ]
-            for node in nodes:
-                wait_output(node, "serving at")
-            yield coordinator
+        with fenced(directory, [coordinator], section) as case:
+            yield case
     finally:
         coordinator.kill()
+
+
+@contextmanager
+def on_a_real_etcd(directory: Path) -> Iterator[Case]:
+    """Three nodes of a fenced group on an etcd of three."""
+    with running_etcd(directory, 3) as members, fenced(directory, members, {}) as case:
+        yield case
+
+
+@contextmanager
+def fenced(directory: Path, servers: Sequence[Server], section: dict[str, str]) -> Iterator[Case]:
+    for server in servers:
+        trio.run(server.wait_healthy)
+    endpoints = [server.endpoint for server in servers]
+    coordinator = {"kind": "etcd", "endpoints": endpoints, **section}
+    file = write_cluster_file(directory, 2, {"coordinator": coordinator}, kind="fenced")
+    with serving(file, NODES) as nodes:
+        yield Case(NODES, nodes, OF_THE_CLUSTER, lambda: trio.run(leases_of, servers[0]))
+
+
+@contextmanager
+def classic(directory: Path) -> Iterator[Case]:
+    """A master and two slaves: nobody elects, and there is no coordinator."""
+    file = write_cluster_file(directory, 2, {}, kind="classic")
+    with serving(file, CLASSIC_NODES) as nodes:
+        yield Case(CLASSIC_NODES, nodes, OF_A_CLASSIC_CLUSTER, dict)
+
+
+@contextmanager
+def serving(file: Path, names: Sequence[str]) -> Iterator[list[Node]]:
+    """Start nodes one by one, as a person or systemd does."""
+    with ExitStack() as stack:
+        command = [*NODE, "--config", str(file), "--name"]
+        nodes = [stack.enter_context(started([*command, name])) for name in names]
+        for node in nodes:
+            wait_output(node, "serving at")
+        yield nodes
 
 
 async def leases_of(coordinator: Server) -> dict[str, int]:
@@ -190,22 +252,47 @@ def test_under_a_supervisor_every_order_is_carried_out(terminal: Terminal) -> No
         terminal.type("cluster status", NOT_UP)
 
 
+@pytest.mark.parametrize(
+    "running", [beside_our_coordinator, on_a_real_etcd, classic], ids=lambda each: each.__name__
+)
 def test_nodes_that_run_by_themselves_are_left_alone_and_said_so(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+    terminal: Terminal,
+    monkeypatch: pytest.MonkeyPatch,
+    running: Callable[[Path], AbstractContextManager[Case]],
 ) -> None:
     monkeypatch.setattr(owners, "ENDING_SECONDS_MAX", 0.0)
-    with by_themselves(terminal.directory) as coordinator:
-        before = trio.run(leases_of, coordinator)
-        terminal.type("cluster logs", NOT_OURS)
+    with running(terminal.directory) as case:
+        terminal.names = case.names
+        before = case.leases()
+        advised = terminal.type("cluster logs", NOT_OURS)
         for line, _ in BY_SUPERVISOR:
-            terminal.type(line, NOT_OURS)
-        terminal.type("cluster up", NOT_OURS)
-        terminal.type("cluster up --detach", NOT_OURS)
-        assert trio.run(leases_of, coordinator) == before
+            advised += terminal.type(line, NOT_OURS)
+        advised += terminal.type("cluster up", NOT_OURS)
+        advised += terminal.type("cluster up --detach", NOT_OURS)
+        assert case.leases() == before
+        assert [node.poll() for node in case.nodes] == [None] * 3
         # Not only said: a node has the directory, and nobody else has been in the group's way.
-        terminal.type("ha status", (0, "epoch 1, and takes messages"))
-        for line, expected in OF_THE_CLUSTER:
+        for node in case.nodes:
+            assert f"(process {node.pid})" in advised
+        for line, expected in case.orders:
             terminal.type(line, expected)
+        for line in commands_in(advised):
+            shown = terminal.type(line, DONE)
+            assert all(name in shown for name in case.names)
+        # And what has to be done first, where each was started, is enough.
+        for node in case.nodes:
+            node.terminate()
+        for node in case.nodes:
+            node.communicate(timeout=PATIENCE_SECONDS)
+        terminal.type("cluster up --detach", (0, "up (supervisor "))
+        terminal.type("cluster down", DONE)
+
+
+def commands_in(text: str) -> set[str]:
+    """What an operator is told to type."""
+    found = {line.removeprefix("tandem ") for line in re.findall("`(tandem [^`]+)`", text)}
+    assert found, text
+    return found
 
 
 def test_where_nothing_runs_the_way_to_start_it_is_said(terminal: Terminal) -> None:

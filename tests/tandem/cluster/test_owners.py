@@ -117,3 +117,11 @@ def test_an_order_without_a_supervisor_is_answered_with_what_fits_there(spec: Cl
         text = str(not_up(spec))
     assert "run by themselves. `tandem ha status" in text
     assert "tandem cluster up" not in text
+
+
+def test_what_is_to_be_typed_can_be_typed_wherever_the_file_is(spec: ClusterSpec) -> None:
+    file = Path("/srv/my clusters/cluster.yaml")
+    moved = msgspec.structs.replace(spec, file=file)
+    with held(spec, "a"):
+        assert f"`tandem ha status --config '{file}'`" in str(not_up(moved))
+    assert f"node --config '{file}' --name NODE`" in str(not_up(with_address(moved, ELSEWHERE)))
