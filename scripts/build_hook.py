@@ -25,6 +25,7 @@ DISCOVERY = "tandem/spark/discovery"
 LOOPS = (
     "native.c",
     "native.h",
+    "native_demands.h",
     "native_headers.c",
     "native_headers.h",
     "native_pulls.c",

@@ -73,6 +73,8 @@ class PutMessage(msgspec.Struct, frozen=True, gc=False):
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
     store_host: bytes = b""
+    is_usual: bool = False
+    """Its properties are known to ask for nothing; see `tandem.wire.demands`."""
 
 
 class PutBatch(msgspec.Struct, frozen=True, gc=False):

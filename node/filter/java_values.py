@@ -14,17 +14,14 @@ from __future__ import annotations
 
 import math
 import re
-import unicodedata
 from decimal import Decimal
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-INTEGER_MIN: Final = -(1 << 31)
-INTEGER_MAX: Final = (1 << 31) - 1
-LONG_MIN: Final = -(1 << 63)
-LONG_MAX: Final = (1 << 63) - 1
+from tandem.wire.java_numbers import parse_int, parse_long
 
-_BMP_MAX: Final = "\uffff"
-_LONG_DIGITS_MAX: Final = 19
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _TRIMMED: Final = "".join(map(chr, range(0x21)))
 """What String.trim takes away."""
 
@@ -58,7 +55,7 @@ def integer_value(text: str) -> int:
     Raises:
         EvaluationError: it is not one.
     """
-    return _whole_number(text, INTEGER_MIN, INTEGER_MAX)
+    return _whole_number(parse_int, text)
 
 
 def long_value(text: str) -> Long:
@@ -67,26 +64,14 @@ def long_value(text: str) -> Long:
     Raises:
         EvaluationError: it is not one.
     """
-    return Long(_whole_number(text, LONG_MIN, LONG_MAX))
+    return Long(_whole_number(parse_long, text))
 
 
-def _whole_number(text: str, least: int, most: int) -> int:
-    digits = text[1:] if text[:1] in ("+", "-") else text
-    if not digits.isascii() and digits <= _BMP_MAX * len(digits):
-        digits = "".join(map(_ascii_digit, digits))
-    digits = digits.lstrip("0") or digits[:1]
-    if not (digits.isascii() and digits.isdigit()) or len(digits) > _LONG_DIGITS_MAX:
-        raise EvaluationError(f"not an integer: {text[:40]!r}")
-    value = -int(digits) if text[0] == "-" else int(digits)
-    if not least <= value <= most:
-        raise EvaluationError(f"not an integer of this size: {text[:40]!r}")
-    return value
-
-
-def _ascii_digit(character: str) -> str:
-    """Character.digit: decimal digits of every script, in the basic plane."""
-    number = unicodedata.decimal(character, -1)
-    return str(number) if number >= 0 and character <= _BMP_MAX else "x"
+def _whole_number(parse: Callable[[str], int], text: str) -> int:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise EvaluationError(str(error)) from None
 
 
 def double_value(text: str) -> float:

@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgspec
 
 from node.filter.java_values import (
-    INTEGER_MAX,
-    LONG_MAX,
     EvaluationError,
     Long,
     Value,
@@ -29,6 +27,7 @@ from node.filter.java_values import (
     double_value,
 )
 from node.filter.sql92_tokens import SHOWN_CHARS_MAX, Sql92Error
+from tandem.wire.java_numbers import INTEGER_MAX, LONG_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable

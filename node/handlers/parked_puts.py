@@ -21,7 +21,6 @@ import trio
 
 from ha.results import PutWait
 from node.errors import RequestError
-from node.handlers.send_properties import wants_flushed
 from node.handlers.stored_answer import RunAnswers, encoded, with_outcome
 from store import PutMessageStatus
 from tandem.wire.response_code import ResponseCode
@@ -99,10 +98,13 @@ class ParkedPuts:
         )
 
     def park(
-        self, connection: Connection, properties: str, end_offset: int, response: Answer
+        self, connection: Connection, end_offset: int, response: Answer, *, for_disks: bool = False
     ) -> None:
-        """Keep the answer until this round of requests ends, and then until it is true."""
-        parked = self._round(connection, for_disks=wants_flushed(properties))
+        """Keep the answer until this round of requests ends, and then until it is true.
+
+        With `for_disks` it waits for the disks of the replicas.
+        """
+        parked = self._round(connection, for_disks=for_disks)
         parked.add(end_offset, response)
         self.room -= 1
 

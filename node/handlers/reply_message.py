@@ -27,6 +27,7 @@ from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import Right, of_topic, serves
 from store import PutMessage
+from tandem.wire.demands import is_stamped
 from tandem.wire.message_properties import (
     PROPERTY_SEPARATOR,
     decode_properties,
@@ -135,7 +136,7 @@ class ReplyMessage:
                     header.topic,
                     queue_id,
                     body,
-                    self._stamp.stored(properties),
+                    self._stamp.stored(properties, is_stamped=is_stamped(properties)),
                     header.born_timestamp,
                     connection.born_host,
                     header.flag,

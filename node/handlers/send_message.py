@@ -29,9 +29,7 @@ from node.handlers.parked_puts import STATUS_CODES, ParkedPuts, WaitPolicy
 from node.handlers.recall_handles import recall_handle
 from node.handlers.send_half import SendHalf
 from node.handlers.send_properties import (
-    delay_level,
     is_half,
-    is_waiting,
     with_delay_level,
 )
 from node.handlers.stored_answer import (
@@ -48,6 +46,7 @@ from node.tables.topic_config_table import (
 )
 from store import PutBatch, PutMessage, PutMessageStatus
 from store.messages.send_back import DLQ_QUEUE_ID
+from tandem.wire.demands import demands_of
 from tandem.wire.remoting_command import ONEWAY_FLAG, RemotingCommand
 from tandem.wire.reply_headers import RecallableResponseHeader
 from tandem.wire.request_code import RequestCode
@@ -69,6 +68,7 @@ if TYPE_CHECKING:
     from node.tables.queue_locks import QueueLocks
     from node.tables.tables import Tables
     from store import MessageStore, PutMessageResult
+    from tandem.wire.demands import Demands
     from tandem.wire.request_headers import TopicConfig
 _log = logging.getLogger(__name__)
 
@@ -76,9 +76,6 @@ _log = logging.getLogger(__name__)
 _PUT_OK: Final = PutMessageStatus.PUT_OK
 _SEND_MESSAGE: Final = int(RequestCode.SEND_MESSAGE)
 _SEND_BATCH_MESSAGE: Final = int(RequestCode.SEND_BATCH_MESSAGE)
-
-_TIMED: Final = "TIMER_D"
-"""In the names of all properties that ask for a deliver time, and in hardly any others."""
 
 NO_DELAY_LEVEL: Final = -1
 """What RocketMQ writes into a message that it makes a dead letter."""
@@ -170,28 +167,31 @@ class SendMessage:
         if self.parked.room <= 0:
             raise self.parked.overloaded()
         properties = header.properties or ""
+        asked = demands_of(properties)
         if header.batch or command.code == _SEND_BATCH_MESSAGE:
-            result = self._put_batch(connection, command, header, queue_id)
+            result = self._put_batch(connection, command, header, queue_id, asked)
         else:
+            sys_flag, times = header.sys_flag, header.reconsume_times
             message = PutMessage(
                 topic,
                 queue_id,
                 command.body,
-                self._properties.stored(properties),
+                self._properties.stored(properties, is_stamped=asked.stamped),
                 header.born_timestamp,
                 connection.born_host,
                 header.flag,
-                header.sys_flag,
-                header.reconsume_times or 0,
+                sys_flag,
+                times or 0,
+                is_usual=asked.is_usual,
             )
-            half = is_half(header.sys_flag, properties, header.reconsume_times)
-            result = self._put[half](message)
+            half = (asked.transaction or sys_flag) and is_half(asked, sys_flag, times)
+            result = self._put[bool(half)](message)
         if result.status is not _PUT_OK:
             return self.not_stored(command, result)
-        answer = self._recallable_response if _TIMED in properties else stored_frame
+        answer = self._recallable_response if asked.timed else stored_frame
         response = answer(command, queue_id, properties, result)
-        if self._policy_waits and not command.flag & ONEWAY_FLAG and is_waiting(properties):
-            self.parked.park(connection, properties, result.end_offset, response)
+        if self._policy_waits and not command.flag & ONEWAY_FLAG and asked.waits:
+            self.parked.park(connection, result.end_offset, response, for_disks=asked.flushed)
             return None
         return response
 
@@ -256,7 +256,8 @@ class SendMessage:
         response = response or response_to(command)
         if not self._policy_waits or command.flag & ONEWAY_FLAG:
             return response
-        self.parked.park(connection, properties, end_offset, response)
+        flushed = demands_of(properties).flushed
+        self.parked.park(connection, end_offset, response, for_disks=flushed)
         return None
 
     def _retried(self, header: SendHeader) -> SendHeader:
@@ -297,7 +298,12 @@ class SendMessage:
         return config
 
     def _put_batch(
-        self, connection: Connection, command: RemotingCommand, header: SendHeader, queue_id: int
+        self,
+        connection: Connection,
+        command: RemotingCommand,
+        header: SendHeader,
+        queue_id: int,
+        asked: Demands,
     ) -> PutMessageResult:
         """Put a batch. The header's properties are not stored: each message has its own.
 
@@ -307,7 +313,7 @@ class SendMessage:
             raise RequestError(
                 ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group"
             )
-        if header.properties and delay_level(header.properties) > 0:
+        if asked.delay_level > 0:
             raise RequestError(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be delayed")
         return self._store.put_batch(
             PutBatch(

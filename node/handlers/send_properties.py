@@ -4,8 +4,7 @@ Properties are stored as they come. Added, as RocketMQ does, are UNIQ_KEY if it 
 MSG_REGION, TRACE_ON and CLUSTER, so that a record looks to every tool like one of RocketMQ's own;
 these three are the same for all messages and cost one concatenation. POP_CK is taken out.
 
-Everything here runs once per message. So the question is always "does this text occur at all?"
-first (30 ns), and the properties are taken apart only if it does.
+What a message asks for is decided in `tandem.wire.demands`.
 
 Source: RocketMQ 5.3.3, SendMessageProcessor.sendMessage, MessageClientIDSetter.
 """
@@ -15,18 +14,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from node.errors import RequestError
+from tandem.wire.demands import PROPERTY_POP_CK
 from tandem.wire.message import TRANSACTION_MASK
 from tandem.wire.message_properties import (
-    ACK_FLUSHED,
     NAME_VALUE_SEPARATOR,
-    PROPERTY_ACK,
     PROPERTY_CLUSTER,
     PROPERTY_DELAY_LEVEL,
     PROPERTY_MSG_REGION,
     PROPERTY_SEPARATOR,
     PROPERTY_TRACE_SWITCH,
     PROPERTY_UNIQUE_KEY,
-    PROPERTY_WAIT_STORE_MSG_OK,
     decode_properties,
     encode_properties,
     join_properties,
@@ -37,37 +34,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
+    from tandem.wire.demands import Demands
     from tandem.wire.message import Host
 
 REGION: Final = "DefaultRegion"
 """Source: BrokerConfig.regionId."""
 
-PROPERTY_POP_CK: Final = "POP_CK"
-
-_WAIT: Final = PROPERTY_WAIT_STORE_MSG_OK + NAME_VALUE_SEPARATOR
-_ACK: Final = PROPERTY_ACK + NAME_VALUE_SEPARATOR
 _UNIQUE_KEY: Final = PROPERTY_UNIQUE_KEY + NAME_VALUE_SEPARATOR
-_CLUSTER: Final = PROPERTY_CLUSTER + NAME_VALUE_SEPARATOR
-_MSG_REGION: Final = PROPERTY_MSG_REGION + NAME_VALUE_SEPARATOR
-_TRACE_ON: Final = PROPERTY_TRACE_SWITCH + NAME_VALUE_SEPARATOR
-_POP_CK: Final = PROPERTY_POP_CK + NAME_VALUE_SEPARATOR
-
 _DELAY: Final = PROPERTY_DELAY_LEVEL + NAME_VALUE_SEPARATOR
-_TRANSACTION: Final = "TRAN_MSG\x01"
-
-
-def is_waiting(properties: str) -> bool:
-    """Whether the producer wants its answer only when disk and slaves have the message.
-
-    Source: Message.isWaitStoreMsgOK: yes unless WAIT is there and not "true".
-    """
-    value = _last_value(properties, _WAIT)
-    return not value or value.lower() == "true"
-
-
-def wants_flushed(properties: str) -> bool:
-    """Whether the producer wants its answer only when the message is on every replica's disk."""
-    return _ACK in properties and _last_value(properties, _ACK) == ACK_FLUSHED
 
 
 def unique_key_of(properties: str) -> str | None:
@@ -75,18 +49,17 @@ def unique_key_of(properties: str) -> str | None:
     return _last_value(properties, _UNIQUE_KEY) or None
 
 
-def is_half(sys_flag: int, properties: str, reconsume_times: int | None) -> bool:
+def is_half(asked: Demands, sys_flag: int, reconsume_times: int | None) -> bool:
     """Whether a message is to be put aside until its producer commits it.
 
     TRAN_MSG decides, unless a consumer sends the message back. Source: SendMessageProcessor.
 
     Raises:
-        RequestError: Its delay level is no number, or only its sysFlag speaks of a transaction:
-            nobody would ever get it (MESSAGE_ILLEGAL).
+        RequestError: Only its sysFlag speaks of a transaction: nobody would ever get it
+            (MESSAGE_ILLEGAL).
     """
-    level = delay_level(properties) if "DELAY" in properties else 0
-    if _TRANSACTION in properties and _is_transaction(properties):
-        return not (reconsume_times and level > 0)
+    if asked.transaction:
+        return not (reconsume_times and asked.delay_level > 0)
     if sys_flag & TRANSACTION_MASK:
         raise RequestError(
             ResponseCode.MESSAGE_ILLEGAL,
@@ -94,21 +67,6 @@ def is_half(sys_flag: int, properties: str, reconsume_times: int | None) -> bool
             " TRAN_MSG does not",
         )
     return False
-
-
-def delay_level(properties: str) -> int:
-    """The delay level of a message; 0 if it has none.
-
-    Raises:
-        RequestError: It is no number. In RocketMQ that ends in a SYSTEM_ERROR.
-    """
-    value = _last_value(properties, _DELAY) or "0"
-    try:
-        return int(value)
-    except ValueError:
-        raise RequestError(
-            ResponseCode.MESSAGE_ILLEGAL, f"the delay level {value!r} is no number"
-        ) from None
 
 
 def with_delay_level(properties: str, level: int) -> str:
@@ -119,10 +77,6 @@ def with_delay_level(properties: str, level: int) -> str:
         if piece and not piece.startswith(_DELAY)
     ]
     return PROPERTY_SEPARATOR.join([*others, f"{_DELAY}{level}", ""])
-
-
-def _is_transaction(properties: str) -> bool:
-    return (_last_value(properties, _TRANSACTION) or "").lower() == "true"
 
 
 def _last_value(properties: str, name: str) -> str | None:
@@ -157,14 +111,9 @@ class PropertyStamp:
         self.batch_suffix = encode_properties({PROPERTY_CLUSTER: cluster})
         self._new_unique_key = new_unique_key
 
-    def stored(self, properties: str) -> bytes:
-        """The property string to store."""
-        if (
-            _CLUSTER in properties
-            or _MSG_REGION in properties
-            or _TRACE_ON in properties
-            or _POP_CK in properties
-        ):
+    def stored(self, properties: str, *, is_stamped: bool) -> bytes:
+        """The property string to store; `is_stamped` if it is of one that was in a broker."""
+        if is_stamped:
             return self._merged(properties)
         # 4.9 clients leave out the last separator.
         if properties and properties[-1] != PROPERTY_SEPARATOR:

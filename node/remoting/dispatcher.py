@@ -17,7 +17,7 @@ from node.errors import RequestError
 from node.remoting.unsupported import UnsupportedRequests
 from store.machine.errors import RecordDamagedError
 from tandem.wire.damaged_message import DamagedMessageHeader
-from tandem.wire.errors import WireError
+from tandem.wire.errors import IllegalPropertyError, WireError
 from tandem.wire.remoting_command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 from tandem.wire.response_code import ResponseCode
 
@@ -39,6 +39,7 @@ Handler: TypeAlias = "Callable[[Connection, RemotingCommand], Answer | None]"
 Raises:
     RequestError: The answer is this code and remark.
     RecordDamagedError: The answer says to try again, and which record it is.
+    IllegalPropertyError: A message cannot be as it says; answered with MESSAGE_ILLEGAL.
     WireError: The header or body is malformed; answered with code 1 and the text.
 """
 
@@ -125,6 +126,8 @@ def _answer_to_error(
         return response_to(command, error.code, error.remark)
     if isinstance(error, RecordDamagedError):
         return damaged_answer(command, error)
+    if isinstance(error, IllegalPropertyError):
+        return response_to(command, ResponseCode.MESSAGE_ILLEGAL, str(error))
     if isinstance(error, WireError):
         return response_to(command, ResponseCode.SYSTEM_ERROR, str(error))
     _log.error("request %d from %s failed: a bug", command.code, connection.peer, exc_info=error)

@@ -16,6 +16,7 @@ from store.delayed.timer_wheel import SLOTS
 from store.results import PutMessage, PutMessageStatus
 from tandem.wire.delay_level import delay_level_of
 from tandem.wire.java_map import encode_in_java_order
+from tandem.wire.java_numbers import parse_long
 from tandem.wire.message_properties import decode_properties
 from tandem.wire.system_topics import (
     PROPERTY_REAL_QUEUE_ID,
@@ -74,10 +75,10 @@ def deliver_time_ms(properties: dict[str, str], now_ms: int) -> int:
     Source: HookUtils.transformTimerMessage.
     """
     if seconds := properties.get(PROPERTY_TIMER_DELAY_SEC):
-        return now_ms + int(seconds) * 1000
+        return now_ms + parse_long(seconds) * 1000
     if milliseconds := properties.get(PROPERTY_TIMER_DELAY_MS):
-        return now_ms + int(milliseconds)
-    return int(properties[PROPERTY_TIMER_DELIVER_MS])
+        return now_ms + parse_long(milliseconds)
+    return parse_long(properties[PROPERTY_TIMER_DELIVER_MS])
 
 
 def timer_rewrite(

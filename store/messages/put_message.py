@@ -40,8 +40,13 @@ from store.queue.consume_queue_store import is_queued
 from store.results import PutMessageResult, PutMessageStatus
 from store.running_flags import RunningFlag
 from tandem.wire.delay_level import SCHEDULE_TOPIC
+from tandem.wire.demands import DELAY_HINT
 from tandem.wire.message import INNER_BATCH_FLAG, RECORD_OVERHEAD_BYTES_MAX
-from tandem.wire.message_properties import tags_code_of
+from tandem.wire.message_properties import (
+    NAME_VALUE_SEPARATOR,
+    PROPERTY_INNER_NUM,
+    tags_code_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,9 +64,6 @@ TimerRewrite: TypeAlias = "Callable[[PutMessage, int], PutMessage | Fault]"
 """(message, now in ms) -> what is put instead, or why nothing is."""
 
 _NEVER_MS: Final = sys.maxsize
-_DELAY_HINT: Final = b"DEL"
-"""In the names of all properties that ask for a delay, and in hardly any others."""
-
 _RESERVED_CRC_BYTES: Final = 32
 """More than the checksum over a record's properties takes."""
 
@@ -69,7 +71,8 @@ _RUN_OVERHEAD_BYTES_MAX: Final = 1024
 """More than the rest of a record takes whose topic has a length in one byte and whose properties
 are shorter than TORN_BYTES_MIN."""
 
-_INNER_NUM: Final = b"INNER_NUM\x01"
+_DELAY_HINT: Final = DELAY_HINT.encode()
+_INNER_NUM: Final = (PROPERTY_INNER_NUM + NAME_VALUE_SEPARATOR).encode()
 
 _NOT_APPENDED: Final = (IllegalMessageError, IllegalBatchError, StoreFullError, DiskFailedError)
 
@@ -137,7 +140,7 @@ class MessagePuts:
         """
         properties = message.properties
         # `find` and not `in`, which costs bytes twice as much.
-        if hooks and properties.find(_DELAY_HINT) >= 0:
+        if hooks and not message.is_usual and properties.find(_DELAY_HINT) >= 0:
             hooked = self._hooked(message)
             if isinstance(hooked, PutMessageResult):
                 return hooked
@@ -218,7 +221,7 @@ class MessagePuts:
             and len(properties) < TORN_BYTES_MIN
             and properties[-1:] != b"\0"
             and message.topic != SCHEDULE_TOPIC
-            and properties.find(_INNER_NUM) < 0
+            and (message.is_usual or properties.find(_INNER_NUM) < 0)
             and type(queue) is ConsumeQueue
             and self._enters_queue
         )

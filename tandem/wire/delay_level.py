@@ -9,6 +9,7 @@ CommitLog.checkMessageAndReturnSize.
 
 from typing import Final
 
+from tandem.wire.java_numbers import parse_int
 from tandem.wire.message_properties import PROPERTY_DELAY_LEVEL, property_value, tags_code_of
 
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
@@ -56,7 +57,7 @@ def delay_level_of(properties: bytes) -> int:
     """Return the DELAY property of a property string; 0 if there is none, or it is no number."""
     value = property_value(properties, _DELAY)
     try:
-        return int(value) if value else 0
+        return parse_int(str(value, "utf-8", "replace")) if value else 0
     except ValueError:
         return 0
 

@@ -37,3 +37,7 @@ class MalformedFrameError(WireError):
 
 class MalformedMessageError(WireError):
     """A log record, a batch body or a message id does not parse. The text says at which byte."""
+
+
+class IllegalPropertyError(WireError):
+    """A property of a message has a value that it cannot have; the text names both."""

@@ -124,8 +124,13 @@ def decode_properties(data: bytes | bytearray | memoryview) -> dict[str, str]:
 
     Source: MessageDecoder.string2messageProperties.
     """
+    return parse_properties(str(data, "utf-8", "replace"))
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Return the properties of a property string that is text already; see `decode_properties`."""
     properties: dict[str, str] = {}
-    for piece in str(data, "utf-8", "replace").split(PROPERTY_SEPARATOR):
+    for piece in text.split(PROPERTY_SEPARATOR):
         name, separator, value = piece.partition(NAME_VALUE_SEPARATOR)
         if name and separator and value:
             properties[name] = value

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 SOURCES: Final = (
     "native.c",
     "native.h",
+    "native_demands.h",
     "native_headers.c",
     "native_headers.h",
     "native_pulls.c",

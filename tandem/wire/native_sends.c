@@ -9,6 +9,7 @@
  */
 
 #define _GNU_SOURCE
+#include "native_demands.h"
 #include "native_sends.h"
 
 enum { KEY_BYTES_MAX = 64 };
@@ -28,25 +29,22 @@ struct sends {
     i64 place_count, is_waiting;
 };
 
-/* -- properties: send_properties.py ------------------------------------------------------------ */
+/* -- properties: demands.py -------------------------------------------------------------------- */
 
 /* Looks through the properties of a request: false if one of them asks for more than to be stored.
  * Sets where the UNIQ_KEY is, and whether the producer waits for disk and slaves. */
 static int are_usual(struct text all, const u8 *texts, struct send *s, i64 *is_waiting) {
-    static const char *const special[] = {"CLUSTER", "MSG_REGION", "TRACE_ON", "POP_CK",
-                                          "TRAN_MSG", "INNER_NUM", "TANDEM_ACK"};
     struct text piece;
     int waits = 0;
-    if (memmem(all.at, (size_t)all.size, "DEL", 3)) return 0;
-    if (memmem(all.at, (size_t)all.size, "TIMER_D", 7)) return 0;
+    if (memmem(all.at, (size_t)all.size, DELAY_HINT, sizeof DELAY_HINT - 1)) return 0;
     s->key_bytes = 0;
     *is_waiting = 1;
     while (next_piece(&all, &piece)) {
         struct text name = first_until(piece, 1);
         struct text value = {name.at + name.size + 1, piece.size - name.size - 1};
         if (!name.size || value.size < 0 || first_until(value, 1).size < value.size) return 0;
-        for (int n = 0; n < 7; n++)
-            if (ends_with(name, special[n])) return 0;
+        for (int n = 0; n < DEMANDING; n++)
+            if (ends_with(name, demanding[n])) return 0;
         if (is(name, "WAIT")) {
             if (waits++) return 0;
             *is_waiting = is(value, "true");

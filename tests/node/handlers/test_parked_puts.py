@@ -52,7 +52,7 @@ async def test_puts_of_a_round_wait_for_the_last_of_them_and_are_answered_togeth
     policy = WaitPolicy(replication=slave.wait())
     parked = ParkedPuts(policy, policy, broker.put_times)
     for opaque, end in ((1, 100), (2, 250)):
-        parked.park(client.connection, "", end, answer(opaque))
+        parked.park(client.connection, end, answer(opaque))
     assert slave.asked == []
     client.connection.end_round()
     assert [end for end, _ in slave.asked] == [250]
@@ -67,7 +67,7 @@ async def test_what_was_reached_is_answered_well_and_the_rest_says_what_went_wro
     policy = WaitPolicy(replication=slave.wait())
     parked = ParkedPuts(policy, policy, broker.put_times)
     for opaque, end in ((1, 100), (2, 250)):
-        parked.park(client.connection, "", end, answer(opaque))
+        parked.park(client.connection, end, answer(opaque))
     client.connection.end_round()
     slave.reached = 100
     slave.end(PutMessageStatus.FLUSH_SLAVE_TIMEOUT, "late")
@@ -81,8 +81,8 @@ async def test_room_is_what_is_left_and_comes_back(monkeypatch: pytest.MonkeyPat
     client = Client({}, broker.outbox)
     policy = WaitPolicy(replication=slave.wait())
     parked = ParkedPuts(policy, policy, PutTimes())
-    parked.park(client.connection, "", 100, answer(1))
-    parked.park(client.connection, "", 200, answer(2))
+    parked.park(client.connection, 100, answer(1))
+    parked.park(client.connection, 200, answer(2))
     assert parked.room == 0
     assert parked.overloaded().code == ResponseCode.SYSTEM_BUSY
     client.connection.end_round()

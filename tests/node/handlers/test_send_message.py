@@ -195,6 +195,8 @@ REFUSED = {
     "queue out of range": (header(queue_id=4), ResponseCode.INVALID_PARAMETER, "queueId[4]"),
     "half message": (header(sys_flag=4), ResponseCode.MESSAGE_ILLEGAL, "part of a transaction"),
     "no delay level": (header(properties="DELAY\x01x\x02"), ResponseCode.MESSAGE_ILLEGAL, "'x'"),
+    "a blank": (header(properties="DELAY\x01 3\x02"), ResponseCode.MESSAGE_ILLEGAL, "' 3'"),
+    "grouped": (header(properties="DELAY\x011_0\x02"), ResponseCode.MESSAGE_ILLEGAL, "'1_0'"),
     "timer": (header(properties="TIMER_DELAY_MS\x015\x02"), ResponseCode.SYSTEM_ERROR, "TIMER"),
     "timer in the future": (
         header(properties="TIMER_DELIVER_MS\x019999999999999\x02"),
@@ -221,10 +223,13 @@ async def test_what_cannot_be_stored_is_refused_with_a_reason(
     assert broker.store.max_physical_offset == 0
 
 
-async def test_a_delayed_message_waits_in_the_schedule_topic_and_is_told_its_own_queue() -> None:
+@pytest.mark.parametrize("level", ["3", "+3", "\uff13"])
+async def test_a_delayed_message_waits_in_the_schedule_topic_and_is_told_its_own_queue(
+    level: str,
+) -> None:
     """SendMessageProcessor.handlePutMessageResult: the queue id of the request."""
     broker = Broker()
-    delayed = header(properties="DELAY\x013\x02UNIQ_KEY\x01U1\x02")
+    delayed = header(properties=f"DELAY\x01{level}\x02UNIQ_KEY\x01U1\x02")
     answer = sender(broker).call(SEND, delayed, b"later")
     assert (answer.code, answer.decode_header(SendMessageResponseHeader).queue_id) == (0, 1)
     assert stored_bodies(broker) == []

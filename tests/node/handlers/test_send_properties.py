@@ -8,12 +8,11 @@ from node.errors import RequestError
 from node.handlers.send_properties import (
     PropertyStamp,
     UniqueKeys,
-    delay_level,
     is_half,
-    is_waiting,
     unique_key_of,
     with_delay_level,
 )
+from tandem.wire.demands import USUAL, demands_of
 from tandem.wire.message_properties import decode_properties
 from tandem.wire.response_code import ResponseCode
 from tests.node.doubles import BROKER
@@ -25,28 +24,6 @@ def stamp() -> PropertyStamp:
     return PropertyStamp("C", lambda: "NEW")
 
 
-@pytest.mark.parametrize(
-    ("properties", "waits"),
-    [
-        ("", True),
-        ("WAIT\x01true\x02", True),
-        ("WAIT\x01TRUE\x02", True),
-        ("KEYS\x01k\x02WAIT\x01false\x02TAGS\x01t\x02", False),
-        ("WAIT\x01false", False),
-        ("WAIT\x01nonsense\x02", False),
-        ("AWAIT\x01false\x02", True),
-        ("WAIT\x01false\x02AWAIT\x01true\x02", False),
-        ("WAIT\x01false\x02WAIT\x01true\x02", True),
-        ("KEYS\x01WAIT\x02", True),
-    ],
-)
-def test_waiting_is_the_default_and_anything_but_true_is_not(
-    properties: str, *, waits: bool
-) -> None:
-    """Message.isWaitStoreMsgOK."""
-    assert is_waiting(properties) is waits
-
-
 def test_the_unique_key_is_found() -> None:
     assert unique_key_of("a\x01b\x02UNIQ_KEY\x01AB12\x02") == "AB12"
     assert unique_key_of("XUNIQ_KEY\x01AB12\x02") is None
@@ -54,22 +31,24 @@ def test_the_unique_key_is_found() -> None:
 
 
 def test_the_brokers_properties_are_added() -> None:
-    assert stamp().stored("KEYS\x01k\x02UNIQ_KEY\x01U\x02") == (
+    assert stamp().stored("KEYS\x01k\x02UNIQ_KEY\x01U\x02", is_stamped=False) == (
         b"KEYS\x01k\x02UNIQ_KEY\x01U\x02" + SUFFIX
     )
 
 
 def test_a_missing_separator_is_added_first() -> None:
     """4.9.8 clients leave out the last one."""
-    assert stamp().stored("UNIQ_KEY\x01U") == b"UNIQ_KEY\x01U\x02" + SUFFIX
+    assert stamp().stored("UNIQ_KEY\x01U", is_stamped=False) == b"UNIQ_KEY\x01U\x02" + SUFFIX
 
 
 def test_a_missing_unique_key_is_made() -> None:
-    assert stamp().stored("") == b"UNIQ_KEY\x01NEW\x02" + SUFFIX
+    assert stamp().stored("", is_stamped=False) == b"UNIQ_KEY\x01NEW\x02" + SUFFIX
 
 
 def test_a_message_that_was_in_a_broker_before_has_everything_once() -> None:
-    stored = stamp().stored("CLUSTER\x01Other\x02UNIQ_KEY\x01U\x02POP_CK\x01x\x02a\x01b\x02")
+    stored = stamp().stored(
+        "CLUSTER\x01Other\x02UNIQ_KEY\x01U\x02POP_CK\x01x\x02a\x01b\x02", is_stamped=True
+    )
     assert stored.count(b"CLUSTER\x01") == 1
     assert decode_properties(stored) == {
         "CLUSTER": "C",
@@ -87,7 +66,7 @@ def test_each_message_of_a_batch_gets_the_cluster_only() -> None:
 @pytest.mark.parametrize("sys_flag", [4, 8, 12])
 def test_a_flag_of_a_transaction_without_its_property_is_refused(sys_flag: int) -> None:
     with pytest.raises(RequestError, match=f"sysFlag {sys_flag} says") as caught:
-        is_half(sys_flag, "", None)
+        is_half(USUAL, sys_flag, None)
     assert caught.value.code == ResponseCode.MESSAGE_ILLEGAL
 
 
@@ -108,28 +87,7 @@ def test_the_property_decides_what_is_put_aside(
     reconsume_times: int | None,
     expected: bool,  # noqa: FBT001
 ) -> None:
-    assert is_half(0, properties, reconsume_times) is expected
-
-
-def test_a_delay_level_has_to_be_a_number() -> None:
-    with pytest.raises(RequestError, match="the delay level 'soon' is no number") as caught:
-        is_half(0, "DELAY\x01soon\x02", None)
-    assert caught.value.code == ResponseCode.MESSAGE_ILLEGAL
-
-
-@pytest.mark.parametrize(
-    ("properties", "level"),
-    [
-        ("", 0),
-        ("NODELAY\x013\x02", 0),
-        ("DELAY\x010\x02NODELAY\x013\x02", 0),
-        ("DELAY\x01-1\x02", -1),
-        ("a\x01b\x02DELAY\x013", 3),
-        ("DELAY\x01\x02", 0),
-    ],
-)
-def test_the_delay_level_is_read_from_the_properties(properties: str, level: int) -> None:
-    assert delay_level(properties) == level
+    assert is_half(demands_of(properties), 0, reconsume_times) is expected
 
 
 def test_unique_keys_have_the_form_of_rocketmq_and_never_repeat() -> None:

@@ -102,7 +102,10 @@ def test_a_time_that_has_passed_means_now(properties: dict[str, str]) -> None:
         ({"TIMER_DELAY_SEC": "soon"}, "no number"),
         ({"TIMER_DELIVER_MS": "1.5"}, "no number"),
         ({"TIMER_DELAY_SEC": "259201"}, "above the limit, 259200000 ms"),
-        ({"TIMER_DELIVER_MS": "9" * 30}, "above the limit"),
+        ({"TIMER_DELIVER_MS": "9" * 18}, "above the limit"),
+        ({"TIMER_DELIVER_MS": "9" * 30}, "no number"),
+        ({"TIMER_DELAY_MS": " 3"}, "no number"),
+        ({"TIMER_DELAY_SEC": "1_0"}, "no number"),
         ({"TIMER_DELIVER_MS": "1", "TIMER_DEL_UNIQKEY": "U"}, "when its time has passed"),
     ],
 )
