@@ -9,13 +9,18 @@ import pytest
 import trio
 
 from ha.fenced.closed_healing import ClosedHealing
+from ha.fenced.healed_parts import HealedParts
 from store.files.store_checkpoint import StoreCheckpoint
 from store.machine.errors import CorruptLogError
 from store.machine.machine import Machine
+from tandem.wire.fingerprint import BLOCK_BYTES
+from tandem.wire.peer_log import EpochPart
 from tests.ha.fenced_world import WorldPeerLogs
 from tests.ha.fingerprinted import flip
+from tests.ha.healing_bench import FILE_BYTES, Bench
 from tests.ha.healing_world import open_group, unconfirmed
 from tests.ha.world import DIRECTORY, FILE_SIZE_BYTES, fenced_config, read_whole_log
+from tests.store.store_world import DIRECTORY as DIRECTORY_OF_BENCH
 from tests.store.store_world import check_store
 from tests.support.virtual_clock import WallClock
 
@@ -241,3 +246,95 @@ async def test_what_nobody_has_confirmed_comes_from_who_has_it_from_the_same_mas
         with await closed.open() as store:
             assert read_whole_log(store) == log
         assert closed.tries == 2
+
+
+# -- beside peers that are made up ---------------------------------------------------------------
+
+
+class BadStart:
+    """A start that fails once, with a part of the log that is said to be bad."""
+
+    def __init__(self, bench: Bench, start: int, end: int) -> None:
+        self.bench = bench
+        self.failing = [CorruptLogError("bad", path="log", offset=start, damaged_end=end)]
+
+    def __call__(self) -> MessageStore:
+        if self.failing:
+            raise self.failing.pop()
+        return self.bench.open_store()
+
+
+async def test_what_is_bad_in_two_files_is_healed_in_both(autojump_clock: MockClock) -> None:
+    bench = Bench()
+    await bench.take_fingerprints()
+    bench.flip(2 * BLOCK_BYTES + 50)
+    bench.flip(FILE_BYTES + 50)
+    start = BadStart(bench, 2 * BLOCK_BYTES, FILE_BYTES + BLOCK_BYTES)
+    store = await bench.closed_healing().open(start)
+    assert read_whole_log(store) == bench.log
+    parts = [(part.start, part.end) for part in HealedParts(bench.disk, DIRECTORY_OF_BENCH).parts]
+    assert parts == [(2 * BLOCK_BYTES, FILE_BYTES + BLOCK_BYTES)]
+
+
+async def test_peers_that_are_starting_too_are_waited_for(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    bench = Bench()
+    await bench.take_fingerprints()
+    bench.flip(50)
+    for peer in bench.peers:
+        peer.answers = False
+
+    async def start_peer() -> None:
+        await trio.sleep(5)
+        bench.peers[1].answers = True
+
+    nursery.start_soon(start_peer)
+    store = await bench.closed_healing().open(BadStart(bench, 0, BLOCK_BYTES))
+    assert read_whole_log(store) == bench.log
+
+
+async def refused(bench: Bench, caplog: pytest.LogCaptureFixture) -> str:
+    """Have the first record healed, which is without a fingerprint; return what is said."""
+    bench.flip(200)
+    with pytest.raises(CorruptLogError):
+        await bench.closed_healing().open(BadStart(bench, 0, bench.records[1]))
+    return caplog.text
+
+
+async def test_bytes_of_other_masters_are_not_taken(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench()
+    for peer in bench.peers:
+        peer.epochs = (EpochPart(3, 0, "another"),)
+    assert "a1 has it from other masters" in await refused(bench, caplog)
+    assert bench.disk.read(f"{DIRECTORY_OF_BENCH}/commitlog/{0:020d}") != bench.log[:FILE_BYTES]
+
+
+async def test_what_a_peer_has_not_confirmed_is_not_taken(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench()
+    for peer in bench.peers:
+        peer.confirm = bench.records[1] - 1
+    assert "has not confirmed all of it" in await refused(bench, caplog)
+
+
+@pytest.mark.parametrize(("peer_count", "wrong"), [(2, 1), (3, 1)])
+async def test_peers_that_differ_without_more_than_half_of_all_nodes_heal_nothing(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, peer_count: int, wrong: int
+) -> None:
+    bench = Bench(peer_count=peer_count)
+    for peer in bench.peers[:wrong]:
+        peer.log[30] ^= 1  # no checksum of a record covers that
+    assert "it is not known who is right: a1" in await refused(bench, caplog)
+
+
+@pytest.mark.parametrize("other", [0, 3])
+async def test_more_than_half_of_all_nodes_are_right(autojump_clock: MockClock, other: int) -> None:
+    bench = Bench(peer_count=4)
+    bench.flip(200)
+    bench.peers[other].log[30] ^= 1
+    store = await bench.closed_healing().open(BadStart(bench, 0, bench.records[1]))
+    assert read_whole_log(store) == bench.log

@@ -5,19 +5,24 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import msgspec
+import pytest
+import trio
 from msgspec.structs import replace
 
 from ha.fenced.comparing_service import OPEN_BLOCK_BYTES
-from tandem.wire.fingerprint import crcs_of
+from tandem.wire.fingerprint import BLOCK_BYTES, crcs_of
+from tandem.wire.peer_log import EpochPart
 from tests.ha.fingerprinted import flip, take_fingerprints
+from tests.ha.healing_bench import FILE_BYTES, Bench, Peer
 from tests.ha.healing_world import open_group
 from tests.ha.world import FILE_SIZE_BYTES
 
 if TYPE_CHECKING:
-    import pytest
     from trio.testing import MockClock
 
     from ha.fenced.comparing_service import ComparingService
+    from tandem.wire.peer_log import PeerLogPart
     from tests.ha.fenced_world import Replica
 
 
@@ -142,3 +147,192 @@ async def test_of_an_open_file_only_those_count_who_have_it_from_the_same_master
         flip(group.first.store, start + 19)
         assert await comparing.compare_open(start + 5, group.end)
         assert not comparing.undecided
+
+
+# -- beside peers that are made up ---------------------------------------------------------------
+
+
+async def test_a_file_that_not_all_confirm_is_asked_for_less_and_less(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    bench = Bench()
+    await bench.take_fingerprints()
+    first, second = bench.peers
+    second.answers = False
+    nursery.start_soon(bench.comparing.run)
+    await trio.sleep(100)
+    assert 2 * 4 <= len(first.asked) <= 2 * 6
+    before = len(first.asked)
+    await trio.sleep(10_000)
+    assert 2 * 16 <= len(first.asked) - before <= 2 * 24, "every ten minutes at last"
+    second.answers = True
+    await trio.sleep(610)
+    before = len(first.asked)
+    await trio.sleep(10_000)
+    assert len(first.asked) == before, "all have confirmed it"
+    await change_fingerprint(bench)
+    second.answers = False
+    await trio.sleep(30)
+    assert first.asked[before:].count(0) >= 2, "it is another one, and begins anew"
+    nursery.cancel_scope.cancel()
+
+
+async def change_fingerprint(bench: Bench) -> None:
+    """Have one of the first file that is another, and equal to that of the first peer."""
+    own = bench.store.fingerprints.of(0)
+    assert own is not None
+    crcs = b"?" * 4 + own.crcs[4:]
+    assert await bench.store.fingerprints.save(msgspec.structs.replace(own, crcs=crcs))
+
+
+async def test_a_peer_that_has_no_fingerprint_has_confirmed_nothing(
+    autojump_clock: MockClock,
+) -> None:
+    bench = Bench()
+    await bench.take_fingerprints()
+    bench.peers[0].written_from = None
+    await bench.comparing.compare()
+    bench.peers[0].written_from = 0
+    await trio.sleep(6)
+    before = len(bench.peers[0].asked)
+    await bench.comparing.compare()
+    await trio.sleep(6)
+    await bench.comparing.compare()
+    assert len(bench.peers[0].asked) == before + 2
+
+
+@pytest.mark.parametrize("block", [0, 1, 2])
+async def test_only_the_block_that_differs_is_bad_and_its_fingerprint_is_that_of_the_others(
+    autojump_clock: MockClock, block: int
+) -> None:
+    bench = Bench()
+    bench.flip(FILE_BYTES + block * BLOCK_BYTES + 50)
+    await bench.take_fingerprints(written_from=1 << 40)
+    await bench.comparing.compare()
+    start = FILE_BYTES + block * BLOCK_BYTES
+    assert bench.bad == [(start, min(start + BLOCK_BYTES, 2 * FILE_BYTES))]
+    found = bench.store.fingerprints.of(FILE_BYTES)
+    assert found is not None
+    assert found.crcs == crcs_of(bench.log[FILE_BYTES : 2 * FILE_BYTES])
+
+
+async def test_where_the_fingerprint_cannot_be_written_nothing_is_bad(
+    autojump_clock: MockClock,
+) -> None:
+    """Our own one would speak for the bytes that are there, and the note would go again."""
+    bench = Bench()
+    bench.flip(50)
+    await bench.take_fingerprints(written_from=1 << 40)
+    bench.disk.capacity_bytes = bench.disk.used_bytes
+    bench.disk.sync_fails = True
+    await bench.comparing.compare()
+    assert bench.bad == []
+    bench.disk.sync_fails = False
+    bench.disk.capacity_bytes = 1 << 40
+    await bench.take_fingerprints(written_from=1 << 40)
+    await trio.sleep(6)
+    await bench.comparing.compare()
+    assert bench.bad == [(0, BLOCK_BYTES)]
+
+
+async def test_what_masters_of_another_history_wrote_is_not_compared(
+    autojump_clock: MockClock,
+) -> None:
+    bench = Bench()
+    await bench.take_fingerprints(written_from=1 << 40)
+    for peer in bench.peers:
+        peer.log[50] ^= 1
+        peer.epochs = (EpochPart(3, 0, "another"),)
+    await bench.comparing.compare()
+    assert bench.bad == []
+    assert bench.comparing.undecided == {}
+
+
+class OtherSize(Peer):
+    """One whose files have fewer blocks."""
+
+    async def part(self, start: int, end: int) -> PeerLogPart:
+        said = await super().part(start, end)
+        assert said.fingerprint is not None
+        other = msgspec.structs.replace(said.fingerprint, crcs=b"?" * 8)
+        return msgspec.structs.replace(said, fingerprint=other)
+
+
+async def test_fingerprints_of_files_of_another_size_are_not_compared(
+    autojump_clock: MockClock,
+) -> None:
+    bench = Bench()
+    await bench.take_fingerprints(written_from=1 << 40)
+    bench.peers[:] = [OtherSize(peer.name, bench.log) for peer in bench.peers]
+    await bench.comparing.compare()
+    assert bench.bad == []
+    assert bench.comparing.undecided == {}
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_a_fingerprint_is_taken_over_only_if_it_is_known_who_is_right(
+    autojump_clock: MockClock,
+    is_known: bool,  # noqa: FBT001
+) -> None:
+    bench = Bench()
+    for peer in bench.peers:
+        peer.written_from = 1 << 40
+    bench.peers[0].log[BLOCK_BYTES + 50] ^= 1
+    if is_known:
+        bench.peers[1].written_from = 0
+    await ask_and_take_over(bench)
+    found = bench.store.fingerprints.of(0)
+    if is_known:
+        assert found is not None
+        assert found.crcs == crcs_of(bench.log[:FILE_BYTES])
+        assert not found.is_written(0), "it was not our memory that it was taken from"
+    else:
+        assert found is None
+
+
+async def ask_and_take_over(bench: Bench) -> None:
+    parts = [await peer.part(0, FILE_BYTES) for peer in bench.peers]
+    await bench.comparing.take_over((0, FILE_BYTES), parts)
+
+
+async def test_a_fingerprint_of_ours_is_put_right_when_others_are_asked_about_damage(
+    autojump_clock: MockClock,
+) -> None:
+    bench = Bench()
+    bench.flip(50)
+    await bench.take_fingerprints(written_from=1 << 40)
+    await ask_and_take_over(bench)
+    assert bench.bad == [(0, BLOCK_BYTES)]
+
+
+async def test_before_the_in_sync_set_is_known_all_nodes_have_to_agree(
+    autojump_clock: MockClock,
+) -> None:
+    bench = Bench(peer_count=4)
+    bench.view = None
+    for peer in bench.peers:
+        peer.written_from = 1 << 40
+    bench.flip(50)
+    await bench.take_fingerprints(written_from=1 << 40)
+    await bench.comparing.compare()
+    assert bench.bad == []
+    assert list(bench.comparing.undecided) == [0]
+
+
+async def test_what_was_undecided_is_forgotten_when_all_say_the_same(
+    autojump_clock: MockClock,
+) -> None:
+    bench = Bench()
+    for number, peer in enumerate(bench.peers):
+        peer.written_from = 1 << 40
+        peer.log[50] ^= 1 + number
+        peer.log[50 + BLOCK_BYTES] ^= 1 + number
+    await bench.take_fingerprints(written_from=1 << 40)
+    await bench.comparing.compare()
+    assert f"from 0 to {BLOCK_BYTES}" in bench.comparing.undecided[0], "the first of two blocks"
+    for peer in bench.peers:
+        peer.log[:] = bench.log
+    await trio.sleep(6)
+    await bench.comparing.compare()
+    assert bench.comparing.undecided == {}
+    assert bench.bad == []

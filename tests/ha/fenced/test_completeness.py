@@ -38,3 +38,13 @@ def test_another_incarnation_has_seen_nothing() -> None:
     assert not process.holds("a2")
     process.round_begins("a1", 200)
     assert not process.holds("a1")
+
+
+def test_what_a_round_has_cut_off_on_purpose_is_not_missing_in_the_next() -> None:
+    process = Completeness()
+    process.seen("a1")
+    process.round_ends(200)
+    process.round_begins("a1", 200)
+    process.round_ends(150)
+    process.round_begins("a1", 150)
+    assert process.holds("a1")

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+import pytest
 import trio
 from msgspec.structs import replace
 
 from ha.fenced.replica_role import ReplicaRole
-from tandem.wire.fingerprint import crcs_of
+from tandem.wire.fingerprint import BLOCK_BYTES, crcs_of
 from tests.ha.fingerprinted import flip
+from tests.ha.healing_bench import FILE_BYTES, Bench
 from tests.ha.healing_world import open_group, unconfirmed
 from tests.ha.world import FILE_SIZE_BYTES, read_whole_log
 from tests.store.store_world import check_store
 
 if TYPE_CHECKING:
-    import pytest
     from trio.testing import MockClock
 
     from tests.ha.fenced_world import Replica
@@ -240,3 +242,173 @@ async def test_what_is_not_confirmed_and_perhaps_of_another_master_waits(
         assert f"{group.master.name} has confirmed only" in status().not_healed[0]
         assert status().bad_bytes == 1
         assert not status().healed
+
+
+# -- beside peers that are made up ---------------------------------------------------------------
+
+
+async def test_a_false_alarm_says_nothing_of_another_block(autojump_clock: MockClock) -> None:
+    """The second block cannot be healed; those around it, and the next file, are whole."""
+    bench = Bench()
+    await bench.take_fingerprints()
+    bench.flip(BLOCK_BYTES + 50)
+    bench.note(BLOCK_BYTES, 2 * BLOCK_BYTES)
+    for peer in bench.peers:
+        peer.bad = ((BLOCK_BYTES, BLOCK_BYTES + 1),)
+    for start in (0, 2 * BLOCK_BYTES, FILE_BYTES):
+        bench.note(start, start + 100)
+    await bench.healing.heal()
+    assert bench.bad == [(BLOCK_BYTES, 2 * BLOCK_BYTES)]
+    assert [(piece.start, piece.end) for piece in bench.healing.stuck] == bench.bad
+    for peer in bench.peers:
+        peer.bad = ()
+    await bench.healing.heal()
+    assert bench.is_equal
+    assert bench.bad == []
+    assert bench.healing.stuck == {}
+
+
+async def test_a_file_that_is_being_written_gets_no_fingerprint_from_nodes_that_are_ahead(
+    autojump_clock: MockClock,
+) -> None:
+    bench = Bench()
+    first = next(record for record in bench.records if record >= 2 * FILE_BYTES)
+    second = bench.records[bench.records.index(first) + 1]
+    bench.flip(first + 200)
+    bench.note(first, second)
+    for peer in bench.peers:
+        peer.log += bytes(FILE_BYTES)
+    await bench.healing.heal()
+    assert bench.is_equal
+    assert 2 * FILE_BYTES not in bench.store.fingerprints
+
+
+async def test_bytes_as_written_are_right_against_what_was_read_later(
+    autojump_clock: MockClock,
+) -> None:
+    """Ours are of the disk, and had changed by then."""
+    bench = Bench()
+    bench.flip(50)
+    await bench.take_fingerprints(written_from=FILE_BYTES)
+    bench.note(0, 100)
+    bench.peers[1].answers = False
+    await bench.healing.heal()
+    assert bench.is_equal
+    assert bench.bad == []
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_before_the_in_sync_set_is_known_all_nodes_have_to_agree(
+    autojump_clock: MockClock,
+    is_known: bool,  # noqa: FBT001
+) -> None:
+    bench = Bench(peer_count=4)
+    bench.flip(50)
+    bench.note(0, BLOCK_BYTES)
+    for peer in bench.peers:
+        peer.written_from = FILE_BYTES
+    bench.peers[0].log[60] ^= 1
+    if not is_known:
+        bench.view = None
+    await bench.healing.heal()
+    assert bench.is_equal is is_known
+    assert bool(bench.healing.stuck) is not is_known
+
+
+@pytest.mark.parametrize("other", [0, 1, 2])
+async def test_without_fingerprints_the_bytes_of_most_are_right(
+    autojump_clock: MockClock, other: int
+) -> None:
+    bench = Bench(peer_count=3)
+    bench.flip(bench.records[1] + 200)
+    bench.note(bench.records[1], bench.records[2])
+    for peer in bench.peers:
+        peer.written_from = None
+    bench.peers[other].log[bench.records[1] + 30] ^= 1  # no checksum of a record covers that
+    await bench.healing.heal()
+    assert not bench.is_equal, "two of four are no majority"
+    (stuck,) = bench.healing.stuck.values()
+    assert stuck.is_undecided
+    bench.view = SimpleNamespace(state=SimpleNamespace(isr=dict.fromkeys(("a1", "a2", "a3"), "i")))
+    await bench.healing.heal()
+    assert bench.is_equal
+
+
+async def test_who_is_not_in_the_in_sync_set_counts_as_one_more(autojump_clock: MockClock) -> None:
+    bench = Bench()
+    bench.flip(bench.records[1] + 200)
+    bench.note(bench.records[1], bench.records[2])
+    for peer in bench.peers:
+        peer.written_from = None
+    bench.peers[0].log[bench.records[1] + 30] ^= 1
+    bench.view = SimpleNamespace(state=SimpleNamespace(isr={"a2": "i"}))
+    await bench.healing.heal()
+    (stuck,) = bench.healing.stuck.values()
+    assert stuck.is_undecided, "it is one of two who answer"
+
+
+async def test_what_cannot_be_healed_is_asked_for_less_and_less_and_news_at_once(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    bench = Bench()
+    await bench.take_fingerprints()
+    bench.flip(50)
+    for peer in bench.peers:
+        peer.bad = ((0, BLOCK_BYTES),)
+    asked = bench.peers[0].asked
+    nursery.start_soon(bench.healing.run)
+    await trio.sleep(1)
+    bench.note(0, BLOCK_BYTES)
+    await trio.sleep(80.7)
+    assert 5 <= len(asked) <= 8
+    before = len(asked)
+    await trio.sleep(600)
+    assert 9 <= len(asked) - before <= 11, "once a minute"
+    before = len(asked)
+    bench.flip(FILE_BYTES + 50)
+    bench.note(FILE_BYTES, FILE_BYTES + 100)
+    await trio.sleep(2.5)
+    assert bench.bad == [(0, BLOCK_BYTES)]
+    await trio.sleep(4)
+    assert len(asked) - before > 3, "something has become better: it is tried sooner again"
+    await trio.sleep(1000)
+    for peer in bench.peers:
+        peer.bad = ()
+    await trio.sleep(61)
+    assert bench.bad == []
+    assert bench.is_equal
+    before = len(asked)
+    await trio.sleep(1000)
+    assert len(asked) == before, "nothing is bad"
+    bench.flip(50)
+    for peer in bench.peers:
+        peer.bad = ((0, BLOCK_BYTES),)
+    bench.note(0, BLOCK_BYTES)
+    await trio.sleep(8.3)
+    assert len(asked) - before >= 3, "and it begins with short pauses again"
+    nursery.cancel_scope.cancel()
+
+
+async def test_what_others_have_healed_is_not_said_to_be_stuck(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    bench = Bench()
+    await bench.take_fingerprints()
+    bench.flip(50)
+    for peer in bench.peers:
+        peer.bad = ((0, BLOCK_BYTES),)
+    bench.note(0, BLOCK_BYTES)
+    nursery.start_soon(bench.healing.run)
+    await trio.sleep(200.3)
+    assert bench.healing.stuck
+    bench.flip(50)
+    bench.store.commit_log.damage.healed(0, BLOCK_BYTES)
+    await trio.sleep(3)
+    assert bench.healing.stuck == {}
+    asked = bench.peers[0].asked
+    before = len(asked)
+    bench.flip(50)
+    bench.note(0, BLOCK_BYTES)
+    await trio.sleep(8.3)
+    assert len(asked) - before >= 3, "new damage is looked at with short pauses"
+    nursery.cancel_scope.cancel()
