@@ -16,9 +16,9 @@ Source: DefaultMessageStore.getMessage of 5.3.3.
 
 from __future__ import annotations
 
+from itertools import chain, repeat, takewhile
 from itertools import count as count_from
-from itertools import repeat, takewhile
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from store.machine.errors import RecordDamagedError
 from store.queue.batch_consume_queue import BatchConsumeQueue
@@ -77,32 +77,42 @@ def collect(
     tags_codes: frozenset[int] | None,
     check: RecordCheck,
     filtered: FilteredRead | None = None,
+    *,
+    again: bool = False,
 ) -> GetMessageResult:
     """Read records from `offset` on, which is in the queue, up to `end`.
 
     At least one record is returned where one matches, whatever its size; but nothing from a
-    damaged one on.
+    damaged one on. `again`: what is known to be sound is checked, too; so is what a filter does not
+    want.
 
     Source: DefaultMessageStore.getMessage, its loop over units.
     """
     status = GetMessageStatus.NO_MATCHED_MESSAGE
-    damaged: RecordDamagedError | None = None
     records: list[tuple[int, int]] = []
     count = total = 0
     next_offset = offset
     removed_below = -1
     scan_max = max(UNITS_SCANNED_BYTES_MAX // CQ_STORE_UNIT_SIZE, count_max)
-    look = check.looks(queue, offset)
+    look = check.looks(queue, offset, again=again)
+    look_again = look if again or filtered is None else check.looks(queue, offset, again=True)
     # Nearly all: nothing is asked about them.
-    whole_from = commit_log.min_offset if check.is_whole_from(queue, offset) else _NOWHERE
-    for (at, size, code), after, message_num in _entries(queue, offset, end, scan_max):
+    is_whole_from = not again and check.is_whole_from(queue, offset)
+    whole_from = commit_log.min_offset if is_whole_from else _NOWHERE
+    entries, damaged = _entries(queue, offset, end, scan_max, check)
+    for (at, size, code), after, message_num in entries:
         if count and (count + message_num > count_max or total + size > bytes_max):
             break
         if 0 <= at < removed_below or not (tags_codes is None or _may_match(code, tags_codes)):
             next_offset = after
             continue
         is_whole = at >= whole_from and size != FILLER_SIZE
-        found = None if is_whole else look(after - message_num, at, size)
+        number = after - message_num
+        found = None if is_whole else look(number, at, size, message_num)
+        wants = found is None and (filtered is None or filtered.wants(at, size, number))
+        if not wants and found is None and filtered is not None and filtered.has_read:
+            # Nobody will look at it after this reader, and its properties may have changed.
+            found = look_again(number, at, size, message_num)
         if found is not None and isinstance(found, RecordDamagedError):
             damaged = found
             break
@@ -111,11 +121,11 @@ def collect(
             status = GetMessageStatus.MESSAGE_WAS_REMOVING
             if found is Missing.GONE:
                 removed_below = commit_log.roll_next_file(at)
-        elif filtered is None or filtered.wants(at, size, after - message_num):
+        elif wants:
             records.append((at, size))
             count += message_num
             total += size
-        elif filtered.is_over:
+        elif filtered is not None and filtered.is_over:
             break
     return GetMessageResult(
         status=_status(status, count, damaged, has_moved=next_offset != offset),
@@ -160,15 +170,26 @@ def _status(
     return GetMessageStatus.OFFSET_FOUND_NULL
 
 
+_Entry: TypeAlias = "tuple[tuple[int, int, int], int, int]"
+
+
 def _entries(
-    queue: AnyConsumeQueue, offset: int, end: int, count_max: int
-) -> Iterable[tuple[tuple[int, int, int], int, int]]:
-    """Return units with the queue offset after each, and how many messages each stands for."""
+    queue: AnyConsumeQueue, offset: int, end: int, count_max: int, check: RecordCheck
+) -> tuple[Iterable[_Entry], RecordDamagedError | None]:
+    """Return units with the queue offset after each, and how many messages each stands for.
+
+    Of a queue of batches, none and an error where the first one is not the one to begin with.
+    """
     if isinstance(queue, BatchConsumeQueue):
-        units = takewhile(lambda unit: unit.end <= end, queue.batch_units(offset, count_max))
-        return ((unit[:3], unit.end, unit.batch_size) for unit in units)
+        found = queue.batch_units(offset, count_max)
+        first = next(found, None)
+        fault = check.batch_fault(queue, offset, first)
+        if first is None or fault is not None:
+            return (), fault
+        units = takewhile(lambda unit: unit.end <= end, chain((first,), found))
+        return ((unit[:3], unit.end, unit.batch_size) for unit in units), None
     units_max = min(count_max, end - offset)
-    return zip(queue.units(offset, units_max), count_from(offset + 1), repeat(1))
+    return zip(queue.units(offset, units_max), count_from(offset + 1), repeat(1)), None
 
 
 def _may_match(code: int, tags_codes: frozenset[int]) -> bool:

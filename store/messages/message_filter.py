@@ -52,6 +52,8 @@ class FilteredRead:
 
     Attributes:
         passed_over: How many messages were looked at and not wanted.
+        has_read: Whether it was the record of the last one that decided, and not the extension of
+            its unit.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class FilteredRead:
         self._queue = queue if has_units and isinstance(queue, ConsumeQueue) else None
         self._left = READ_COST_MAX
         self.passed_over = 0
+        self.has_read = False
 
     @property
     def is_over(self) -> bool:
@@ -72,7 +75,8 @@ class FilteredRead:
     def wants(self, at: int, size: int, number: int) -> bool:
         """Look at the record at `at`, which has this number in its queue."""
         self._left -= 1
-        wants = self._may_want(at, number) and self._wants_record(at, size)
+        self.has_read = self._may_want(at, number)
+        wants = self.has_read and self._wants_record(at, size)
         self.passed_over += not wants
         return wants
 

@@ -46,6 +46,7 @@ class MessageReads:
     """The reads of one store. Without a bound everything can be read.
 
     `index_the_last` is called before a query by key: to enter what the index does not know yet.
+    `again`: see `RecordCheck`.
     """
 
     def __init__(
@@ -57,6 +58,8 @@ class MessageReads:
         bound: ConfirmBound | None,
         check: RecordCheck,
         index_the_last: Callable[[], None] = lambda: None,
+        *,
+        again: bool = False,
     ) -> None:
         self._commit_log = commit_log
         self._queues = queues
@@ -65,11 +68,15 @@ class MessageReads:
         self._bound = bound
         self._check = check
         self._index_the_last = index_the_last
+        self._again = again
 
     def without_bound(self) -> MessageReads:
-        """Return what services of a master read: also what is not confirmed yet. No index."""
+        """Return what services of a master read: also what is not confirmed yet. No index.
+
+        They make messages from what they read, so it is checked each time; see `RecordCheck`.
+        """
         read = (self._commit_log, self._queues, self._flags)
-        return MessageReads(*read, None, None, self._check)
+        return MessageReads(*read, None, None, self._check, again=True)
 
     def _end_of(self, queue: AnyConsumeQueue) -> int:
         bound = self._bound
@@ -93,7 +100,7 @@ class MessageReads:
 
         Source: DefaultMessageStore.lookMessageByOffset.
         """
-        return self._below_bound(self._check.at_place(offset), offset)
+        return self._below_bound(self._check.at_place(offset, again=self._again), offset)
 
     def _below_bound(self, record: bytes | None, offset: int) -> bytes | None:
         if record is None or self._bound is None:
@@ -134,8 +141,21 @@ class MessageReads:
             log = self._commit_log
             filtered = FilteredRead(message_filter, log, queue) if message_filter else None
             limits = (offset, end, count_max, max_bytes)
-            return collect(log, queue, *limits, tags_codes, self._check, filtered)
+            check, again = self._check, self._again
+            return collect(log, queue, *limits, tags_codes, check, filtered, again=again)
         return GetMessageResult(status, next_offset, queue.min_offset, end)
+
+    def queue_offset_at(self, topic: str, queue_id: int, offset: int) -> int:
+        """Return the queue offset of the message at a physical offset, -1 if there is none.
+
+        The queue alone is asked: the record may be damaged.
+        """
+        queue = self._queues.find(topic, queue_id)
+        if queue is None or not queue.next_offset:
+            return -1
+        number = queue.readable_end(offset)
+        is_held = queue.min_offset <= number < queue.next_offset
+        return number if is_held and queue.unit(number)[0] == offset else -1
 
     def run_units(self, topic: str, queue_id: int, offset: int) -> QueueUnits | None:
         """Return what a run of pulls may read of a queue that one of them reads from `offset` on.

@@ -297,6 +297,16 @@ class BatchConsumeQueue(UnitQueue):
         units = BATCH_CQ_STORE_UNIT.iter_unpack(bytes(file.buffer[start:end]))
         return (BatchUnit(*unit[:6]) for unit in units)
 
+    def batch_before(self, queue_offset: int) -> BatchUnit | None:
+        """Return the last unit before the one that `batch_units` begins with."""
+        index = self._index_of(queue_offset)
+        return self._batch_at(index - 1) if index > self._first_index else None
+
+    def batch_near(self, queue_offset: int) -> BatchUnit | None:
+        """Return the last unit of the queue where none is found for a message before its end."""
+        has_units = self._first_index < self._end_index and queue_offset < self.next_offset
+        return self._batch_at(self._end_index - 1) if has_units else None
+
     def units(self, queue_offset: int, count_max: int) -> Iterator[tuple[int, int, int]]:
         """Yield physical offset, size and tags code of `batch_units`."""
         return (unit[:3] for unit in self.batch_units(queue_offset, count_max))

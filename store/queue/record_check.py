@@ -11,6 +11,11 @@ go on without it. Who moves a group, or sets `skip_damaged_records`, has decided
 It may be the queue that is wrong, and the log whole: then nothing of the log is noted as bad. The
 log is the truth, and a queue that contradicts it is built anew.
 
+What was checked since the store was opened is not checked for each reader. It is looked at *again*
+where more depends on it than one answer: when a message is made from it, and when a filter says
+that nobody wants it. Then all of its bytes are compared with the fingerprint of its file, if there
+is one.
+
 RocketMQ hands out whatever is there.
 """
 
@@ -18,18 +23,23 @@ from __future__ import annotations
 
 import enum
 import logging
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol
 
 from store.log.log_end import Blank, Damage, next_records
 from store.machine.errors import RecordDamagedError
+from store.queue.batch_consume_queue import BatchConsumeQueue
 from store.queue.consume_queue_store import LMQ_PREFIX
 from tandem.wire.message import RECORD_BYTES_MIN, decode_message
+from tandem.wire.message_properties import inner_batch_of
+from tandem.wire.record_rule import record_parts
 from tandem.wire.store_layout import FILLER_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from store.log.commit_log import CommitLog
+    from store.log.fingerprints import Fingerprints
+    from store.queue.batch_consume_queue import BatchUnit
     from store.queue.consume_queue_store import AnyConsumeQueue, ConsumeQueueStore
 
 _log = logging.getLogger(__name__)
@@ -37,6 +47,8 @@ _log = logging.getLogger(__name__)
 _WALKED_BYTES: Final = 2 << 20
 
 _WRONG_UNITS_MAX: Final = 1000
+
+BLOCK_REASON: Final = "the block differs from its fingerprint"
 
 
 class Missing(enum.Enum):
@@ -48,8 +60,16 @@ class Missing(enum.Enum):
     """It is damaged, and `skip_damaged_records` is set."""
 
 
-Look: TypeAlias = "Callable[[int, int, int], Missing | RecordDamagedError | None]"
-"""What to do about the record of a message, by its number, place and size: None: hand it out."""
+class Look(Protocol):
+    """What to do about the record of a message. None: hand it out."""
+
+    def __call__(
+        self, number: int, at: int, size: int, count: int | None = None
+    ) -> Missing | RecordDamagedError | None:
+        """Look at the record of message `number`: its place, its size, and how many are in it.
+
+        `count` is what the unit of a batch says.
+        """
 
 
 class RecordCheck:
@@ -61,9 +81,15 @@ class RecordCheck:
     """
 
     def __init__(
-        self, commit_log: CommitLog, queues: ConsumeQueueStore, *, skips: bool = False
+        self,
+        commit_log: CommitLog,
+        queues: ConsumeQueueStore,
+        *,
+        skips: bool = False,
+        fingerprints: Fingerprints | None = None,
     ) -> None:
         self.skips = skips
+        self._fingerprints = fingerprints
         self.passed_over = 0
         self._commit_log = commit_log
         self._queues = queues
@@ -77,20 +103,30 @@ class RecordCheck:
         """
         return queue_offset >= queue.confirmed_from and not self._commit_log.damage
 
-    def looks(self, queue: AnyConsumeQueue, queue_offset: int) -> Look:
-        """Return what looks at the messages of a queue from this one on, before they are read."""
+    def looks(self, queue: AnyConsumeQueue, queue_offset: int, *, again: bool = False) -> Look:
+        """Return what looks at the messages of a queue from this one on, before they are read.
+
+        `again`: also at what is known to be sound, see the head of this module.
+        """
         log = self._commit_log
         first = log.min_offset
         is_known = queue_offset >= queue.confirmed_from
         # Only until the queue has been moved up to the log's first record. After that a unit that
         # leads to before it is damaged.
         may_be_gone = is_known or first > queue.corrected_to
-        is_whole = is_known and not log.damage
+        is_whole = is_known and not log.damage and not again
+        is_enough = is_known and not again
 
-        def look(number: int, at: int, size: int) -> Missing | RecordDamagedError | None:
+        def look(
+            number: int, at: int, size: int, count: int | None = None
+        ) -> Missing | RecordDamagedError | None:
             if (at < first or size == FILLER_SIZE) and may_be_gone:
                 return Missing.GONE
-            error = None if is_whole else self._fault(queue, number, at, size, is_known=is_known)
+            error = None
+            if not is_whole:
+                error = self._fault(queue, number, at, size, count, is_enough=is_enough)
+            if error is None and again:
+                error = self._block_fault(queue.topic, queue.queue_id, number, at, size)
             if error is None or not self.skips:
                 return error
             self._pass_over(error)
@@ -109,7 +145,26 @@ class RecordCheck:
             raise found
         return self._commit_log.message(at, size) if found is None else None
 
-    def at_place(self, offset: int) -> bytes | None:
+    def batch_fault(
+        self, queue: BatchConsumeQueue, queue_offset: int, first: BatchUnit | None
+    ) -> RecordDamagedError | None:
+        """Return why the unit of a batch must not be gone by, though `first` is the one found.
+
+        How many messages are in a batch says where the next one begins: with a wrong number a unit
+        is passed over, or seems to reach past the end of its queue.
+        """
+        if first is None or first.end > queue.next_offset:
+            unit = first or queue.batch_near(queue_offset)
+        elif first.base > queue_offset:
+            unit = queue.batch_before(queue_offset)
+        else:
+            return None
+        if unit is None:
+            return None
+        found = self.looks(queue, unit.base, again=True)(unit.base, *unit[:2], unit.batch_size)
+        return found if isinstance(found, RecordDamagedError) else None
+
+    def at_place(self, offset: int, *, again: bool = False) -> bytes | None:
         """Return the record that starts at `offset`, None if none seems to; it may be a guess.
 
         Raises:
@@ -122,6 +177,10 @@ class RecordCheck:
             raise RecordDamagedError("", -1, -1, offset, bad.reason)
         if record is None and log.seems_record(offset):
             raise RecordDamagedError("", -1, -1, offset, "it is not sound")
+        if record is not None and again:
+            error = self._block_fault("", -1, -1, offset, len(record))
+            if error is not None:
+                raise error
         return record
 
     def store_timestamp_ms(self, offset: int) -> int:
@@ -150,12 +209,16 @@ class RecordCheck:
                 return None
             bad = log.damage.within(at, at + size)
             reason = bad.reason if bad is not None else log.record_fault(at, size, None)
-            if not reason:
+            error: RecordDamagedError | None = None
+            if reason:
+                error = RecordDamagedError(topic, -1, -1, at, reason)
+                if bad is None:
+                    self._note(error, size, lambda: self._is_bad_record(at, size))
+                self._tell(error)
+            else:
+                error = self._block_fault(topic, -1, -1, at, size)
+            if error is None:
                 return log.message(at, size)
-            error = RecordDamagedError(topic, -1, -1, at, reason)
-            if bad is None:
-                self._note(error, size, lambda: self._is_bad_record(at, size))
-            self._tell(error)
             if self.skips:
                 self._pass_over(error)
                 return None
@@ -164,27 +227,68 @@ class RecordCheck:
         return read
 
     def _fault(
-        self, queue: AnyConsumeQueue, number: int, at: int, size: int, *, is_known: bool
+        self,
+        queue: AnyConsumeQueue,
+        number: int,
+        at: int,
+        size: int,
+        count: int | None,
+        *,
+        is_enough: bool,
     ) -> RecordDamagedError | None:
         """Return why the record of message `number`, which its unit names, must not be handed out.
 
-        `is_known`: it was checked since the store was opened, and so was the unit.
+        `is_enough`: that it was checked since the store was opened, and so was the unit.
         """
         log = self._commit_log
         bad = log.damage.within(at, at + size) if log.damage else None
         if bad is not None:
             return self._tell(self._error(queue, number, at, bad.reason))
-        if is_known:
+        if is_enough:
             return None
         # Light queues name records of other topics.
         is_light = queue.topic.startswith(LMQ_PREFIX)
         owner = None if is_light else (queue.topic, queue.queue_id, number)
         reason = log.record_fault(at, size, owner)
         if not reason:
-            return None
+            is_batch = count is not None and isinstance(queue, BatchConsumeQueue)
+            held = self._count_in(at, size) if is_batch else count
+            if held == count:
+                return None
+            reason = f"the unit says that {count} messages are in it, the record says {held}"
+            return self._tell(self._error(queue, number, at, reason))
         error = self._error(queue, number, at, reason)
         self._note(error, size, lambda: self._is_bad_log(queue, number, at, size))
         return self._tell(error)
+
+    def _count_in(self, at: int, size: int) -> int:
+        record = self._commit_log.message(at, size)
+        parts = record_parts(record, at, 0) if record is not None else ""
+        if record is None or isinstance(parts, str):
+            return 0
+        properties = bytes(record[parts.properties_start : parts.properties_end])
+        return inner_batch_of(properties, 0)[1]
+
+    def _block_fault(
+        self, topic: str, queue_id: int, number: int, at: int, size: int
+    ) -> RecordDamagedError | None:
+        """Return that a block of this record is not what its fingerprint says; note it as bad."""
+        file = self._commit_log.files.find_by_offset(at)
+        fingerprints = self._fingerprints
+        if file is None or fingerprints is None or file.file_from_offset not in fingerprints:
+            return None
+        known = fingerprints.of(file.file_from_offset)
+        if known is None or known.era != fingerprints.era or known.size != file.size:
+            return None
+        blocks = list(known.blocks(at, at + size))
+        start, end = blocks[0][1], blocks[-1][2]
+        with memoryview(file.buffer)[start - known.start : end - known.start] as data:
+            differing = known.differing(start, data)
+        for bad in differing:
+            self._commit_log.damage.note(*bad, BLOCK_REASON)
+        if not differing:
+            return None
+        return self._tell(RecordDamagedError(topic, queue_id, number, at, BLOCK_REASON))
 
     def _note(self, error: RecordDamagedError, size: int, is_bad_log: Callable[[], bool]) -> None:
         """Note what of the log is bad; nothing if it is the unit that is wrong."""

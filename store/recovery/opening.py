@@ -218,7 +218,12 @@ class _Opening:
             checkpoint,
             index,
             self._levels,
-            RecordCheck(log, queues, skips=config.skip_damaged_records),
+            RecordCheck(
+                log,
+                queues,
+                skips=self._config.skip_damaged_records,
+                fingerprints=self._fingerprints,
+            ),
             recovery.damaged_end or short_end,
             self._full_directories,
             opened.pop_all().close,

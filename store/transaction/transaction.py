@@ -108,3 +108,9 @@ class TransactionLog(Protocol):
 
     def max_offset_in_queue(self, topic: str, queue_id: int) -> int:
         """The queue offset of the next message."""
+
+    def queue_offset_at(self, topic: str, queue_id: int, offset: int) -> int:
+        """The queue offset of the message at a physical offset, -1 if the queue names none there.
+
+        The queue alone is asked: the record may be damaged.
+        """

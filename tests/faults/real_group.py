@@ -218,13 +218,20 @@ class Group:
                     return
                 await trio.sleep(0.05)
 
+    async def rejoin(self, node: str) -> None:
+        """Have a node copy the log anew, as `tandem ha rejoin` does."""
+        await self._order(node, FencedCommand(command="rejoin", node=node))
+
     async def _scrub(self, node: str) -> None:
         """Order what `tandem ha scrub` does."""
+        await self._order(node, FencedCommand(command="scrub"))
+
+    async def _order(self, node: str, command: FencedCommand) -> None:
         servers, secret = self.spec.name_servers, self.spec.read_secret()
         address = self.spec.node(node).client_address
         with trio.fail_after(PATIENCE_SECONDS):
             async with Admin(servers, secret=secret) as admin:
-                done = await admin.fenced_command(address, FencedCommand(command="scrub"))
+                done = await admin.fenced_command(address, command)
         assert done.done, done
 
     async def make_whole(self) -> None:

@@ -1,12 +1,15 @@
 """The reads themselves are tested through the store: tests/store/test_message_store.py."""
 
+import struct
+
 import pytest
 
-from store import GetMessageResult, GetMessageStatus
+from store import GetMessageResult, GetMessageStatus, MessageStore
+from store.log.message_encoder import inner_batch
 from store.messages.get_message import collect, position_status
 from tandem.wire.message import decode_messages
 from tandem.wire.store_layout import CQ_STORE_UNIT
-from tests.store.store_world import DIRECTORY, a_message, open_store, put
+from tests.store.store_world import DIRECTORY, a_batch, a_message, open_store, put
 from tests.support.simulated_disk import SimulatedDisk
 
 
@@ -175,3 +178,36 @@ def test_a_unit_of_an_older_file_that_names_no_place_ends_the_read(unit: tuple[i
         assert (result.status, result.next_begin_offset) == (GetMessageStatus.MESSAGE_DAMAGED, 3)
         assert not store.commit_log.damage
         assert numbers_of(store.get_message("TopicA", 0, 4, 2)) == [4, 5]
+
+
+@pytest.mark.parametrize("count", [1, 3, 5, 900, 0, -4])
+def test_a_batch_that_holds_another_number_than_its_unit_says_is_waited_for(count: int) -> None:
+    """The number decides which message comes next: none is passed over, and none comes twice."""
+    disk = SimulatedDisk()
+
+    def opened() -> MessageStore:
+        return open_store(disk, is_batch_topic=lambda topic: topic == "Batches")
+
+    with opened() as store:
+        for first in range(0, 400, 4):
+            put(store, inner_batch(a_batch(range(first, first + 4), "Batches")))
+        assert len(store.commit_log.files.files) > 2
+    with opened() as store:
+        units = disk.open(f"{DIRECTORY}/batchconsumequeue/Batches/0/{0:020d}").buffer
+        struct.pack_into(">h", units, 5 * 46 + 36, count)
+        reached = 0
+        for offset in range(60):
+            result = store.get_message("Batches", 0, offset, 1)
+            if result.status is GetMessageStatus.FOUND:
+                assert not 20 <= offset < 24
+                assert numbers_of(result) == [offset // 4 * 4]
+                assert result.next_begin_offset == offset // 4 * 4 + 4
+                reached = offset
+            else:
+                assert result.status is GetMessageStatus.MESSAGE_DAMAGED
+                assert result.next_begin_offset == offset
+            for view in result.body:
+                view.release()
+        assert reached >= 19
+        # The unit is wrong, and not the log.
+        assert not store.commit_log.damage

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 import pytest
 
@@ -8,8 +10,12 @@ from store.messages.message_filter import READ_COST_MAX, record_properties
 from store.queue.consume_queue import ConsumeQueue
 from store.queue.consume_queue_ext import CqExtUnit  # noqa: TC001
 from tandem.wire.message import decode_messages
+from tests.ha.fingerprinted import take_fingerprints
 from tests.store.store_world import a_message, open_store, put
 from tests.support.simulated_disk import SimulatedDisk
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
 
 
 class Wanted(msgspec.Struct):
@@ -116,3 +122,53 @@ def test_a_queue_says_what_its_extension_keeps(*, ext: bool) -> None:
         queue = store.queues.find("TopicA", 0)
         assert isinstance(queue, ConsumeQueue)
         assert (queue.ext_unit(0) is not None) is ext
+
+
+def rot(store: MessageStore, number: int, at: int) -> None:
+    """Change a byte of a record that is known to be sound."""
+    queue = store.queues.find("TopicA", 0)
+    assert queue is not None
+    offset = queue.unit(number)[0] + at
+    file = store.commit_log.files.find_by_offset(offset)
+    assert file is not None
+    file.buffer[offset - file.file_from_offset] ^= 1
+
+
+@pytest.mark.parametrize("at", [2, 6, 15, 30, 89])
+def test_a_record_that_has_rotted_is_not_taken_for_one_that_is_not_wanted(at: int) -> None:
+    """A length, the magic, the queue, the place, the body."""
+    with open_store(SimulatedDisk(), consume_queue_bytes=2_000) as store:
+        fill(store, 25)
+        rot(store, 5, at)
+        wanted = Wanted({b"n\x013\x02", b"n\x016\x02"})
+        assert read(store, wanted)[:2] == ([3], 5)
+        damaged = store.get_message("TopicA", 0, 5, 32, message_filter=wanted)
+        assert damaged.status is GetMessageStatus.MESSAGE_DAMAGED
+        assert damaged.next_begin_offset == 5
+        rot(store, 5, at)
+        store.commit_log.damage.healed(0, 1 << 62)
+        assert read(store, wanted, 5)[:2] == ([6, 13, 16, 23], 25)
+
+
+async def test_a_property_that_has_rotted_in_a_closed_file_is_noticed(
+    autojump_clock: MockClock,
+) -> None:
+    with open_store(SimulatedDisk(), consume_queue_bytes=2_000) as store:
+        fill(store, 100)
+        await take_fingerprints(store)
+        queue = store.queues.find("TopicA", 0)
+        assert queue is not None
+        rot(store, 5, queue.unit(5)[1] - 2)
+        assert read(store, Wanted({b"n\x013\x02"}))[0] == []
+        result = store.get_message("TopicA", 0, 0, 32, message_filter=Wanted(set()))
+        assert result.status is GetMessageStatus.MESSAGE_DAMAGED
+        assert result.damaged is not None
+        assert "fingerprint" in result.damaged.reason
+
+
+def test_who_skips_damaged_records_passes_over_one_that_is_not_wanted() -> None:
+    with open_store(SimulatedDisk(), consume_queue_bytes=2_000, skip_damaged_records=True) as store:
+        fill(store, 25)
+        rot(store, 5, 30)
+        assert read(store, Wanted({b"n\x013\x02"}))[:2] == ([3, 13, 23], 25)
+        assert store.record_check.passed_over == 1

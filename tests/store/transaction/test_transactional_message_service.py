@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -28,6 +29,7 @@ from store.transaction.uncovered_commit import missing_op
 from tandem.wire.delay_level import SCHEDULE_TOPIC, DelayLevels
 from tandem.wire.message import Host, MessageExt, encode_record
 from tandem.wire.message_properties import decode_properties, encode_properties
+from tests.ha.fingerprinted import take_fingerprints
 from tests.store.step_disk import Interrupted, StepDisk, die_at
 from tests.store.store_world import (
     BORN_HOST,
@@ -45,6 +47,9 @@ from tests.store.store_world import (
 )
 from tests.support.paths import GOLDEN
 from tests.support.simulated_disk import SimulatedDisk
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
 
 T0 = 1_700_000_000_000
 HALF, OP, GIVEN_UP = (
@@ -81,7 +86,7 @@ class World:
         self.store = open_store(self.disk, clock=self.clock)
         self.offsets: dict[str, int] = json.loads(self.disk.read(OFFSETS) or b"{}")
         self.service = self.service_again()
-        op = missing_op(self.store, self.store.last_record_offset, now_ms, STORE_HOST)
+        op = missing_op(self.store.whole_log, self.store.last_record_offset, now_ms, STORE_HOST)
         if op is not None:
             assert self.put(op).status.is_stored
         while not self.service.recover(7):
@@ -89,7 +94,7 @@ class World:
 
     def service_again(self) -> TransactionalMessageService:
         return TransactionalMessageService(
-            self.store,
+            self.store.whole_log,
             delay=lambda message: delay_rewrite(message, DelayLevels()),
             put=self.put,
             put_pair=self.put_pair,
@@ -933,3 +938,41 @@ def test_a_check_waits_at_a_damaged_half() -> None:
         world.end(halves[1], COMMIT)
     heal(world.store)
     assert set(world.asked(60_000)) >= {1, 2, 3}
+
+
+def rot(world: World, half: PutMessageResult, at: int) -> None:
+    """Change a byte of a half that is known to be sound."""
+    file = world.store.commit_log.files.find_by_offset(half.wrote_offset)
+    assert file is not None
+    file.buffer[half.wrote_offset + at - file.file_from_offset] ^= 1
+
+
+def test_no_message_is_made_of_a_half_that_has_rotted_since_it_was_put() -> None:
+    world = World()
+    halves = [world.prepare(number) for number in range(3)]
+    rot(world, halves[1], 89)
+    with pytest.raises(RecordDamagedError):
+        world.end(halves[1], COMMIT)
+    # Nor does a check put it again, with a checksum that fits then.
+    assert world.asked(60_000) == [0]
+    assert world.asked(60_000) == []
+    assert world.store.max_offset_in_queue(HALF, 0) == 4
+    rot(world, halves[1], 89)
+    heal(world.store)
+    assert world.end(halves[1], COMMIT) is EndTransactionStatus.ENDED
+
+
+@pytest.mark.parametrize("at", [17, 40, 50, 60])
+async def test_a_header_that_has_rotted_in_a_closed_file_ends_no_transaction(
+    at: int, autojump_clock: MockClock
+) -> None:
+    """A queue id, a time, a host: only the fingerprint covers them."""
+    world = World()
+    half = world.prepare(0)
+    while len(world.store.commit_log.files.files) < 2:
+        world.prepare(1)
+    await take_fingerprints(world.store)
+    rot(world, half, at)
+    with pytest.raises(RecordDamagedError):
+        world.end(half, COMMIT)
+    assert world.store.max_offset_in_queue("TopicA", 0) == 0

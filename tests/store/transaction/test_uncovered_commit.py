@@ -86,3 +86,42 @@ def test_a_commit_of_a_client_that_names_no_half_lacks_nothing() -> None:
     put(log.store, a_message(0))
     log.put(msgspec.structs.replace(a_message(1), sys_flag=8))
     assert log.missing() is None
+
+
+def damage(log: Log, half: MessageExt, at: int) -> None:
+    file = log.store.commit_log.files.find_by_offset(half.physical_offset)
+    assert file is not None
+    file.buffer[half.physical_offset + at - file.file_from_offset] ^= 1
+
+
+@pytest.mark.parametrize("at", [3, 5, 30, 35, 100, 130])
+def test_the_op_of_a_half_that_is_damaged_is_put_by_its_number(
+    at: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A length, the magic, its place, and its body."""
+    log = Log(half_message(prepared(0)), half_message(prepared(1)))
+    half = log.messages()[1]
+    log.put(commit_of(half))
+    damage(log, half, at)
+    assert log.missing() == op_message([1], NOW_MS, STORE_HOST)
+    assert f"the half at {half.physical_offset}, which the last record" in caplog.text
+
+
+def test_which_half_is_at_place_zero_is_not_guessed(caplog: pytest.LogCaptureFixture) -> None:
+    log = Log(half_message(prepared(0)))
+    half = log.messages()[0]
+    log.put(commit_of(half))
+    damage(log, half, 100)
+    assert log.missing() is None
+    assert "its message may come twice" in caplog.text
+
+
+def test_a_last_record_that_is_known_to_be_bad_stops_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log = Log(half_message(prepared(0)), half_message(prepared(1)))
+    log.put(commit_of(log.messages()[1]))
+    last = log.store.last_record_offset
+    log.store.commit_log.damage.note(last, last + 10, "a test")
+    assert log.missing() is None
+    assert f"the last record of the log, at {last}, is damaged (a test)" in caplog.text
