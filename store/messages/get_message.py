@@ -21,6 +21,7 @@ from itertools import count as count_from
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from store.machine.errors import RecordDamagedError
+from store.messages.message_filter import Verdict
 from store.queue.batch_consume_queue import BatchConsumeQueue
 from store.queue.record_check import Missing
 from store.results import GetMessageResult, GetMessageStatus
@@ -32,13 +33,14 @@ if TYPE_CHECKING:
     from store.log.commit_log import CommitLog
     from store.messages.message_filter import FilteredRead
     from store.queue.consume_queue_store import AnyConsumeQueue
-    from store.queue.record_check import RecordCheck
+    from store.queue.record_check import Look, RecordCheck
 
 MESSAGE_COUNT_MAX: Final = 32
 MESSAGE_BYTES_MAX: Final = 262_144
 """Limits of one read (maxTransferCountOnMessageInMemory, maxTransferBytesOnMessageInMemory)."""
 
 _NOWHERE: Final = 1 << 63
+_BY_PROPERTIES: Final = Verdict.PROPERTIES
 
 UNITS_SCANNED_BYTES_MAX: Final = 16_000
 """How far one read looks for matching tags (maxFilterMessageSize)."""
@@ -95,7 +97,7 @@ def collect(
     removed_below = -1
     scan_max = max(UNITS_SCANNED_BYTES_MAX // CQ_STORE_UNIT_SIZE, count_max)
     look = check.looks(queue, offset, again=again)
-    look_again = look if again or filtered is None else check.looks(queue, offset, again=True)
+    look_again = look if filtered is None else _look_again(check, queue, offset, filtered)
     # Nearly all: nothing is asked about them.
     is_whole_from = not again and check.is_whole_from(queue, offset)
     whole_from = commit_log.min_offset if is_whole_from else _NOWHERE
@@ -107,26 +109,32 @@ def collect(
             next_offset = after
             continue
         is_whole = at >= whole_from and size != FILLER_SIZE
-        number = after - message_num
-        found = None if is_whole else look(number, at, size, message_num)
-        wants = found is None and (filtered is None or filtered.wants(at, size, number))
-        if not wants and found is None and filtered is not None and filtered.has_read:
-            # Nobody will look at it after this reader, and its properties may have changed.
-            found = look_again(number, at, size, message_num)
-        if found is not None and isinstance(found, RecordDamagedError):
-            damaged = found
-            break
-        next_offset = after
-        if found is not None:
-            status = GetMessageStatus.MESSAGE_WAS_REMOVING
-            if found is Missing.GONE:
-                removed_below = commit_log.roll_next_file(at)
-        elif wants:
+        found = None if is_whole else look(after - message_num, at, size, message_num)
+        if (
+            found is None
+            and filtered is not None
+            and not filtered.wants(at, size, after - message_num)
+        ):
+            # Nobody looks at it after this reader, and what was read of it may have changed.
+            found = look_again(after - message_num, at, size, message_num)
+            if found is None:
+                next_offset = after
+                if filtered.is_over:
+                    break
+                continue
+        if found is None:
+            next_offset = after
             records.append((at, size))
             count += message_num
             total += size
-        elif filtered is not None and filtered.is_over:
+        elif isinstance(found, RecordDamagedError):
+            damaged = found
             break
+        else:
+            next_offset = after
+            status = GetMessageStatus.MESSAGE_WAS_REMOVING
+            if found is Missing.GONE:
+                removed_below = commit_log.roll_next_file(at)
     return GetMessageResult(
         status=_status(status, count, damaged, has_moved=next_offset != offset),
         next_begin_offset=next_offset,
@@ -138,6 +146,35 @@ def collect(
         filtered_count=0 if filtered is None else filtered.passed_over,
         damaged=damaged if next_offset == offset else None,
     )
+
+
+def _look_again(
+    check: RecordCheck, queue: AnyConsumeQueue, offset: int, filtered: FilteredRead
+) -> Look:
+    """Return what looks at a record that a filter does not want.
+
+    Its properties have decided: their block is compared with its fingerprint. Where there were
+    none to be read, the record is looked at as a whole.
+    """
+    low = high = 0
+
+    def look_again(
+        number: int, at: int, size: int, count: int | None = None
+    ) -> Missing | RecordDamagedError | None:
+        nonlocal low, high
+        verdict = filtered.verdict
+        if verdict is _BY_PROPERTIES:
+            if low <= at and at + size <= high:
+                return None
+            found = check.look_at_blocks(queue, number, at, size)
+            if found is None:
+                low, high = check.blocks_around(at, size)
+            return found
+        if verdict is Verdict.BIT_MAP:
+            return None
+        return check.looks(queue, offset, again=True)(number, at, size, count)
+
+    return look_again
 
 
 def _views(commit_log: CommitLog, records: list[tuple[int, int]]) -> tuple[memoryview, ...]:

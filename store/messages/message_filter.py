@@ -10,6 +10,7 @@ Source: RocketMQ 5.3.3, MessageFilter.isMatchedByConsumeQueue, isMatchedByCommit
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING, Final, Protocol
 
 from store.queue.consume_queue import ConsumeQueue
@@ -47,13 +48,23 @@ class MessageFilter(Protocol):
         """Say whether a message with this property string is wanted."""
 
 
+class Verdict(enum.Enum):
+    """By what a message was found to be wanted or not."""
+
+    PROPERTIES = "its properties"
+    BIT_MAP = "the extension of its unit"
+    UNREADABLE = "there are no properties to be read"
+
+
+_BY_PROPERTIES: Final = Verdict.PROPERTIES
+
+
 class FilteredRead:
     """One read of one queue through a filter.
 
     Attributes:
         passed_over: How many messages were looked at and not wanted.
-        has_read: Whether it was the record of the last one that decided, and not the extension of
-            its unit.
+        verdict: What decided about the last one.
     """
 
     def __init__(
@@ -65,7 +76,7 @@ class FilteredRead:
         self._queue = queue if has_units and isinstance(queue, ConsumeQueue) else None
         self._left = READ_COST_MAX
         self.passed_over = 0
-        self.has_read = False
+        self.verdict = _BY_PROPERTIES
 
     @property
     def is_over(self) -> bool:
@@ -75,8 +86,12 @@ class FilteredRead:
     def wants(self, at: int, size: int, number: int) -> bool:
         """Look at the record at `at`, which has this number in its queue."""
         self._left -= 1
-        self.has_read = self._may_want(at, number)
-        wants = self.has_read and self._wants_record(at, size)
+        self.verdict = _BY_PROPERTIES
+        if self._queue is not None and not self._may_want(at, number):
+            self.verdict = Verdict.BIT_MAP
+            wants = False
+        else:
+            wants = self._wants_record(at, size)
         self.passed_over += not wants
         return wants
 
@@ -87,6 +102,7 @@ class FilteredRead:
     def _wants_record(self, at: int, size: int) -> bool:
         properties = record_properties(self._commit_log, at, size)
         if properties is None:
+            self.verdict = Verdict.UNREADABLE
             return False
         self._left -= self._wanted.cost * (1 + len(properties) // PROPERTIES_PER_COST_BYTES)
         return self._wanted.matches(properties)

@@ -37,10 +37,12 @@ from tandem.wire.store_layout import FILLER_SIZE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from store.files.mapped_file import MappedFile
     from store.log.commit_log import CommitLog
     from store.log.fingerprints import Fingerprints
     from store.queue.batch_consume_queue import BatchUnit
     from store.queue.consume_queue_store import AnyConsumeQueue, ConsumeQueueStore
+    from tandem.wire.fingerprint import Fingerprint
 
 _log = logging.getLogger(__name__)
 
@@ -133,6 +135,27 @@ class RecordCheck:
             return Missing.PASSED_OVER
 
         return look
+
+    def look_at_blocks(
+        self, queue: AnyConsumeQueue, number: int, at: int, size: int
+    ) -> Missing | RecordDamagedError | None:
+        """Compare a record with the fingerprint of its file, and nothing else."""
+        error = self._block_fault(queue.topic, queue.queue_id, number, at, size)
+        if error is None or not self.skips:
+            return error
+        self._pass_over(error)
+        return Missing.PASSED_OVER
+
+    def blocks_around(self, at: int, size: int) -> tuple[int, int]:
+        """Return from where to where the blocks of a record go; all of a file without any."""
+        file = self._commit_log.files.find_by_offset(at)
+        if file is None:
+            return at, at + size
+        known = self._fingerprint_of(file)
+        if known is None:
+            return file.file_from_offset, file.file_from_offset + file.size
+        blocks = list(known.blocks(at, at + size))
+        return blocks[0][1], blocks[-1][2]
 
     def message(self, queue: AnyConsumeQueue, number: int, at: int, size: int) -> memoryview | None:
         """Return the record of message `number`; None if it was deleted, or is passed over.
@@ -269,16 +292,23 @@ class RecordCheck:
         properties = bytes(record[parts.properties_start : parts.properties_end])
         return inner_batch_of(properties, 0)[1]
 
-    def _block_fault(
-        self, topic: str, queue_id: int, number: int, at: int, size: int
-    ) -> RecordDamagedError | None:
-        """Return that a block of this record is not what its fingerprint says; note it as bad."""
-        file = self._commit_log.files.find_by_offset(at)
+    def _fingerprint_of(self, file: MappedFile | None) -> Fingerprint | None:
+        """Return that of a closed file, None if there is none to go by."""
         fingerprints = self._fingerprints
         if file is None or fingerprints is None or file.file_from_offset not in fingerprints:
             return None
         known = fingerprints.of(file.file_from_offset)
         if known is None or known.era != fingerprints.era or known.size != file.size:
+            return None
+        return known
+
+    def _block_fault(
+        self, topic: str, queue_id: int, number: int, at: int, size: int
+    ) -> RecordDamagedError | None:
+        """Return that a block of this record is not what its fingerprint says; note it as bad."""
+        file = self._commit_log.files.find_by_offset(at)
+        known = self._fingerprint_of(file)
+        if file is None or known is None:
             return None
         blocks = list(known.blocks(at, at + size))
         start, end = blocks[0][1], blocks[-1][2]

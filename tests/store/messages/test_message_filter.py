@@ -134,9 +134,9 @@ def rot(store: MessageStore, number: int, at: int) -> None:
     file.buffer[offset - file.file_from_offset] ^= 1
 
 
-@pytest.mark.parametrize("at", [2, 6, 15, 30, 89])
+@pytest.mark.parametrize("at", [2, 30, 87])
 def test_a_record_that_has_rotted_is_not_taken_for_one_that_is_not_wanted(at: int) -> None:
-    """A length, the magic, the queue, the place, the body."""
+    """A length, the place, the length of the body."""
     with open_store(SimulatedDisk(), consume_queue_bytes=2_000) as store:
         fill(store, 25)
         rot(store, 5, at)
