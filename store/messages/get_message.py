@@ -88,6 +88,8 @@ def collect(
     damaged one on. `again`: what is known to be sound is checked, too; so is what a filter does not
     want.
 
+    Long because it is one loop: a call more costs each message.
+
     Source: DefaultMessageStore.getMessage, its loop over units.
     """
     status = GetMessageStatus.NO_MATCHED_MESSAGE

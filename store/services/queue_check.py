@@ -1,7 +1,8 @@
 """QueueCheck: do the units of queues name the records that are theirs? Wrong ones are written anew.
 
 A unit is wrong where the log has a record of this queue with this number, and the unit names
-something that is none. What is a record of the queue with this number as well stays: a topic that
+something that is none, or has another code of its tags: readers of these tags would never get it.
+What is a record of the queue with this number as well stays: a topic that
 was deleted and created again has had the same numbers twice.
 """
 
@@ -56,22 +57,22 @@ class QueueCheck:
             columns.physical_offset.tolist(),
             columns.size.tolist(),
             columns.sys_flag.tolist(),
+            tags_codes(buffer, columns).tolist(),
             strict=True,
         )
         wrong = [
-            (row, queue, number, offset, size)
-            for row, (topic, queue_id, number, offset, size, sys_flag) in enumerate(rows)
+            (queue, number, offset, size, code)
+            for topic, queue_id, number, offset, size, sys_flag, code in rows
             if isinstance(queue := self._queues.find(topic, queue_id), ConsumeQueue)
             and queue.min_offset <= number < queue.next_offset
             and is_queued(sys_flag)
-            and queue.unit(number)[:2] != (offset, size)
+            and queue.unit(number) != (offset, size, code)
         ]
-        if not wrong:
-            return 0
-        codes = tags_codes(buffer, columns).tolist()
         return sum(
-            self._is_rewritten(queue, number, offset, size, codes[row])
-            for row, queue, number, offset, size in wrong
+            self._is_code_rewritten(queue, number, code)
+            if queue.unit(number)[:2] == (offset, size)
+            else self._is_rewritten(queue, number, offset, size, code)
+            for queue, number, offset, size, code in wrong
         )
 
     def _is_rewritten(
@@ -109,6 +110,21 @@ class QueueCheck:
             found[1],
             found[0],
             offset,
+        )
+        return True
+
+    def _is_code_rewritten(self, queue: ConsumeQueue, number: int, code: int) -> bool:
+        """Write the code of a message's tags anew; return whether that was done.
+
+        An extension has its own code, and delayed messages the time when they are due.
+        """
+        if len(queue.file_queues) > 1 or queue.topic == SCHEDULE_TOPIC:
+            return False
+        offset, size, found = queue.unit(number)
+        queue.rewrite_unit(number, offset, size, code)
+        _log.error(
+            "%s-%d: number %d had %d for its tags, and not %d; written anew",
+            *(queue.topic, queue.queue_id, number, found, code),
         )
         return True
 

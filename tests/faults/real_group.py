@@ -219,8 +219,8 @@ class Group:
                 await trio.sleep(0.05)
 
     async def rejoin(self, node: str) -> None:
-        """Have a node copy the log anew, as `tandem ha rejoin` does."""
-        await self._order(node, FencedCommand(command="rejoin", node=node))
+        """Have a node copy the log anew, as `tandem ha rejoin --accept-loss` does."""
+        await self._order(node, FencedCommand(command="rejoin", node=node, accept_loss=True))
 
     async def _scrub(self, node: str) -> None:
         """Order what `tandem ha scrub` does."""

@@ -5,8 +5,8 @@ and the last ones that are used end it. One of each is changed in each file that
 
     starts, and is in sync     what was changed was healed, relearned, built anew, or means nothing
     does not start             says which file, and the group goes on without it
-    is quarantined             a byte of the last file of the log that no checksum of a record covers:
-                               it has no fingerprint yet, and an operator says whose log is right
+    is quarantined             a byte of the last file of the log, which has no fingerprint yet: an
+                               operator says whose log is right
 
 Then nothing of it is left: `tandem log verify` finds no damage.
 """

@@ -23,6 +23,7 @@ from tests.store.store_world import (
     STORE_HOST,
     Clock,
     a_message,
+    heal,
     log_messages,
     number_of,
     open_store,
@@ -105,6 +106,35 @@ def test_a_missing_op_is_put_once() -> None:
     world.open()
     assert world.end(end) is EndTransactionStatus.NO_SUCH_TRANSACTION
     assert world.delivered() == [1]
+
+
+async def test_a_master_whose_last_commit_has_a_damaged_half_starts_and_goes_on_when_it_is_healed(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World()
+    other, end = world.prepare(0), world.prepare(1)
+    half = log_messages(world.store)[1]
+    message = committed_message(half, half.physical_offset, lambda message: message)
+    world.store.put_message(message, hooks=False)
+    place = half.physical_offset + 89
+    world.store.commit_log.files.files[0].buffer[place] ^= 1
+    world.transactions.put_missing_op()
+    world.open()
+    assert f"the half at {half.physical_offset}, which the last record of the log commits" in (
+        caplog.text
+    )
+    # What else is open waits until it is known which of it has ended.
+    assert world.end(other) is None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.transactions.run, lambda: None, lambda: True)
+        await trio.sleep(5)
+        assert world.delivered() == [1]
+        world.store.commit_log.files.files[0].buffer[place] ^= 1
+        heal(world.store)
+        await trio.sleep(5)
+        nursery.cancel_scope.cancel()
+    assert world.delivered() == [1, 0]
+    assert world.end(end) is EndTransactionStatus.NO_SUCH_TRANSACTION
 
 
 def test_without_room_for_a_missing_op_there_is_no_master() -> None:

@@ -40,6 +40,28 @@ def test_each_wrong_unit_of_any_queue_is_written_anew_and_right_ones_are_left() 
     check_store(store)
 
 
+def test_a_wrong_code_of_tags_is_written_anew() -> None:
+    """Readers of the message's tags would never get it."""
+    with open_store(SimulatedDisk(), consume_queue_bytes=20 * 100) as store:
+        for number in range(4):
+            message = a_message(number)
+            properties = message.properties + b"TAGS\x01red\x02"
+            put(store, msgspec.structs.replace(message, properties=properties))
+        queue = store.queues.find("TopicA", 0)
+        assert isinstance(queue, ConsumeQueue)
+        right = [queue.unit(number) for number in range(4)]
+        queue.rewrite_unit(2, *right[2][:2], right[2][2] ^ 16)
+        check = QueueCheck(store.commit_log, store.queues)
+        rewritten: list[int] = []
+        for _ in range(2):
+            find_log_end(
+                store.commit_log.files.files,
+                lambda data, rows: rewritten.append(check.check(data, rows)),
+            )
+        assert [queue.unit(number) for number in range(4)] == right
+        assert rewritten == [1, 0]
+
+
 def test_a_record_of_an_earlier_life_of_a_topic_gets_no_unit_of_the_next_one() -> None:
     """It has the number of a unit that is wrong, but is not between the records around that."""
     store = open_store(SimulatedDisk(), consume_queue_bytes=20 * 100)

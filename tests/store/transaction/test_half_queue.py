@@ -16,9 +16,10 @@ def test_messages_come_up_to_one_that_is_damaged() -> None:
         note_damage(store, HALF, 40)
         read: list[int] = []
         with pytest.raises(RecordDamagedError):
-            read.extend(number_of(half) for half in messages_from(store, HALF, 3))
+            read.extend(number_of(half) for half in messages_from(store.whole_log, HALF, 3))
         heal(store)
-        assert [number_of(half) for half in messages_from(store, HALF, 3)] == [*range(3, 70)]
+        halves = messages_from(store.whole_log, HALF, 3)
+        assert [number_of(half) for half in halves] == [*range(3, 70)]
 
 
 def test_a_damaged_half_is_not_taken_for_one_that_is_gone() -> None:
@@ -26,5 +27,5 @@ def test_a_damaged_half_is_not_taken_for_one_that_is_gone() -> None:
         put(store, a_message(0, HALF))
         note_damage(store, HALF, 0)
         with pytest.raises(RecordDamagedError):
-            half_in_queue(store, 0)
-        assert half_in_queue(store, 1) is None
+            half_in_queue(store.whole_log, 0)
+        assert half_in_queue(store.whole_log, 1) is None
