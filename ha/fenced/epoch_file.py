@@ -41,6 +41,7 @@ from ha.fenced.epochs import (
     expect_rising,
     trimmed_to_log,
 )
+from store.machine.kept_files import keep
 from tandem.wire.crc import crc32
 
 if TYPE_CHECKING:
@@ -159,12 +160,12 @@ class EpochFile:
             return
         ids = encode_ids(entries)
         if ids != encode_ids(self.entries):
-            self._disk.replace(self._ids, ids)
-            self._disk.replace(self._ids_backup, ids)
+            self._put(self._ids, ids)
+            self._put(self._ids_backup, ids)
         content = encode(entries)
-        self._disk.replace(self._path, content)
+        self._put(self._path, content)
         self.entries = entries
-        self._disk.replace(self._backup, content)
+        self._put(self._backup, content)
 
     def trim_to_log(self, end: int) -> None:
         """Drop entries that begin past the end of the log, which has lost its tail."""
@@ -222,7 +223,12 @@ class EpochFile:
         for path in copies:
             try:
                 if self._disk.read(path) == content:
+                    keep(self._disk, path, content)
                     continue
             except OSError as error:
                 _log.warning("%s: %s; written anew", path, error)
-            self._disk.replace(path, content)
+            self._put(path, content)
+
+    def _put(self, path: str, content: bytes) -> None:
+        self._disk.replace(path, content)
+        keep(self._disk, path, content)

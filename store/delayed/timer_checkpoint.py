@@ -24,10 +24,11 @@ import msgspec
 
 from store.delayed.timer_place import TimerPlace
 from store.machine.errors import CorruptLogError
+from store.machine.kept_files import ONLY_OURS, KeptFile
 from tandem.wire.checkpoint_copy import COPY_AT, copy_of, settled
 
 if TYPE_CHECKING:
-    from store.machine.disk import Disk
+    from store.machine.disk import Buffer, Disk
 
 CHECKPOINT_BYTES: Final = 4096
 _CHECKPOINT: Final = struct.Struct(">7q")
@@ -61,15 +62,19 @@ class TimerCheckpoint:
                 " delete it: timed messages will be delivered again",
                 path=path,
             )
+        self._disk = disk
+        self._path = path
         self.file = disk.open(path) if found is not None else disk.create(path, CHECKPOINT_BYTES)
         self._not_durable: deque[TimerProgress] = deque()
-        fields, trouble, _ = settled(bytes(self.file.buffer), _NUMBER_COUNT)
+        fields, trouble, has_copy = settled(bytes(self.file.buffer), _NUMBER_COUNT)
+        self._written: tuple[int, ...] = fields if has_copy else ()
         if trouble:
             _log.error("%s: %s", path, trouble)
             self._put(fields)
         self.read_time_ms: int = fields[0]
         self.timer_log_end: int = fields[1]
         self.queue_offset: int = fields[2]
+        disk.kept.keep(path, self._kept)
 
     def note(self, progress: TimerProgress, log_flushed: int, now_ms: int) -> bool:
         """Write what is durable of the progress so far; False if nothing is new.
@@ -93,9 +98,36 @@ class TimerCheckpoint:
         return True
 
     def _put(self, numbers: tuple[int, ...]) -> None:
-        _CHECKPOINT.pack_into(self.file.buffer, 0, *numbers)
-        copy = copy_of(numbers)
-        self.file.buffer[COPY_AT : COPY_AT + len(copy)] = copy
+        _put_into(self.file.buffer, numbers)
+        self._written = numbers
+
+    def _kept(self) -> KeptFile | None:
+        """Return what is in the file; None if that is nothing to go by."""
+        if not self._written:
+            return None
+        content = bytearray(CHECKPOINT_BYTES)
+        _put_into(content, self._written)
+        return KeptFile(bytes(content), ONLY_OURS, self._write_anew)
+
+    def _write_anew(self) -> None:
+        """Put a new file in the place of one that has changed on the disk, or is gone."""
+        content = bytearray(CHECKPOINT_BYTES)
+        _put_into(content, self._written)
+        self._disk.replace(self._path, bytes(content))
+        before, self.file = self.file, self._disk.open(self._path)
+        before.close()
+        self._disk.kept.keep(self._path, self._kept)
+
+    def close(self) -> None:
+        """Close the file without syncing."""
+        self._disk.kept.forget(self._path)
+        self.file.close()
+
+
+def _put_into(buffer: Buffer, numbers: tuple[int, ...]) -> None:
+    _CHECKPOINT.pack_into(buffer, 0, *numbers)
+    copy = copy_of(numbers)
+    buffer[COPY_AT : COPY_AT + len(copy)] = copy
 
 
 def classic_place(disk: Disk, directory: str) -> TimerPlace:
@@ -110,5 +142,5 @@ def classic_place(disk: Disk, directory: str) -> TimerPlace:
     if not disk.exists(path):
         return TimerPlace()
     checkpoint = TimerCheckpoint(path, disk)
-    checkpoint.file.close()
+    checkpoint.close()
     return TimerPlace(looked_at=checkpoint.queue_offset, slot_ms=checkpoint.read_time_ms)

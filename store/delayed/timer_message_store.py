@@ -389,7 +389,7 @@ class TimerMessageStore:
         """Close the files without writing."""
         self._timer_log.close()
         self._wheel.close()
-        self._checkpoint.file.close()
+        self._checkpoint.close()
 
     # -- running ---------------------------------------------------------------------------------
 

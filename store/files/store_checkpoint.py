@@ -25,11 +25,12 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from store.machine.errors import CorruptLogError
+from store.machine.kept_files import ONLY_OURS, KeptFile
 from tandem.wire.checkpoint_copy import COPY_AT, copy_of, settled
 from tandem.wire.store_layout import CHECKPOINT, CHECKPOINT_BYTES
 
 if TYPE_CHECKING:
-    from store.machine.disk import Disk, DiskFile
+    from store.machine.disk import Buffer, Disk, DiskFile
 
 _log = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ class StoreCheckpoint:
 
     def __init__(self, path: str, disk: Disk) -> None:
         self._disk = disk
+        self._path = path
         found = disk.read(path)
         if found is not None and len(found) != CHECKPOINT_BYTES:
             raise CorruptLogError(
@@ -65,6 +67,7 @@ class StoreCheckpoint:
         self.master_flushed_offset: int = numbers[3]
         self.confirm_physical_offset: int = numbers[4]
         self.replicated_offset: int = numbers[5]
+        disk.kept.keep(path, self._kept)
 
     @property
     def min_timestamp_ms(self) -> int:
@@ -110,10 +113,7 @@ class StoreCheckpoint:
         )
         if fields == self._written:
             return False
-        CHECKPOINT.pack_into(self._file.buffer, 0, *fields[:5])
-        _REPLICATED.pack_into(self._file.buffer, CHECKPOINT.size, fields[5])
-        copy = copy_of(fields)
-        self._file.buffer[COPY_AT : COPY_AT + len(copy)] = copy
+        _put_into(self._file.buffer, fields)
         self._written = fields
         return True
 
@@ -127,6 +127,31 @@ class StoreCheckpoint:
         self._write()
         self._file.sync()
 
+    def _kept(self) -> KeptFile | None:
+        """Return what is in the file; None if that is not known. A new one has no copy yet."""
+        if not any(self._written):
+            return None
+        content = bytearray(CHECKPOINT_BYTES)
+        _put_into(content, self._written)
+        return KeptFile(bytes(content), ONLY_OURS, self._write_anew)
+
+    def _write_anew(self) -> None:
+        """Put a new file in the place of one that has changed on the disk, or is gone."""
+        content = bytearray(CHECKPOINT_BYTES)
+        _put_into(content, self._written)
+        self._disk.replace(self._path, bytes(content))
+        before, self._file = self._file, self._disk.open(self._path)
+        before.close()
+        self._disk.kept.keep(self._path, self._kept)
+
     def close(self) -> None:
         """Close the file without writing."""
+        self._disk.kept.forget(self._path)
         self._file.close()
+
+
+def _put_into(buffer: Buffer, numbers: tuple[int, ...]) -> None:
+    CHECKPOINT.pack_into(buffer, 0, *numbers[:5])
+    _REPLICATED.pack_into(buffer, CHECKPOINT.size, numbers[5])
+    copy = copy_of(numbers)
+    buffer[COPY_AT : COPY_AT + len(copy)] = copy

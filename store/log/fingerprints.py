@@ -25,9 +25,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from store.machine.checked_file import read_checked_json
 from store.machine.errors import StoreError
-from tandem.wire.checksum_line import encode_checked_json
+from tandem.wire.checksum_line import decode_checked_json, encode_checked_json
 from tandem.wire.fingerprint import DIRECTORY, Fingerprint
 from tandem.wire.untrusted import UnreadableError
 
@@ -76,15 +75,47 @@ class Fingerprints:
             return None
         path = self._path(start)
         try:
-            found = read_checked_json(self._disk, path, Fingerprint)
-        except UnreadableError as error:
-            _log.warning("%s: %s; it will be made anew", path, error)
-            found = None
-        if found is None or found.start != start or not found.is_consistent:
+            data = self._disk.read(path)
+        except OSError:
+            data = None
+        found = self._decoded(start, data)
+        if found is None:
+            _log.warning("%s cannot be read; it will be made anew", path)
             self.drop(start)
             return None
         self._keep(found)
         return found
+
+    def _decoded(self, start: int, data: bytes | None) -> Fingerprint | None:
+        """Return what a file says, None if that is not to be believed."""
+        try:
+            name = self._path(start).rpartition("/")[2]
+            found = decode_checked_json(name, data or b"", Fingerprint)
+        except UnreadableError:
+            return None
+        return found if found.start == start and found.is_consistent else None
+
+    async def look_at(self, start: int) -> None:
+        """Read that of one file from the disk. A damaged one is written anew, or else dropped.
+
+        What is kept in memory is right.
+        """
+        async with self._saving:
+            if start not in self._starts:
+                return
+            path = self._path(start)
+            try:
+                size = len(self._disk.read(path) or b"")
+                data = await self._disk.read_from_disk(path, 0, size + 1)
+            except OSError:
+                data = b""
+            if start not in self._starts or self._decoded(start, data) is not None:
+                return
+            kept = self._kept.get(start)
+            self.drop(start)
+        _log.error("%s has changed on the disk; it is made anew: look after this disk", path)
+        if kept is not None:
+            await self.save(kept)
 
     def _keep(self, fingerprint: Fingerprint) -> None:
         self._kept[fingerprint.start] = fingerprint

@@ -2,12 +2,16 @@
 
 What a file says is believed only if it fits; see `tandem.wire.checksum_line`. A file of an earlier
 version has no checksum, is read as it is, and gets one when it is written next.
+
+What was read and believed, or written, is kept in memory as well, for whoever looks whether it is
+still so: see `kept_files.py`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from store.machine.kept_files import keep
 from tandem.wire.checksum_line import decode_checked_json, encode_checked_json
 from tandem.wire.untrusted import UnreadableError
 
@@ -27,7 +31,11 @@ def read_checked_json(disk: Disk, path: str, kind: type[T]) -> T | None:
         data = disk.read(path)
     except OSError as error:
         raise UnreadableError(f"the disk does not give it: {error.strerror or error}") from error
-    return None if data is None else decode_checked_json(_name(path), data, kind)
+    if data is None:
+        return None
+    value = decode_checked_json(_name(path), data, kind)
+    keep(disk, path, data)
+    return value
 
 
 def replace_with_checked_json(disk: Disk, path: str, value: object) -> None:
@@ -37,7 +45,9 @@ def replace_with_checked_json(disk: Disk, path: str, value: object) -> None:
         StoreFullError: no room; the old content stands.
         DiskFailedError: anything else; the old content stands.
     """
-    disk.replace(path, encode_checked_json(_name(path), value))
+    data = encode_checked_json(_name(path), value)
+    disk.replace(path, data)
+    keep(disk, path, data)
 
 
 def _name(path: str) -> str:

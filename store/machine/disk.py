@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import mmap
     from collections.abc import Callable
 
+    from store.machine.kept_files import KeptFiles
+
 Buffer: TypeAlias = "mmap.mmap | bytearray"
 """Memory that can be sliced and written to, of a file or of nobody."""
 
@@ -124,7 +126,14 @@ class DiskFile(Protocol):
 
 
 class Disk(Protocol):
-    """What the store needs of a file system. Paths are absolute or relative to the process."""
+    """What the store needs of a file system. Paths are absolute or relative to the process.
+
+    What it creates, removes, replaces or renames, `kept` forgets.
+    """
+
+    @property
+    def kept(self) -> KeptFiles:
+        """What small files have to hold, as their owners say."""
 
     def create(self, path: str, size: int, *, grows: bool = False) -> DiskFile:
         """Create a zero-filled file whose blocks are allocated, and its parent directories.

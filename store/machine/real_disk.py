@@ -32,6 +32,7 @@ from store.machine.disk import (
     check_size,
 )
 from store.machine.errors import CorruptLogError, StoreFullError, StoreLockedError
+from store.machine.kept_files import KeptFiles
 from store.machine.real_file import (
     RealFile,
     allocate,
@@ -58,9 +59,11 @@ class RealDisk:
         # Syncs of several files may overlap; more than a few only queue up in the kernel.
         self._limiter = trio.CapacityLimiter(4)
         self._has_warned = False
+        self.kept = KeptFiles()
 
     def create(self, path: str, size: int, *, grows: bool = False) -> RealFile:
         """See `Disk.create`."""
+        self.kept.forget(path)
         allocated = min(size, PAGE_BYTES) if grows else None
         descriptor, unfinished = make_file(path, size, allocated=allocated)
         if unfinished:
@@ -118,6 +121,7 @@ class RealDisk:
 
     def remove(self, path: str) -> None:
         """See `Disk.remove`."""
+        self.kept.forget(path)
         if os.path.exists(path):
             os.unlink(path)
             sync_directory(os.path.dirname(path))
@@ -155,12 +159,14 @@ class RealDisk:
             Path(temporary).unlink(missing_ok=True)
             raise translated(error, path, len(data)) from error
         os.replace(temporary, path)
+        self.kept.forget(path)
         sync_directory(directory)
 
     def rename(self, path: str, new_path: str) -> bool:
         """See `Disk.rename`."""
         if not os.path.lexists(path):
             return False
+        self.kept.forget(path)
         try:
             make_directories(os.path.dirname(new_path))
             if os.path.lexists(new_path):

@@ -25,13 +25,14 @@ Source: RocketMQ 5.3.3, ConfigManager, RemotingSerializable, fastjson's PrettyFo
 from __future__ import annotations
 
 import logging
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
 from store.machine.checked_file import read_checked_json, replace_with_checked_json
 from store.machine.errors import StoreFullError, TableFileError
+from store.machine.kept_files import KeptFile
 from tandem.wire.checksum_line import checksum_of
 from tandem.wire.errors import MalformedFrameError
 from tandem.wire.request_headers import DataVersion
@@ -103,6 +104,8 @@ class TableFile:
                 failure = failure or error
                 continue
             if table is not None:
+                if path == self._path:
+                    self._keep_backup()
                 self._is_damaged = failure is not None
                 if path != self._path:
                     _log.error(
@@ -159,17 +162,19 @@ class TableFile:
         self._texts = texts
         data = "".join(pieces).encode()
         # The backup of a damaged file is the only good copy until the new one is there.
-        old = None if self._is_damaged else self._disk.read(self._path)
+        old = None if self._is_damaged else self._as_it_was()
         backup = self._checksums.backup
         if old:
             self._disk.replace(self._backup, old)
             backup = self._checksum(self._backup, old)
+            self._keep(self._backup, old, backup)
             yield
             if own != self._saves:
                 return False
         self._disk.replace(self._path, data)
         self._is_damaged = False
         checksum = self._checksum(self._path, data)
+        self._keep(self._path, data, checksum)
         yield
         if own != self._saves:
             return False
@@ -195,12 +200,43 @@ class TableFile:
         table = decode_json_body(data, kind)
         _expect_fields(data, kind)
         if now != noted:
-            new = {"backup" if is_backup else "table": now}
             try:
-                self._note(msgspec.structs.replace(self._checksums, **new))
+                self._note_one(path, now)
             except StoreFullError as error:
                 _log.warning("%s: no checksum could be noted: %s", path, error)
+        self._keep(path, data, now)
         return table
+
+    # -- what is on the disk while this process runs ---------------------------------------------
+
+    def _keep(self, path: str, data: bytes, checksum: TableChecksum) -> None:
+        write_anew = partial(self._write_anew, path, data)
+        kept = KeptFile(data, checksum.modified_ms, write_anew)
+        self._disk.kept.keep(path, lambda: kept)
+
+    def _keep_backup(self) -> None:
+        """Keep the backup as well, if it is what it was; nobody has read it."""
+        noted = self._checksums.backup
+        try:
+            data = self._disk.read(self._backup) if noted is not None else None
+        except OSError:
+            return
+        if data and noted is not None and checksum_of(self._name, data) == noted.crc32:
+            self._keep(self._backup, data, self._checksum(self._backup, data))
+
+    def _write_anew(self, path: str, data: bytes) -> None:
+        self._disk.replace(path, data)
+        checksum = self._checksum(path, data)
+        self._note_one(path, checksum)
+        self._keep(path, data, checksum)
+
+    def _as_it_was(self) -> bytes | None:
+        """Return the table that is on the disk; as it was written, if it has changed by itself."""
+        kept = self._disk.kept.of(self._path)
+        if kept is None or not self._disk.exists(self._path):
+            return self._disk.read(self._path)
+        is_ours = self._disk.modified_ms(self._path) == kept.modified_ms
+        return kept.content if is_ours else self._disk.read(self._path)
 
     def _was_table(self, path: str, found: TableChecksum) -> bool:
         """Whether the backup is the table that was noted last: a stop fell into a save."""
@@ -209,6 +245,10 @@ class TableFile:
 
     def _checksum(self, path: str, data: bytes) -> TableChecksum:
         return TableChecksum(checksum_of(self._name, data), self._disk.modified_ms(path))
+
+    def _note_one(self, path: str, checksum: TableChecksum) -> None:
+        new = {"backup" if path == self._backup else "table": checksum}
+        self._note(msgspec.structs.replace(self._checksums, **new))
 
     def _note(self, checksums: TableChecksums) -> None:
         replace_with_checked_json(self._disk, f"{self._path}.crc", checksums)

@@ -23,6 +23,7 @@ from store.log.damage import EVERYTHING, LogDamage
 from store.log.fingerprints import Fingerprints
 from store.log.log_start import UNKNOWN, LogStart, locked
 from store.machine.errors import DiskFailedError
+from store.machine.kept_files import keep
 from store.queue.consume_queue_store import ConsumeQueueStore
 from store.queue.record_check import RecordCheck
 from store.recovery.missing_files import make_stand_ins, missing_files, tell_missing
@@ -206,6 +207,7 @@ class _Opening:
         if truncation is not None:
             truncation.finish()
         disk.replace(abort, b"")
+        keep(disk, abort, b"")
         return StoreParts(
             config,
             disk,

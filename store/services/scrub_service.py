@@ -1,5 +1,6 @@
 """ScrubService: reads all of the log from the disk, again and again, and says what has changed.
 
+    small files                         what this process has in memory of them
     closed file whose name is gone      written anew from memory, where it is mapped yet
     closed file with a fingerprint      each block against it
     closed file without one             each record; if all are sound it gets one
@@ -34,6 +35,7 @@ from store.machine.signal import Signal
 from store.services.file_look import FileLook
 from store.services.index_check import IndexCheck
 from store.services.queue_check import QueueCheck
+from store.services.small_files_check import SmallFilesCheck
 from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint, crcs_of
 from tandem.wire.untrusted import UnreadableError
 
@@ -89,6 +91,10 @@ class ScrubProgress(msgspec.Struct, frozen=True):
     """Units of queues that are wrong and could not be written anew, as with extensions."""
     rebuilt_index_files: int = 0
     """Index files that are built anew."""
+    rewritten_files: int = 0
+    """Small files that had changed on the disk, and were written anew from memory."""
+    bad_files: tuple[str, ...] = ()
+    """Those that could not be: why, and which."""
 
     @property
     def is_running(self) -> bool:
@@ -101,8 +107,10 @@ class ScrubProgress(msgspec.Struct, frozen=True):
             f"{self.found_ranges} bad ranges found, {self.mended_blocks} blocks written again"
             f" from memory, {self.rewritten_units} units of queues written anew,"
             f" {self.wrong_units} wrong ones left,"
-            f" {self.rebuilt_index_files} index files built anew"
+            f" {self.rebuilt_index_files} index files built anew,"
+            f" {self.rewritten_files} small files written anew"
         )
+        found += "".join(f"; {bad}" for bad in self.bad_files)
         if self.is_running:
             return f"has read {self.offset} of {self.end}, {found}"
         return f"has read the log up to {self.offset}, {found}" if self.ended_ms else ""
@@ -125,6 +133,7 @@ class ScrubService:
         levels: DelayLevels = DELAY_LEVELS,
     ) -> None:
         self._log = log
+        self._small_files = SmallFilesCheck(disk, config.directory)
         self._index_check = IndexCheck(log, index_service, on_index_dropped)
         self._fingerprints = fingerprints
         self._disk = disk
@@ -171,6 +180,7 @@ class ScrubService:
     async def scrub_pass(self) -> None:
         """Go on with the pass that is under way, to its end. One that is ordered begins again."""
         began_ms = self.progress.started_ms
+        await self._look_at_small_files(began_ms)
         while (file := self._next_file()) is not None:
             await self._scrub_file(file)
             if self.progress.started_ms != began_ms:
@@ -191,6 +201,13 @@ class ScrubService:
         self._save()
         _log.info("scrub: it %s", self.progress.in_words())
 
+    async def _look_at_small_files(self, began_ms: int) -> None:
+        count = await self._small_files.run(self._rest_in_pass(began_ms))
+        self._change(
+            rewritten_files=self.progress.rewritten_files + count,
+            bad_files=tuple(f"{path}: {why}" for path, why in self._small_files.bad.items()),
+        )
+
     def _rest_in_pass(self, began_ms: int) -> Callable[[float], Awaitable[bool]]:
         async def rest(took_seconds: float) -> bool:
             await self._rest(took_seconds, is_paced=False)
@@ -198,7 +215,7 @@ class ScrubService:
 
         return rest
 
-    def _change(self, **values: int) -> None:
+    def _change(self, **values: int | tuple[str, ...]) -> None:
         self.progress = msgspec.structs.replace(self.progress, **values)
 
     def _moved_to(self, offset: int) -> None:
@@ -230,6 +247,7 @@ class ScrubService:
         began_ms = self.progress.started_ms
         async with self._one_writes:
             await self._write_if_gone(file)
+        await self._fingerprints.look_at(file.file_from_offset)
         look = FileLook(file, self._fingerprints.of(file.file_from_offset))
         for position in range(0, file.size, SLICE_BYTES):
             began = trio.current_time()

@@ -110,7 +110,7 @@ MUTATIONS: Final[dict[str, tuple[SourceMutation, str]]] = {
         "answer_a_put",
     ),
     "the list of epochs has no second copy": (
-        SourceMutation(EpochFile.replace, "self._disk.replace(self._backup, content)", NOTHING),
+        SourceMutation(EpochFile.replace, "self._put(self._backup, content)", NOTHING),
         "begin_an_epoch",
     ),
     "a change of the coordinator is appended without a sync": (

@@ -14,6 +14,7 @@ import trio
 
 from store.machine.disk import Disk, DiskSpace
 from store.machine.errors import CorruptLogError, DiskFailedError, StoreLockedError
+from store.machine.kept_files import keep
 from store.machine.network import AddressInUseError, ConnectionLost, Listener, Network, Stream
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -146,6 +147,26 @@ def _replace_writes_small_files_whole(disk: Disk, root: str) -> None:
     disk.replace(f"{root}/config/x.json", b"twenty-two")
     assert disk.read(f"{root}/config/x.json") == b"twenty-two"
     assert disk.list_files(f"{root}/config") == [("x.json", 10)]
+
+
+def _what_is_changed_is_no_longer_kept(disk: Disk, root: str) -> None:
+    names = ("replaced", "removed", "created", "moved", "moved/a/1", "moved/2", "left", "removed2")
+    paths = [f"{root}/k/{name}" for name in names]
+    for path in paths:
+        if not path.endswith("moved"):
+            disk.replace(path, b"x")
+            keep(disk, path, b"x")
+    assert disk.kept.below(root) == sorted(path for path in paths if not path.endswith("moved"))
+    disk.replace(paths[0], b"y")
+    disk.remove(paths[1])
+    disk.create(paths[2], 4096).close()
+    assert disk.rename(paths[3], f"{root}/k/target")
+    assert disk.kept.below(f"{root}/k") == [paths[6], paths[7]]
+    kept = disk.kept.of(paths[6])
+    assert kept is not None
+    kept.write_anew()
+    assert disk.read(paths[6]) == b"x"
+    assert disk.kept.of(paths[6]) is not None
 
 
 def _rename_moves_files_and_directories(disk: Disk, root: str) -> None:
@@ -367,6 +388,7 @@ SYNC_DISK_CONTRACTS: Final = {
         _directories_are_listed_in_order,
         _only_an_empty_directory_is_removed,
         _replace_writes_small_files_whole,
+        _what_is_changed_is_no_longer_kept,
         _rename_moves_files_and_directories,
         _free_bytes_shrink_by_a_new_file,
         _write_through_the_file_shows_in_every_mapping,

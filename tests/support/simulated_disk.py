@@ -36,6 +36,7 @@ from store.machine.disk import (
     check_size,
 )
 from store.machine.errors import CorruptLogError, DiskFailedError, StoreFullError, StoreLockedError
+from store.machine.kept_files import KeptFiles
 
 PAGE_BYTES: Final = 4096
 SECTOR_BYTES: Final = 512
@@ -201,6 +202,7 @@ class SimulatedDisk:
         self.sync_fails = False
         self.writes_fail = False
         self.on_event = on_event
+        self.kept = KeptFiles()
         self._files: dict[str, SimulatedFile] = {}
         self._locked: set[str] = set()
 
@@ -212,6 +214,7 @@ class SimulatedDisk:
     def create(self, path: str, size: int, *, grows: bool = False) -> SimulatedFile:
         """See `Disk.create`."""
         check_size(path, size)
+        self.kept.forget(path)
         allocated = min(size, PAGE_BYTES) if grows else size
         self._expect_room(path, allocated)
         self.on_event(f"create {path} {size}")
@@ -258,6 +261,7 @@ class SimulatedDisk:
 
     def remove(self, path: str) -> None:
         """See `Disk.remove`."""
+        self.kept.forget(path)
         if self._files.pop(path, None) is not None:
             self.on_event(f"remove {path}")
 
@@ -278,10 +282,12 @@ class SimulatedDisk:
             raise DiskFailedError(f"{path}: {os.strerror(errno.EIO)}; check the disk")
         self._expect_room(path, len(data))
         self.on_event(f"replace {path} {len(data)}")
+        self.kept.forget(path)
         self._files[path] = self._file(path, data)
 
     def rename(self, path: str, new_path: str) -> bool:
         """See `Disk.rename`."""
+        self.kept.forget(path)
         moved = [p for p in self._files if p == path or p.startswith(f"{path}/")]
         if not moved:
             return False

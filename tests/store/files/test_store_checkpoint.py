@@ -1,8 +1,10 @@
 """The checkpoint: what it holds, byte for byte, and that it is written only when it changed."""
 
+import random
 import struct
 
 import pytest
+from trio.testing import MockClock
 
 from store.files.store_checkpoint import StoreCheckpoint
 from store.machine.errors import CorruptLogError
@@ -47,6 +49,29 @@ def test_one_of_rocketmq_is_read() -> None:
     checkpoint = StoreCheckpoint(PATH, disk)
     assert checkpoint.physic_msg_timestamp_ms == 1_795_219_475_114
     assert checkpoint.confirm_physical_offset == 377
+
+
+async def test_one_that_is_written_anew_is_the_one_that_is_flushed_from_then_on(
+    autojump_clock: MockClock,
+) -> None:
+    disk = SimulatedDisk()
+    checkpoint = StoreCheckpoint(PATH, disk)
+    assert disk.kept.of(PATH) is None  # there is no copy to go by yet
+    checkpoint.confirm_physical_offset = 5
+    await checkpoint.flush()
+    kept = disk.kept.of(PATH)
+    assert kept is not None
+    assert kept.content == disk.read(PATH)
+    disk.remove(PATH)
+    disk.kept.keep(PATH, lambda: kept)
+    kept.write_anew()
+    assert disk.read(PATH) == kept.content
+    checkpoint.confirm_physical_offset = 6
+    await checkpoint.flush()
+    checkpoint.close()
+    assert disk.kept.below("/s") == []
+    left = StoreCheckpoint(PATH, disk.powered_off(random.Random(1)))
+    assert left.confirm_physical_offset == 6
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,39 @@ def test_a_fingerprint_with_a_changed_byte_is_deleted(data: st.DataObject) -> No
     assert read.starts == []
 
 
+@pytest.mark.parametrize("is_kept", [True, False])
+@pytest.mark.parametrize("what", ["flipped", "gone", "longer"])
+async def test_one_that_has_changed_on_the_disk_is_written_anew_or_dropped(
+    what: str,
+    is_kept: bool,  # noqa: FBT001
+    autojump_clock: MockClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = SimulatedDisk()
+    fingerprints, made = _fingerprints(disk), _of()
+    await fingerprints.save(made)
+    path = f"/store/fingerprints/{made.start:020d}"
+    whole = disk.read(path) or b""
+    await fingerprints.look_at(made.start)
+    assert caplog.text == ""
+    if not is_kept:
+        fingerprints = _fingerprints(disk)
+    if what == "flipped":
+        disk.open(path).rot(whole[:40] + bytes([whole[40] ^ 1]) + whole[41:])
+    elif what == "gone":
+        disk.remove(path)
+    else:
+        disk.replace(path, whole + b"x")
+
+    await fingerprints.look_at(made.start)
+
+    assert "has changed on the disk" in caplog.text
+    assert (made.start in fingerprints) is is_kept
+    assert disk.read(path) == (whole if is_kept else None)
+    await fingerprints.look_at(made.start)
+    assert len(caplog.records) == 1
+
+
 async def test_that_of_another_file_does_not_count(autojump_clock: MockClock) -> None:
     disk = SimulatedDisk()
     await _fingerprints(disk).save(_of())

@@ -273,6 +273,21 @@ def test_a_table_of_another_file_is_not_an_empty_one() -> None:
         TableFile(disk, TABLE).load(TopicConfigSerializeWrapper)
 
 
+def test_what_has_changed_on_the_disk_does_not_become_the_backup() -> None:
+    disk = SimulatedDisk(now_ms=count().__next__)
+    path = "/store/config/t.json"
+    table = TableFile(disk, path)
+    table.save({"offsetTable": {"T@g": {0: 5}}})
+    whole = disk.read(path)
+    disk.open(path).buffer[5] ^= 1
+    table.save({"offsetTable": {"T@g": {0: 6}}})
+    assert disk.read(f"{path}.bak") == whole
+    # What somebody has written does.
+    disk._files[path] = disk._file(path, b"{}")
+    table.save({"offsetTable": {"T@g": {0: 7}}})
+    assert disk.read(f"{path}.bak") == b"{}"
+
+
 def test_a_table_that_is_only_a_copy_is_written_anew(caplog: pytest.LogCaptureFixture) -> None:
     disk = SimulatedDisk()
     disk.replace(TABLE, b"{")
