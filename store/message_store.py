@@ -183,6 +183,7 @@ class MessageStore(LogPositions):
             index_service=self.index_service,
             on_index_dropped=self._index_dropped,
             levels=parts.delay_levels,
+            dispatched=lambda: self.dispatched_offset,
         )
 
     def _index_dropped(self) -> None:

@@ -18,12 +18,13 @@ Source: org.apache.rocketmq.store.MappedFileQueue and MultiPathMappedFileQueue o
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from store.files.mapped_file import MappedFile
 from store.files.next_file import NextFile
 from store.files.touched_pages import TouchedPages
-from store.machine.errors import CorruptLogError, StoreError
+from store.files.whole_end import is_file_name, whole_end
+from store.machine.errors import BrokenRowError, CorruptLogError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,17 +33,6 @@ if TYPE_CHECKING:
     from store.machine.disk import Disk
 
 _log = logging.getLogger(__name__)
-
-FILE_NAME_DIGITS: Final = 20
-OFFSET_MAX: Final = (1 << 63) - 1
-
-
-def _never_full(_: str) -> bool:
-    return False
-
-
-def _ignored(_: int) -> None:
-    pass
 
 
 class MappedFileQueue:
@@ -66,12 +56,12 @@ class MappedFileQueue:
         disk: Disk,
         *,
         read_only_directories: Sequence[str] = (),
-        is_directory_full: Callable[[str], bool] = _never_full,
+        is_directory_full: Callable[[str], bool] = lambda _: False,
         pool: TransientStorePool | None = None,
         warm: bool = False,
         grows: bool = False,
         remedy: str = "restore it from another node",
-        before_delete: Callable[[int], None] = _ignored,
+        before_delete: Callable[[int], None] = lambda _: None,
     ) -> None:
         paths = [directories] if isinstance(directories, str) else directories
         directories = [path.rstrip("/") for path in paths]
@@ -90,6 +80,8 @@ class MappedFileQueue:
         self._disk = disk
         self._remedy = remedy
         self._buffered: list[MappedFile] = []
+        self._left_out: list[str] = []
+        """What `load_end` has not opened."""
         self.touched_pages = TouchedPages(self.files, disk)
         self.next_file = NextFile(
             self.files,
@@ -127,20 +119,33 @@ class MappedFileQueue:
                     self._disk.remove(path)
                 continue
             self._check(path, name, size)
-            file = self._disk.open(path, read_only=read_only, grows=self._grows)
-            mapped = MappedFile(file, int(name), is_read_only=read_only)
-            mapped.set_positions(mapped.size)
-            self.files.append(mapped)
+            self._load_file(path, read_only=read_only)
+
+    def load_end(self) -> None:
+        """Open what is whole at the end of a row that `load` has refused, and is built anew.
+
+        What is left out is deleted with the rest by `destroy`.
+        """
+        self._close_files()
+        whole, self._left_out = whole_end(self._disk, self._writable, self.mapped_file_size)
+        for path, _ in whole:
+            self._load_file(path)
+
+    def _load_file(self, path: str, *, read_only: bool = False) -> None:
+        file = self._disk.open(path, read_only=read_only, grows=self._grows)
+        mapped = MappedFile(file, int(path.rpartition("/")[2]), is_read_only=read_only)
+        mapped.set_positions(mapped.size)
+        self.files.append(mapped)
 
     def _check(self, path: str, name: str, size: int) -> None:
-        if not self._is_name(name):
+        if not is_file_name(name, self.mapped_file_size):
             raise CorruptLogError(
                 f"{path}: not a store file (its name must be 20 digits, a multiple of"
                 f" {self.mapped_file_size}); move it out of this directory",
                 path=path,
             )
         if size != self.mapped_file_size:
-            raise CorruptLogError(
+            raise BrokenRowError(
                 f"{path}: the file has {size} bytes, but every file here must have"
                 f" {self.mapped_file_size}; it was truncated or written with another file size:"
                 f" {self._remedy}, or start with the size it was written with",
@@ -148,13 +153,6 @@ class MappedFileQueue:
             )
         if self.files:
             self._check_neighbour(path, int(name))
-
-    def _is_name(self, name: str) -> bool:
-        """True if a file here may have this name: the offset of its first byte."""
-        if len(name) != FILE_NAME_DIGITS or not (name.isascii() and name.isdecimal()):
-            return False
-        offset = int(name)
-        return offset % self.mapped_file_size == 0 and offset <= OFFSET_MAX - self.mapped_file_size
 
     def _check_neighbour(self, path: str, offset: int) -> None:
         before = self.files[-1]
@@ -175,7 +173,7 @@ class MappedFileQueue:
             )
             self._close_files()
             return
-        raise CorruptLogError(
+        raise BrokenRowError(
             f"{path}: the file before it is missing (expected {expected:020d}); {self._remedy}",
             path=path,
         )
@@ -376,6 +374,8 @@ class MappedFileQueue:
         """Close and delete every file."""
         while self.files:
             self.drop_last()
+        while self._left_out:
+            self._disk.remove(self._left_out.pop())
 
     # -- deleting at the front -------------------------------------------------------------------
 

@@ -37,6 +37,10 @@ class CorruptLogError(StoreError):
         self.synced_end = synced_end
 
 
+class BrokenRowError(CorruptLogError):
+    """In a row of files one is missing, or has another length than all have to have."""
+
+
 class UnfitBytesError(StoreError):
     """Bytes that were to heal a range of the log do not fit there; nothing was changed.
 
@@ -80,7 +84,7 @@ class RecordDamagedError(StoreError):
     """A record is not what its queue says, or its bytes are known to be bad.
 
     It is read again once it is healed. Attributes name the message, and its place in the log;
-    queue id and number are -1 where only the place is known.
+    queue id and number are -1 where only the place is known, and the place is where it is not.
     """
 
     def __init__(
@@ -96,8 +100,9 @@ class RecordDamagedError(StoreError):
     def __str__(self) -> str:
         of_topic = f" of topic {self.topic!r}" if self.topic else ""
         number = f" {self.queue_offset} of queue {self.queue_id}" if self.queue_offset >= 0 else ""
+        place = f", at {self.physical_offset} of the log," if self.physical_offset >= 0 else ""
         return (
-            f"message{number}{of_topic}, at {self.physical_offset} of the log, is damaged:"
+            f"message{number}{of_topic}{place} is damaged:"
             f" {self.reason}. It is read again once"
             " it is healed: by another node of a fenced group, else `tandem log verify` says how;"
             " to go on without it, move the group past it with `tandem group reset`, or set"

@@ -107,7 +107,9 @@ def collect(
     for (at, size, code), after, message_num in entries:
         if count and (count + message_num > count_max or total + size > bytes_max):
             break
-        if 0 <= at < removed_below or not (tags_codes is None or _may_match(code, tags_codes)):
+        is_wanted = tags_codes is None or _may_match(code, tags_codes)
+        # A unit that has been lost says nothing of its record, neither place nor tags.
+        if size > 0 and (0 <= at < removed_below or not is_wanted):
             next_offset = after
             continue
         is_whole = at >= whole_from and size != FILLER_SIZE

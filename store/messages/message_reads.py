@@ -136,6 +136,10 @@ class MessageReads:
             next_offset = offset
         if queue is None:
             return GetMessageResult(status, next_offset, 0, 0)
+        if status is GetMessageStatus.FOUND and queue.trouble:
+            damaged = self._check.in_doubt(queue, offset)
+            status = GetMessageStatus.MESSAGE_DAMAGED
+            return GetMessageResult(status, offset, queue.min_offset, end, damaged=damaged)
         if status is GetMessageStatus.FOUND:
             count_max = min(max_msg_nums, MESSAGE_COUNT_MAX)
             log = self._commit_log
@@ -165,7 +169,7 @@ class MessageReads:
         if self._commit_log.damage:
             return None
         queue = self._queues.find(topic, queue_id)
-        if type(queue) is not ConsumeQueue:
+        if type(queue) is not ConsumeQueue or queue.trouble:
             return None
         end, lowest = self._end_of(queue), max(queue.min_offset, queue.confirmed_from)
         file = queue.file_of(offset) if lowest <= offset < end else None
@@ -216,6 +220,8 @@ class MessageReads:
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             return 0
+        if queue.trouble:
+            raise self._check.in_doubt(queue, queue.min_offset)
         return queue.offset_by_time(
             self._check.store_timestamp_ms,
             timestamp_ms,
@@ -232,6 +238,8 @@ class MessageReads:
         queue = self._queues.find(topic, queue_id)
         if queue is None or not queue.min_offset <= offset < self._end_of(queue):
             return -1
+        if queue.trouble:
+            raise self._check.in_doubt(queue, offset)
         return self._check.store_timestamp_ms(queue.unit(offset)[0])
 
     def query_message(

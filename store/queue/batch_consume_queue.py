@@ -282,6 +282,17 @@ class BatchConsumeQueue(UnitQueue):
         at = bisect_right(indexes, queue_offset, key=lambda index: self._batch_at(index).end)
         return self._first_index + at
 
+    def names(self, rows: list[tuple[int, int, int, int]]) -> bool:
+        """True if units that follow one another name these: place, size, number, how many."""
+        start = self._index_of(rows[0][2])
+        if start + len(rows) > self._end_index:
+            return False
+        found = (self._batch_at(index) for index in range(start, start + len(rows)))
+        return all(
+            (unit.offset, unit.size, unit.base, unit.batch_size) == row
+            for unit, row in zip(found, rows, strict=True)
+        )
+
     def batch_units(self, queue_offset: int, count_max: int) -> Iterator[BatchUnit]:
         """Yield at most `count_max` units, only those of one file.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from store.machine.errors import CorruptLogError
+from store.machine.errors import BrokenRowError, CorruptLogError
 from store.queue.batch_consume_queue import BatchConsumeQueue
 from store.queue.consume_queue import ConsumeQueue
 from store.queue.consume_queue_ext import ConsumeQueueExt
@@ -99,6 +99,8 @@ class ConsumeQueueStore:
         """Topics whose files or records show that they have queues of batches. A slave may get the
         first records of a topic before it hears of its attributes."""
         self._queues: dict[tuple[str, int], AnyConsumeQueue] = {}
+        self.broken = ""
+        """Why the queues have to be built anew from the log, in words; set by `load`."""
         self.hidden_before: Callable[[str], int] = nothing_hidden
         """Says up to where in the log the records of a topic are those of a deleted one."""
         self.filter_bit_map: Callable[[str, int, int], bytes] | None = None
@@ -121,11 +123,36 @@ class ConsumeQueueStore:
                 if self._disk.list_files(f"{self._batch_directory}/{topic}/{queue_id}")
             )
         for directory in filter(None, (self._directory, self._batch_directory)):
+            broken: list[tuple[AnyConsumeQueue, BrokenRowError]] = []
             for topic, queue_id in self._directories_in(directory):
                 self._check_kind(topic, queue_id, directory)
-                self.find_or_create(topic, queue_id).load()
+                queue = self.find_or_create(topic, queue_id)
+                try:
+                    queue.load()
+                except BrokenRowError as error:
+                    broken.append((queue, error))
+            self._load_broken(directory, broken)
         if self._ext_directory:
             self._delete_stray_extensions()
+
+    def _load_broken(
+        self, directory: str, broken: list[tuple[AnyConsumeQueue, BrokenRowError]]
+    ) -> None:
+        """Load what is left of queues that lack files, or have files of another length.
+
+        Where no file of any queue has the right length, it is the setting that is wrong.
+
+        Raises:
+            BrokenRowError: as of the first of them.
+        """
+        for queue, _ in broken:
+            queue.load_end()
+        loaded = (queue for queue in self._queues.values() if queue.files.files)
+        if broken and not any(queue.files.directory.startswith(directory) for queue in loaded):
+            raise broken[0][1]
+        for queue, error in broken:
+            self.broken = self.broken or f"{queue.name} lacks units"
+            _log.error("%s. It is built anew from the commit log", str(error).partition(";")[0])
 
     def _directories_in(self, directory: str) -> Iterator[tuple[str, int]]:
         for topic in self._disk.list_directories(directory):

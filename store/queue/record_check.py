@@ -103,7 +103,8 @@ class RecordCheck:
 
         That is so until something of the log is found to be bad.
         """
-        return queue_offset >= queue.confirmed_from and not self._commit_log.damage
+        is_known = queue_offset >= queue.confirmed_from and not queue.trouble
+        return is_known and not self._commit_log.damage
 
     def looks(self, queue: AnyConsumeQueue, queue_offset: int, *, again: bool = False) -> Look:
         """Return what looks at the messages of a queue from this one on, before they are read.
@@ -122,7 +123,9 @@ class RecordCheck:
         def look(
             number: int, at: int, size: int, count: int | None = None
         ) -> Missing | RecordDamagedError | None:
-            if (at < first or size == FILLER_SIZE) and may_be_gone:
+            if queue.trouble:
+                return self.in_doubt(queue, number)
+            if size > 0 and (at < first or size == FILLER_SIZE) and may_be_gone:
                 return Missing.GONE
             error = None
             if not is_whole:
@@ -156,6 +159,14 @@ class RecordCheck:
             return file.file_from_offset, file.file_from_offset + file.size
         blocks = list(known.blocks(at, at + size))
         return blocks[0][1], blocks[-1][2]
+
+    def in_doubt(self, queue: AnyConsumeQueue, number: int) -> RecordDamagedError:
+        """Return why nothing of a queue that is in doubt can be read, whoever passes over damage.
+
+        The record is whole, and is read again as soon as the queue has been built anew.
+        """
+        reason = f"the queue is built anew: {queue.trouble}"
+        return self._tell(self._error(queue, number, -1, reason))
 
     def message(self, queue: AnyConsumeQueue, number: int, at: int, size: int) -> memoryview | None:
         """Return the record of message `number`; None if it was deleted, or is passed over.

@@ -68,6 +68,8 @@ class UnitQueue(ABC):
         """Units from this queue offset on are known to be right: see `confirm`."""
         self.corrected_to = 0
         """Where the log began when `min_offset` was last moved up to its first record."""
+        self.trouble = ""
+        """Why none of its messages can be read now, in words; see `doubt`."""
         self.ends_in_doubt = False
         """Whether more units may have been there than `recover` has found."""
         self._assigned_offset = 0
@@ -122,6 +124,11 @@ class UnitQueue(ABC):
         """Open the files. See `MappedFileQueue.load`."""
         self._files.load()
 
+    def load_end(self) -> None:
+        """Open what is whole at the end of a queue that is to be built anew: its numbers go on."""
+        for files in self.file_queues:
+            files.load_end()
+
     def recover(self) -> None:
         """Find the end: the first place, from the third file from the end on, without a unit.
 
@@ -153,6 +160,26 @@ class UnitQueue(ABC):
         first, last = (self._end_below(offset) for offset in (start, end))
         self._confirmed.confirm(self.name, first, last, self._unit_bytes)
         self.confirmed_from = self._queue_offset_at(first // self._unit_bytes)
+
+    def doubt(self, reason: str) -> None:
+        """Let nobody read it until `trouble` is cleared: its units are not what they were.
+
+        From then on each of them is compared with its record before it is read.
+        """
+        self.trouble = reason
+        self.confirmed_from = self.next_offset
+
+    @property
+    def first_unit(self) -> tuple[int, int] | None:
+        """Return place and number of the first unit of a row whose first file is not there.
+
+        None if the row begins with number 0, or with fillers: nothing was ever before it.
+        """
+        index = self._first_index
+        if not 0 < index < self._end_index:
+            return None
+        offset, size, *_ = self._unit_at(index)
+        return None if size == FILLER_SIZE else (offset, self._queue_offset_at(index))
 
     def units_below(self, physical_offset: int) -> Iterator[tuple[int, int, int]]:
         """Yield the units of records below, the last one first: place, size, first queue offset."""
@@ -220,6 +247,20 @@ class UnitQueue(ABC):
         )
 
     # -- units by index --------------------------------------------------------------------------
+
+    @property
+    def first_index(self) -> int:
+        """The index of the first unit that is there."""
+        return self._first_index
+
+    @property
+    def end_index(self) -> int:
+        """The index of the next unit."""
+        return self._end_index
+
+    def unit_at(self, index: int) -> tuple[int, ...]:
+        """Return all fields of a unit that is there."""
+        return self._unit_at(index)
 
     @property
     def _first_index(self) -> int:

@@ -35,6 +35,8 @@ from store.log.log_end import (
 from store.machine.errors import CorruptLogError
 from store.queue.consume_queue_store import LMQ_PREFIX
 from store.queue.queue_units import QueueGapError
+from store.queue.rebuild_order import RebuildOrder
+from store.recovery.queue_fronts import lost_front
 from store.recovery.walked_blocks import WalkedBlocks
 from store.services.dispatch import ConsumeQueueDispatcher
 from tandem.wire.fingerprint import DIRECTORY as FINGERPRINTS
@@ -97,6 +99,7 @@ class StoreRecovery:
         self._checkpoint = checkpoint
         self._disk = disk
         self._dispatcher = ConsumeQueueDispatcher(queues, levels)
+        self._order = RebuildOrder(disk, directory)
         self._fingerprints = fingerprints
         self._blocks = self._new_look()
         self._check_crc = check_crc
@@ -145,6 +148,7 @@ class StoreRecovery:
             file.file.sync()
         self._queues.correct_min_offset(self._log.min_offset)
         self._sync_queues(clean=clean)
+        self._order.carried_out()
         self._finish_recovery(end, clean=clean, start=files[0].file_from_offset if files else 0)
 
     def _write_again(self, files: Sequence[MappedFile]) -> None:
@@ -197,6 +201,7 @@ class StoreRecovery:
     def _walk(self, index: int) -> LogEnd:
         files = self._log.files.files
         try:
+            self._expect_whole_queues()
             # A queue that starts late has lost its files, unless the log itself starts there.
             enter = partial(self._enter, may_start_late=index == 0)
             end = self._find_log_end(files[index:], enter)
@@ -213,6 +218,7 @@ class StoreRecovery:
         try:
             end = self._find_log_end(files, self._dispatcher.dispatch_columns)
             self._queues.go_on_at(numbers)
+            self._queues.broken = ""
             return end  # noqa: TRY300 - nothing else can raise
         except QueueGapError as error:
             # A number has changed in one of the records that are sound otherwise; which, who knows.
@@ -225,6 +231,16 @@ class StoreRecovery:
                 damaged_end=promised,
                 synced_end=promised,
             ) from error
+
+    def _expect_whole_queues(self) -> None:
+        """Refuse to go on with queues that have lost files, or that are ordered to be built anew.
+
+        Raises:
+            QueueGapError: there are such.
+        """
+        reason = self._order.reason or self._queues.broken or lost_front(self._log, self._queues)
+        if reason:
+            raise QueueGapError(reason)
 
     def _new_look(self) -> WalkedBlocks:
         synced_end = self._checkpoint.confirm_physical_offset

@@ -175,9 +175,8 @@ class ConsumeQueueDispatcher:
             QueueGapError, StoreFullError: see `ConsumeQueue.dispatch`. Some queues may have their
                 records, others not.
         """
-        names, numbers = _topics(buffer, columns)
-        codes = self._dispatch_codes(buffer, columns, names, numbers)
-        rows = np.flatnonzero(self._rows_with_place(columns, names, numbers))
+        names, numbers, codes, placed = self.places(buffer, columns)
+        rows = np.flatnonzero(placed)
         keys = numbers[rows] << 32 | columns.queue_id[rows]
         rows, runs = _grouped(rows, keys)
         if new_queues_max is not None:
@@ -208,7 +207,7 @@ class ConsumeQueueDispatcher:
             )
             own = tuple(column[run] for column in units)
             if isinstance(queue, BatchConsumeQueue):
-                own = _with_batches(buffer, columns.take(rows[run]), own)
+                own = with_batches(buffer, columns.take(rows[run]), own)
             before = queue.next_offset
             try:
                 _enter(queue, own, may_start_late=may_start_late)
@@ -217,6 +216,14 @@ class ConsumeQueueDispatcher:
                     code = _common(codes[rows[run]])
                     on_arrival(queue.topic, queue.queue_id, queue.next_offset, code)
         return len(columns)
+
+    def places(
+        self, buffer: bytes | memoryview, columns: RecordColumns
+    ) -> tuple[list[str], Int64s, Int64s, Bools]:
+        """Return the topics, and of each record: which of them, tags code, whether it is queued."""
+        names, numbers = _topics(buffer, columns)
+        codes = self._dispatch_codes(buffer, columns, names, numbers)
+        return names, numbers, codes, self._rows_with_place(columns, names, numbers)
 
     def _dispatch_codes(
         self,
@@ -307,10 +314,16 @@ def _start_anew(queue: AnyConsumeQueue, offset: int) -> None:
     queue.destroy()
 
 
-def _with_batches(
+def with_batches(
     buffer: bytes | memoryview, columns: RecordColumns, units: tuple[Int64s, ...]
 ) -> tuple[Int64s, ...]:
     """Return the units with the number of the first message in each record, and their count."""
+    bases, counts = inner_batches(buffer, columns)
+    return *units[:3], bases, *units[4:], counts
+
+
+def inner_batches(buffer: bytes | memoryview, columns: RecordColumns) -> tuple[Int64s, Int64s]:
+    """Return the number of the first message in each of these records, and how many there are."""
     batches = [
         inner_batch_of(bytes(buffer[start : start + size]), queue_offset)
         for start, size, queue_offset in zip(
@@ -321,7 +334,7 @@ def _with_batches(
         )
     ]
     bases, counts = np.array(batches, np.int64).T
-    return *units[:3], bases, *units[4:], counts
+    return bases, counts
 
 
 def is_directory_name(topic: str) -> bool:

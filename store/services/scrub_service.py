@@ -5,6 +5,7 @@
     closed file with a fingerprint      each block against it
     closed file without one             each record; if all are sound it gets one
     the records of both                 the units of their queues
+    files of queues                     that they are there, and as long as they have to be
     index files                         their records
 
 What differs is noted as damage; healing is the business of whoever has other replicas. Where memory
@@ -34,7 +35,7 @@ from store.machine.errors import StoreError
 from store.machine.signal import Signal
 from store.services.file_look import FileLook
 from store.services.index_check import IndexCheck
-from store.services.queue_check import QueueCheck
+from store.services.queue_care import QueueCare
 from store.services.small_files_check import SmallFilesCheck
 from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint, crcs_of
 from tandem.wire.untrusted import UnreadableError
@@ -87,14 +88,16 @@ class ScrubProgress(msgspec.Struct, frozen=True):
     """Blocks that were bad on the disk, and were written again from memory."""
     rewritten_units: int = 0
     """Units of queues that were written anew."""
-    wrong_units: int = 0
-    """Units of queues that are wrong and could not be written anew, as with extensions."""
+    rewritten_queue_files: int = 0
+    """Files of queues that were gone or short, and were written anew."""
     rebuilt_index_files: int = 0
     """Index files that are built anew."""
     rewritten_files: int = 0
     """Small files that had changed on the disk, and were written anew from memory."""
     bad_files: tuple[str, ...] = ()
     """Those that could not be: why, and which."""
+    queues_left: str = ""
+    """Why all queues are built anew at the next start, in words; "" if they are not."""
 
     @property
     def is_running(self) -> bool:
@@ -105,12 +108,14 @@ class ScrubProgress(msgspec.Struct, frozen=True):
         """Return how far it is and what it has found, in words; "" if there was none."""
         found = (
             f"{self.found_ranges} bad ranges found, {self.mended_blocks} blocks written again"
-            f" from memory, {self.rewritten_units} units of queues written anew,"
-            f" {self.wrong_units} wrong ones left,"
+            f" from memory, {self.rewritten_units} units and {self.rewritten_queue_files} files of"
+            " queues written anew,"
             f" {self.rebuilt_index_files} index files built anew,"
             f" {self.rewritten_files} small files written anew"
         )
         found += "".join(f"; {bad}" for bad in self.bad_files)
+        if self.queues_left:
+            found += f"; all queues are built anew at the next start: {self.queues_left}"
         if self.is_running:
             return f"has read {self.offset} of {self.end}, {found}"
         return f"has read the log up to {self.offset}, {found}" if self.ended_ms else ""
@@ -131,6 +136,7 @@ class ScrubService:
         index_service: IndexService | None = None,
         on_index_dropped: Callable[[], None] = lambda: None,
         levels: DelayLevels = DELAY_LEVELS,
+        dispatched: Callable[[], int] | None = None,
     ) -> None:
         self._log = log
         self._small_files = SmallFilesCheck(disk, config.directory)
@@ -140,7 +146,8 @@ class ScrubService:
         self._path = f"{config.directory}/{FILE_NAME}"
         self._interval_ms = config.scrub_interval_hours * HOUR_MS
         self._now_ms = wall_clock_ms
-        self._queue_check = QueueCheck(log, queues, levels)
+        care = QueueCare(log, queues, disk, config.directory, levels, dispatched)
+        self._queue_care = care
         self._ordered = Signal()
         self._is_ordered = False
         self._took_seconds = 0.0
@@ -149,10 +156,12 @@ class ScrubService:
 
     def _read(self) -> ScrubProgress:
         try:
-            return read_checked_json(self._disk, self._path, ScrubProgress) or ScrubProgress()
+            found = read_checked_json(self._disk, self._path, ScrubProgress) or ScrubProgress()
         except UnreadableError as error:
             _log.warning("%s: %s; the scrub begins anew", self._path, error)
             return ScrubProgress()
+        # What was left to this start is over.
+        return msgspec.structs.replace(found, bad_files=(), queues_left="")
 
     def scrub_now(self) -> None:
         """Read all of the log from its beginning on, at once and faster; see `progress`."""
@@ -181,6 +190,7 @@ class ScrubService:
         """Go on with the pass that is under way, to its end. One that is ordered begins again."""
         began_ms = self.progress.started_ms
         await self._look_at_small_files(began_ms)
+        await self._count_units(self._queue_care.look_at_files(self._rest_in_pass(began_ms)))
         while (file := self._next_file()) is not None:
             await self._scrub_file(file)
             if self.progress.started_ms != began_ms:
@@ -190,6 +200,7 @@ class ScrubService:
             self._save()
             if self._next_file() is not None:
                 await self._rest(self._took_seconds)
+        await self._count_units(self._queue_care.mend(self._rest_in_pass(began_ms)))
         count = await self._index_check.run(self._rest_in_pass(began_ms))
         if self.progress.started_ms != began_ms:
             return
@@ -208,6 +219,21 @@ class ScrubService:
             bad_files=tuple(f"{path}: {why}" for path, why in self._small_files.bad.items()),
         )
 
+    async def _count_units(self, care: Awaitable[None]) -> None:
+        before = self._queue_care.rewritten_units, self._queue_care.rewritten_files
+        await care
+        self._counted(*before)
+
+    def _counted(self, units_before: int, files_before: int) -> None:
+        care, progress = self._queue_care, self.progress
+        self._change(
+            rewritten_units=progress.rewritten_units + care.rewritten_units - units_before,
+            rewritten_queue_files=(
+                progress.rewritten_queue_files + care.rewritten_files - files_before
+            ),
+            queues_left=care.left,
+        )
+
     def _rest_in_pass(self, began_ms: int) -> Callable[[float], Awaitable[bool]]:
         async def rest(took_seconds: float) -> bool:
             await self._rest(took_seconds, is_paced=False)
@@ -215,7 +241,7 @@ class ScrubService:
 
         return rest
 
-    def _change(self, **values: int | tuple[str, ...]) -> None:
+    def _change(self, **values: int | str | tuple[str, ...]) -> None:
         self.progress = msgspec.structs.replace(self.progress, **values)
 
     def _moved_to(self, offset: int) -> None:
@@ -349,12 +375,9 @@ class ScrubService:
         for buffer, columns in look.take_columns():
             if is_damaged:
                 continue
-            left = self._queue_check.left
-            count = self._queue_check.check(buffer, columns)
-            self._change(
-                rewritten_units=self.progress.rewritten_units + count,
-                wrong_units=self.progress.wrong_units + self._queue_check.left - left,
-            )
+            before = self._queue_care.rewritten_units
+            self._queue_care.look_at_records(buffer, columns)
+            self._counted(before, self._queue_care.rewritten_files)
 
     async def _differs(self, look: FileLook, known: Fingerprint, start: int, end: int) -> None:
         """See to a block that the disk has otherwise."""

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from tandem.client import PullConsumer
 from tandem.log.findings import FindingList
 from tandem.log.small_files import check_small_files
-from tests.faults.real_group import NODES, under_load, write_group
+from tests.faults.real_group import NODES, TOPIC, under_load, write_group
 from tests.support.patience import PATIENCE_SECONDS, until
+from tests.support.processes import TANDEM
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,6 +66,72 @@ async def scrubbed(group: Group, node: str, done: str) -> FencedStatus:
             if status and re.search(rf"[1-9]\d* {done}", status.scrub):
                 return status
             await trio.sleep(0.05)
+
+
+def queue_files(directory: Path) -> list[list[Path]]:
+    """The files of each queue of the producers' topic that has several."""
+    queues = [sorted(queue.iterdir()) for queue in (directory / "consumequeue" / TOPIC).iterdir()]
+    return sorted(files for files in queues if len(files) > 2)
+
+
+def units_in(path: Path) -> bytes:
+    return path.read_bytes().rstrip(b"\0")
+
+
+async def consume_all(group: Group) -> set[str]:
+    """Return the keys of what is there now, as a consumer gets them from the beginning."""
+    async with PullConsumer(group.spec.name_servers, "readers") as consumer:
+        with trio.fail_after(PATIENCE_SECONDS):
+            return {each.keys async for each in consumer.messages(TOPIC, until_end=True)}
+
+
+async def promote(group: Group, node: str) -> None:
+    """Run `tandem ha promote`, as an operator would."""
+    with trio.fail_after(PATIENCE_SECONDS):
+        await trio.run_process(
+            [*TANDEM, "ha", "promote", node, "-c", str(group.spec.file)], capture_stdout=True
+        )
+        while await group.master() != node:
+            await trio.sleep(0.05)
+
+
+async def test_files_of_queues_that_are_lost_are_built_anew_running_and_at_a_start(
+    tmp_path: Path,
+) -> None:
+    small = {"mapped_file_size_consume_queue_bytes": 2_000}
+    async with under_load(write_group(tmp_path, store=small)) as group:
+        master = await group.master()
+        directory = group.spec.node(master).directory
+        with trio.fail_after(PATIENCE_SECONDS):
+            while len(queue_files(directory)) < 2:
+                await trio.sleep(0.1)
+        # Under the running master: one is deleted, one is cut.
+        deleted, cut = (files[0] for files in queue_files(directory)[:2])
+        before = [units_in(path) for path in (deleted, cut)]
+        deleted.unlink()
+        with cut.open("r+b") as file:
+            file.truncate(700)
+        status = await scrubbed(group, master, "units and [12] files of queues written anew")
+        assert "0 units and" not in status.scrub
+        assert [units_in(path) for path in (deleted, cut)] == before
+        assert cut.stat().st_size == 2_000
+        acked = set(group.acked)
+        assert acked <= await consume_all(group)
+
+        # Of a node that is stopped: it builds all queues anew when it is started.
+        await group.cluster.stop(master)
+        first, other = queue_files(directory)[:2]
+        first[0].unlink()
+        with other[1].open("r+b") as file:
+            file.truncate(20)
+        await group.cluster.start(master)
+        await group.in_sync(len(NODES))
+        assert [units_in(path) for path in (deleted, cut)] == before
+        assert other[1].stat().st_size == 2_000
+        # It is a follower now: as master it has to show all of it to readers.
+        await promote(group, master)
+        acked = set(group.acked)
+        assert acked <= await consume_all(group)
 
 
 async def test_small_files_that_change_under_a_running_node_are_written_anew(

@@ -20,6 +20,8 @@ from store.machine.disk import Disk
 from store.machine.real_disk import RealDisk
 from store.queue.batch_consume_queue import BatchConsumeQueue
 from store.queue.consume_queue_store import ConsumeQueueStore
+from store.queue.rebuild_order import FILE_NAME as ORDER_NAME
+from store.queue.rebuild_order import RebuildOrder
 from store.recovery import store_recovery
 from store.recovery.store_recovery import StoreRecovery
 from tandem.wire.crc import crc32
@@ -34,6 +36,7 @@ from tandem.wire.store_layout import CQ_STORE_UNIT
 from tests.store.step_disk import Interrupted, StepDisk, die_at
 from tests.store.store_world import (
     COMMIT_LOG_BYTES,
+    CONSUME_QUEUE_BYTES,
     DIRECTORY,
     STORE_HOST,
     Clock,
@@ -279,12 +282,11 @@ def test_a_missing_log_file_is_an_error_unless_it_is_the_oldest(which: str) -> N
 
 
 @pytest.mark.parametrize("size", [1, 100, COMMIT_LOG_BYTES - 1, COMMIT_LOG_BYTES + 1])
-@pytest.mark.parametrize("folder", ["commitlog", "consumequeue/TopicA/0"])
-def test_a_file_of_another_length_is_named_with_a_remedy(folder: str, size: int) -> None:
+def test_a_log_file_of_another_length_is_named_with_a_remedy(size: int) -> None:
     """MappedFileQueue.doLoad."""
     disk = stopped_store(20)
-    name = disk.list_files(f"{DIRECTORY}/{folder}")[-1][0]
-    path = f"{DIRECTORY}/{folder}/{name}"
+    name = disk.list_files(f"{DIRECTORY}/commitlog")[-1][0]
+    path = f"{DIRECTORY}/commitlog/{name}"
     disk.replace(path, b"x" * size)
     with pytest.raises(CorruptLogError, match="restore it from another node") as caught:
         open_store(disk)
@@ -339,6 +341,131 @@ def test_lost_queues_are_built_anew(lost: str, abort: str) -> None:
         disk.replace(f"{DIRECTORY}/abort", b"")
     with open_store(disk) as store:
         assert [number_of(m) for m in check_store(store)] == list(range(100))
+
+
+QUEUE = f"{DIRECTORY}/consumequeue/TopicA/0"
+
+
+def queue_file(number: int) -> str:
+    return f"{QUEUE}/{number * CONSUME_QUEUE_BYTES:020d}"
+
+
+@pytest.mark.parametrize("abort", ["clean", "killed"])
+@pytest.mark.parametrize(
+    "what",
+    [
+        "first",
+        "middle",
+        "last",
+        "two",
+        "empty",
+        "short",
+        "short last",
+        "long",
+        "renamed",
+        "cut and renamed",
+    ],
+)
+def test_a_queue_that_lacks_files_is_built_anew_at_the_start(
+    what: str, abort: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = stopped_store(150)
+    paths = [f"{QUEUE}/{name}" for name, _ in disk.list_files(QUEUE)]
+    assert len(paths) == 5
+    for number in {"first": [0], "middle": [2], "last": [4], "two": [0, 2]}.get(what, []):
+        disk.remove(paths[number])
+    sizes = {"empty": (1, 0), "short": (1, 61), "short last": (4, 61), "long": (1, 201)}
+    if what in sizes:
+        number, size = sizes[what]
+        disk.replace(paths[number], (disk.read(paths[number]) or b"").ljust(size, b"x")[:size])
+    if what == "cut and renamed":
+        disk.remove(paths[1])
+        disk.replace(queue_file(9), bytes(61))
+    if what == "renamed":
+        disk.rename(paths[1], queue_file(9))
+    if abort == "killed":
+        disk.replace(f"{DIRECTORY}/abort", b"")
+
+    with open_store(disk) as store:
+        assert [number_of(m) for m in check_store(store)] == list(range(150))
+        put_many(store, 3, start=150)
+        assert len(check_store(store)) == 153
+    assert [f"{QUEUE}/{name}" for name, _ in disk.list_files(QUEUE)] == [*paths, queue_file(5)]
+    caplog.clear()
+    with open_store(disk) as store:
+        assert len(check_store(store)) == 153
+    assert "building all consume queues anew" not in caplog.text
+
+
+def test_where_all_queue_files_have_another_length_it_is_the_setting() -> None:
+    disk = stopped_store(20)
+    with pytest.raises(CorruptLogError, match="start with the size it was written with"):
+        open_store(disk, consume_queue_bytes=400)
+    with open_store(disk) as store:
+        assert len(check_store(store)) == 20
+
+
+def test_numbers_go_on_in_a_broken_queue_all_of_whose_messages_have_left_the_log() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    for number in range(25):
+        put(store, a_message(number))
+    put_many(store, 60, start=100)
+    while store.min_physical_offset < 25 * 400:
+        store.commit_log.files.delete_expired_file_by_time(
+            now_ms=1 << 62, expired_time_ms=0, interval_forcibly_ms=0, delete_file_batch_max=1
+        )
+    before = store.max_offset_in_queue("TopicA", 1)
+    end = store.max_offset_in_queue("TopicA", 0)
+    store.close()
+    disk.remove(queue_file(1))
+
+    with open_store(disk) as store:
+        check_store(store)
+        assert store.max_offset_in_queue("TopicA", 0) == end
+        assert store.max_offset_in_queue("TopicA", 1) == before
+
+
+def test_a_queue_whose_first_files_went_with_their_messages_is_not_built_anew(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    put_many(store, 150)
+    files = store.commit_log.files
+    while len(store.queues.find("TopicA", 0).files.files) > 3:  # type: ignore[union-attr]
+        files.delete_expired_file_by_time(
+            now_ms=1 << 62, expired_time_ms=0, interval_forcibly_ms=0, delete_file_batch_max=1
+        )
+        for key in store.list_queues():
+            queue = store.queues.find(*key)
+            assert queue is not None
+            queue.delete_expired_files(store.min_physical_offset)
+        store.queues.correct_min_offset(store.min_physical_offset)
+    store.close()
+    with open_store(disk) as store:
+        check_store(store)
+    assert "anew" not in caplog.text
+    disk.remove(f"{QUEUE}/{disk.list_files(QUEUE)[0][0]}")
+    with open_store(disk) as store:
+        check_store(store)
+    assert "it begins with number" in caplog.text
+
+
+def test_queues_are_built_anew_where_that_was_ordered(caplog: pytest.LogCaptureFixture) -> None:
+    disk = stopped_store(60)
+    unit = disk.open(queue_file(0)).buffer
+    unit[3] ^= 1  # far from the part of the log that a start looks at
+    RebuildOrder(disk, DIRECTORY).give("TopicA-0 is wrong")
+    RebuildOrder(disk, DIRECTORY).give("another reason")
+    with open_store(disk) as store:
+        assert len(check_store(store)) == 60
+    assert "TopicA-0 is wrong; building all consume queues anew" in caplog.text
+    assert not disk.exists(f"{DIRECTORY}/{ORDER_NAME}")
+    disk.replace(f"{DIRECTORY}/{ORDER_NAME}", b"rubbish")
+    with open_store(disk) as store:
+        assert len(check_store(store)) == 60
+    assert not disk.exists(f"{DIRECTORY}/{ORDER_NAME}")
 
 
 def test_a_wrong_file_size_in_the_settings_is_told(tmp_path: Path) -> None:

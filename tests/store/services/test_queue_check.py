@@ -5,6 +5,7 @@ from store.log.log_end import find_log_end
 from store.queue.consume_queue import ConsumeQueue
 from store.services.queue_check import QueueCheck
 from tandem.wire.delay_level import SCHEDULE_TOPIC
+from tandem.wire.store_layout import is_ext_address
 from tests.store.store_world import a_message, check_store, open_store, put, put_many
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -79,7 +80,7 @@ def test_a_record_of_an_earlier_life_of_a_topic_gets_no_unit_of_the_next_one() -
 
 
 @pytest.mark.parametrize("has_extensions", [False, True])
-def test_a_unit_of_a_delayed_message_is_written_anew_and_one_with_an_extension_is_counted(
+def test_a_unit_of_a_delayed_message_is_written_anew_with_its_time_and_without_its_extension(
     has_extensions: bool,  # noqa: FBT001
 ) -> None:
     store = open_store(
@@ -91,11 +92,32 @@ def test_a_unit_of_a_delayed_message_is_written_anew_and_one_with_an_extension_i
         put(store, msgspec.structs.replace(message, properties=properties))
     queue = store.queues.find(SCHEDULE_TOPIC, 2)
     assert isinstance(queue, ConsumeQueue)
-    right = queue.unit(1)
+    offset, size, _ = queue.unit(1)
+    (_, _, due_ms), *_ = queue.units(1, 1)
     queue.rewrite_unit(1, *queue.unit(2))
     check = QueueCheck(store.commit_log, store.queues, store.delay_levels)
 
     find_log_end(store.commit_log.files.files, check.check)
 
-    assert (queue.unit(1) == right) is not has_extensions
-    assert check.left == has_extensions
+    assert queue.unit(1) == (offset, size, due_ms)
+    assert queue.ext_unit(1) is None
+    assert (queue.ext_unit(2) is not None) is has_extensions
+    assert not is_ext_address(due_ms)
+
+
+def test_records_that_queues_have_yet_to_get_and_hidden_ones_are_not_missed() -> None:
+    """As on a slave, whose log is ahead of its queues, and of a topic that was deleted."""
+    store = open_store(SimulatedDisk())
+    put_many(store, 60)
+    del store.queues._queues["TopicA", 0]
+    second = store.commit_log.files.files[1].file_from_offset
+
+    def lost(dispatched: int) -> str:
+        check = QueueCheck(store.commit_log, store.queues, dispatched=lambda: dispatched)
+        find_log_end(store.commit_log.files.files, check.check)
+        return check.lost
+
+    assert lost(0) == ""
+    assert "TopicA-0: there is no such queue, and the log has number 0 at 0" in lost(second)
+    store.queues.hidden_before = lambda _: second
+    assert lost(second) == ""

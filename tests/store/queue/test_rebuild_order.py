@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from store.queue.rebuild_order import FILE_NAME, RebuildOrder
+from tests.support.simulated_disk import SimulatedDisk
+
+if TYPE_CHECKING:
+    import pytest
+
+PATH = f"/store/{FILE_NAME}"
+
+
+def test_an_order_stands_until_it_is_carried_out_and_is_said_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = SimulatedDisk()
+    order = RebuildOrder(disk, "/store")
+    assert order.reason == ""
+    order.carried_out()
+    order.give("first")
+    order.give("second")
+    assert len(caplog.records) == 1
+    again = RebuildOrder(disk.crashed(), "/store")
+    assert again.reason == "first"
+    order = RebuildOrder(disk, "/store")
+    order.carried_out()
+    assert order.reason == ""
+    assert not disk.exists(PATH)
+
+
+def test_one_that_cannot_be_read_is_an_order_and_one_that_cannot_be_written_is_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = SimulatedDisk()
+    disk.replace(PATH, b'"x')
+    assert PATH in RebuildOrder(disk, "/store").reason
+    disk.remove(PATH)
+    disk.writes_fail = True
+    order = RebuildOrder(disk, "/store")
+    order.give("first")
+    assert order.reason == "first"
+    assert "cannot be written" in caplog.text
