@@ -44,6 +44,7 @@ class QueueCare:
         self.rewritten_units = 0
         self.rewritten_files = 0
         """Since the store was opened."""
+        self._disk = disk
         self._order = RebuildOrder(disk, directory)
         self._queues = queues
         self._check = QueueCheck(log, queues, levels, dispatched)
@@ -85,3 +86,18 @@ class QueueCare:
         if self._check.lost:
             self._order.give(self._check.lost)
             self._check.lost = ""
+        await self._sync_what_was_full()
+
+    async def _sync_what_was_full(self) -> None:
+        """Sync full files in which units were written anew: a flush looks at the last ones only."""
+        for key in self._queues.queues():
+            queue = self._queues.find(*key)
+            for file in list(queue.files.files[:-1]) if queue is not None else []:
+                if file.flushed_position < file.size and file.hold():
+                    try:
+                        await self._disk.sync(file.file)
+                        file.flushed_position = file.size
+                    except OSError as error:
+                        _log.error("%s: what was written anew is not synced: %s", file, error)
+                    finally:
+                        file.release()
