@@ -28,8 +28,9 @@ def why_log_is_lost(config: StoreConfig, disk: Disk) -> str:
 
     A file of no length is none. A store that is about to be set aside has not lost anything.
     """
-    directories = {*config.commit_log_directories, *config.read_only_commit_log_store_paths}
-    if any(size for path in directories for _, size in disk.list_files(path.rstrip("/"))):
+    both = (*config.commit_log_directories, *config.read_only_commit_log_store_paths)
+    directories = {path.rstrip("/") for path in both}
+    if any(size for path in directories for _, size in disk.list_files(path)):
         return ""
     directory = config.directory
     if disk.exists(f"{directory}/{SET_ASIDE_FILE}"):

@@ -60,7 +60,7 @@ def findings(directory: Path) -> set[str]:
 async def scrubbed(group: Group, node: str, done: str) -> FencedStatus:
     """Have a node look through its disk, until it says that it has done something."""
     with trio.fail_after(PATIENCE_SECONDS):
-        await group.scrub(node)
+        await order(group, "scrub", node)
         while True:
             status = await group.status(node)
             if status and re.search(rf"[1-9]\d* {done}", status.scrub):
@@ -85,12 +85,14 @@ async def consume_all(group: Group) -> set[str]:
             return {each.keys async for each in consumer.messages(TOPIC, until_end=True)}
 
 
+async def order(group: Group, *words: str) -> None:
+    """Run `tandem ha`, as an operator would."""
+    await trio.run_process([*TANDEM, "ha", *words, "-c", str(group.spec.file)], capture_stdout=True)
+
+
 async def promote(group: Group, node: str) -> None:
-    """Run `tandem ha promote`, as an operator would."""
     with trio.fail_after(PATIENCE_SECONDS):
-        await trio.run_process(
-            [*TANDEM, "ha", "promote", node, "-c", str(group.spec.file)], capture_stdout=True
-        )
+        await order(group, "promote", node)
         while await group.master() != node:
             await trio.sleep(0.05)
 
