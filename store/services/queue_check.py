@@ -90,9 +90,12 @@ class QueueCheck:
                     batches.setdefault(queue, []).append(row)
             elif queue is None or number < queue.first_index or not queue.end_index:
                 self._look_for_lost(queue, topic, queue_id, number, offset)
-            elif queue.min_offset <= number < queue.next_offset:
-                if queue.unit(number) != (offset, size, code):
-                    wrong.append((queue, number, offset, size, code))
+            elif queue.min_offset <= number < queue.next_offset and queue.unit(number) != (
+                offset,
+                size,
+                code,
+            ):
+                wrong.append((queue, number, offset, size, code))
         for batch_queue, own in batches.items():
             self._look_at_batches(batch_queue, buffer, columns.take(np.array(own)))
         return sum(
