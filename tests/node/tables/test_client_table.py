@@ -159,3 +159,48 @@ async def test_a_connection_with_many_clients_is_told_once() -> None:
     proxy = connection()
     table.heartbeat(beat("c1"), proxy, 0)
     assert table.heartbeat(beat("c2"), proxy, 0) == {"g": [proxy]}
+
+
+async def test_the_same_version_of_a_subscription_changes_nothing() -> None:
+    table = ClientTable()
+    first = connection()
+    table.heartbeat(beat("c1", "T", version=5), first, 0)
+    other = beat("c1", "T", version=5)
+    other.consumer_data_set[0].subscription_data_set[0] = SubscriptionData(
+        topic="T", sub_string="another", sub_version=5
+    )
+    table.heartbeat(other, first, 1)
+    found = table.subscription("g", "T")
+    assert found is not None
+    assert found.sub_string != "another"
+
+
+async def test_how_a_group_reads_is_what_its_last_heartbeat_said() -> None:
+    table = ClientTable()
+    first = connection()
+    table.heartbeat(beat("c1", "T"), first, 0)
+    table.heartbeat(beat("c1", "T", model="BROADCASTING"), first, 1)
+    assert table.is_broadcasting("g")
+
+
+async def test_a_group_whose_last_client_has_left_is_told_once() -> None:
+    table = ClientTable()
+    gone: list[str] = []
+    table.on_group_gone = gone.append
+    first, second = connection(), connection()
+    table.heartbeat(beat("c1", "T"), first, 0)
+    table.heartbeat(beat("c2", "T"), second, 0)
+    table.leave("g", "c1")
+    assert gone == []
+    table.connection_closed(second)
+    assert gone == ["g"]
+
+
+async def test_a_heartbeat_that_is_repeated_takes_no_more_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(node.tables.client_table, "SUBSCRIPTION_BYTES_MAX", 900)
+    table = ClientTable()
+    first = connection()
+    for now in range(20):
+        table.heartbeat(beat("c1", "T"), first, now)

@@ -14,7 +14,7 @@ from store.machine.table_file import TableFile
 from tandem.wire.errors import MalformedFrameError
 from tandem.wire.request_headers import ConsumerOffsetTableBody, DataVersion
 from tandem.wire.response_code import ResponseCode
-from tandem.wire.route import decode_json_body
+from tandem.wire.route import decode_json_body, encode_json_body
 from tests.support.paths import GOLDEN
 
 if TYPE_CHECKING:
@@ -162,3 +162,52 @@ def test_a_full_table_takes_changes_and_nothing_new(
     assert offsets.offsets() == {"T@g": {0: 5, 1: 6}}
     offsets.replace({})
     offsets.commit("h", "T", 0, 5)
+
+
+@pytest.mark.parametrize("when", range(3))
+def test_what_is_committed_while_the_table_is_saved_is_in_the_next_file(
+    tmp_path: Path, when: int
+) -> None:
+    offsets = table(tmp_path)
+    offsets.commit("g", "T", 0, 1)
+    steps = 0
+    for _ in offsets.save_in_steps():
+        if steps == when:
+            offsets.commit("g0", "T", 0, 5)
+        steps += 1
+    assert steps > when
+    offsets.save()
+    saved = table(tmp_path)
+    assert saved.offsets() == offsets.offsets()
+    assert '"g0":["T"]' in (tmp_path / "o.json").read_text()
+
+
+@pytest.mark.parametrize("how", ["adopt", "merge", "replace"])
+def test_offsets_from_elsewhere_are_saved_and_take_room(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node.tables.offset_room, "OFFSET_BYTES_MAX", 250)
+    offsets = table(tmp_path)
+    offsets.commit("g", "T", 0, 1)
+    offsets.save()
+    others = {f"T@h{number}": {0: 7} for number in range(3)}
+    if how == "adopt":
+        offsets.adopt(others)
+    elif how == "replace":
+        offsets.replace(others)
+    else:
+        offsets.merge(encode_json_body(ConsumerOffsetTableBody(others)))
+    offsets.save()
+    assert table(tmp_path).query("h2", "T", 0) == 7
+    with pytest.raises(RequestError, match="keeps no more"):
+        for number in range(3):
+            offsets.commit(f"i{number}", "T", 0, 1)
+
+
+def test_what_is_forgotten_takes_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node.tables.offset_room, "OFFSET_BYTES_MAX", 60)
+    offsets = table(tmp_path)
+    offsets.commit("g", "T", 0, 1)
+    offsets.forget(topic="T")
+    offsets.commit("g", "U", 0, 1)
+    assert offsets.query("g", "U", 0) == 1

@@ -26,3 +26,11 @@ def test_a_refused_offset_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> None
     room.take("T@g", is_new_key=False)
     with pytest.raises(RequestError):
         room.take("T@g", is_new_key=False)
+
+
+def test_the_last_byte_of_the_room_may_be_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = OffsetRoom({"T@g": {0: 1}})
+    with_another = OffsetRoom({"T@g": {0: 1, 1: 1}}).used_bytes
+    monkeypatch.setattr(node.tables.offset_room, "OFFSET_BYTES_MAX", with_another)
+    room.take("T@g", is_new_key=False)
+    assert room.used_bytes == with_another

@@ -71,3 +71,13 @@ def test_long_names_are_refused(place: int) -> None:
     group, client_id, topic, broker = names
     with pytest.raises(RequestError, match="the most allowed are 255"):
         QueueLocks().lock(group, client_id, [MessageQueueBody(broker, 0, topic)], 0.0)
+
+
+def test_as_many_queues_can_be_locked_as_there_is_room_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(node.tables.queue_locks, "LOCKS_MAX", 3)
+    locks = QueueLocks()
+    assert locks.lock("g", "c1", QUEUES, 0.0) == QUEUES
+    with pytest.raises(RequestError):
+        locks.lock("h", "c1", QUEUES[:1], 1.0)

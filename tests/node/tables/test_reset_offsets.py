@@ -37,3 +37,11 @@ def test_there_is_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
         resets.check_room()
     resets.take("g", "T", 0)
     resets.check_room()
+
+
+def test_nothing_is_pending_when_the_last_one_was_told() -> None:
+    resets = ResetOffsets()
+    resets.put("g", "T", {0: 5})
+    assert resets.are_pending
+    resets.take("g", "T", 0)
+    assert not resets.are_pending

@@ -302,3 +302,57 @@ def test_any_file_is_a_table_or_the_error(content: object) -> None:
     disk.replace("/t.json", msgspec.json.encode(content))
     with suppress(TableFileError):
         SubscriptionGroupTable(TableFile(disk, "/t.json"), lambda: 0).find("g")
+
+
+def test_what_changes_while_the_table_is_saved_is_in_the_next_file(tmp_path: Path) -> None:
+    groups = table(tmp_path)
+    groups.update_soon(SubscriptionGroupConfig("g"))
+    for step, _ in enumerate(groups.save_in_steps()):
+        groups.update_soon(SubscriptionGroupConfig(f"h{step}"))
+    groups.save()
+    assert table(tmp_path).configs == groups.configs
+    assert groups.get("h0") is not None
+
+
+def test_a_group_that_was_changed_at_once_is_not_written_again_by_a_save(tmp_path: Path) -> None:
+    groups = table(tmp_path)
+    groups.update_soon(SubscriptionGroupConfig("g"))
+    groups.update(SubscriptionGroupConfig("h"))
+    assert table(tmp_path).configs == groups.configs
+    (tmp_path / NAME).unlink()
+    groups.save()
+    assert not (tmp_path / NAME).exists()
+
+
+def test_what_a_group_may_not_do_goes_with_it_though_nobody_set_it_up(tmp_path: Path) -> None:
+    groups = table(tmp_path)
+    forbid(groups, "g", "T", 1)
+    groups.delete("g")
+    assert groups.forbidden("g", "T") == 0
+    assert table(tmp_path).forbidden("g", "T") == 0
+
+
+def test_a_group_of_the_system_is_never_gone(tmp_path: Path) -> None:
+    groups = table(tmp_path)
+    groups.update(SubscriptionGroupConfig("TOOLS_CONSUMER", retry_max_times=1))
+    groups.delete("TOOLS_CONSUMER")
+    assert groups.get("TOOLS_CONSUMER") == SubscriptionGroupConfig("TOOLS_CONSUMER")
+
+
+def test_more_groups_than_there_is_room_for_can_still_be_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = table(tmp_path)
+    groups.update(SubscriptionGroupConfig("g"))
+    monkeypatch.setattr(subscription_group_table, "GROUPS_MAX", 1)
+    groups.check(SubscriptionGroupConfig("g", retry_max_times=1))
+
+
+def test_what_we_know_nothing_of_goes_with_its_group(tmp_path: Path) -> None:
+    (tmp_path / NAME).write_text(
+        '{"subscriptionGroupTable":{"g":{"groupName":"g","someday":{"x":1}}}}'
+    )
+    groups = table(tmp_path)
+    groups.delete("g")
+    groups.update(SubscriptionGroupConfig("g"))
+    assert "someday" not in (tmp_path / NAME).read_text()

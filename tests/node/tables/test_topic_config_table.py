@@ -244,3 +244,67 @@ def test_a_full_table_takes_changes_and_nothing_new(
     with pytest.raises(RequestError, match="2 topics, and 2 more would be over the most") as caught:
         topics.check_room(TopicConfig(topic_name="C"), TopicConfig(topic_name="D"))
     assert caught.value.code == ResponseCode.SYSTEM_ERROR
+
+
+def test_what_changes_while_the_table_is_saved_is_in_the_next_file(tmp_path: Path) -> None:
+    topics = table(tmp_path)
+    topics.update_soon(TopicConfig(topic_name="T"))
+    for step, _ in enumerate(topics.save_in_steps()):
+        topics.update_soon(TopicConfig(topic_name=f"U{step}"))
+    topics.save()
+    assert table(tmp_path).configs == topics.configs
+    assert topics.get("U0") is not None
+
+
+def test_a_topic_that_was_changed_at_once_is_not_written_again_by_a_save(tmp_path: Path) -> None:
+    disk = CountingDisk()
+    topics = table(tmp_path, disk)
+    topics.update_soon(TopicConfig(topic_name="T"))
+    topics.update(TopicConfig(topic_name="U"))
+    before = disk.replaced
+    topics.save()
+    assert disk.replaced == before
+    assert table(tmp_path).get("T") is not None
+
+
+@pytest.mark.parametrize("other", ["version", "topics"])
+def test_a_slave_copies_a_table_of_which_either_differs(tmp_path: Path, other: str) -> None:
+    topics = table(tmp_path)
+    topics.update(TopicConfig(topic_name="T"))
+    ours = topics.configs
+    theirs = TopicConfigSerializeWrapper(
+        ours.topic_config_table if other == "version" else {},
+        DataVersion(0, 5, 6) if other == "version" else ours.data_version,
+    )
+    topics.replace_all(theirs)
+    assert topics.configs == theirs == table(tmp_path).configs
+
+
+def test_more_topics_than_there_is_room_for_can_still_be_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of a master that had more room."""
+    topics = table(tmp_path)
+    topics.update(TopicConfig(topic_name="A"), TopicConfig(topic_name="B"))
+    monkeypatch.setattr(node.tables.topic_config_table, "TOPICS_MAX", 1)
+    topics.check_room(TopicConfig(topic_name="A", perm=4))
+
+
+def test_what_is_left_of_a_topic_is_hidden_once_it_was_deleted_and_until_it_is_there_again(
+    tmp_path: Path,
+) -> None:
+    topics = table(tmp_path)
+    topics.hide = lambda _: 700
+    config = TopicConfig(topic_name="T")
+    assert topics.as_created(config) == [config], "nobody has deleted it: it is owed to consumers"
+    topics.update(config)
+    topics.delete("T")
+    (created,) = topics.as_created(config)
+    topics.update(created)
+    assert topics.hidden_before("T") == 700
+    topics.hide = lambda _: 900
+    (changed,) = topics.as_created(TopicConfig(topic_name="T", perm=4))
+    topics.update(changed)
+    assert topics.hidden_before("T") == 700, "what came since is its own"
+    topics.replace_topics({})
+    assert topics.as_created(config) == [config], "it was not deleted since it was there again"

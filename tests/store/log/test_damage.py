@@ -2,14 +2,22 @@ from __future__ import annotations
 
 from itertools import pairwise
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
+import trio
+import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
 from store.log.damage import EVERYTHING, RANGES_MAX, BadRange, LogDamage
 from store.machine.errors import DiskFailedError
 from tests.support.simulated_disk import SimulatedDisk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trio.testing import MockClock
 
 
 def _damage(disk: SimulatedDisk | None = None) -> LogDamage:
@@ -162,3 +170,55 @@ def test_what_is_bad_is_said_in_words_the_first_range_and_how_many_more() -> Non
     assert damage.in_words() == "its log is damaged from 10 to 20 (flipped)"
     damage.note(30, 40, "zeros")
     assert damage.in_words().endswith("(flipped), and in 1 other places")
+
+
+def test_ranges_that_touch_stay_apart_and_one_that_grows_keeps_its_reason() -> None:
+    damage = _damage()
+    damage.note(10, 20, "first")
+    damage.note(20, 30, "second")
+    assert [(bad.start, bad.end, bad.reason) for bad in damage.ranges] == [
+        (10, 20, "first"),
+        (20, 30, "second"),
+    ]
+    damage.note(5, 12, "third")
+    assert [(bad.start, bad.end, bad.reason) for bad in damage.ranges] == [
+        (5, 20, "first"),
+        (20, 30, "second"),
+    ]
+
+
+def test_what_is_before_the_log_or_after_it_is_forgotten() -> None:
+    damage = _damage()
+    for start in (0, 90, 190, 300):
+        damage.note(start, start + 20, "flipped")
+
+    damage.keep_within(100, 200)
+
+    assert _places(damage) == [(100, 110), (190, 200)]
+
+
+async def test_each_change_is_told(autojump_clock: MockClock) -> None:
+    damage = _damage()
+    changes: list[Callable[[], object]] = [
+        lambda: damage.note(10, 20, "flipped"),
+        lambda: damage.healed(0, 15),
+        lambda: damage.healed(0, 20),
+    ]
+    for change in changes:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(damage.changed.wait)
+            await trio.testing.wait_all_tasks_blocked()
+            change()
+            with trio.fail_after(1):
+                await trio.testing.wait_all_tasks_blocked(0.01)
+                assert not nursery.child_tasks
+
+
+def test_what_is_on_the_disk_is_not_written_again() -> None:
+    disk = SimulatedDisk()
+    damage = _damage(disk)
+    damage.note(10, 20, "flipped")
+    events: list[str] = []
+    disk.on_event = events.append
+    damage.save()
+    assert events == []

@@ -139,3 +139,26 @@ async def test_only_a_few_are_kept_in_memory_and_all_are_found(autojump_clock: M
     assert [fingerprints.of(number * SIZE) for number in range(9)] == [
         _of(DATA, number * SIZE) for number in range(9)
     ]
+
+
+async def test_another_one_of_the_same_file_takes_its_place(autojump_clock: MockClock) -> None:
+    disk = SimulatedDisk()
+    fingerprints = _fingerprints(disk)
+    await fingerprints.save(_of())
+    changed = _of(b"?" + DATA[1:])
+
+    assert await fingerprints.save(changed)
+
+    assert fingerprints.of(SIZE) == changed
+    assert _fingerprints(disk).of(SIZE) == changed
+
+
+async def test_those_at_the_edges_of_the_log_stay(autojump_clock: MockClock) -> None:
+    fingerprints = _fingerprints(SimulatedDisk())
+    for number in range(4):
+        await fingerprints.save(_of(DATA, number * SIZE))
+
+    fingerprints.keep_within(SIZE, 3 * SIZE, SIZE)
+    assert fingerprints.starts == [SIZE, 2 * SIZE]
+    fingerprints.drop_before(2 * SIZE)
+    assert fingerprints.starts == [2 * SIZE]

@@ -212,3 +212,95 @@ async def test_a_failed_sync_leaves_the_note_and_half_a_healing_is_known_to_be_b
     disk.sync = original  # type: ignore[method-assign]
     await store.heal(0, whole[:record])
     assert not store.commit_log.damage
+
+
+async def test_where_one_of_two_files_would_not_be_whole_nothing_is_changed_in_either(
+    autojump_clock: MockClock,
+) -> None:
+    store = _store(SimulatedDisk())
+    whole = _log(store)
+    record = int.from_bytes(whole[FILE_BYTES : FILE_BYTES + 4], "big")
+    _flip(store, FILE_BYTES - 9, record + 9)
+    before = _log(store)
+    wrong = bytearray(whole[FILE_BYTES - 9 : FILE_BYTES + record])
+    wrong[9 + 100] ^= 1
+
+    with pytest.raises(UnfitBytesError):
+        await store.heal(FILE_BYTES - 9, bytes(wrong))
+
+    assert _log(store) == before
+
+
+async def test_what_was_there_at_two_healings_is_kept_twice_and_the_same_once(
+    autojump_clock: MockClock,
+) -> None:
+    disk = SimulatedDisk()
+    store = _store(disk)
+    whole = _log(store)
+    record = int.from_bytes(whole[:4], "big")
+    for place in (100, 200, 100, 300):
+        _flip(store, place)
+        await store.heal(0, whole[:record])
+
+    names = [name for name, _ in disk.list_files(f"{DIRECTORY}/damaged")]
+    kept = {disk.read(f"{DIRECTORY}/damaged/{name}") for name in names}
+    assert len(names) == 3
+    assert kept == {
+        whole[:place] + bytes([255 - whole[place]]) + whole[place + 1 : record]
+        for place in (100, 200, 300)
+    }
+
+
+async def test_nothing_is_healed_past_the_end_of_the_log(autojump_clock: MockClock) -> None:
+    store = _store(SimulatedDisk())
+    whole, end = _log(store), store.max_physical_offset
+    before = _log(store)
+    with pytest.raises(UnfitBytesError, match="is not in the log"):
+        await store.heal(end, b"?")
+    last = store.last_record_offset
+    with pytest.raises(UnfitBytesError, match="the log ends at"):
+        await store.heal(last, whole[last:end] + b"?")
+    assert _log(store) == before
+
+
+async def test_a_range_is_known_to_be_bad_and_kept_before_the_first_byte_is_written(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = SimulatedDisk()
+    store = _store(disk)
+    whole = _log(store)
+    record = int.from_bytes(whole[:4], "big")
+    _flip(store, 100)
+    file = store.commit_log.files.files[0].file
+    real_write = file.write
+    found: list[tuple[bool, int]] = []
+
+    def write(position: int, data: memoryview) -> None:
+        kept = len(disk.list_files(f"{DIRECTORY}/damaged"))
+        found.append((store.commit_log.damage.covers(0, record), kept))
+        real_write(position, data)
+
+    monkeypatch.setattr(file, "write", write)
+    await store.heal(0, whole[:record])
+
+    assert found == [(True, 1)]
+    assert not store.commit_log.damage
+
+
+async def test_a_file_whose_healing_failed_is_not_held_for_ever(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention deletes no file that somebody holds."""
+    disk = SimulatedDisk()
+    store = _store(disk)
+    record = int.from_bytes(_log(store)[:4], "big")
+    file = store.commit_log.files.files[0]
+
+    async def failing(_: object) -> None:
+        raise OSError(5, "EIO")
+
+    monkeypatch.setattr(disk, "sync", failing)
+    with pytest.raises(OSError, match="EIO"):
+        await store.heal(0, _log(store)[:record])
+
+    assert file.destroy(disk, 0, interval_forcibly_ms=1 << 40)

@@ -162,6 +162,22 @@ def test_a_fingerprint_of_bytes_that_had_changed_already_speaks_for_nothing(
     assert (first in Fingerprints(disk, _config().directory)) is not is_rotten
 
 
+def test_what_was_healed_is_on_the_disk_before_its_note_goes() -> None:
+    disk, log, _ = _closed(clean=False)
+    record = int.from_bytes(log[:4], "big")
+    _flip(disk, 200)
+    durable: list[bytes] = []
+
+    def look(event: str) -> None:
+        if event.startswith("remove /store/damage.json"):
+            durable.append(disk.open(f"/store/commitlog/{0:020d}").durable[:record])
+
+    disk.on_event = look
+    heal_closed_log(_config(), 0, log[:record], disk=disk, wall_clock_ms=Clock())
+
+    assert durable == [log[:record]]
+
+
 def test_what_is_healed_once_more_keeps_its_fingerprint() -> None:
     """As after an interruption: what is there is what was put there."""
     disk, log, _ = _closed(clean=False)

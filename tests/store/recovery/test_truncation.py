@@ -194,6 +194,7 @@ def test_a_log_is_cut_and_what_goes_is_kept(name: str, end: str) -> None:
     disk = original(end).with_intent(cut)
     store = check_cut(disk, cut, original(end))
     store.close()
+    assert disk.list_files(f"{DIRECTORY}/torn") == [], "nothing of it was left for recovery"
     again = check_cut(disk, cut, original(end))
     again.close()
 

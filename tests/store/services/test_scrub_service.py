@@ -184,7 +184,7 @@ async def test_what_memory_still_has_is_written_again_without_a_fingerprint_too(
 
     progress = await _scrub(store)
 
-    assert file.content == whole
+    assert file.content == file.durable == whole
     assert progress.mended_blocks == FILE_BYTES // BLOCK_BYTES
     assert not store.commit_log.damage
     made = store.fingerprints.of(FILE_BYTES)
@@ -332,10 +332,14 @@ async def test_it_rests_so_that_a_pass_takes_half_of_its_time(autojump_clock: Mo
     await store.scrub_service.scrub_pass()
     paced = trio.current_time() - began
 
-    assert 6 * 3600 < paced < 24 * 3600
+    assert 6 * 3600 <= paced <= 9 * 3600, "of half a day, the last file of four is not read"
     began = trio.current_time()
     await _scrub(store)
     assert trio.current_time() - began < 1
+    began = trio.current_time()
+    store.scrub_service._began()
+    await store.scrub_service.scrub_pass()
+    assert trio.current_time() - began == pytest.approx(paced), "one that is not ordered again"
 
 
 async def test_it_gives_way_to_others_at_most_a_quarter_of_the_time(
@@ -381,6 +385,8 @@ async def test_a_file_that_was_deleted_under_the_process_is_written_anew(
     assert not store.commit_log.damage
     assert progress.mended_blocks == 3
     assert bytes(reader) == whole[FILE_BYTES : FILE_BYTES + 100]
+    assert disk.open(second.file.path).durable == whole[FILE_BYTES : 2 * FILE_BYTES]
+    assert disk.open(second.file.path) is second.file
     # What is healed later reaches the new file, and a power loss leaves all of it.
     _flip(store, FILE_BYTES + 7)
     await _scrub(store)
@@ -403,3 +409,128 @@ async def test_a_deleted_file_that_is_damaged_in_memory_too_is_written_anew_and_
 
     assert _bad(store) == [(FILE_BYTES, FILE_BYTES + BLOCK_BYTES)]
     assert disk.exists(store.commit_log.files.files[1].file.path)
+
+
+async def test_one_that_is_ordered_is_another_pass_whatever_the_clock_says(
+    autojump_clock: MockClock,
+) -> None:
+    """Also twice in a millisecond, and after the clock was put back."""
+    clock = Clock(step_ms=0)
+    store = _store(SimulatedDisk(), clock=clock)
+    service = store.scrub_service
+    began: list[int] = []
+
+    def order() -> bool:
+        service.scrub_now()
+        began.append(service.progress.started_ms)
+        return service.progress.is_running
+
+    assert [order() for _ in range(3)] == [True] * 3
+    await service.scrub_pass()
+    assert service.progress.ended_ms >= began[-1]
+    clock.now_ms -= 1_000_000
+    assert order()
+    assert began == sorted(set(began))
+
+
+async def test_without_an_interval_no_pass_begins_by_itself(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    store = _store(SimulatedDisk(), scrub_interval_hours=0)
+    nursery.start_soon(store.scrub_service.run)
+    await trio.sleep(1000 * 3600)
+    assert store.scrub_service.progress == ScrubProgress()
+    store.scrub_service.scrub_now()
+    await trio.sleep(10)
+    assert store.scrub_service.progress.ended_ms
+    nursery.cancel_scope.cancel()
+
+
+async def test_the_end_of_a_pass_is_known_after_a_restart(autojump_clock: MockClock) -> None:
+    disk = SimulatedDisk()
+    store = _store(disk)
+    progress = await _scrub(store)
+    store.close()
+    store = open_store(disk, commit_log_bytes=FILE_BYTES)
+    assert store.scrub_service.progress == progress
+
+
+async def test_one_that_is_ordered_in_the_middle_of_a_pass_reads_all_from_the_beginning(
+    autojump_clock: MockClock,
+) -> None:
+    disk = SimulatedDisk()
+    store = _store(disk)
+    await _take_fingerprints(store)
+    reads: list[int] = []
+    real_read = disk.read_from_disk
+
+    async def read(path: str, start: int, size: int) -> bytes:
+        reads.append(int(path[-8:]) // FILE_BYTES)
+        if len(reads) == 2:
+            store.scrub_service.scrub_now()
+        return await real_read(path, start, size)
+
+    disk.read_from_disk = read  # type: ignore[method-assign]
+    await _scrub(store)
+    assert reads == [0, 1, 0, 1, 2]
+    assert not store.scrub_service.progress.is_running
+
+
+async def test_of_a_file_that_became_short_only_what_is_missing_is_damaged(
+    autojump_clock: MockClock,
+) -> None:
+    disk = SimulatedDisk()
+    store = _store(disk)
+    await _take_fingerprints(store)
+    short_path = store.commit_log.files.files[1].file.path
+    real_read = disk.read_from_disk
+
+    async def read(path: str, start: int, size: int) -> bytes:
+        data = await real_read(path, start, size)
+        return data[: BLOCK_BYTES + 100] if path == short_path else data
+
+    disk.read_from_disk = read  # type: ignore[method-assign]
+    await _scrub(store)
+    assert _bad(store) == [(FILE_BYTES + BLOCK_BYTES + 100, 2 * FILE_BYTES)]
+
+
+async def test_a_range_stays_bad_while_memory_has_other_bytes_than_the_disk(
+    autojump_clock: MockClock,
+) -> None:
+    disk = SimulatedDisk()
+    store = _store(disk)
+    await _take_fingerprints(store)
+    file = store.commit_log.files.files[0].file
+    whole = bytes(file.buffer)
+    file.buffer[7] ^= 1
+    store.commit_log.damage.note(0, 100, "a reader thought so")
+    real_read = disk.read_from_disk
+
+    async def read(path: str, start: int, size: int) -> bytes:
+        data = await real_read(path, start, size)
+        return whole[start : start + size] if path == file.path else data
+
+    disk.read_from_disk = read  # type: ignore[method-assign]
+    await _scrub(store)
+    assert _bad(store) == [(0, 100)]
+
+
+async def test_no_unit_is_written_anew_after_a_record_that_is_damaged(
+    autojump_clock: MockClock,
+) -> None:
+    """Its number in the queue has changed: the unit of that number is another record's."""
+    store = _store(SimulatedDisk())
+    await _take_fingerprints(store)
+    queue = store.queues.find("TopicA", 0)
+    assert queue is not None
+    units = [queue.unit(number) for number in range(10)]
+    at = units[2][0] + 20
+    file = store.commit_log.files.files[0].file
+    file.buffer[at : at + 8] = (3).to_bytes(8, "big")
+    file.sync()
+
+    progress = await _scrub(store)
+
+    assert [queue.unit(number) for number in range(10)] == units
+    assert progress.rewritten_units == 0
+    assert _bad(store) == [(0, BLOCK_BYTES)]

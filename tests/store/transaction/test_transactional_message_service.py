@@ -337,6 +337,25 @@ def test_an_op_names_the_earlier_copies_as_well() -> None:
     assert ops_of(world) == [b"0,1,2,"]
 
 
+def test_the_op_of_one_that_is_given_up_names_its_earlier_copies_as_well() -> None:
+    """RocketMQ, which may be the next to open this store, would ask about them."""
+    world = World(wanted=TransactionSettings(transaction_check_max=2))
+    world.prepare(1)
+    for _ in range(3):
+        world.check(30_000)
+    assert world.delivered(GIVEN_UP) == [1]
+    assert ops_of(world) == [b"0,1,2,"]
+
+
+def test_an_op_names_the_last_of_very_many_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_OP_COPIES_MAX", 2)
+    world = World()
+    world.prepare(1)
+    questions = [question for _ in range(4) for question in world.check(30_000)]
+    assert world.answer(questions[-1], COMMIT) is EndTransactionStatus.ENDED
+    assert ops_of(world) == [b"2,3,4,"]
+
+
 def test_a_refused_op_leaves_the_transaction_open() -> None:
     """RocketMQ forgets it, and asks the producer again."""
     world = World()

@@ -63,3 +63,34 @@ def test_only_whole_blocks_from_memory_count_as_written(
     fingerprint = _of(written_from=SIZE + 1)  # the first block has a byte from before
 
     assert fingerprint.is_written(SIZE + place) is is_written
+
+
+def test_blocks_around_a_part_are_within_the_file_and_numbered_from_its_beginning() -> None:
+    end = SIZE + SIZE
+    whole = [
+        (0, SIZE, SIZE + BLOCK_BYTES),
+        (1, SIZE + BLOCK_BYTES, SIZE + 2 * BLOCK_BYTES),
+        (2, SIZE + 2 * BLOCK_BYTES, end),
+    ]
+    blocks = _of().blocks
+
+    assert list(blocks(0, 1 << 40)) == whole
+    assert list(blocks(SIZE, end)) == whole
+    assert list(blocks(SIZE + BLOCK_BYTES - 1, SIZE + BLOCK_BYTES)) == whole[:1]
+    assert list(blocks(SIZE + BLOCK_BYTES, SIZE + BLOCK_BYTES + 1)) == whole[1:2]
+    assert list(blocks(end - 1, end + 5)) == whole[2:]
+
+
+@pytest.mark.parametrize("crc_bytes", [0, 8, 11, 13, 16])
+def test_one_with_more_or_fewer_blocks_than_its_file_is_inconsistent(crc_bytes: int) -> None:
+    assert not Fingerprint(SIZE, SIZE, bytes(crc_bytes), 0, 3).is_consistent
+    assert Fingerprint(SIZE, SIZE, bytes(12), 0, 3).is_consistent
+    assert not Fingerprint(-SIZE, SIZE, bytes(12), 0, 3).is_consistent
+    assert not Fingerprint(SIZE, 0, b"", 0, 3).is_consistent
+
+
+def test_a_block_counts_as_written_from_the_very_one_on_that_was() -> None:
+    second = SIZE + BLOCK_BYTES
+
+    assert _of(written_from=second).is_written(second)
+    assert not _of(written_from=second + 1).is_written(second)
