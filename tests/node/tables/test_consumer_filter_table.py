@@ -17,7 +17,7 @@ from node.tables.consumer_filter_table import (
     ConsumerFilterTable,
     SubscriptionFilter,
 )
-from store.machine.errors import StoreFullError, TableFileError
+from store.machine.errors import StoreError, StoreFullError, TableFileError
 from store.machine.table_file import TableFile
 from store.queue.consume_queue_ext import CqExtUnit
 from tandem.wire.bloom_filter import BloomFilter
@@ -362,3 +362,32 @@ def test_a_full_disk_is_logged_once(
 def test_any_file_is_a_table_or_the_error(content: object) -> None:
     with suppress(TableFileError):
         World(msgspec.json.encode(content)).table.save()
+
+
+def test_what_was_removed_gives_back_its_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what is dead is counted as such once: it makes room, and is forgotten after a day."""
+    monkeypatch.setattr(table_module, "FILTER_TERMS_MAX", 3)
+    world = World()
+    for version in range(100, 120):
+        world.table.register("g1", [sql(f"a = {version}", version=version)])
+        assert world.table.get("TopicA", "g1") is not None
+        world.table.unregister("g1")
+    world.table.register("g2", [sql("a = 1")])
+    assert world.table.get("TopicA", "g2") is not None, "all of the room is its"
+    assert world.table.get("TopicA", "g1") is None
+
+
+def test_times_that_change_are_written_and_what_cannot_be_written_is_tried_again() -> None:
+    world = World()
+    world.table.register("g1", [sql()])
+    world.table.save()
+    world.now_ms += 5_000
+    world.table.unregister("g1")
+    world.disk.writes_fail = True
+    with pytest.raises(StoreError):
+        world.table.save()
+    world.disk.writes_fail = False
+    world.table.save()
+    assert world.dead_since() is not None
+    dead_ms = str(world.dead_since()).encode()
+    assert dead_ms in world.written

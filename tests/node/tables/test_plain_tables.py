@@ -4,9 +4,11 @@ import pytest
 import trio
 
 from node.errors import RequestError
+from node.tables import topic_config_table
 from node.tables.plain_tables import FLUSH_CONSUMER_OFFSET_SECONDS, PlainTables
 from store.machine.errors import TableFileError
 from tandem.wire.request_headers import TopicConfig
+from tandem.wire.subscription_group import SubscriptionGroupConfig
 from tests.node.doubles import NOW_MS
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -140,3 +142,26 @@ def test_what_a_lost_file_took_hides_no_messages_from_whoever_creates_it() -> No
         {"hidden.before": "700"},
         {},
     ]
+
+
+def test_a_topic_that_is_deleted_takes_its_offsets_along() -> None:
+    tables = open_tables()
+    tables.change_topics(TopicConfig(topic_name="T"))
+    tables.commit("g", "T", 0, 7)
+    tables.commit("g", "U", 0, 7)
+    tables.delete_topic("T")
+    assert tables.offsets.offsets() == {"U@g": {0: 7}}
+
+
+def test_there_is_a_bound_to_topics_and_groups_however_soon_they_are_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(topic_config_table, "TOPICS_MAX", 1)
+    tables = open_tables()
+    tables.change_topics(TopicConfig(topic_name="T"))
+    for change in (tables.change_topics, tables.change_topics_soon):
+        with pytest.raises(RequestError, match="over the most"):
+            change(TopicConfig(topic_name="U"))
+    for change_group in (tables.change_groups, tables.change_groups_soon):
+        with pytest.raises(RequestError, match="illegal"):
+            change_group(SubscriptionGroupConfig("a b"))

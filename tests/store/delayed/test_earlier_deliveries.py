@@ -231,3 +231,16 @@ def test_a_delay_level_goes_on_after_what_was_delivered_and_not_noted() -> None:
     assert deliver(world.since(begin), 1) == [1, 1]
     assert deliver(world.since(begin), 3) == [1, 1, 2]
     assert deliver(world.since(begin), 3) == [1, 1, 2]
+
+
+def test_progress_is_noted_while_what_no_earlier_master_can_have_delivered_waits() -> None:
+    """Level 3 is due in ten seconds, long after this master has opened."""
+    world = World()
+    for number, level in ((0, 3), (1, 1)):
+        properties = b"DELAY\x01%d\x02" % level
+        message = msgspec.structs.replace(a_message(number), properties=properties)
+        world.put(delay_rewrite(message, LEVELS))
+    world.clock.now_ms = T0 + 2000
+    service, offsets = world.service(world.since(world.store.max_physical_offset))
+    service.deliver_due(T0 + 2000)
+    assert offsets.progress() == {1: 1}

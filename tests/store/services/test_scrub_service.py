@@ -513,24 +513,3 @@ async def test_a_range_stays_bad_while_memory_has_other_bytes_than_the_disk(
     disk.read_from_disk = read  # type: ignore[method-assign]
     await _scrub(store)
     assert _bad(store) == [(0, 100)]
-
-
-async def test_no_unit_is_written_anew_after_a_record_that_is_damaged(
-    autojump_clock: MockClock,
-) -> None:
-    """Its number in the queue has changed: the unit of that number is another record's."""
-    store = _store(SimulatedDisk())
-    await _take_fingerprints(store)
-    queue = store.queues.find("TopicA", 0)
-    assert queue is not None
-    units = [queue.unit(number) for number in range(10)]
-    at = units[2][0] + 20
-    file = store.commit_log.files.files[0].file
-    file.buffer[at : at + 8] = (3).to_bytes(8, "big")
-    file.sync()
-
-    progress = await _scrub(store)
-
-    assert [queue.unit(number) for number in range(10)] == units
-    assert progress.rewritten_units == 0
-    assert _bad(store) == [(0, BLOCK_BYTES)]
