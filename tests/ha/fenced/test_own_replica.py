@@ -175,6 +175,46 @@ async def test_a_store_that_is_set_aside_leaves_another_replica() -> None:
     assert again.file.promised == 7
 
 
+async def test_a_store_is_set_aside_only_once_it_is_known_as_another_replicas() -> None:
+    """An empty log under the old name would count as having everything."""
+    node = Node()
+    store, own = node.open()
+    fill(store, 1)
+    disk = node.world.disks["a"]
+    written: list[str] = []
+    disk.on_event = lambda event: written.append(event.split()[1].rpartition("/")[2])
+    own.want_set_aside("for a test")
+    names = [name for name in written if name in ("replica.json", "set-aside.json")]
+    assert names == ["replica.json", "set-aside.json"]
+
+
+async def test_a_cut_replaces_all_that_says_what_is_in_the_log() -> None:
+    node = Node()
+    store, own = node.open()
+    ends = fill(store, 3)
+    entries = (EpochEntry(1, 0, "1f"),)
+    order = NeedsTruncation(cut=ends[0], end=ends[2], entries=entries, master="b", epoch=2)
+    own.want_cut(order)
+    store.close()
+    own.stopped_clean()
+    _, again = node.open(seed=2)
+    assert again.epochs.entries == entries
+
+
+@pytest.mark.parametrize("level", [AckLevel.WRITTEN, AckLevel.FLUSHED])
+async def test_the_progress_that_is_noted_is_what_an_acknowledgement_stands_on(
+    level: AckLevel,
+) -> None:
+    store, own = Node().open(ack_level=level)
+    fill(store, 1)
+    store.sync_log()
+    synced = store.max_physical_offset
+    end = fill(store, 1)[-1]
+    assert store.flushed_where == synced < end
+    own.note_progress()
+    assert own.file.acked == (end if level is AckLevel.WRITTEN else synced)
+
+
 async def test_what_cannot_be_noted_is_no_reason_to_stop() -> None:
     node = Node()
     store, own = node.open()
