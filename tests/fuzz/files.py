@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -12,6 +13,7 @@ from ha.errors import HAError
 from ha.fenced.epoch_file import decode as decode_epochs
 from ha.fenced.epoch_file import encode as encode_epochs
 from ha.fenced.epochs import EpochEntry
+from ha.fenced.healed_parts import HealedParts
 from ha.fenced.replica_file import ReplicaFile
 from node.errors import NodeError
 from node.tables.consumer_offset_table import ConsumerOffsetTable
@@ -19,11 +21,16 @@ from node.tables.journal.journal_file import JournalFile
 from node.tables.journal.journal_records import decode_journal_record
 from node.tables.subscription_group_table import SubscriptionGroupTable
 from store.delayed.delay_offset_table import DelayOffsetSerializeWrapper
+from store.log.damage import BadRange, LogDamage
+from store.log.fingerprints import Fingerprints
+from store.log.log_start import LogStart
 from store.machine.errors import StoreError
 from store.machine.table_file import TableFile
 from store.recovery.truncation import pending_intent
+from store.services.scrub_service import ScrubProgress
 from tandem.cluster.spec import read_spec
 from tandem.cluster_file.errors import ClusterError
+from tandem.cluster_file.secret_file import secret_in
 from tandem.coordinator.interface import CoordinatorError
 from tandem.coordinator.journal import Journal
 from tandem.coordinator.kv import KeyValueStore
@@ -38,12 +45,22 @@ from tandem.log.stat import store_stat
 from tandem.log.store_directory import open_store_directory
 from tandem.log.verify import verify_store
 from tandem.wire.batch_body import decode_batch_body
-from tandem.wire.checksum_line import with_checksum
+from tandem.wire.checkpoint_copy import COPY_AT, copy_of, settled
+from tandem.wire.checksum_line import (
+    decode_checked_json,
+    encode_checked_json,
+    with_checksum,
+    without_checksum,
+)
 from tandem.wire.errors import WireError
+from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint
 from tandem.wire.group_state import GroupState, decode_state, encode_record
+from tandem.wire.ha_status import HealedPart
 from tandem.wire.message import decode_messages
+from tandem.wire.peer_log import EpochPart, FileFingerprint, PeerLogPart
 from tandem.wire.record_check import check_records
 from tandem.wire.request_headers import TopicConfig, TopicConfigSerializeWrapper
+from tandem.wire.route import decode_json_body
 from tests.fuzz import hostile
 from tests.store.mutations_of_files import Specimen, check_hostile, mutate, specimens
 from tests.support.paths import ROOT
@@ -60,7 +77,7 @@ EXPECTED: Final = (
 """Each of them is a line that names the file. The epoch file alone raises ValueError, to its
 reader."""
 
-_SLOW: Final = ("cluster.yaml", "scenario")
+SLOW: Final = ("cluster.yaml", "scenario")
 
 GOLDEN: Final = ROOT / "tests" / "data" / "rocketmq-5.3.3"
 
@@ -87,6 +104,15 @@ class _OneFile:
     def replace(self, *_: object) -> None:
         pass
 
+    def remove(self, _path: str) -> None:
+        pass
+
+    def exists(self, _path: str) -> bool:
+        return True
+
+    def list_files(self, _path: str) -> list[tuple[str, int]]:
+        return [(f"{0:020d}", len(self._data))]
+
     def cut(self, size: int) -> None:
         self._data = self._data[:size]
 
@@ -100,9 +126,14 @@ class FileDecoders:
         self._directory = directory
         directory.mkdir(exist_ok=True)
         rows = self._small_files()
-        self._slow = [row for row in rows if row[0] in _SLOW]
-        self._quick = [row for row in rows if row[0] not in _SLOW]
+        self._slow = [row for row in rows if row[0] in SLOW]
+        self._quick = [row for row in rows if row[0] not in SLOW]
         self._specimens: list[Specimen] = []
+
+    @property
+    def rows(self) -> list[tuple[str, bytes, Callable[[bytes], object]]]:
+        """Name, content that is right, and what reads it."""
+        return [*self._quick, *self._slow]
 
     def batch(self, chance: Random, number: int) -> int:
         """Many small files, and a store now and then.
@@ -221,6 +252,15 @@ class FileDecoders:
             ),
             ("journal record", _JOURNAL_RECORD, decode_journal_record),
             ("truncate.json", _INTENT, lambda data: pending_intent(_disk(data), "d")),
+            ("damage.json", _DAMAGE, _damage),
+            ("log-start.json", _START, lambda data: LogStart(_disk(data), "d", 7)),
+            ("healed.json", _HEALED, lambda data: HealedParts(_disk(data), "d")),
+            ("scrub.json", _SCRUB, lambda data: decode_checked_json("scrub.json", data, _PROGRESS)),
+            ("00000000000000000000", _FINGERPRINT, _fingerprint),
+            ("checkpoint", _CHECKPOINT, lambda data: settled(data[:4096].ljust(4096, b"\0"), 6)),
+            ("secret", with_checksum("secret", b"0123456789abcdef" * 4), secret_in),
+            ("answer to LOG_FINGERPRINTS", _PART, lambda data: decode_json_body(data, PeerLogPart)),
+            ("small file", _INTENT, lambda data: without_checksum("truncate.json", data)),
             ("coordinator's journal", _coordinator_journal(), _restored),
             ("group state", encode_record(_STATE), decode_state),
             ("cluster.yaml", (ROOT / "cluster.yaml").read_bytes(), cluster_file),
@@ -263,6 +303,46 @@ _SMALL_CLUSTER: Final = (
     )
     + b"  - name: b-0\n    group: b\n    broker_id: 0\n    address: 127.0.0.9\n    port: 10911\n"
 )
+
+
+_DAMAGE: Final = encode_checked_json(
+    "damage.json", [BadRange(5, 70, "scrub", 1), BadRange(100, 200, "reader", 2)]
+)
+_START: Final = encode_checked_json("log-start.json", {"start": 0, "lock_modified_ms": 7, "era": 7})
+_HEALED: Final = encode_checked_json("healed.json", [HealedPart(0, 65_536, "b", "scrub", 1)])
+_SCRUB: Final = encode_checked_json("scrub.json", ScrubProgress(5, 4, 65_536, 262_144))
+_PROGRESS: Final = ScrubProgress
+_FINGERPRINT: Final = encode_checked_json(
+    f"{0:020d}", Fingerprint(0, 3 * BLOCK_BYTES - 5, bytes(12), BLOCK_BYTES, 7)
+)
+_NUMBERS: Final = (1, 2, 3, 4, 5, 6)
+_CHECKPOINT: Final = (
+    struct.pack(">6q", *_NUMBERS).ljust(COPY_AT, b"\0") + copy_of(_NUMBERS)
+).ljust(4096, b"\0")
+_PART: Final = msgspec.json.encode(
+    PeerLogPart(
+        node="b",
+        log_start=0,
+        confirm=700,
+        epochs=(EpochPart(1, 0, "a"), EpochPart(3, 500)),
+        bad=((5, 70),),
+        fingerprint=FileFingerprint(start=0, size=65_536, crcs=bytes(4), written_from=0),
+    )
+)
+
+
+def _damage(data: bytes) -> None:
+    damage = LogDamage(_disk(data), "d")
+    damage.within(0, 1 << 40)
+    damage.note(50, 60, "fuzz")
+    damage.healed(0, 1 << 62)
+
+
+def _fingerprint(data: bytes) -> None:
+    found = Fingerprints(_disk(data), "d", era=7).of(0)
+    if found is not None:
+        assert found.is_consistent
+        found.differing(found.start, bytes(min(found.size, 2 * BLOCK_BYTES)))
 
 
 def _disk(data: bytes) -> Any:  # noqa: ANN401 - a disk, as far as it is used

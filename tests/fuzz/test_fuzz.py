@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+import time
+import tracemalloc
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 
+import msgspec
 import pytest
 
 from ha.fenced import epoch_file
+from tandem.wire.checksum_line import with_checksum
 from tests.fuzz import files, hostile
 from tests.fuzz.__main__ import main
 from tests.fuzz.remoting import Frames
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -29,6 +35,58 @@ def test_bytes_are_broken_in_every_way() -> None:
     found = {hostile.broken(chance, b'{"a":1}') for _ in range(300)}
     assert len(found) > 100
     assert min(map(len, found)) < 7 < max(map(len, found))
+
+
+CUT: Final = ("batch", "records")
+"""Their content ends within a record, as they have it here."""
+MEMORY_BYTES_MAX: Final = 16 << 20
+SECONDS_MAX: Final = 5.0
+"""Of the processor, for one input of a few KB, on a machine that does other things too."""
+
+
+def _inputs(chance: random.Random, name: str, sample: bytes) -> Iterator[bytes]:
+    """Content of a file, whole, cut, changed, nested, of other types, with huge numbers."""
+    yield sample
+    for at in sorted(chance.sample(range(len(sample)), min(len(sample), 60))):
+        yield sample[:at]
+        yield sample[:at] + bytes([sample[at] ^ 1 << chance.randrange(8)]) + sample[at + 1 :]
+    for _ in range(100):
+        yield hostile.broken(chance, hostile.broken(chance, sample))
+        yield chance.randbytes(chance.randrange(300))
+    first_line = sample.partition(b"\n")[0]
+    try:
+        template = msgspec.json.decode(first_line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return
+    rows = template if isinstance(template, list) else [template]
+    if not isinstance(rows[0], dict):
+        return
+    made = [*hostile.RAW_JSON, *(hostile.json_of(chance, rows[0]) for _ in range(200))]
+    for content in made:
+        for inner in (content, b"[%b]" % content):
+            yield inner
+            # What fits its checksum was written by somebody, and goes on to the decoder.
+            yield with_checksum(name, inner)
+
+
+@pytest.mark.slow
+def test_each_decoder_of_a_file_takes_anything_in_little_memory_and_time(tmp_path: Path) -> None:
+    rows = [row for row in files.FileDecoders(tmp_path).rows if row[0] not in files.SLOW]
+    assert len(rows) > 20
+    for name, sample, decode in rows:
+        chance = random.Random(name)
+        if name not in CUT:
+            decode(sample)
+        for data in _inputs(chance, name, sample):
+            tracemalloc.start()
+            started = time.thread_time()
+            with suppress(*files.EXPECTED):
+                decode(data)
+            seconds = time.thread_time() - started
+            _, peak = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert peak < MEMORY_BYTES_MAX + 20 * len(data), (name, data[:200], peak)
+            assert seconds < SECONDS_MAX, (name, data[:200], seconds)
 
 
 @pytest.mark.slow
