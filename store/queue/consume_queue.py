@@ -34,6 +34,7 @@ from store.queue.queue_units import (
     units_of,
 )
 from store.queue.unit_queue import UnitQueue
+from tandem.wire.delay_level import SCHEDULE_TOPIC
 from tandem.wire.store_layout import (
     CQ_STORE_UNIT,
     CQ_STORE_UNIT_SIZE,
@@ -307,10 +308,11 @@ class ConsumeQueue(UnitQueue):
     def _repair(
         self, offset: int, size: int, tags_code: int, queue_offset: int, store_timestamp_ms: int
     ) -> None:
-        """Write the tags code of a unit again if a power loss has taken it.
+        """Write the tags code of a unit again if it is another one than that of its record.
 
-        It has left zeros in its place, or an address of an extension that is not this message's.
-        Any other code stays: RocketMQ also puts times and addresses there.
+        A power loss leaves zeros in its place, or an address of an extension that is not this
+        message's; a byte may have changed. RocketMQ also puts times there, of delayed messages by
+        the levels that it had, and addresses of extensions that are not read here: these stay.
         """
         if not self._first_index <= queue_offset < self.next_offset:
             return
@@ -330,7 +332,9 @@ class ConsumeQueue(UnitQueue):
                 store_timestamp_ms,
             ):
                 return
-        elif found[2] not in (0, tags_code & ~0xFFFFFFFF):
+        elif found[2] not in (0, tags_code & ~0xFFFFFFFF) and (
+            self.topic == SCHEDULE_TOPIC or is_ext_address(found[2])
+        ):
             return
         self.rewrite_unit(queue_offset, offset, size, tags_code)
 

@@ -25,7 +25,7 @@ from store.services.dispatch import inner_batches, is_directory_name
 from tandem.wire.column_values import distinct_values, tags_codes
 from tandem.wire.delay_level import SCHEDULE_TOPIC
 from tandem.wire.message import INNER_BATCH_FLAG
-from tandem.wire.store_layout import FILLER_SIZE
+from tandem.wire.store_layout import FILLER_SIZE, is_ext_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -177,9 +177,10 @@ class QueueCheck:
 
         An extension has its own code, and delayed messages the time when they are due.
         """
-        if len(queue.file_queues) > 1 or queue.topic == SCHEDULE_TOPIC:
-            return False
         offset, size, found = queue.unit(number)
+        has_other = len(queue.file_queues) > 1 or is_ext_address(found)
+        if has_other or queue.topic == SCHEDULE_TOPIC:
+            return False
         queue.rewrite_unit(number, offset, size, code)
         _log.error(
             "%s-%d: number %d had %d for its tags, and not %d; written anew",

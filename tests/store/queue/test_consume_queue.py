@@ -13,6 +13,7 @@ from store.log.log_end import DispatchRequest
 from store.machine.errors import StoreFullError
 from store.queue.consume_queue import ConsumeQueue
 from store.queue.queue_units import QueueGapError
+from tandem.wire.delay_level import SCHEDULE_TOPIC
 from tandem.wire.store_layout import FILLER_SIZE
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -279,14 +280,27 @@ def test_a_tags_code_lost_in_a_power_loss_is_written_again(code: int) -> None:
         assert [f.flushed_position for f in queue.files.dirty_files(0)] == [40] * changed
 
 
-@pytest.mark.parametrize("code", [1_795_219_504_291, -(2**63) + 5, 12345])
-def test_another_code_is_left_alone(code: int) -> None:
+@pytest.mark.parametrize(
+    ("topic", "code", "stays"),
+    [
+        (SCHEDULE_TOPIC, 1_795_219_504_291, True),
+        ("T", -(2**63) + 5, True),
+        ("T", 12345, False),
+        ("T", 7 ^ 1 << 40, False),
+    ],
+)
+def test_a_code_that_has_changed_is_written_anew_and_one_of_rocketmq_stays(
+    topic: str,
+    code: int,
+    stays: bool,  # noqa: FBT001
+) -> None:
     """Delivery times of delayed messages, addresses of the extended queue."""
     queue = a_queue()
+    queue.topic = topic
     queue.dispatch(a_request(0, tags_code=code))
     queue.dispatch(a_request(1))
     assert not queue.dispatch(a_request(0, tags_code=7))
-    assert queue.unit(0)[2] == code
+    assert queue.unit(0)[2] == (code if stays else 7)
 
 
 @pytest.mark.parametrize(
