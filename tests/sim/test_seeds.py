@@ -20,6 +20,9 @@ FOUND_SOMETHING_ONCE = {
     ("fenced", 700_710): "a candidate whose turn was a rounding error away spun for ever",
     ("fenced", 800_163): "a lease was revoked in the step in which it ended",
     ("fenced", 9_100_371): "a disk took a page for given up that it had written since",
+    ("fenced", 28_000_066): "a look at a slow disk rested before it said what it had found",
+    ("fenced", 28_100_234): "bytes of an open file, of no checksum, kept a follower away",
+    ("fenced", 28_200_523): "all nodes were needed to confirm what one had to have to start",
     (
         "fenced-consumers",
         19_000_041,

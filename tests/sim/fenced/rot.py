@@ -6,9 +6,10 @@
     lose          the file is gone; a process that runs has it mapped yet
     shorten       its end is gone; only of a stopped node, others would end in SIGBUS
 
-What rots is below where every node's log ends, so it is confirmed, and no cut reaches it. Where the
-page cache has the bytes, a running process goes on seeing them: half of the time the disk alone is
-hurt, and the process finds out when it asks the disk.
+What rots is below where every node's log ends. It need not be confirmed: where all members have to
+confirm, it may be what the last of them has to have to start. Where the page cache has the bytes, a
+running process goes on seeing them: half of the time the disk alone is hurt, and the process finds
+out when it asks the disk.
 
 Whoever judges a run reads through `WholeDisk`.
 """
