@@ -94,6 +94,8 @@ class MappedFileQueue:
         )
         self._grows = grows
         self._before_delete = before_delete
+        self.on_first_file: Callable[[int], None] = lambda _: None
+        """Called with where it begins when a row has got its first file; must not raise."""
 
     def load(self) -> None:
         """Open what is there, every file taken as full; recovery finds the real end.
@@ -262,6 +264,8 @@ class MappedFileQueue:
             mapped = MappedFile(file, offset, pool=self.pool, write_buffer=buffer)
             self._buffered.append(mapped)
         self.files.append(mapped)
+        if len(self.files) == 1:
+            self.on_first_file(offset)
         return mapped
 
     def find_by_offset(self, offset: int) -> MappedFile | None:

@@ -2,7 +2,8 @@
 
 Retention deletes the first files of the log. So does a damaged file system, or somebody by mistake;
 then messages are missing. What tells them apart is `log-start.json`: it is moved up, durably,
-before retention deletes a file.
+before retention deletes a file. It is written for the first time in the step in which the log gets
+its first file, and again once a second while the disk has no room for it.
 
 RocketMQ and earlier versions know nothing of it, and delete and cut without a word. But whoever
 opens a store writes to its `lock` file. Its time of modification as we have left it is in the note:
@@ -58,6 +59,7 @@ class LogStart:
         self.start = UNKNOWN
         """Where the log is to begin, as far as that is known."""
         self.era = self._lock_modified_ms
+        self._is_saved = False
         note = self._read()
         if note is not None and note.lock_modified_ms == lock_modified_ms:
             self.start, self.era = note.start, note.era
@@ -82,26 +84,42 @@ class LogStart:
         Raises:
             OSError: the disk refuses both.
         """
-        if start == self.start:
-            return
-        self.start = start
+        if start != self.start:
+            self.start = start
+            self._save_or_remove()
+
+    def begins_at(self, start: int) -> None:
+        """Write down where a log begins that has got its first file just now.
+
+        Where the disk refuses, `follow` tries again.
+        """
         try:
-            self._save()
-        except (StoreFullError, DiskFailedError):
-            self._disk.remove(self.path)
+            self.move_to(start)
+        except OSError as error:
+            _log.warning("%s cannot be written: %s; trying again", self.path, error)
 
     def follow(self, files: MappedFileQueue) -> None:
-        """Write down where a log begins that had no file yet when its store was opened.
+        """Write down where the log begins, if that has not been possible yet.
 
         Raises:
             OSError: the disk refuses.
         """
         if self.start == UNKNOWN and files.files:
             self.move_to(files.min_offset)
+        elif not self._is_saved:
+            self._save_or_remove()
+
+    def _save_or_remove(self) -> None:
+        self._is_saved = False
+        try:
+            self._save()
+        except (StoreFullError, DiskFailedError):
+            self._disk.remove(self.path)
 
     def _save(self) -> None:
         note = _Note(self.start, self._lock_modified_ms, self.era)
         replace_with_checked_json(self._disk, self.path, note)
+        self._is_saved = True
 
 
 def noted_start(disk: Disk, directory: str) -> int:

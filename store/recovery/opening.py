@@ -202,6 +202,7 @@ class _Opening:
             short_end = _lost_end(log) or short_end
         log.damage.keep_within(log.min_offset, log.max_offset)
         self._log_start.move_to(log.min_offset if log.files.files else UNKNOWN)
+        log.files.on_first_file = self._log_start.begins_at
         self._fingerprints.keep_within(log.min_offset, log.max_offset, log.files.mapped_file_size)
         index = self._recovered(index, log)
         if truncation is not None:

@@ -23,6 +23,8 @@ FOUND_SOMETHING_ONCE = {
     ("fenced", 28_000_066): "a look at a slow disk rested before it said what it had found",
     ("fenced", 28_100_234): "bytes of an open file, of no checksum, kept a follower away",
     ("fenced", 28_200_523): "all nodes were needed to confirm what one had to have to start",
+    ("fenced", 29_003_037): "a first file was lost before it was written down where the log begins",
+    ("fenced", 29_003_122): "the same, where the disk had been full when that was to be written",
     (
         "fenced-consumers",
         19_000_041,

@@ -17,7 +17,7 @@ from tests.store.crash_history import History
 from tests.store.crash_mutants import MUTANTS, Mutant, caught_by, line_of
 from tests.store.crash_plan import draw_plan
 
-SEEDS: Final = (9, 16, 2, 8)
+SEEDS: Final = (7, 9, 13)
 """Few that together cut every kind of step; the long tests play hundreds."""
 CRASH_POINTS_MIN: Final = 280
 SEEDS_PER_LONG_TEST: Final = 25
@@ -33,7 +33,7 @@ KINDS: Final = {
     *(f"recover: create {area}" for area in ("checkpoint", "queue", "batch queue", "ext")),
     *(f"recover: write {area}" for area in ("log", "queue", "batch queue", "ext")),
     *(f"run: {step} fingerprints" for step in ("create", "link", "sync")),
-    "recover: replace log-start.json",
+    *("run: replace log-start.json", "recover: replace log-start.json"),
     *("recover: replace torn", "recover: replace abort"),
     *("run: write log", "run: commit log", "run: link log", "run: remove log"),
     *("run: remove queue", "run: remove index", "run: sync checkpoint"),

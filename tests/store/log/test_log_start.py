@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import errno
 from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
-from store.log.log_start import UNKNOWN, LogStart, locked
+from store.log.log_start import UNKNOWN, LogStart, locked, noted_start
 from store.machine.errors import StoreLockedError
 from tests.store.store_world import Clock, open_store, put_many
 from tests.support.simulated_disk import SimulatedDisk
@@ -92,6 +93,62 @@ def test_on_a_full_disk_the_note_goes_so_that_the_file_can() -> None:
     start.move_to(16384)
 
     assert not disk.exists(NOTE)
+
+
+def test_it_is_written_again_as_soon_as_there_is_room() -> None:
+    disk = _disk()
+    store = open_store(disk)
+    room = disk.capacity_bytes
+    disk.capacity_bytes = disk.used_bytes
+    store._log_start.move_to(8192)
+    store._log_start.follow(store.commit_log.files)
+    assert not disk.exists(NOTE)
+
+    disk.capacity_bytes = room
+    store._log_start.follow(store.commit_log.files)
+
+    assert noted_start(disk, "/store") == 8192
+    events: list[str] = []
+    disk.on_event = events.append
+    store._log_start.follow(store.commit_log.files)
+    assert events == []  # once is enough
+
+
+def test_where_a_log_begins_is_on_the_disk_before_its_first_record() -> None:
+    """Not some time later: the file may be gone by then."""
+    disk = _disk()
+    store = open_store(disk)
+    assert noted_start(disk, "/store") == UNKNOWN
+    put_many(store, 1)
+    assert noted_start(disk.powered_off(Random(1)), "/store") == 0
+
+
+def test_a_log_that_begins_anew_elsewhere_is_noted_there() -> None:
+    disk = _disk()
+    store = open_store(disk)
+    put_many(store, 1)
+    store.commit_log.files.destroy()
+    store.commit_log.files.last_or_create(3 * 8192 + 5)
+    assert noted_start(disk, "/store") == 3 * 8192
+
+
+def test_a_disk_that_refuses_the_first_note_takes_the_file_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = _disk()
+    store = open_store(disk)
+
+    def refuse(path: str) -> None:
+        raise OSError(errno.EIO, "refused", path)
+
+    disk.writes_fail = True
+    monkeypatch.setattr(disk, "remove", refuse)
+    store.commit_log.files.last_or_create(0)
+    assert store.commit_log.files.files
+    monkeypatch.undo()
+    disk.writes_fail = False
+    store._log_start.follow(store.commit_log.files)
+    assert noted_start(disk, "/store") == 0
 
 
 def test_the_note_is_moved_before_a_file_is_deleted() -> None:
