@@ -37,7 +37,7 @@ from store.machine.waiting_row import WaitingRow
 from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from node.tables.journal.journal_applier import JournalListener
     from node.tables.journal.journal_file import JournalFile
@@ -82,6 +82,8 @@ class GroupJournal:
         self._born_host = born_host
         self._wall_clock_ms = wall_clock_ms
         self._saved_position = -1
+        self._saving: Iterator[None] | None = None
+        """The rest of a save in steps, if there is one."""
         self._is_due = False
         self._asked: list[tuple[float, Callable[[str], None]]] = []
         self._waiting: WaitingRow[Callable[[str], None]] = WaitingRow()
@@ -183,6 +185,9 @@ class GroupJournal:
             JournalFormatError: a record of another version.
         """
         self.applier.catch_up()
+        self._answer_reached()
+
+    def _answer_reached(self) -> None:
         for done in self._waiting.take_reached(self.applier.position):
             done("")
 
@@ -224,11 +229,25 @@ class GroupJournal:
         Raises:
             StoreError: no room, or the disk failed.
         """
+        self._saving = None
         position = self.applier.safe_position
         if position == self._saved_position:
             return
         self._file.save(journal_state(position, self.applier.tables))
         self._saved_position = position
+
+    def _save_in_steps(self) -> Iterator[None]:
+        """Do the same in steps, of the tables as they are now.
+
+        Raises:
+            StoreError: as above.
+        """
+        position = self.applier.safe_position
+        if position != self._saved_position:
+            state = journal_state(position, self.applier.tables.copy())
+            yield
+            yield from self._file.save_in_steps(state)
+            self._saved_position = position
 
     async def run(self, end_round: Callable[[], None]) -> None:
         """Apply, gather commits, save; until cancelled.
@@ -243,7 +262,8 @@ class GroupJournal:
         progress_at = trio.current_time() + DELAY_PROGRESS_SECONDS
         while True:
             now = trio.current_time()
-            self.catch_up()
+            may_have_more = self.applier.catch_up_some()
+            self._answer_reached()
             for _, done in self._waiting.take_expired(now):
                 done("too few replicas confirmed the change in time; it may or may not stand")
             self._is_due = now >= self._batch_deadline
@@ -253,12 +273,14 @@ class GroupJournal:
                     self.writer.write_regularly(now)
             if now >= save_at:
                 save_at = now + SAVE_SECONDS
-                self._try_to_save()
+                self._saving = self._saving or self._save_in_steps()
+            may_have_more = self._go_on_saving() or may_have_more
             end_round()
             first_deadline = self._waiting.next_deadline
             wake_at = math.inf if first_deadline is None else first_deadline
-            with trio.move_on_at(min(save_at, progress_at, self._batch_deadline, wake_at)):
-                await self._wake.wait()
+            if not may_have_more:
+                with trio.move_on_at(min(save_at, progress_at, self._batch_deadline, wake_at)):
+                    await self._wake.wait()
             await trio.lowlevel.checkpoint()
 
     @property
@@ -274,11 +296,18 @@ class GroupJournal:
             return error.remark
         return ""
 
-    def _try_to_save(self) -> None:
+    def _go_on_saving(self) -> bool:
+        """Do the next step of a save; return whether there is another one."""
+        if self._saving is None:
+            return False
         try:
-            self.save()
+            next(self._saving)
+        except StopIteration:
+            self._told.over()
         except StoreError as error:
             if self._told.is_news(str(error)):
                 _log.warning("the state of the journal could not be saved: %s", error)
         else:
-            self._told.over()
+            return True
+        self._saving = None
+        return False

@@ -37,6 +37,10 @@ _log = logging.getLogger(__name__)
 
 READ_COUNT: Final = 32
 
+BYTES_PER_PIECE: Final = 64 * 1024
+"""Of records that are applied and shown before others have their turn: some milliseconds, with
+tables of any size. One record may be larger."""
+
 
 class JournalListener(Protocol):
     """The node's own tables: they show what is confirmed. `None` stands for all there is."""
@@ -118,12 +122,21 @@ class JournalApplier:
         Raises:
             JournalFormatError: a record of another version.
         """
+        while self.catch_up_some(math.inf):
+            pass
+
+    def catch_up_some(self, bytes_max: float = BYTES_PER_PIECE) -> bool:
+        """Do the same with records of about so many bytes; return whether there may be more.
+
+        Raises:
+            JournalFormatError: as above.
+        """
         try:
-            self._apply_confirmed()
+            return self._apply_confirmed(bytes_max)
         finally:
             self._show()
 
-    def _apply_confirmed(self) -> None:
+    def _apply_confirmed(self, bytes_max: float) -> bool:
         while True:
             result = self._store.get_message(JOURNAL_TOPIC, 0, self.position, READ_COUNT)
             self._note_damage(result.damaged)
@@ -145,10 +158,13 @@ class JournalApplier:
                     if self._is_damaged(message):
                         break
                     self._apply(message.queue_offset, decode_journal_record(message.body))
+                    bytes_max -= len(message.body)
+                    if bytes_max <= 0:
+                        return True
             elif result.damaged is not None and self._is_own_next:
                 self._apply(*self.written[0])
             else:
-                return
+                return False
 
     def _is_damaged(self, message: MessageExt) -> bool:
         """True if its bytes are not those that were put: they are known to be bad from now on.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -13,16 +13,25 @@ from node.tables.journal.journal_records import (
     GroupTables,
 )
 from store.delayed.timer_place import TimerPlace
-from store.machine.checked_file import read_checked_json, replace_with_checked_json
+from store.machine.checked_file import read_checked_json
+from tandem.wire.checksum_line import with_checksum
 from tandem.wire.remoting_command import Int64
 from tandem.wire.request_headers import TopicConfig
 from tandem.wire.subscription_group import ForbiddenTable, SubscriptionGroupConfig
 from tandem.wire.untrusted import UnreadableError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from store.machine.disk import Disk
 
 _log = logging.getLogger(__name__)
+
+
+NAME: Final = "groupJournal.json"
+
+ENTRIES_PER_STEP: Final = 1_024
+"""Topics, groups, or offsets of a group in a topic: a millisecond."""
 
 
 class JournalState(msgspec.Struct, frozen=True):
@@ -73,7 +82,7 @@ class JournalFile:
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
-        self._path = f"{directory}/config/groupJournal.json"
+        self._path = f"{directory}/config/{NAME}"
 
     def load(self) -> JournalState | None:
         """Return what was saved last, None on a node that never saved anything.
@@ -94,4 +103,51 @@ class JournalFile:
         Raises:
             StoreError: no room, or the disk failed; the old file still stands.
         """
-        replace_with_checked_json(self._disk, self._path, state)
+        for _ in self.save_in_steps(state):
+            pass
+
+    def save_in_steps(self, state: JournalState) -> Iterator[None]:
+        """Do the same, in steps between which others may have their turn.
+
+        What `state` holds must not change meanwhile. Nothing is changed before the last step.
+
+        Raises:
+            StoreError: as above.
+        """
+        pieces: list[bytes] = []
+        for piece in _in_pieces(state):
+            pieces.append(piece)
+            yield
+        text = b"".join(pieces)
+        yield
+        content = with_checksum(NAME, text)
+        yield
+        self._disk.replace(self._path, content)
+
+
+def _in_pieces(state: JournalState) -> Iterator[bytes]:
+    """Yield the JSON of a state in pieces, none of which takes long."""
+    start = b"{"
+    for name in state.__struct_fields__:
+        value = getattr(state, name)
+        yield b"%b%b:" % (start, msgspec.json.encode(name))
+        start = b","
+        if not value or not isinstance(value, dict | list):
+            yield msgspec.json.encode(value)
+            continue
+        is_map = isinstance(value, dict)
+        between = b"{" if is_map else b"["
+        for some in _some_at_a_time(value):
+            yield between + msgspec.json.encode(some)[1:-1]
+            between = b","
+        yield b"}" if is_map else b"]"
+    yield b"}"
+
+
+def _some_at_a_time(entries: dict[Any, Any] | list[Any]) -> Iterator[dict[Any, Any] | list[Any]]:
+    if isinstance(entries, dict):
+        for some in _some_at_a_time(list(entries.items())):
+            yield dict(some)
+        return
+    for at in range(0, len(entries), ENTRIES_PER_STEP):
+        yield entries[at : at + ENTRIES_PER_STEP]

@@ -137,7 +137,7 @@ class Node:
         messages = decode_messages(b"".join(result.body))
         return [decode_journal_record(message.body) for message in messages]
 
-    def copy_to(self, other: Node) -> None:
+    def copy_to(self, other: Node, *, catches_up: bool = True) -> None:
         """Replicate the log and what is confirmed of it."""
         at = other.store.max_physical_offset
         while data := bytes(self.store.read_log(at, 1 << 20)):
@@ -146,4 +146,5 @@ class Node:
         while other.store.reput_service.is_behind:
             other.store.reput_service.dispatch_some()
         other.store.confirm(self.store.confirm_offset)
-        other.journal.catch_up()
+        if catches_up:
+            other.journal.catch_up()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -8,11 +9,13 @@ import trio.testing
 
 from node.errors import RequestError
 from node.tables.journal.group_journal import SAVE_SECONDS
+from node.tables.journal.journal_applier import BYTES_PER_PIECE
 from node.tables.journal.journal_file import JournalFile
 from node.tables.journal.journal_records import (
     DelayProgress,
     SnapshotPart,
     TopicsChanged,
+    encode_journal_record,
 )
 from store import StoreError
 from tandem.wire.system_topics import JOURNAL_TOPIC
@@ -207,3 +210,80 @@ async def test_whoever_waits_is_answered_when_the_master_is_none_any_more() -> N
     node.journal.when_confirmed(FOREVER, node.answers.append)
     node.journal.close("a0 is no longer master")
     assert node.answers == ["a0 is no longer master; the change may or may not stand"] * 2
+
+
+async def test_a_node_that_has_much_to_take_in_lets_others_have_their_turn(
+    autojump_clock: MockClock,
+) -> None:
+    """1,000 new topics and their settings, or a snapshot, took 75 ms in one go."""
+    master, slave = Node(), Node()
+    master.open_as_master()
+    for number in range(200):
+        master.journal.write(TopicsChanged([topic(f"{'T' * 100}{number}-{n}") for n in range(10)]))
+    master.confirm()
+    master.copy_to(slave, catches_up=False)
+    applied = [0]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(slave.journal.run, lambda: None)
+        for _ in range(200):
+            await trio.lowlevel.checkpoint()
+            applied.append(len(slave.journal.applier.tables.topics))
+        nursery.cancel_scope.cancel()
+    assert applied[-1] == 2000
+    bytes_of_one = len(encode_journal_record(TopicsChanged([topic("T" * 103)] * 10))) / 10
+    at_once = max(after - before for before, after in pairwise(applied))
+    # trio runs ready tasks in any order: ours once between two of its pieces, on average.
+    assert at_once <= 2 * (BYTES_PER_PIECE / bytes_of_one + 10)
+    assert len([kind for kind, _ in slave.shown if kind == "topics"]) >= 3
+
+
+async def test_a_state_that_changes_while_it_is_saved_is_saved_as_it_was(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Position and tables belong together: offsets from after it may be past the end of the log."""
+    monkeypatch.setattr("node.tables.journal.journal_file.ENTRIES_PER_STEP", 1)
+    node = Node()
+    node.open_as_master(*(topic(f"T{number}") for number in range(20)))
+    node.writer.commit("T@g", 0, 7)
+    node.ask()
+    node.confirm()
+    position = node.journal.applier.position
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(node.journal.run, lambda: None)
+        await trio.sleep(SAVE_SECONDS)
+        for _ in range(10):
+            if node.journal._saving is None:
+                await trio.lowlevel.checkpoint()
+        node.writer.commit("T@g", 0, 8)
+        node.journal.write(TopicsChanged([topic("Late")]))
+        node.ask()
+        node.confirm()
+        assert node.journal._saving is not None, "it is not through yet"
+        await trio.sleep(0.1)
+        state = JournalFile(node.disk, "s").load()
+        assert state is not None
+        assert (state.position, state.offsets) == (position, {"T@g": {0: 7}})
+        assert "Late" not in [each.topic_name for each in state.topics]
+        await trio.sleep(SAVE_SECONDS)
+        state = JournalFile(node.disk, "s").load()
+        assert state is not None
+        assert state.offsets == {"T@g": {0: 8}}
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_node_that_ends_in_the_middle_of_a_save_saves_what_is_newer(
+    autojump_clock: MockClock,
+) -> None:
+    node = Node()
+    node.open_as_master(topic("T"))
+    saving = node.journal._save_in_steps()
+    next(saving)
+    node.journal._saving = saving
+    node.writer.commit("T@g", 0, 8)
+    node.ask()
+    node.confirm()
+    node.journal.save()
+    assert node.journal._go_on_saving() is False
+    state = JournalFile(node.disk, "s").load()
+    assert state is not None
+    assert (state.position, state.offsets) == (node.journal.applier.position, {"T@g": {0: 8}})

@@ -3,8 +3,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from node.tables.journal.journal_file import JournalFile, JournalState
+import msgspec
+
+from node.tables.journal.journal_file import ENTRIES_PER_STEP, JournalFile, JournalState, _in_pieces
 from tandem.wire.request_headers import TopicConfig
+from tandem.wire.subscription_group import SubscriptionGroupConfig
 from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
@@ -43,3 +46,25 @@ def test_a_file_without_a_checksum_is_read() -> None:
     whole = disk.read(PATH) or b""
     disk.replace(PATH, whole.splitlines()[0])
     assert JournalFile(disk, "s").load() == STATE
+
+
+def test_a_large_state_is_encoded_in_steps_and_is_the_same() -> None:
+    count = 5 * ENTRIES_PER_STEP
+    state = JournalState(
+        7,
+        [TopicConfig(topic_name=f"T{number}") for number in range(count)],
+        {f"T@g{number}": {0: number, 3: 5} for number in range(count)},
+        {3: 9},
+        [SubscriptionGroupConfig(f"g{number}") for number in range(count)],
+        {"g1": {"T": 1}},
+    )
+    disk = SimulatedDisk()
+    file = JournalFile(disk, "s")
+    for _ in file.save_in_steps(state):
+        assert disk.read(PATH) is None, "nothing is changed before the last step"
+    assert file.load() == state
+    pieces = [len(piece) for piece in _in_pieces(state)]
+    longest = max(pieces)
+    assert longest < sum(pieces) / 5
+    whole = (disk.read(PATH) or b"").splitlines()[0]
+    assert whole == msgspec.json.encode(state), "as before there were steps"
