@@ -152,34 +152,39 @@ class TableFile:
         """
         self._saves += 1
         own = self._saves
+        for _ in self._saved_in_steps(table):
+            yield
+            if own != self._saves:
+                return False
+        return True
+
+    def _saved_in_steps(self, table: object) -> Iterator[None]:
         texts: _Texts = {}
         pieces: list[str] = []
         for piece in _in_steps(table, self._texts, texts):
             pieces.append(piece)
             yield
-            if own != self._saves:
-                return False
         self._texts = texts
-        data = "".join(pieces).encode()
+        text = "".join(pieces)
+        yield
+        data = text.encode()
+        yield
         # The backup of a damaged file is the only good copy until the new one is there.
         old = None if self._is_damaged else self._as_it_was()
         backup = self._checksums.backup
+        yield
+        # A file, and what is kept of it to compare it with, are never seen apart.
         if old:
             self._disk.replace(self._backup, old)
             backup = self._checksum(self._backup, old)
             self._keep(self._backup, old, backup)
             yield
-            if own != self._saves:
-                return False
         self._disk.replace(self._path, data)
         self._is_damaged = False
         checksum = self._checksum(self._path, data)
         self._keep(self._path, data, checksum)
         yield
-        if own != self._saves:
-            return False
         self._note(TableChecksums(checksum, backup))
-        return True
 
     # -- checksums -------------------------------------------------------------------------------
 

@@ -121,6 +121,18 @@ def test_no_step_of_a_save_is_more_work_in_a_larger_table() -> None:
     assert read.topic_config_table == many_topics(count)["topicConfigTable"]
 
 
+def test_no_step_of_a_save_reads_or_writes_more_than_one_file() -> None:
+    disk = SimulatedDisk()
+    events: list[str] = []
+    disk.on_event = events.append
+    file = TableFile(disk, TABLE)
+    for version in (1, 2):
+        for _ in file.save_in_steps(many_topics(10, version)):
+            assert len(events) <= 1, events
+            events.clear()
+    assert disk.read(f"{TABLE}.bak") == encode_table(many_topics(10, 1))
+
+
 def test_a_save_between_the_steps_of_another_one_is_the_one_that_counts(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
