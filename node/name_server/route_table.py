@@ -67,6 +67,9 @@ class _Broker(msgspec.Struct):
 
     cluster: str
     addresses: dict[int, str]
+    taken: dict[str, TopicConfig] = {}
+    """Topics whose entries are what these say. A table that comes again with one topic more holds
+    the same records for the others if it is this node's own, and these are not looked at again."""
 
 
 class RouteTable:
@@ -177,6 +180,7 @@ class RouteTable:
                 continue
             perm = PERM_READ | PERM_WRITE if is_writable else data.perm & ~PERM_WRITE
             queues[broker_name] = msgspec.structs.replace(data, perm=perm)
+            self._brokers[broker_name].taken = {}
             count += 1
         return count
 
@@ -233,8 +237,17 @@ class RouteTable:
             return False
         return self._live[holder].data_version.state_version > topics.data_version.state_version
 
-    def _check_topics(self, broker_name: str, topics: TopicConfigSerializeWrapper) -> None:
+    def _fresh(
+        self, broker_name: str, topics: TopicConfigSerializeWrapper
+    ) -> dict[str, TopicConfig]:
+        """Those of a broker's topics whose entries may have to be others."""
+        broker = self._brokers.get(broker_name)
+        taken = {} if broker is None else broker.taken
         table = topics.topic_config_table
+        return {name: config for name, config in table.items() if taken.get(name) is not config}
+
+    def _check_topics(self, broker_name: str, topics: TopicConfigSerializeWrapper) -> None:
+        table = self._fresh(broker_name, topics)
         for name in table:
             check_name("topic", name)
         if self._entries + len(table) <= ENTRIES_MAX:
@@ -269,19 +282,22 @@ class RouteTable:
 
         Topics that are no longer listed are kept, as in RocketMQ, unless the broker lists all.
         """
-        is_prime = header.broker_id == min(self._brokers[header.broker_name].addresses)
+        broker = self._brokers[header.broker_name]
+        is_prime = header.broker_id == min(broker.addresses)
         is_old = header.enable_acting_master is None
         if header.broker_id != MASTER_ID and (is_old or not is_prime):
             return
         live = self._live.get(header.broker_addr)
         if live is not None and live.data_version == topics.data_version:
             return
-        for name, config in topics.topic_config_table.items():
+        for name, config in self._fresh(header.broker_name, topics).items():
             brokers = self._queues.setdefault(name, {})
             self._entries += header.broker_name not in brokers
             brokers[header.broker_name] = _queue_data(header.broker_name, config)
+        broker.taken = {}
         if header.whole_table:
             self._drop_topics(header.broker_name, but=topics.topic_config_table)
+            broker.taken = topics.topic_config_table
 
     def _drop_topics(self, broker_name: str, *, but: Container[str] = ()) -> None:
         for topic in [topic for topic in self._queues if topic not in but]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from node.errors import RequestError
-from node.remoting.dispatcher import response_to
+from node.remoting.dispatcher import in_pieces, response_to
 from node.security.access import Action, Resource
 from node.security.request import Right, of_cluster, of_topic, serves
 from tandem.wire.crc import crc32
@@ -29,9 +29,13 @@ if TYPE_CHECKING:
 
     from node.name_server.route_table import RouteTable
     from node.remoting.connection import Connection
+    from node.remoting.dispatcher import Pieces
     from tandem.wire.remoting_command import RemotingCommand
 
 _log = logging.getLogger(__name__)
+
+LARGE_BYTES: Final = 256 * 1024
+"""A registration that is decoded in a piece of its own: some 1,500 topics."""
 
 
 class TopicRoute:
@@ -95,7 +99,8 @@ class TopicRoute:
         of_cluster(Right.UPDATE),
         header=RegisterBrokerRequestHeader,
     )
-    def register(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    @in_pieces
+    def register(self, connection: Connection, command: RemotingCommand) -> Pieces:
         """REGISTER_BROKER. The broker is forgotten when this connection closes.
 
         Source: DefaultRequestProcessor.registerBroker.
@@ -106,6 +111,8 @@ class TopicRoute:
         if command.body:
             body = decode_json_body(command.body, RegisterBrokerBody)
             topics = body.topic_config_serialize_wrapper
+        if len(command.body) > LARGE_BYTES:
+            yield
         is_new = not self._routes.is_live(header.broker_addr)
         answer = self._routes.register(
             header, topics, connection=connection, now=trio.current_time()

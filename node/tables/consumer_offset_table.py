@@ -136,12 +136,26 @@ class ConsumerOffsetTable:
         Raises:
             MalformedFrameError: The body is not a table.
         """
+        for _ in self.merge_in_steps(body):
+            pass
+
+    def merge_in_steps(self, body: bytes) -> Iterator[None]:
+        """Do the same, in steps between which the caller may let others do something.
+
+        What is committed here meanwhile may be replaced, as it would be by the next table.
+
+        Raises:
+            MalformedFrameError: as above; nothing is taken over.
+        """
         theirs = decode_json_body(body, ConsumerOffsetTableBody)
-        for key, queues in theirs.offset_table.items():
-            if self._offsets.get(key) != queues:
-                self._offsets[key] = queues
-                self._changes += 1
-                self._room = None
+        entries = list(theirs.offset_table.items())
+        for at in range(0, len(entries), KEYS_PER_STEP):
+            yield
+            for key, queues in entries[at : at + KEYS_PER_STEP]:
+                if self._offsets.get(key) != queues:
+                    self._offsets[key] = queues
+                    self._changes += 1
+                    self._room = None
         self._version = theirs.data_version
 
     def save(self) -> None:

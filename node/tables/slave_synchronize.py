@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import trio
+
 from node.remoting.peer_link import PeerLink
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import TopicConfigSerializeWrapper
@@ -75,6 +77,7 @@ async def copy_tables(
     answer = await client.request(RequestCode.GET_ALL_TOPIC_CONFIG)
     topics.replace_all(decode_json_body(answer.body, TopicConfigSerializeWrapper))
     answer = await client.request(RequestCode.GET_ALL_CONSUMER_OFFSET)
-    offsets.merge(answer.body)
+    for _ in offsets.merge_in_steps(answer.body):
+        await trio.lowlevel.checkpoint()
     answer = await client.request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     groups.replace_all(decode_json_body(answer.body, SubscriptionGroupWrapper))

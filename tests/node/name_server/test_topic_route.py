@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 
 from node.name_server.route_table import RouteTable
-from node.name_server.topic_route import TopicRoute
+from node.name_server.topic_route import LARGE_BYTES, TopicRoute
 from tandem.wire.crc import crc32
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
@@ -125,3 +125,15 @@ async def test_a_name_server_that_is_not_ready_gives_no_route_and_says_why() -> 
     assert refused.code == ResponseCode.SYSTEM_ERROR
     assert refused.remark == "name remoting not ready: knows no master of broker-a"
     assert client.call(ROUTE, GetRouteInfoRequestHeader("T")).code == 0
+
+
+async def test_a_large_registration_is_decoded_and_taken_in_in_two_pieces() -> None:
+    routes = RouteTable(20)
+    client = client_of(routes)
+    many = {f"T{number}": TopicConfig(topic_name=f"T{number}") for number in range(3_000)}
+    body = encode_json_body(RegisterBrokerBody(TopicConfigSerializeWrapper(many)))
+    assert len(body) > LARGE_BYTES
+    client.begin(REGISTER, HEADER, body)
+    assert not routes.is_live(HEADER.broker_addr)
+    assert client.end().code == 0
+    assert (client.pieces, len(routes.topics())) == (1, 3_000)
