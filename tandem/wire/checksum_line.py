@@ -34,7 +34,16 @@ def with_checksum(name: str, text: bytes) -> bytes:
     """Return the content of the file `name`; a line break is added to text that ends in none."""
     if not text.endswith(b"\n"):
         text += b"\n"
-    return b'%b{"crc32":"%08x"}\n' % (text, checksum_of(name, text))
+    return text + checksum_line(checksum_of(name, text))
+
+
+def checksum_line(checksum: int) -> bytes:
+    """Return the last line of a file, for text whose checksum was taken in pieces.
+
+    That is `raw_crc32` of one piece after the other, with what the one before gave; the first is
+    that of no text, `checksum_of(name, b"")`.
+    """
+    return b'{"crc32":"%08x"}\n' % checksum
 
 
 def without_checksum(name: str, data: bytes) -> tuple[bytes, bool]:

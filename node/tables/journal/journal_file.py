@@ -14,7 +14,8 @@ from node.tables.journal.journal_records import (
 )
 from store.delayed.timer_place import TimerPlace
 from store.machine.checked_file import read_checked_json
-from tandem.wire.checksum_line import with_checksum
+from tandem.wire.checksum_line import checksum_line, checksum_of
+from tandem.wire.crc import raw_crc32
 from tandem.wire.remoting_command import Int64
 from tandem.wire.request_headers import TopicConfig
 from tandem.wire.subscription_group import ForbiddenTable, SubscriptionGroupConfig
@@ -115,12 +116,12 @@ class JournalFile:
             StoreError: as above.
         """
         pieces: list[bytes] = []
+        checksum = checksum_of(NAME, b"")
         for piece in _in_pieces(state):
             pieces.append(piece)
+            checksum = raw_crc32(piece, checksum)
             yield
-        text = b"".join(pieces)
-        yield
-        content = with_checksum(NAME, text)
+        content = b"".join([*pieces, checksum_line(checksum)])
         yield
         self._disk.replace(self._path, content)
 
@@ -141,7 +142,7 @@ def _in_pieces(state: JournalState) -> Iterator[bytes]:
             yield between + msgspec.json.encode(some)[1:-1]
             between = b","
         yield b"}" if is_map else b"]"
-    yield b"}"
+    yield b"}\n"
 
 
 def _some_at_a_time(entries: dict[Any, Any] | list[Any]) -> Iterator[dict[Any, Any] | list[Any]]:
