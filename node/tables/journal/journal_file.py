@@ -14,6 +14,7 @@ from node.tables.journal.journal_records import (
 )
 from store.delayed.timer_place import TimerPlace
 from store.machine.checked_file import read_checked_json
+from store.machine.kept_files import keep
 from tandem.wire.checksum_line import checksum_line, checksum_of
 from tandem.wire.crc import raw_crc32
 from tandem.wire.remoting_command import Int64
@@ -124,6 +125,7 @@ class JournalFile:
         content = b"".join([*pieces, checksum_line(checksum)])
         yield
         self._disk.replace(self._path, content)
+        keep(self._disk, self._path, content)
 
 
 def _in_pieces(state: JournalState) -> Iterator[bytes]:

@@ -68,3 +68,15 @@ def test_a_large_state_is_encoded_in_steps_and_is_the_same() -> None:
     assert longest < sum(pieces) / 5
     whole = (disk.read(PATH) or b"").splitlines()[0]
     assert whole == msgspec.json.encode(state), "as before there were steps"
+
+
+def test_what_is_kept_of_the_file_is_what_was_written_last() -> None:
+    """Else a look at the disk would find it changed, and write what was kept before anew."""
+    disk = SimulatedDisk()
+    file = JournalFile(disk, "s")
+    file.save(STATE)
+    assert file.load() == STATE
+    file.save(msgspec.structs.replace(STATE, position=8))
+    kept = disk.kept.of(PATH)
+    assert kept is not None
+    assert kept.content == disk.read(PATH)
