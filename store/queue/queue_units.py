@@ -47,7 +47,7 @@ _RECOVERED_AT_ONCE: Final = 1 << 14
 """How many units recovery looks at in one go: the rest of most last files is empty."""
 
 QUEUE_REMEDY: Final = (
-    "restore it from another node or let `tandem log repair --write` build the queue anew"
+    "restore it from another node or let `tandem log repair DIR --write` build the queue anew"
 )
 
 

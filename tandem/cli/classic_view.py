@@ -135,7 +135,7 @@ def classic_table(rows: list[NodeReplication]) -> "Table":
 def _damage(row: NodeReplication) -> str:
     if not row.damage:
         return ""
-    return f"{row.damage}: stop it and run `tandem log repair --from` another node's directory"
+    return f"{row.damage}: stop it and run `tandem log repair DIR --from OTHER_DIRECTORY --write`"
 
 
 def _lag(row: NodeReplication) -> str:

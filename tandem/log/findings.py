@@ -16,11 +16,11 @@ FINDINGS_KEPT_MAX: Final = 20
 """Of one kind in one file: more say nothing new. All are counted."""
 
 _RESTORE: Final = (
-    "heal it from another node's copy of the log: `tandem log repair --from OTHER_DIRECTORY"
+    "heal it from another node's copy of the log: `tandem log repair DIR --from OTHER_DIRECTORY"
     " --write`; what cannot be had back is cut off by"
-    " `tandem log repair --write --cut-at OFFSET --accept-loss`"
+    " `tandem log repair DIR --write --cut-at OFFSET --accept-loss`"
 )
-_REBUILD: Final = "rebuild queues and index from the log: `tandem log repair --write`"
+_REBUILD: Final = "rebuild queues and index from the log: `tandem log repair DIR --write`"
 _NEXT_START: Final = "none: the next start of the node puts it right"
 _LOOK: Final = "look at the file; move it out of the store if it is not wanted"
 
@@ -65,7 +65,7 @@ KINDS: Final[dict[str, Kind]] = {
         "bytes of a closed file are not what was written, perhaps in headers or properties, which"
         " no record's checksum covers",
         _RESTORE + "; to keep a header as it is now, remove the file of the same name in"
-        " fingerprints/ while the node is stopped, then `tandem log repair --write`",
+        " fingerprints/ while the node is stopped, then `tandem log repair DIR --write`",
     ),
     "damage-noted": Kind(
         "warning",
@@ -100,7 +100,7 @@ KINDS: Final[dict[str, Kind]] = {
     "leftover": Kind(
         "warning",
         "RocketMQ does not erase what a recovery cuts off; it writes over it later",
-        "none; `tandem log repair --write` cuts it off and keeps it in torn/",
+        "none; `tandem log repair DIR --write` cuts it off and keeps it in torn/",
     ),
     "being-written": Kind("note", "a running node is writing here", "none"),
     # -- queues

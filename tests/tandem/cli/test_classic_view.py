@@ -87,4 +87,4 @@ def test_a_damaged_log_is_shown_with_the_remedy_whatever_else_is_said() -> None:
     assert [row.damage for row in rows] == [damaged, damaged]
     assert rows[1].state == "in sync"
     (cells,) = [column for column in classic_table(rows).columns if column.header == "reason"]
-    assert all("tandem log repair --from" in str(cell) for cell in cells.cells)
+    assert all("tandem log repair DIR --from" in str(cell) for cell in cells.cells)
