@@ -465,9 +465,10 @@ async def test_one_that_is_ordered_in_the_middle_of_a_pass_reads_all_from_the_be
     real_read = disk.read_from_disk
 
     async def read(path: str, start: int, size: int) -> bytes:
-        reads.append(int(path[-8:]) // FILE_BYTES)
-        if len(reads) == 2:
-            store.scrub_service.scrub_now()
+        if "/commitlog/" in path:
+            reads.append(int(path[-8:]) // FILE_BYTES)
+            if len(reads) == 2:
+                store.scrub_service.scrub_now()
         return await real_read(path, start, size)
 
     disk.read_from_disk = read  # type: ignore[method-assign]
