@@ -74,6 +74,7 @@ class MessageStore(LogPositions):
         self.fingerprints = parts.fingerprints
         self._log_start = parts.log_start
         self.queues = parts.queues
+        self._queue_note = parts.queue_note
         self.checkpoint = parts.checkpoint
         self.index_service = parts.index_service
         self.delay_levels = parts.delay_levels
@@ -310,6 +311,7 @@ class MessageStore(LogPositions):
         if not self.flags.may_dispatch or self.reput_service.is_behind:
             return  # the checkpoint must not speak for queues that lack units
         self.queues.sync_all()
+        self._queue_note.save(self.queues)
         if self.index_service is not None:
             self.index_service.sync_all()
         if log.last_store_timestamp_ms:

@@ -25,6 +25,7 @@ from store.log.log_start import UNKNOWN, LogStart, locked
 from store.machine.errors import DiskFailedError
 from store.machine.kept_files import keep
 from store.queue.consume_queue_store import ConsumeQueueStore
+from store.queue.queue_note import QueueNote
 from store.queue.record_check import RecordCheck
 from store.recovery.missing_files import make_stand_ins, missing_files, tell_missing
 from store.recovery.store_recovery import StoreRecovery
@@ -53,6 +54,7 @@ class StoreParts(NamedTuple):
     log_start: LogStart
     fingerprints: Fingerprints
     queues: ConsumeQueueStore
+    queue_note: QueueNote
     checkpoint: StoreCheckpoint
     index_service: IndexService | None
     """None where it is switched off."""
@@ -194,10 +196,11 @@ class _Opening:
         if truncation is not None:
             truncation.cut_log(checkpoint)
         clean = not disk.exists(abort)
-        queues.load()
+        note = self._load(queues)
         index = self._index(checkpoint, clean=clean)
         recovery = self._recovery(log, queues, checkpoint)
         recovery.run(clean=clean)
+        note.save(queues)
         if truncation is None:
             short_end = _lost_end(log) or short_end
         log.damage.keep_within(log.min_offset, log.max_offset)
@@ -218,6 +221,7 @@ class _Opening:
             self._log_start,
             self._fingerprints,
             queues,
+            note,
             checkpoint,
             index,
             self._levels,
@@ -231,6 +235,14 @@ class _Opening:
             self._full_directories,
             opened.pop_all().close,
         )
+
+    def _load(self, queues: ConsumeQueueStore) -> QueueNote:
+        """Load the queues, and miss those that are gone; return the note of them."""
+        queues.load()
+        note = QueueNote(self._disk, self._config.directory)
+        if self._log_start.start != UNKNOWN:
+            queues.broken = queues.broken or note.missing(queues)
+        return note
 
     def _recovery(
         self, log: CommitLog, queues: ConsumeQueueStore, checkpoint: StoreCheckpoint

@@ -74,6 +74,8 @@ STORE_NAMES: Final = (
     "damage.json",
     "healed.json",
     "scrub.json",
+    "queues.json",
+    "queue-rebuild.json",
     TRUNCATION_FILE,
 )
 """The log, and all that only makes sense with it. Tables of topics, groups and offsets stay."""
