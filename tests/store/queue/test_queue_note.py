@@ -52,6 +52,7 @@ def test_what_was_there_at_the_start_is_missed_after_a_kill_too() -> None:
     disk = SimulatedDisk()
     with open_store(disk) as store:
         _a_quiet_queue(store)
+    disk.remove(PATH)
     open_store(disk)
     disk = disk.crashed()
     _remove_queue(disk)
