@@ -152,10 +152,7 @@ class ConsumeQueue(UnitQueue):
     def append(
         self, physical_offset: int, size: int, tags_code: int, store_timestamp_ms: int = 0
     ) -> None:
-        """Add the unit of the next message. Call `ensure_room` first where a file may be full.
-
-        `store_timestamp_ms` goes into the extension, if there is one.
-        """
+        """Add the next message's unit; the time is for its extension. Call `ensure_room` first."""
         if self._ext is not None:
             tags_code = self._ext.code_of(tags_code, store_timestamp_ms, physical_offset, size)
         last = self._files.files[-1]
