@@ -992,6 +992,9 @@ async def test_a_header_that_has_rotted_in_a_closed_file_ends_no_transaction(
         world.prepare(1)
     await take_fingerprints(world.store)
     rot(world, half, at)
+    halves = world.store.max_offset_in_queue(HALF, 0)
+    assert world.asked(60_000) == []
+    assert world.store.max_offset_in_queue(HALF, 0) == halves
     with pytest.raises(RecordDamagedError):
         world.end(half, COMMIT)
     assert world.store.max_offset_in_queue("TopicA", 0) == 0
