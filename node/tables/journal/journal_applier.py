@@ -23,7 +23,8 @@ from node.tables.journal.journal_records import (
 )
 from store.results import GetMessageStatus
 from tandem.wire.crc import crc32
-from tandem.wire.message import decode_messages
+from tandem.wire.errors import MalformedMessageError
+from tandem.wire.message import decode_message
 from tandem.wire.system_topics import JOURNAL_TOPIC
 
 if TYPE_CHECKING:
@@ -152,19 +153,42 @@ class JournalApplier:
             elif result.status is GetMessageStatus.MESSAGE_WAS_REMOVING:
                 self._pass_over(result.next_begin_offset)
             elif result.status is GetMessageStatus.FOUND:
-                for message in decode_messages(b"".join(result.body)):
-                    if message.queue_offset > self.position:
-                        self._pass_over(message.queue_offset)
-                    if self._is_damaged(message):
-                        break
-                    self._apply(message.queue_offset, decode_journal_record(message.body))
-                    bytes_max -= len(message.body)
-                    if bytes_max <= 0:
-                        return True
+                bytes_max -= self._apply_found(b"".join(result.body), bytes_max)
+                if bytes_max <= 0:
+                    return True
             elif result.damaged is not None and self._is_own_next:
                 self._apply(*self.written[0])
             else:
                 return False
+
+    def _apply_found(self, data: bytes, bytes_max: int) -> int:
+        """Apply records that were read, up to one that is damaged or to so many bytes of them.
+
+        Returns how many bytes were applied.
+        """
+        at = applied_bytes = 0
+        while at < len(data) and applied_bytes < bytes_max:
+            try:
+                message, at = decode_message(data, at)
+            except MalformedMessageError as error:
+                self._note_malformed(str(error))
+                break
+            if message.queue_offset > self.position:
+                self._pass_over(message.queue_offset)
+            if self._is_damaged(message):
+                break
+            self._apply(message.queue_offset, decode_journal_record(message.body))
+            applied_bytes += len(message.body)
+        return applied_bytes
+
+    def _note_malformed(self, reason: str) -> None:
+        """What the queue names next is no record: it is known to be bad from now on."""
+        queue = self._store.queues.find(JOURNAL_TOPIC, 0)
+        assert queue is not None
+        start, size, _ = queue.unit(self.position)
+        self._store.commit_log.damage.note(
+            start, start + size, f"no record of the group's journal is there: {reason}"
+        )
 
     def _is_damaged(self, message: MessageExt) -> bool:
         """True if its bytes are not those that were put: they are known to be bad from now on.

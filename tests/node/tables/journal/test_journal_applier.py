@@ -234,6 +234,30 @@ async def test_a_record_of_another_that_has_rotted_is_waited_for(
     assert node.answers == [""]
 
 
+async def test_what_is_no_record_any_more_in_memory_is_damage_and_ends_no_node() -> None:
+    """Nobody has noted it yet, and what this process has written is not looked at by reads."""
+    node = Node()
+    node.open_as_master(topic("T"))
+    node.writer.commit("T@g", 0, 7)
+    node.ask()
+    queue = node.store.queues.find(JOURNAL_TOPIC, 0)
+    assert queue is not None
+    at, size, _ = queue.unit(queue.next_offset - 1)
+    file = node.store.commit_log.files.find_by_offset(at)
+    assert file is not None
+    before = bytes(file.buffer[at : at + size])
+    file.buffer[at : at + size] = bytes(size)
+    queue.confirmed_from = 0
+    node.journal.applier.written.clear()
+    node.confirm()
+    assert is_waiting(node)
+    assert node.store.commit_log.damage.within(at, at + size) is not None
+    file.buffer[at : at + size] = before
+    node.store.commit_log.damage.healed(at, at + size)
+    node.journal.catch_up()
+    assert node.journal.applier.tables.offsets == {"T@g": {0: 7}}
+
+
 async def put_and_damage(node: Node, *, damaged: int) -> int:
     """Put the offsets 7, 8 and 9 as a record each; return the first one's queue offset."""
     node.open_as_master()
