@@ -161,7 +161,7 @@ class JournalApplier:
             else:
                 return False
 
-    def _apply_found(self, data: bytes, bytes_max: int) -> int:
+    def _apply_found(self, data: bytes, bytes_max: float) -> int:
         """Apply records that were read, up to one that is damaged or to so many bytes of them.
 
         Returns how many bytes were applied.

@@ -22,6 +22,12 @@ probes were answered) and the bytes that are in each node's commit log at the en
                       there
     MISREAD           a reader saw a record that is not in the log at that place, or out of order
     UNREAD            in the log, but not to be had by pulling its queue
+    SKIPPED           an answer moved a reader on by more messages than it had
+    UNNOTICED         a log has rotted, and neither a scrub nor a start has found it
+    FORGOTTEN         a node has noted damage, and says that there is none
+    HANDED_OUT        bytes left a node that it knew to be bad
+    FALSELY_WHOLE     what was noted as damage is noted no more, and is bad yet
+    ROTTEN            what was repaired from a copy is not whole, or still counts as bad
     STUCK             after everything was healed, sends do not succeed again in time
     CRASHED           a node ended by itself without cause, or logged a traceback
 
@@ -61,6 +67,12 @@ class Kind(enum.Enum):
     STALE = enum.auto()
     MISREAD = enum.auto()
     UNREAD = enum.auto()
+    SKIPPED = enum.auto()
+    UNNOTICED = enum.auto()
+    FORGOTTEN = enum.auto()
+    HANDED_OUT = enum.auto()
+    FALSELY_WHOLE = enum.auto()
+    ROTTEN = enum.auto()
     STUCK = enum.auto()
     CRASHED = enum.auto()
 
@@ -96,6 +108,7 @@ def check(
     logs = {"master": master, **slaves}
     elsewhere = [*slaves.values(), *(log for _, log in history.given_up)]
     findings = [Finding(Kind.CRASHED, text) for text in history.crashes]
+    findings += _check_damage(history)
     findings += _check_logs(logs)
     findings += _check_slaves(master, slaves)
     findings += _check_refusals(history.refusals, expected)
@@ -111,10 +124,23 @@ def check(
         findings += [
             Finding(Kind.STALE, text) for text in stale(history.sends, history.empty_pulls)
         ]
-    findings += _check_reads(history.reads, master, expected)
+    findings += _check_reads(history.reads, master, expected, history.hurt)
     findings += _check_drained(history.drained, master)
     findings += _check_probes(history.probes, expected)
     return findings
+
+
+def _check_damage(history: ClassicHistory) -> Iterator[Finding]:
+    said = {
+        Kind.SKIPPED: history.skipped,
+        Kind.UNNOTICED: history.unnoticed,
+        Kind.FORGOTTEN: history.forgotten,
+        Kind.HANDED_OUT: history.handed_out,
+        Kind.FALSELY_WHOLE: history.falsely_whole,
+        Kind.ROTTEN: history.rotten,
+    }
+    for kind, texts in said.items():
+        yield from (Finding(kind, text) for text in texts)
 
 
 def _check_logs(logs: Mapping[str, Log]) -> Iterator[Finding]:
@@ -239,7 +265,13 @@ def _check_answers(history: ClassicHistory, expected: Expectations) -> Iterator[
             )
 
 
-def _check_reads(reads: Iterable[Read], master: Log, expected: Expectations) -> Iterator[Finding]:
+def _check_reads(
+    reads: Iterable[Read],
+    master: Log,
+    expected: Expectations,
+    hurt: Sequence[tuple[int, int]] = (),
+) -> Iterator[Finding]:
+    """What was hurt under a running process may reach a reader before anybody has noticed it."""
     places = {(record.queue_id, record.queue_offset): record for record in master.records}
     next_offset: dict[tuple[str, int], int] = {}
     if expected.master_lost_cache:
@@ -247,12 +279,22 @@ def _check_reads(reads: Iterable[Read], master: Log, expected: Expectations) -> 
     for read in reads:
         where = f"{read.reader}: queue {read.queue_id}, {read.queue_offset}"
         due = next_offset.get((read.reader, read.queue_id), read.queue_offset)
+        due_record = places.get((read.queue_id, due))
+        if due_record is not None and _is_hurt(due_record, hurt):
+            is_there = (read.queue_id, read.queue_offset) in places
+            came = max(due, read.queue_offset) if is_there else due
+            next_offset[read.reader, read.queue_id] = came + 1
+            continue
         if read.queue_offset != due:
             yield Finding(Kind.MISREAD, f"{where} came instead of {due}")
         next_offset[read.reader, read.queue_id] = read.queue_offset + 1
         place = places.get((read.queue_id, read.queue_offset))
         if place is None or _content(place) != _content(read):
             yield Finding(Kind.MISREAD, f"{where}: {read.key!r} is not in the log there")
+
+
+def _is_hurt(record: LogRecord, hurt: Sequence[tuple[int, int]]) -> bool:
+    return any(start < record.end and record.physical_offset < end for start, end in hurt)
 
 
 def _content(record: LogRecord | Read) -> tuple[object, ...]:

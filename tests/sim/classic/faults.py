@@ -4,8 +4,13 @@ from typing import Final
 
 from tests.sim.engine.faults import BY_HAND, ENDINGS, VERBS
 from tests.sim.engine.planner import FaultMix, Planner, WeightedFault
+from tests.sim.engine.rot import OF_STOPPED
 
-FAULTS: Final = tuple(verb for verb in VERBS if verb not in BY_HAND | ENDINGS)
+FAULTS: Final = (
+    *(verb for verb in VERBS if verb not in BY_HAND | ENDINGS | {"rot"}),
+    *(f"rot {kind}" for kind in dict.fromkeys((*OF_STOPPED, "lose-first"))),
+    "log repaired from a copy",
+)
 """Names under which a run notes the faults that did something."""
 
 

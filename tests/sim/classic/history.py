@@ -28,5 +28,9 @@ class ClassicHistory(History):
 
     reports: list[Report] = msgspec.field(default_factory=list)
     refusals: list[Refusal] = msgspec.field(default_factory=list)
+    hurt: list[tuple[int, int]] = msgspec.field(default_factory=list)
+    """Where the log of some node rotted, from offset to offset."""
+    unnoticed: list[str] = msgspec.field(default_factory=list)
+    """What had rotted, and the node did not know of it when its disk had been looked through."""
     given_up: list[tuple[str, Log]] = msgspec.field(default_factory=list)
     """Logs that were moved away, and whose they were."""

@@ -1,4 +1,4 @@
-"""Twelve ways to break classic groups: an answer too early, a check left out, a number off by one.
+"""Fourteen ways to break classic groups: an answer too early, a check left out, one byte more.
 
 See `engine.mutation`. Each has to be caught as what it is: other findings do not count.
 """
@@ -11,13 +11,16 @@ import numpy as np
 import trio
 
 import store.log.log_end
+import store.recovery.opening
 import tandem.client.producer
 from ha.classic.group_transfer_service import GroupTransferService
 from ha.classic.ha_client import HAClient
 from ha.classic.ha_service import HAService
 from ha.classic.master_follower import MasterFollower
 from store.log.commit_log import CommitLog
+from store.machine.errors import RecordDamagedError
 from store.messages.message_reads import MessageReads
+from store.queue.record_check import Missing, RecordCheck
 from store.results import PutMessageStatus
 from store.services.flush_service import FlushService
 from tandem.client.session import Session
@@ -138,6 +141,31 @@ def _dials_once(real: Callable[..., Any]) -> Callable[..., Any]:
     return dial
 
 
+def _rots(settings: ClassicSettings) -> bool:
+    return settings.rots
+
+
+def _loses_its_first_file(settings: ClassicSettings) -> bool:
+    return any(i.verb == "rot" and i.arguments[1] == "lose-first" for i in settings.plan)
+
+
+def _passes_over(real: Callable[..., Any]) -> Callable[..., Any]:
+    def looks(self: RecordCheck, *which: Any) -> object:  # noqa: ANN401
+        look = real(self, *which)
+
+        def found(*record: int) -> object:
+            seen = look(*record)
+            return Missing.PASSED_OVER if isinstance(seen, RecordDamagedError) else seen
+
+        return found
+
+    return looks
+
+
+def _misses_no_first_file(real: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda config, disk, _log_start, **named: real(config, disk, -1, **named)
+
+
 MUTATIONS: Final[dict[str, Mutation]] = {
     "the slave reports one byte more than it has": Mutation(
         HAClient, "heartbeat", _reports_one_byte_more, frozenset({Kind.FALSE_ACK})
@@ -197,5 +225,15 @@ MUTATIONS: Final[dict[str, Mutation]] = {
     ),
     "the slave never dials again": Mutation(
         MasterFollower, "_dial", _dials_once, frozenset({Kind.DIVERGED}), _breaks_connections
+    ),
+    "a read passes over a damaged record": Mutation(
+        RecordCheck, "looks", _passes_over, frozenset({Kind.SKIPPED}), _rots
+    ),
+    "a first file that is missing is taken for retention": Mutation(
+        store.recovery.opening,
+        "missing_files",
+        _misses_no_first_file,
+        frozenset({Kind.UNNOTICED}),
+        _loses_its_first_file,
     ),
 }

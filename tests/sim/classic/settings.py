@@ -1,21 +1,38 @@
 """What a seed draws for a run of a classic group."""
 
 import random
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from tandem.cluster_file.settings import ReplicationSettings
 from tests.sim.classic.faults import ClassicFaultMix, ClassicPlanner
+from tests.sim.engine.faults import Instruction
 from tests.sim.engine.history import Contract
 from tests.sim.engine.settings import GROUP, Settings, draw_store
 from tests.sim.engine.workload import ProducerProfile
 
 NODE_COUNT = 3
 
+ROT_CHANCE: Final = 0.35
+"""Share of the seeds in which a disk rots, of those in which no machine loses power."""
+
+ROT_SECONDS: Final = (1.3, 3.0)
+"""When: there are files that are full by then, and it is known where the log begins."""
+
+POWER_OFF: Final = "power-off"
+NOT_BESIDE_ROT: Final = frozenset({POWER_OFF, "disk-fails", "disk-slow"})
+"""What takes away bytes in another way, or leaves it open whether they were ever on the disk: what
+has changed there a start takes for a torn put, and cuts it off."""
+
 
 class ClassicSettings(Settings, frozen=True, kw_only=True):
     """What a run is like."""
+
+    @property
+    def rots(self) -> bool:
+        """Whether a disk rots."""
+        return any(instruction.verb == "rot" for instruction in self.plan)
 
     def terms(self) -> str:
         """One line for a person: what the group is like."""
@@ -52,7 +69,7 @@ def draw_settings(seed: int) -> ClassicSettings:
     store = draw_store(chance, sync_flush=sync_flush, flush_intervals_ms=(50, 500))
     replication = _draw_replication(chance)
     timeout_ms = chance.choice((500, 1_500))
-    return ClassicSettings(
+    settings = ClassicSettings(
         name=str(seed),
         seed=seed,
         node_count=NODE_COUNT,
@@ -64,6 +81,39 @@ def draw_settings(seed: int) -> ClassicSettings:
         ),
         load_seconds=mix.duration_seconds + 0.5,
         delay_seconds_max=chance.choice((0.001, 0.005, 0.03)),
+    )
+    return _with_rot(random.Random(f"rot {seed}"), settings)
+
+
+def _with_rot(chance: random.Random, settings: ClassicSettings) -> ClassicSettings:
+    """Let the disk of one node rot now and then; files are small then, and scrubbed often."""
+    loses_power = any(i.verb == POWER_OFF for i in settings.plan)
+    if chance.random() > ROT_CHANCE or loses_power:
+        return settings
+    node = chance.choice(settings.node_names)
+    plan = [i for i in settings.plan if i.verb not in NOT_BESIDE_ROT]
+    last = 0.0
+    for _ in range(chance.randint(1, 3)):
+        at = round(chance.uniform(*ROT_SECONDS), 3)
+        last = max(last, at)
+        if chance.random() < 0.4:
+            plan.append(Instruction(at, "rot", (node, "any")))
+            continue
+        kind = chance.choice(("any", "any", "lose-first"))
+        plan.append(Instruction(at, chance.choice(("kill", "stop")), (node,)))
+        plan.append(Instruction(round(at + 0.2, 3), "rot", (node, kind)))
+        plan.append(Instruction(round(at + 0.25, 3), "start", (node,)))
+    plan.sort(key=lambda instruction: instruction.at_seconds)
+    # Less than what a cluster file may say: a pass takes half of it.
+    what: dict[str, Any] = {
+        "mapped_file_size_commit_log_bytes": chance.choice((4096, 8192)),
+        "scrub_interval_hours": 0.001,
+    }
+    return msgspec.structs.replace(
+        settings,
+        plan=tuple(plan),
+        store=msgspec.structs.replace(settings.store, **what),
+        load_seconds=max(settings.load_seconds, last + 1.0),
     )
 
 

@@ -4,12 +4,15 @@ After healing everything settles for a while. Then a slave that was refused as a
 wiped and started again, which is what its alarm tells the operator to do.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import trio
 
+from store.services import scrub_service
+from tandem.client.admin import Admin
 from tandem.cluster_file.choices import FlushDiskType
 from tandem.cluster_file.cluster_config import ClusterConfig
 from tandem.cluster_file.settings import (
@@ -24,11 +27,12 @@ from tests.sim.classic.history import ClassicHistory
 from tests.sim.classic.settings import ClassicSettings, classic_producer
 from tests.sim.engine.history import Contract, Finding
 from tests.sim.engine.node import SimulatedNode, read_log
+from tests.sim.engine.rot_watch import ranges_noted
 from tests.sim.engine.settings import GROUP
-from tests.sim.engine.simulation import Simulation
+from tests.sim.engine.simulation import Result, Simulation
 from tests.sim.engine.trace import Trace
 from tests.sim.engine.walked_log import walk_log
-from tests.sim.engine.workload import ProducerProfile, ReaderProfile
+from tests.sim.engine.workload import ProducerProfile, ReaderProfile, RereadingReader
 from tests.support.secret import SECRET
 
 if TYPE_CHECKING:
@@ -46,6 +50,13 @@ times out, and a slave that dials again."""
 
 WATCH_SECONDS: Final = 0.25
 
+SCRUBBED_SECONDS_MAX: Final = 60.0
+"""A disk has been looked through by then, also if it was slow when that began."""
+
+STOP_SECONDS_MAX: Final = 3.0
+SCRUB_LOOK_SECONDS: Final = 2.0
+"""How often a node looks whether its scrub is due; a minute else."""
+
 assert SEND_AGAIN_SECONDS > SETTLE_SECONDS
 
 
@@ -58,6 +69,11 @@ class ClassicSimulation(Simulation[ClassicSettings, ClassicCluster, ClassicHisto
     def __init__(self, settings: ClassicSettings, trace: Trace) -> None:
         super().__init__(settings, trace, ClassicHistory())
         self._checked: dict[LogTail, int] = {}
+
+    async def run(self) -> Result[ClassicSettings, ClassicHistory]:
+        """Play the run and judge it."""
+        with _scrubbed_often():
+            return await super().run()
 
     def _new_cluster(self, nursery: trio.Nursery) -> ClassicCluster:
         return ClassicCluster(
@@ -73,7 +89,28 @@ class ClassicSimulation(Simulation[ClassicSettings, ClassicCluster, ClassicHisto
         await trio.sleep(START_SECONDS)
 
     def _observers(self) -> Sequence[Callable[[], Awaitable[None]]]:
+        if self.settings.rots:
+            return self._watch, self.cluster.rot_watch.run
         return (self._watch,)
+
+    def _other_users(self) -> Sequence[Callable[[], Awaitable[None]]]:
+        if not self.settings.rots:
+            return ()
+        again = RereadingReader(
+            self._client_machine("127.0.2.9"),
+            retry_seconds=self.reader.retry_seconds,
+            history=self.history,
+            may_begin_late=True,
+        )
+        return (again.run,)
+
+    async def _ask_status(self, admin: Admin, address: str) -> None:
+        nodes = self.cluster.nodes.values()
+        node = next(n for n in nodes if n.config.node.broker_address == address)
+        life, noted = node.life, self.cluster.rot_watch.noted(node)
+        info = await admin.ha_runtime_info(address)
+        if node.is_up and node.life == life:
+            self.cluster.rot_watch.told_status(node, noted, info.damage)
 
     async def _watch(self) -> None:
         """See now and then that no slave has a byte the master has not."""
@@ -103,7 +140,36 @@ class ClassicSimulation(Simulation[ClassicSettings, ClassicCluster, ClassicHisto
                 self.cluster.kill(slave.name)
                 self.cluster.wipe(slave.name)
                 self.cluster.start(slave.name)
+        if self.settings.rots:
+            await self._until_scrubbed()
+            await self._repair()
+            return trio.current_time()
         return healed_at
+
+    async def _until_scrubbed(self) -> None:
+        """Wait until each node knows of what has rotted."""
+        with trio.move_on_after(SCRUBBED_SECONDS_MAX):
+            while self.cluster.unnoticed():
+                await trio.sleep(WATCH_SECONDS)
+        self.history.unnoticed = self.cluster.unnoticed()
+
+    async def _repair(self) -> None:
+        """Have what has rotted repaired from copies, with the node stopped: nothing heals it."""
+        rotten = [node for node in self.cluster.nodes.values() if node.rots]
+        for node in rotten:
+            self.cluster.stop(node.name)
+            with trio.move_on_after(STOP_SECONDS_MAX):
+                while node.is_up:
+                    await trio.sleep(WATCH_SECONDS)
+            self.cluster.kill(node.name)
+            self.cluster.repair(node)
+        if rotten:
+            await trio.sleep(SETTLE_SECONDS)
+
+    async def _end(self) -> None:
+        cluster = self.cluster
+        left = [f"{n.name}: {ranges_noted(n)}" for n in cluster.nodes.values() if ranges_noted(n)]
+        self.history.rotten = [*cluster.rotten(), *left]
 
     def _probe_profile(self) -> ProducerProfile:
         return classic_producer(
@@ -137,6 +203,17 @@ class ClassicSimulation(Simulation[ClassicSettings, ClassicCluster, ClassicHisto
         )
         slaves = {slave.name: walk_log(read_log(slave)) for slave in cluster.slaves}
         return check(self.history, walk_log(read_log(cluster.master)), slaves, expected)
+
+
+@contextmanager
+def _scrubbed_often() -> Iterator[None]:
+    """Have the scrub look sooner whether it is its turn, for as long as a run lasts."""
+    real = scrub_service.LOOK_SECONDS
+    scrub_service.LOOK_SECONDS = SCRUB_LOOK_SECONDS  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        scrub_service.LOOK_SECONDS = real  # type: ignore[misc]
 
 
 def cluster_config(settings: ClassicSettings) -> ClusterConfig:

@@ -300,6 +300,30 @@ def _merged_silently_after_power_loss(run: Run) -> None:
     run.expectations = Expectations(master_lost_cache=True)
 
 
+def _skipped(run: Run) -> None:
+    run.history.skipped.append("queue 0: from 3 on an answer moves on by 2 and has 1")
+
+
+def _unnoticed(run: Run) -> None:
+    run.history.unnoticed.append("flip /data/broker-a-1/commitlog/0 at 17")
+
+
+def _forgotten(run: Run) -> None:
+    run.history.forgotten.append("one at 3.000: it says that nothing is damaged")
+
+
+def _handed_out(run: Run) -> None:
+    run.history.handed_out.append("flip /data/broker-a-1/commitlog/0: sent to 127.0.0.1:7")
+
+
+def _falsely_whole(run: Run) -> None:
+    run.history.falsely_whole.append("flip /data/broker-a-1/commitlog/0: taken for whole at 3.000")
+
+
+def _rotten(run: Run) -> None:
+    run.history.rotten.append("flip /data/broker-a-1/commitlog/0 at 17")
+
+
 PLANTED: dict[str, tuple[Kind, Callable[[Run], None]]] = {
     fault.__name__.strip("_"): (kind, fault)
     for kind, fault in (
@@ -338,6 +362,12 @@ PLANTED: dict[str, tuple[Kind, Callable[[Run], None]]] = {
         (Kind.MISREAD, _reader_sees_what_is_not_there),
         (Kind.MISREAD, _drain_sees_what_is_not_there),
         (Kind.UNREAD, _queue_does_not_give_it),
+        (Kind.SKIPPED, _skipped),
+        (Kind.UNNOTICED, _unnoticed),
+        (Kind.FORGOTTEN, _forgotten),
+        (Kind.HANDED_OUT, _handed_out),
+        (Kind.FALSELY_WHOLE, _falsely_whole),
+        (Kind.ROTTEN, _rotten),
         (Kind.STUCK, _probe_fails),
         (Kind.STUCK, _nothing_probed),
         (Kind.CRASHED, _crashed),
@@ -367,6 +397,18 @@ def test_what_may_happen_is_not_a_finding() -> None:
     for index in range(8):
         run.send(index, queue_offset=-1)
     assert run.check() == []
+
+
+def test_what_rotted_under_a_running_process_may_reach_a_reader() -> None:
+    """Nobody has noticed yet: its content may be wrong, but the next record has to come next."""
+    run = Run()
+    third = walk_log(run.master).records[2]
+    run.history.hurt.append((third.physical_offset + 10, third.physical_offset + 11))
+    index = next(i for i, r in enumerate(run.history.reads) if r.key == third.key)
+    run.history.reads[index] = msgspec.structs.replace(run.history.reads[index], key="rotten")
+    assert run.check() == []
+    run.history.hurt.clear()
+    assert run.kinds() == {Kind.MISREAD}
 
 
 def test_an_unanswered_message_may_arrive_late() -> None:

@@ -3,6 +3,7 @@
 import random
 
 from tests.sim.classic.faults import ClassicFaultMix, ClassicPlanner
+from tests.sim.classic.settings import NOT_BESIDE_ROT, draw_settings
 from tests.sim.engine.faults import BY_HAND, VERBS, Instruction, parse_instruction
 
 NODES = ["broker-a-0", "broker-a-1", "broker-a-2"]
@@ -66,4 +67,18 @@ def test_the_master_loses_power_only_where_that_is_allowed() -> None:
 
 def test_seeds_reach_every_fault() -> None:
     seen = {instruction.verb for seed in range(90) for instruction in _plan(seed)}
-    assert seen == set(VERBS) - BY_HAND
+    assert seen == set(VERBS) - BY_HAND - {"rot"}
+
+
+def test_the_disk_of_one_node_rots_in_some_seeds_and_its_first_file_is_lost_in_some() -> None:
+    settings = list(map(draw_settings, range(300)))
+    rotting = [each for each in settings if each.rots]
+    assert 0.15 < len(rotting) / len(settings) < 0.35
+    kinds = set()
+    for each in rotting:
+        rots = [i for i in each.plan if i.verb == "rot"]
+        assert len({i.arguments[0] for i in rots}) == 1
+        kinds |= {i.arguments[1] for i in rots}
+        assert not {i.verb for i in each.plan} & NOT_BESIDE_ROT
+        assert [parse_instruction(str(i)) for i in each.plan] == list(each.plan)
+    assert kinds == {"any", "lose-first"}

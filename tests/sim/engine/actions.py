@@ -31,6 +31,17 @@ def _stall_ha(cluster: SimulatedCluster, source: str, target: str) -> None:
         cluster.network.stall(*ends)
 
 
+def _stall_peers(cluster: SimulatedCluster, source: str, target: str) -> None:
+    cluster.note_hit("stall-peers")
+    for ends in cluster.ends(source, target):
+        cluster.network.stall(*ends)
+
+
+def _heal_peers(cluster: SimulatedCluster, source: str, target: str) -> None:
+    for ends in cluster.ends(source, target):
+        cluster.network.heal(*ends)
+
+
 def _heal(cluster: SimulatedCluster, source: str, target: str) -> None:
     for channel in cluster.channels:
         for ends in cluster.ends(source, target, channel):
@@ -93,6 +104,10 @@ def _suspend(cluster: SimulatedCluster, name: str, seconds: str) -> None:
     cluster.nodes[name].boot_clock.suspend(float(seconds))
 
 
+def _rot(cluster: SimulatedCluster, name: str, kind: str) -> None:
+    cluster.rot(name, kind)
+
+
 def _quiet(cluster: SimulatedCluster, seconds: str) -> None:
     cluster.quiet_until = trio.current_time() + float(seconds)
 
@@ -111,6 +126,8 @@ ACTIONS: Final[dict[str, Callable[..., None]]] = {
     "heal": _heal,
     "stall-ha": _stall_ha,
     "heal-ha": _heal_ha,
+    "stall-peers": _stall_peers,
+    "heal-peers": _heal_peers,
     "slow": _slow,
     "cut": _cut,
     "half-cut": _half_cut,
@@ -121,6 +138,7 @@ ACTIONS: Final[dict[str, Callable[..., None]]] = {
     "disk-fails": _break_disk,
     "disk-ok": lambda cluster, name: cluster.heal_disk(cluster.nodes[name]),
     "clock": _step_clock,
+    "rot": _rot,
     "boottime": _suspend,
     "quiet": _quiet,
 }

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final
 
+import msgspec
 import trio
 
 from ha.fenced.events import HAEvent
@@ -35,7 +36,9 @@ from tests.sim.engine.node import (
     SimulatedNode,
     incarnation_of_task,
 )
+from tests.sim.engine.rot import rot_log
 from tests.sim.engine.trace import Trace
+from tests.sim.engine.whole_disk import is_healed
 from tests.sim.engine.workload import TOPIC
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.simulated_network import SimulatedNetwork
@@ -104,6 +107,8 @@ class SimulatedCluster:
 
     def _disk_event(self, name: str, event: str) -> None:
         self._trace.note(name, f"disk {event}")
+        if event.startswith("sync") and "/commitlog/" in event:
+            self._syncs_log(self.nodes[name])
         self._count_down(self.nodes[name], "kill-at-disk")
 
     def _count_down(self, node: SimulatedNode, verb: str) -> None:
@@ -243,6 +248,7 @@ class SimulatedCluster:
         self._trace.note("fault", f"wipe {name}")
         self._wiping(node)
         node.disk = self._new_disk(name)
+        node.rots.clear()
 
     def send_garbage(self, name: str, ip: str) -> None:
         """Have somebody at `ip` send nonsense to every port of a node."""
@@ -310,6 +316,47 @@ class SimulatedCluster:
         node = self._nodes_by_ip.get(source.ip)
         if node is not None:
             self._count_down(node, "kill-at-send")
+
+    # Disks that rot
+
+    def rot(self, name: str, kind: str) -> None:
+        """Hurt a full file of a node's log, below where all logs end; see `rot_log`."""
+        raise NotImplementedError
+
+    def _rot(
+        self,
+        name: str,
+        kind: str,
+        may_rot: Callable[[int, int], bool],
+        *,
+        memory_chance: float = 1.0,
+    ) -> bool:
+        node = self.nodes[name]
+        self._forget_healed()
+        below = min(self._rots_below(other) for other in self.nodes.values())
+        done = rot_log(node, kind, below, self._chance, may_rot, memory_chance)
+        if done is None:
+            return False
+        self._trace.note("fault", f"rots: {done.where}")
+        self.note_hit(f"rot {done.kind}")
+        node.rots.append(msgspec.structs.replace(done, at_seconds=trio.current_time()))
+        return True
+
+    def _syncs_log(self, node: SimulatedNode) -> None:
+        """A file of a node's log is on its disk now, with what was written to heal it."""
+
+    def _rots_below(self, node: SimulatedNode) -> int:
+        """Return below where a node has what may rot elsewhere."""
+        return self.extent(node).written
+
+    def rotten(self) -> list[str]:
+        """Return what has rotted and is not whole again, in words."""
+        self._forget_healed()
+        return [rot.where for node in self.nodes.values() for rot in node.rots]
+
+    def _forget_healed(self) -> None:
+        for node in self.nodes.values():
+            node.rots[:] = [rot for rot in node.rots if not is_healed(rot, node.disk)]
 
     # What clients are answered, and what is true then
 

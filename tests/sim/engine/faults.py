@@ -24,6 +24,9 @@ a role, as `first` or `master`; see `tests.sim.engine.scenario`.
     disk-ok NODE            end of the three above
     clock NODE MS           the wall clock jumps
     garbage NODE IP         somebody at IP sends nonsense to every port of the node
+    rot NODE KIND           a full file of its log rots, at rest or under a running process: `flip`,
+                            `zero`, `misdirect`, `lose`, `shorten`, or `any`; `lose-first` is the
+                            first file
 
 In fenced groups as well, where FROM, TO may also be `coordinator` and `all`:
 
@@ -37,10 +40,13 @@ In fenced groups as well, where FROM, TO may also be `coordinator` and `all`:
     boottime NODE SECONDS   the machine has slept for so long, and only its boot clock knows
     stall-ha FROM TO        nothing arrives on replication links in this direction
     heal-ha FROM TO
+    stall-peers FROM TO     nothing arrives in this direction but on replication links: the one gets
+    heal-peers FROM TO      no bytes of the other to heal its log with
     flip-wire FROM TO       one bit of what is sent next on a replication link
     flip-tail NODE          one bit of one of the last records of a stopped node
-    rot NODE KIND           a full file of its log rots, at rest or under a running process: `flip`,
-                            `zero`, `misdirect`, `lose`, `shorten`, or `any`
+    rot-through NODE KIND   like `rot`, and a running process has it so in memory, too
+    rot-bare NODE KIND      ... of a file that was left without a fingerprint, if there is one
+    rot-twin NODE KIND      ... of a file that has rotted at one other node
     scrub NODE              it is ordered to look through its disk
     blackout                all machines lose power at once; when everything is healed, an operator
                             has the group go on with the longest log
@@ -93,6 +99,7 @@ VERBS: Final = {
     "disk-ok": 1,
     "clock": 2,
     "garbage": 2,
+    "rot": 2,
 }
 """How many arguments each verb takes."""
 
@@ -107,9 +114,13 @@ FENCED_VERBS: Final = {
     "boottime": 2,
     "stall-ha": 2,
     "heal-ha": 2,
+    "stall-peers": 2,
+    "heal-peers": 2,
     "flip-wire": 2,
     "flip-tail": 1,
-    "rot": 2,
+    "rot-through": 2,
+    "rot-bare": 2,
+    "rot-twin": 2,
     "scrub": 1,
     BLACKOUT: 0,
     "promote": 1,
@@ -139,7 +150,9 @@ _ALL_VERBS: Final = {**FENCED_VERBS, **CLIENT_VERBS}
 BY_HAND: Final = frozenset({"wipe", "quiet", "lose-epochs"})
 """What only scenarios do."""
 
-ENDINGS: Final = frozenset({"start", "heal", "heal-ha", "disk-ok", "coordinator-start"})
+ENDINGS: Final = frozenset(
+    {"start", "heal", "heal-ha", "heal-peers", "disk-ok", "coordinator-start"}
+)
 """What ends a fault that the plan began."""
 
 PREPARATIONS: Final = frozenset({"keep-copy", "save-coordinator"})

@@ -127,6 +127,16 @@ class History(msgspec.Struct):
     """What was asked for with each message, by its key, from before it was sent."""
     answers: list[AnswerSeen] = []
     empty_pulls: list[EmptyPull] = []
+    rotten: list[str] = []
+    """What has rotted and was not whole again at the end, in words."""
+    falsely_whole: list[str] = []
+    """What was noted as bad, is noted no more, and is bad yet."""
+    forgotten: list[str] = []
+    """Who said that nothing was damaged, and had noted that something was."""
+    handed_out: list[str] = []
+    """What left a node although it knew that it was bad, or ought to."""
+    skipped: list[str] = []
+    """Answers that moved a reader on by more messages than they had."""
     crashes: list[str] = []
     """Nodes and clients that ended by themselves without cause, and tracebacks."""
 

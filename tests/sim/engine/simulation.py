@@ -106,7 +106,7 @@ class Simulation(Generic[S, C, H]):
 
     actions: ClassVar[Mapping[str, Callable[..., None]]] = ACTIONS
     reader: ClassVar[ReaderProfile]
-    look_seconds: ClassVar[float]
+    look_seconds: float
     """Between two rounds in which every node is asked how replication is."""
     drain_retry_seconds: ClassVar[float | None] = None
     """None: when all is well, every queue can be pulled at the first try."""
@@ -161,7 +161,7 @@ class Simulation(Generic[S, C, H]):
         self.load_started_at = trio.current_time()
         healed_at = await self._load_and_faults()
         await self._probe(await self._mend(healed_at))
-        with trio.move_on_after(CATCH_UP_SECONDS):
+        with trio.move_on_after(self._catch_up_seconds()):
             while not self._are_equal():
                 await trio.sleep(0.05)
         self._readers.cancel()
@@ -307,6 +307,10 @@ class Simulation(Generic[S, C, H]):
     def _send_again_seconds(self) -> float:
         """Return how long after healing a send has to succeed."""
         raise NotImplementedError
+
+    def _catch_up_seconds(self) -> float:
+        """Return how long is waited for all logs to be equal."""
+        return CATCH_UP_SECONDS
 
     def _is_settled(self) -> bool:
         """Whether there is nothing to wait for when sends succeed."""

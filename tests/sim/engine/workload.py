@@ -381,6 +381,54 @@ class FollowingReader:
                 self._history.reads.append(read_now("following", message))
 
 
+class RereadingReader:
+    """Reads every queue from its start, again and again: what is old, too, and may be damaged.
+
+    Nothing is passed over: as many messages come as an answer moves on, whatever is in them. Where
+    a log `may_begin_late` it is read from where it begins.
+    """
+
+    def __init__(
+        self,
+        machine: ClientMachine,
+        *,
+        retry_seconds: float,
+        history: History,
+        may_begin_late: bool = False,
+    ) -> None:
+        self._machine = machine
+        self._retry_seconds = retry_seconds
+        self._history = history
+        self._may_begin_late = may_begin_late
+
+    async def run(self) -> None:
+        """Read until cancelled."""
+        async with self._machine.consumer("again") as consumer:
+            while True:
+                with contextlib.suppress(ClientError):
+                    for queue in await consumer.fetch_message_queues(TOPIC):
+                        await self._read_queue(consumer, queue)
+                await trio.sleep(self._retry_seconds)
+
+    async def _read_queue(self, consumer: PullConsumer, queue: MessageQueue) -> None:
+        """Read one queue as far as it goes; an error ends that for now."""
+        offset = 0
+        with contextlib.suppress(ClientError):
+            while True:
+                result = await consumer.pull(queue, offset)
+                moved, count = result.next_begin_offset - offset, len(result.messages)
+                is_late = self._may_begin_late and result.status is PullStatus.OFFSET_ILLEGAL
+                if moved > 0 and moved != count and not is_late:
+                    self._note(queue, offset, moved, count)
+                if moved <= 0:
+                    return
+                offset = result.next_begin_offset
+
+    def _note(self, queue: MessageQueue, offset: int, moved: int, count: int) -> None:
+        text = f"queue {queue.queue_id} at {trio.current_time():.3f}: from {offset} on"
+        self._history.skipped.append(f"{text} an answer moves on by {moved} and has {count}")
+
+
 async def drain(machine: ClientMachine, history: History, *, retry_seconds: float | None) -> str:
     """Pull every queue from its start to its end; None: the first try has to succeed.
 

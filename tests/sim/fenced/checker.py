@@ -35,6 +35,13 @@ BAD_EPOCHS      epochs or starts of an epoch file do not rise, or the last start
 OFFSET_BACK     a consumer group was sent back
 QUARANTINED     a node gave itself up although nothing had damaged it
 ROTTEN          what has rotted on a disk is not whole again, though others had it
+FALSELY_WHOLE   what was noted as damage is noted no more, and is bad yet
+FORGOTTEN       a node has noted damage, and says that there is none
+HANDED_OUT      bytes left a node that it knew to be bad, or that do not fit the fingerprint that it
+                has to look at first
+SKIPPED         an answer moved a reader on by more messages than it had
+DAMAGED_FIRST   a node that knew its log to be damaged was elected where a whole member was
+DAMAGED_STAYS   such a node stayed master although a whole member followed well
 UNAVAILABLE     after everything was healed, sends do not succeed again in time
 CRASHED         a node ended by itself without cause, or logged a traceback
 """
@@ -56,6 +63,7 @@ from ha.fenced.events import (
     Promised,
     Quarantined,
 )
+from ha.fenced.wholeness import WHOLE_FIRST_SECONDS
 from tests.sim.engine.comparison import by_key, duplicated, misplaced, phantoms, reordered, stale
 from tests.sim.engine.history import (
     Contract,
@@ -79,8 +87,12 @@ from tests.sim.fenced.history import (
     ReportSeen,
     StateSeen,
 )
+from tests.sim.fenced.rot_watch import KNOWN_SECONDS
 
 ROUNDING_SECONDS: Final = 1e-6
+
+GIVE_WAY_SECONDS: Final = 2.0
+"""A damaged master has given way by then to one it knows to be whole: it looks twice a second."""
 
 
 class Kind(enum.Enum):
@@ -121,6 +133,12 @@ class Kind(enum.Enum):
     OFFSET_BACK = enum.auto()
     QUARANTINED = enum.auto()
     ROTTEN = enum.auto()
+    FALSELY_WHOLE = enum.auto()
+    FORGOTTEN = enum.auto()
+    HANDED_OUT = enum.auto()
+    SKIPPED = enum.auto()
+    DAMAGED_FIRST = enum.auto()
+    DAMAGED_STAYS = enum.auto()
     UNAVAILABLE = enum.auto()
     CRASHED = enum.auto()
 
@@ -150,7 +168,7 @@ def check(history: FencedHistory, expected: FencedExpectations) -> list[Finding]
 def _check(history: FencedHistory, expected: FencedExpectations) -> list[Finding]:
     final = next((node for node in history.nodes if node.is_master), None)
     findings = [Finding(Kind.CRASHED, text) for text in history.crashes]
-    findings += [Finding(Kind.ROTTEN, text) for text in history.rotten]
+    findings += _check_damage(history)
     findings += _check_events(history.events)
     findings += _check_promises(history.events, history.put_back)
     findings += _check_confirm(history.events, history.older_openings)
@@ -190,6 +208,35 @@ def _check(history: FencedHistory, expected: FencedExpectations) -> list[Finding
     if final is not None:
         findings += _check_final_log(history, final, expected)
     return findings
+
+
+def _check_damage(history: FencedHistory) -> Iterator[Finding]:
+    """What is promised while damage is open, and when all is over."""
+    said = {
+        Kind.ROTTEN: history.rotten,
+        Kind.FALSELY_WHOLE: history.falsely_whole,
+        Kind.FORGOTTEN: history.forgotten,
+        Kind.HANDED_OUT: history.handed_out,
+        Kind.SKIPPED: history.skipped,
+    }
+    for kind, texts in said.items():
+        yield from (Finding(kind, text) for text in texts)
+    for seen in history.elections:
+        began = seen.leaderless_since
+        whole = [name for name, since in seen.whole.items() if since <= began - KNOWN_SECONDS]
+        if whole and seen.noted_since <= began and seen.waited_seconds < WHOLE_FIRST_SECONDS:
+            text = f"{seen.node} at {seen.at_seconds:.3f}, epoch {seen.epoch}: it has noted damage"
+            yield Finding(
+                Kind.DAMAGED_FIRST,
+                f"{text} since {seen.noted_since:.3f}, and {', '.join(whole)} is whole",
+            )
+    for stay in history.stays:
+        if stay.until - stay.since > GIVE_WAY_SECONDS:
+            text = f"{stay.node}, master of epoch {stay.epoch}, knew from {stay.since:.3f} to"
+            yield Finding(
+                Kind.DAMAGED_STAYS,
+                f"{text} {stay.until:.3f} of damage, and {stay.other} followed with a whole log",
+            )
 
 
 def _pulls_of_masters_that_count(history: FencedHistory) -> Iterator[EmptyPull]:

@@ -17,21 +17,25 @@ from ha.fenced.events import HAEvent
 from store.machine.errors import CorruptLogError
 from tandem.cluster_file.cluster_config import ClusterConfig
 from tandem.coordinator.interface import Coordinator
-from tandem.coordinator.kv_records import Item, StoreImage
-from tandem.wire.group_state import GroupKeys
+from tandem.coordinator.kv_records import Change, Item, StoreImage
+from tandem.wire.fingerprint import crcs_of
+from tandem.wire.group_state import GroupKeys, decode_life
+from tandem.wire.message import Host
 from tests.sim.engine.actions import HA_CHANNEL
 from tests.sim.engine.cluster import SimulatedCluster, leaves
 from tests.sim.engine.faults import COORDINATOR
 from tests.sim.engine.history import AnswerSeen, Extent
 from tests.sim.engine.node import Incarnation, SimulatedNode
+from tests.sim.engine.repair import repair_log
+from tests.sim.engine.rot import fingerprint_of, own_share
 from tests.sim.engine.trace import Trace
-from tests.sim.engine.whole_disk import is_healed
+from tests.sim.engine.whole_disk import Rot
 from tests.sim.engine.workload import ClientMachine
 from tests.sim.fenced.disk import flip_bit_of_tail
 from tests.sim.fenced.faults import MOMENT
 from tests.sim.fenced.history import FencedHistory
 from tests.sim.fenced.orders import REMEDY_SECONDS, Operator
-from tests.sim.fenced.rot import rot_log
+from tests.sim.fenced.rot_watch import FencedRotWatch
 from tests.sim.fenced.witness import Witness
 from tests.support.simulated_coordinator import SimulatedCoordinator
 from tests.support.simulated_network import SimulatedNetwork
@@ -91,7 +95,15 @@ class FencedCluster(SimulatedCluster):
         self.other_addresses[COORDINATOR] = COORDINATOR_IP
         self.witness = Witness(self.nodes, self.coordinator, self.group_keys, history, trace)
         self.coordinator.on_call = self._called
-        self.coordinator.on_change = self.witness.changed
+        self.rot_watch = FencedRotWatch(
+            self.nodes,
+            self.coordinator,
+            self.group_keys,
+            self.witness,
+            history,
+            are_links_fine=self._are_links_fine,
+        )
+        self.coordinator.on_change = self._changed
         network.channels = {
             node.config.node.replication_port: HA_CHANNEL for node in self.nodes.values()
         }
@@ -104,10 +116,13 @@ class FencedCluster(SimulatedCluster):
             note=lambda text: trace.note("operator", text),
         )
         self._is_supervised = is_supervised
+        self.has_open_damage = False
+        """The plan lets damage stay open."""
         self._was_set_back = False
         self._copies: dict[str, tuple[SimulatedDisk, float]] = {}
         """Of directories, and when each was taken."""
         self._killed_at: dict[str, float] = {}
+        self._end_when_killed: dict[str, int] = {}
         self._spoiled: set[str] = set()
         """Nodes with a flipped bit in their log: they may refuse to start."""
         self._waiting: dict[str, list[_Waiting]] = defaultdict(list)
@@ -142,12 +157,18 @@ class FencedCluster(SimulatedCluster):
     def _ports(self, node: SimulatedNode) -> Iterable[int]:
         return (node.config.node.replication_port, *super()._ports(node))
 
+    def _are_links_fine(self, one: str, other: str) -> bool:
+        ends = self.ends(one, other, HA_CHANNEL) + self.ends(other, one, HA_CHANNEL)
+        links = [self.network.link(*each) for each in ends]
+        return not any(link.is_slow or link.stalled for link in links)
+
     # What nodes say, and what waits for it
 
     def _heard(self, node: SimulatedNode, life: int, event: HAEvent) -> None:
         if node.current is None or node.life != life:
             return
         self.witness.heard(node, event)
+        self.rot_watch.heard(node, event)
         self._count_event(node.name, type(event).__name__)
 
     def at_event(self, name: str, event: str, count: str, action: Callable[[], None]) -> None:
@@ -162,7 +183,12 @@ class FencedCluster(SimulatedCluster):
                 waiting.remove(entry)
                 entry.action()
 
-    # Calls of the coordinator
+    # The coordinator
+
+    def _changed(self, change: Change) -> None:
+        before = self.witness.state
+        self.witness.changed(change)
+        self.rot_watch.changed(before, self.witness.state)
 
     def _called(self, ip: str, name: str) -> None:
         node = self._nodes_by_ip.get(ip)
@@ -209,6 +235,7 @@ class FencedCluster(SimulatedCluster):
     def _was_killed(self, node: SimulatedNode) -> None:
         """Tell the coordinator soon, if there is somebody who does."""
         self._killed_at[node.name] = trio.current_time()
+        self._end_when_killed[node.name] = self.extent(node).written
         if self._is_supervised:
             key = self.group_keys.node(node.name)
             before = self.coordinator.item(key)
@@ -225,7 +252,7 @@ class FencedCluster(SimulatedCluster):
         if is_damage and node.rots:
             # It could not reach anybody who has what is bad: its supervisor starts it again.
             self.note_hit("rotten node started again")
-            self.network.timeline.call_later(REMEDY_SECONDS, lambda: self.start(node.name))
+            self.network.timeline.call_later(REMEDY_SECONDS, lambda: self._start_again(node))
             return True
         if node.name not in self._spoiled or not is_damage:
             return False
@@ -233,6 +260,17 @@ class FencedCluster(SimulatedCluster):
         self._trace.note(node.name, f"is moved away: {error}")
         self.network.timeline.call_later(REMEDY_SECONDS, lambda: self._remedy(node))
         return True
+
+    def _start_again(self, node: SimulatedNode) -> None:
+        """Start a node that was stopped by damage; if no node runs, an operator repairs it first.
+
+        Each of them waits for the others then, and none can open its log.
+        """
+        records = [self.coordinator.item(self.group_keys.node(name)) for name in self.nodes]
+        if not node.is_up and not any(records) and repair_log(node, self.nodes.values()):
+            self.note_hit("log repaired from a copy")
+            self._trace.note("fault", f"the log of {node.name} is repaired from copies")
+        self.start(node.name)
 
     def _remedy(self, node: SimulatedNode) -> None:
         if not node.is_up:
@@ -253,28 +291,100 @@ class FencedCluster(SimulatedCluster):
 
     def rot(self, name: str, kind: str) -> None:
         """Hurt a full file of a node's log, below where all logs end; see `rot_log`."""
-        node = self.nodes[name]
-        self._forget_healed()
-        number = list(self.nodes).index(name)
-        below = min(self.extent(other).written for other in self.nodes.values())
-        done = rot_log(node, kind, below, self._chance, share=(number, len(self.nodes)))
-        if done is not None:
-            self._trace.note("fault", f"rots: {done.where}")
-            self.note_hit(f"rot {done.kind}")
-            node.rots.append(done)
+        is_first = kind == "lose-first"
+        may_rot = self._is_whole_elsewhere if is_first else self._own_share(name)
+        self._rot(name, kind, may_rot, memory_chance=0.5)
 
-    def _forget_healed(self) -> None:
-        for node in self.nodes.values():
-            node.rots[:] = [rot for rot in node.rots if not is_healed(rot, node.disk)]
+    def rot_through(self, name: str, kind: str) -> None:
+        """Do the same, and change what a running process has in memory, too."""
+        self._rot(name, kind, self._own_share(name))
+
+    def rot_bare(self, name: str, kind: str) -> None:
+        """Hurt one of which the node has no fingerprint, or any other if it has all.
+
+        A file that was closed just before a process ended gets one from the scrub only.
+        """
+        node, end = self.nodes[name], self._end_when_killed.get(name, 0)
+
+        def was_left(start: int, size: int) -> bool:
+            is_left = start + size <= end and fingerprint_of(node, start) is None
+            return is_left and not self._hurt_at(start)
+
+        if self._rot(name, kind, was_left):
+            self.note_hit("rot without a fingerprint")
+        else:
+            self._rot(name, kind, self._is_whole_elsewhere)
+
+    def rot_twin(self, name: str, kind: str) -> None:
+        """Hurt one that has rotted at one other node, and is whole at a third one.
+
+        Only where most nodes have its fingerprint, and it is right: else nobody could know who is.
+        """
+        node = self.nodes[name]
+        if self._rot(name, kind, lambda start, size: self._may_rot_again(node, start, size)):
+            self.note_hit("rot-twin")
+
+    def _rot(
+        self,
+        name: str,
+        kind: str,
+        may_rot: Callable[[int, int], bool],
+        *,
+        memory_chance: float = 1.0,
+    ) -> bool:
+        """See `SimulatedCluster._rot`; where damage stays open, only what another node can heal."""
+        return super()._rot(
+            name,
+            kind,
+            lambda start, size: (
+                may_rot(start, size)
+                and (not self.has_open_damage or self._has_healer(name, start, size))
+            ),
+            memory_chance=memory_chance,
+        )
+
+    def _has_healer(self, name: str, start: int, size: int) -> bool:
+        """Whether another node has a file whole, and knows for good that it is confirmed."""
+        hurt = {rot.node for rot in self._hurt_at(start)}
+        for other in self.nodes.values():
+            item = self.coordinator.item(self.group_keys.life(other.name))
+            confirm = decode_life(item.value).confirm if item is not None else 0
+            has_it = min(confirm, self.extent(other).written) >= start + size
+            if has_it and other.name not in hurt | {name}:
+                return True
+        return False
+
+    def _own_share(self, name: str) -> Callable[[int, int], bool]:
+        own = own_share(list(self.nodes).index(name), len(self.nodes))
+        return lambda start, size: own(start, size) and not self._hurt_at(start)
+
+    def _is_whole_elsewhere(self, start: int, _: int) -> bool:
+        return not self._hurt_at(start)
+
+    def _hurt_at(self, start: int) -> list[Rot]:
+        """Return what has rotted in the files that begin there, of all nodes."""
+        return [rot for node in self.nodes.values() for rot in node.rots if rot.start == start]
+
+    def _may_rot_again(self, node: SimulatedNode, start: int, size: int) -> bool:
+        hurt = self._hurt_at(start)
+        if len(hurt) != 1 or hurt[0].node == node.name or len(hurt[0].before) != size:
+            return False
+        right = crcs_of(hurt[0].before)
+        found = [fingerprint_of(other, start) for other in self.nodes.values()]
+        # A wrong one would be of a node that took it when the file had changed already.
+        return 2 * sum(each is not None and each.crcs == right for each in found) > len(found)
+
+    def _syncs_log(self, node: SimulatedNode) -> None:
+        self.rot_watch.look_at(node)
+
+    def _was_sent(self, source: Host, target: Host, data: bytes) -> None:
+        node = self._nodes_by_ip.get(source.ip)
+        if node is not None and node.rots and node.is_up:
+            self.rot_watch.was_sent(node, source, target, data)
 
     def _is_rotten(self, node: SimulatedNode) -> bool:
         self._forget_healed()
         return bool(node.rots)
-
-    def rotten(self) -> list[str]:
-        """Return what has rotted and is not whole again, in words."""
-        self._forget_healed()
-        return [rot.where for node in self.nodes.values() for rot in node.rots]
 
     def keep_copy(self, name: str) -> None:
         """Copy a node's directory, as a backup does: what the page cache shows at this moment."""

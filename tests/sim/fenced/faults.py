@@ -17,7 +17,10 @@ from tests.sim.engine.faults import (
     PREPARATIONS,
 )
 from tests.sim.engine.planner import FaultMix, Planner, WeightedFault
-from tests.sim.fenced.rot import OF_STOPPED
+from tests.sim.engine.rot import OF_STOPPED
+
+ROT_VERBS: Final = ("rot", "rot-through", "rot-bare", "rot-twin")
+OPEN_VERBS: Final = ("stall-peers", "rot-through", "rot-bare", "rot-twin")
 
 MASTER_EVENTS: Final = (
     "Promised",
@@ -38,10 +41,12 @@ FAULTS: Final = (
     *(
         verb
         for verb in FENCED_VERBS
-        if verb not in BY_HAND | ENDINGS | PREPARATIONS | {"kill-at-event", "rot"}
+        if verb not in BY_HAND | ENDINGS | PREPARATIONS | {"kill-at-event", *ROT_VERBS}
     ),
     *(f"kill-at-event {name}" for name in dict.fromkeys((*MASTER_EVENTS, *SLAVE_EVENTS))),
-    *(f"rot {kind}" for kind in dict.fromkeys(OF_STOPPED)),
+    *(f"rot {kind}" for kind in dict.fromkeys((*OF_STOPPED, "lose-first"))),
+    "rot without a fingerprint",
+    "rot-twin",
     "store moved away",
     MOMENT,
 )

@@ -110,6 +110,30 @@ class StateSeen(msgspec.Struct, frozen=True):
     """Until this change the leader record was that of the recorded master."""
 
 
+class ElectionSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """A node was elected that knew its log to be damaged."""
+
+    at_seconds: float
+    node: str
+    epoch: int
+    noted_since: float
+    leaderless_since: float
+    waited_seconds: float
+    """How long the group had no leader, by this node's clock."""
+    whole: dict[str, float]
+    """The other members that were registered with a whole log, and since when."""
+
+
+class StaySeen(msgspec.Struct, frozen=True):
+    """A master that knew its log to be damaged, and one that was whole and followed well."""
+
+    node: str
+    epoch: int
+    other: str
+    since: float
+    until: float
+
+
 class EpochEntrySeen(msgspec.Struct, frozen=True):
     """One entry of a node's epoch file."""
 
@@ -145,8 +169,8 @@ class FencedHistory(History):
     lacking: list[LackingSeen] = msgspec.field(default_factory=list)
     put_back: list[tuple[float, str]] = msgspec.field(default_factory=list)
     """When an older copy of a directory came back, and whose."""
-    rotten: list[str] = msgspec.field(default_factory=list)
-    """What has rotted and was not whole again at the end, in words."""
+    elections: list[ElectionSeen] = msgspec.field(default_factory=list)
+    stays: list[StaySeen] = msgspec.field(default_factory=list)
     older_openings: list[tuple[str, int]] = msgspec.field(default_factory=list)
     """Who opened which epoch by records from a backup, without all that was acknowledged: it takes
     nothing, because nobody follows it, and has to give way."""

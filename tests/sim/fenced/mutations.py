@@ -10,6 +10,7 @@ import msgspec
 import trio
 
 import ha.fenced.election
+import ha.fenced.served_log
 import store.recovery.opening
 import tandem.wire.group_recovery
 from ha.fenced.client import FencedClient
@@ -19,8 +20,11 @@ from ha.fenced.coordinator_session import CoordinatorSession
 from ha.fenced.disputed_joint import DisputedJoint
 from ha.fenced.election import Follow, Run
 from ha.fenced.epoch_file import EpochEntry, EpochFile
+from ha.fenced.giving_way import GivingWay
 from ha.fenced.group_view import OwnFacts
 from ha.fenced.ha_service import FencedHAService
+from ha.fenced.healing import Fetch, Piece
+from ha.fenced.healing_service import HealingService
 from ha.fenced.in_sync_replicas import InSyncReplicas
 from ha.fenced.lease import LeaseDeadline
 from ha.fenced.master import FencedMaster
@@ -31,8 +35,12 @@ from ha.fenced.replica_follower import ReplicaFollower
 from ha.fenced.replica_server import ReplicaLink, ReplicaServer
 from ha.results import Ack
 from node.tables.journal.group_journal import GroupJournal
+from store.log.damage import LogDamage
+from store.log.healing import LogHealing
+from store.machine.errors import RecordDamagedError
 from store.messages.message_reads import MessageReads
 from store.queue.consume_queue_store import AnyConsumeQueue
+from store.queue.record_check import Missing, RecordCheck
 from store.recovery.store_recovery import StoreRecovery
 from store.recovery.truncation import Truncation
 from store.services.flush_service import FlushService
@@ -44,6 +52,7 @@ from tandem.wire.system_topics import JOURNAL_TOPIC
 from tests.sim.engine.faults import BLACKOUT
 from tests.sim.engine.mutation import Mutation
 from tests.sim.engine.settings import GROUP
+from tests.sim.fenced.faults import ROT_VERBS
 
 
 def _knows_that_it_has_everything(real: Callable[..., Any]) -> Any:  # noqa: ANN401
@@ -331,12 +340,21 @@ def _shows_readers_what_was_half_a_second_ago(real: Callable[..., Any]) -> Any: 
 
 
 def _rots(settings: Any) -> bool:  # noqa: ANN401
-    return any(instruction.verb == "rot" for instruction in settings.plan)
+    return bool(settings.rots)
+
+
+def _loses_its_first_file(settings: Any) -> bool:  # noqa: ANN401
+    return any(i.verb == "rot" and i.arguments[1] == "lose-first" for i in settings.plan)
+
+
+def _has(*verbs: str) -> Callable[[Any], bool]:
+    """Return whether a plan has all of these."""
+    return lambda settings: set(verbs) <= {instruction.verb for instruction in settings.plan}
 
 
 def _rots_after_all_were_killed(settings: Any) -> bool:  # noqa: ANN401
     """Then there are files of which no fingerprint was taken from memory."""
-    last = max((i.at_seconds for i in settings.plan if i.verb == "rot"), default=-1.0)
+    last = max((i.at_seconds for i in settings.plan if i.verb in ROT_VERBS), default=-1.0)
     killed = {
         argument
         for i in settings.plan
@@ -348,7 +366,7 @@ def _rots_after_all_were_killed(settings: Any) -> bool:  # noqa: ANN401
 
 
 def _misses_no_first_file(real: Callable[..., Any]) -> Any:  # noqa: ANN401
-    return lambda config, disk, _log_start: real(config, disk, -1)
+    return lambda config, disk, _log_start, **named: real(config, disk, -1, **named)
 
 
 def _looks_at_memory(real: Callable[..., Any]) -> Any:  # noqa: ANN401
@@ -357,6 +375,46 @@ def _looks_at_memory(real: Callable[..., Any]) -> Any:  # noqa: ANN401
         await real(self, look, offset, bytes(look.file.buffer[position : position + len(data)]))
 
     return look_at
+
+
+def _sees_no_whole_member(_: Callable[..., Any]) -> Any:  # noqa: ANN401
+    return lambda *_, **__: []
+
+
+def _ranks_as_if_all_were_whole(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    return lambda node: real(msgspec.structs.replace(node, damage=""))
+
+
+def _stays(_: Callable[..., Any]) -> Any:  # noqa: ANN401
+    return lambda _: ""
+
+
+def _takes_any_bytes(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    async def fetch(self: HealingService, piece: Piece, order: Fetch, *rest: object) -> object:
+        return await real(self, piece, Fetch(None, order.nodes), *rest)
+
+    return fetch
+
+
+def _asks_not_whether_they_fit(_: Callable[..., Any]) -> Any:  # noqa: ANN401
+    return lambda self, start, data: list(self._parts(start, memoryview(data)))
+
+
+def _passes_over(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    def looks(self: RecordCheck, *which: Any) -> Any:  # noqa: ANN401
+        look = real(self, *which)
+
+        def found(*record: int) -> object:
+            seen = look(*record)
+            return Missing.PASSED_OVER if isinstance(seen, RecordDamagedError) else seen
+
+        return found
+
+    return looks
+
+
+def _remembers_nothing(_: Callable[..., Any]) -> Any:  # noqa: ANN401
+    return lambda _: ()
 
 
 def _asks_nobody(_: Callable[..., Any]) -> Any:  # noqa: ANN401
@@ -465,13 +523,39 @@ MUTATIONS: Final[dict[str, Mutation]] = {
         shows=lambda settings: any(i.verb == BLACKOUT for i in settings.plan),
     ),
     "a first file that is missing is taken for retention": Mutation(
-        store.recovery.opening, "missing_files", _misses_no_first_file, shows=_rots
+        store.recovery.opening, "missing_files", _misses_no_first_file, shows=_loses_its_first_file
     ),
     "the scrub looks at memory only": Mutation(
         ScrubService, "_look_at", _looks_at_memory, shows=_rots
     ),
     "replicas do not compare what they have": Mutation(
         ComparingService, "_compare_file", _asks_nobody, shows=_rots_after_all_were_killed
+    ),
+    "a damaged node is elected where a whole one could be": Mutation(
+        ha.fenced.election,
+        "whole_members",
+        _sees_no_whole_member,
+        shows=_has("stall-peers", "rot-through", "kill"),
+        also=Mutation(ha.fenced.election, "_rank", _ranks_as_if_all_were_whole),
+    ),
+    "a damaged master stays, though a whole member follows": Mutation(
+        GivingWay, "why_resign", _stays, shows=_has("stall-peers", "rot-through")
+    ),
+    "what others give is put in place, whether it fits or not": Mutation(
+        HealingService,
+        "_fetch",
+        _takes_any_bytes,
+        shows=_has("rot-twin"),
+        also=Mutation(LogHealing, "_fitting", _asks_not_whether_they_fit),
+    ),
+    "a peer is given bytes that nobody has looked at": Mutation(
+        ha.fenced.served_log, "look_at", _does_nothing, shows=_has("rot-twin")
+    ),
+    "a read passes over a damaged record": Mutation(
+        RecordCheck, "looks", _passes_over, shows=_has("stall-peers", "rot-through")
+    ),
+    "damage is forgotten at a restart": Mutation(
+        LogDamage, "_read", _remembers_nothing, shows=_has("stall-peers", "rot-through", "stop")
     ),
     "other bytes at a joint are an alarm at once": Mutation(
         DisputedJoint, "is_open", _asks_nobody, shows=_rots_after_all_were_killed

@@ -12,7 +12,8 @@ from tests.sim.engine.faults import BLACKOUT, Instruction
 from tests.sim.engine.history import Contract
 from tests.sim.engine.settings import GROUP, Settings, draw_store
 from tests.sim.engine.workload import ProducerProfile
-from tests.sim.fenced.faults import FencedFaultMix, FencedPlanner
+from tests.sim.fenced.faults import OPEN_VERBS, ROT_VERBS, FencedFaultMix, FencedPlanner
+from tests.sim.fenced.open_damage import OpenDamage
 
 OLDER: Final = frozenset({"put-back", "restore-coordinator", "recover-group"})
 """What plans with a blackout do not do."""
@@ -20,9 +21,11 @@ OLDER: Final = frozenset({"put-back", "restore-coordinator", "recover-group"})
 LONG_CHANCE: Final = 0.1
 """Share of the seeds whose faults last as long as they want, and that are watched long after."""
 
-
 ROT_CHANCE: Final = 0.3
 """Share of the seeds in which disks rot."""
+
+OPEN_CHANCE: Final = 0.6
+"""Share of these in which damage stays open for a while, half of the time with no other faults."""
 
 NOT_BESIDE_ROT: Final = OLDER | {"keep-copy", "save-coordinator", "rejoin", "flip-tail", BLACKOUT}
 """What takes away the whole copy of what has rotted elsewhere."""
@@ -45,6 +48,16 @@ class FencedSettings(Settings, frozen=True, kw_only=True):
     """Whether it is watched for as long as sends may take to succeed, though all is well."""
     ends_without_master: bool = False
     """What the plan does can be mended by an operator only."""
+
+    @property
+    def rots(self) -> bool:
+        """Whether disks rot."""
+        return any(instruction.verb in ROT_VERBS for instruction in self.plan)
+
+    @property
+    def has_open_damage(self) -> bool:
+        """Whether damage stays open for a while."""
+        return any(instruction.verb in OPEN_VERBS for instruction in self.plan)
 
     def terms(self) -> str:
         """One line for a person: what the group is like."""
@@ -79,7 +92,7 @@ def draw_settings(seed: int, node_count: int | None = None) -> FencedSettings:
     if ack_level is AckLevel.WRITTEN:
         plan = _with_blackout(random.Random(f"fenced blackout {seed}"), plan, names, load_seconds)
     plan = _with_rot(random.Random(f"fenced rot {seed}"), plan, names, load_seconds)
-    return FencedSettings(
+    settings = FencedSettings(
         name=str(seed),
         seed=seed,
         node_count=nodes,
@@ -98,6 +111,24 @@ def draw_settings(seed: int, node_count: int | None = None) -> FencedSettings:
         load_seconds=load_seconds,
         delay_seconds_max=chance.choice((0.001, 0.005, 0.03)),
         settles_long=is_long,
+    )
+    return _with_open_damage(random.Random(f"fenced open damage {seed}"), settings)
+
+
+def _with_open_damage(chance: random.Random, settings: FencedSettings) -> FencedSettings:
+    """Let damage stay open for a while, in most runs with rot; files are small then, and full."""
+    if not settings.rots or chance.random() > OPEN_CHANCE:
+        return settings
+    others = settings.plan if chance.random() < 0.5 else ()
+    plan = [*others, *OpenDamage(chance, settings.node_names).plan()]
+    plan.sort(key=lambda instruction: instruction.at_seconds)
+    file_bytes = chance.choice((4096, 4096, 8192))
+    return msgspec.structs.replace(
+        settings,
+        plan=tuple(plan),
+        settles_long=False,
+        store=msgspec.structs.replace(settings.store, mapped_file_size_commit_log_bytes=file_bytes),
+        load_seconds=max(settings.load_seconds, plan[-1].at_seconds + 0.5),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 import trio
 
+from ha.fenced.disputed_joint import DECIDED_SECONDS
 from tandem.client.admin import Admin
 from tandem.client.errors import ClientError
 from tandem.cluster_file.choices import AckLevel, GroupKind
@@ -21,10 +22,11 @@ from tandem.cluster_file.settings import (
 )
 from tests.sim.engine.faults import BLACKOUT, Instruction
 from tests.sim.engine.history import Contract, Finding
+from tests.sim.engine.node import SimulatedNode
 from tests.sim.engine.settings import GROUP
 from tests.sim.engine.simulation import LOOK_SECONDS_MAX, Result, Simulation
 from tests.sim.engine.trace import Trace
-from tests.sim.engine.workload import ProducerProfile, ReaderProfile
+from tests.sim.engine.workload import ProducerProfile, ReaderProfile, RereadingReader
 from tests.sim.fenced.actions import FENCED_ACTIONS
 from tests.sim.fenced.checker import FencedExpectations, Kind, check
 from tests.sim.fenced.cluster import FencedCluster
@@ -48,6 +50,11 @@ CONFIRMED_SECONDS: Final = 0.2
 REGISTERED_SECONDS: Final = 4.0
 """All nodes have started and registered by then, beside the time that their last leases live."""
 
+LOOK_AT_ROT_SECONDS: Final = 0.5
+
+ROTTEN_SECONDS_MAX: Final = 40.0
+"""Healing that was tried in vain is tried again after as long as it had taken by then, and more."""
+
 RECOVERY_RETRY_SECONDS: Final = 0.3
 TOPICS_MAX: Final = 4
 
@@ -70,9 +77,11 @@ class FencedSimulation(Simulation[FencedSettings, FencedCluster, FencedHistory])
     def __init__(self, settings: FencedSettings, trace: Trace) -> None:
         super().__init__(settings, trace, FencedHistory())
         self._is_excused = False
+        if settings.rots:
+            self.look_seconds = LOOK_AT_ROT_SECONDS
 
     def _new_cluster(self, nursery: trio.Nursery) -> FencedCluster:
-        return FencedCluster(
+        cluster = FencedCluster(
             cluster_config(self.settings),
             self.history,
             network=self.network,
@@ -81,14 +90,26 @@ class FencedSimulation(Simulation[FencedSettings, FencedCluster, FencedHistory])
             nursery=nursery,
             is_supervised=self.settings.is_supervised,
         )
+        cluster.has_open_damage = self.settings.has_open_damage
+        return cluster
 
     async def _until_ready(self) -> None:
         with trio.move_on_after(START_SECONDS_MAX):
             while not self.history.openings:
                 await trio.sleep(0.05)
 
+    def _observers(self) -> Sequence[Callable[[], Awaitable[None]]]:
+        return (self.cluster.rot_watch.run,) if self.settings.rots else ()
+
     def _other_users(self) -> Sequence[Callable[[], Awaitable[None]]]:
-        return (self._create_topics,)
+        if not self.settings.rots:
+            return (self._create_topics,)
+        again = RereadingReader(
+            self._client_machine("127.0.2.9"),
+            retry_seconds=self.reader.retry_seconds,
+            history=self.history,
+        )
+        return self._create_topics, again.run
 
     async def _create_topics(self) -> None:
         """Create a topic now and then; what was answered must be there at the end."""
@@ -102,7 +123,11 @@ class FencedSimulation(Simulation[FencedSettings, FencedCluster, FencedHistory])
 
     async def _ask_status(self, admin: Admin, address: str) -> None:
         await super()._ask_status(admin, address)
-        await admin.fenced_status(address)
+        node = next(n for n in self.cluster.nodes.values() if address == _address_of(n))
+        life, noted = node.life, self.cluster.rot_watch.noted(node)
+        status = await admin.fenced_status(address)
+        if node.is_up and node.life == life:
+            self.cluster.rot_watch.told_status(node, noted, status.damage)
 
     def _carry_out(self, instruction: Instruction) -> None:
         super()._carry_out(instruction)
@@ -119,6 +144,10 @@ class FencedSimulation(Simulation[FencedSettings, FencedCluster, FencedHistory])
             await trio.sleep(RECOVERY_RETRY_SECONDS)
         return trio.current_time()
 
+    def _catch_up_seconds(self) -> float:
+        usual = super()._catch_up_seconds()
+        return ROTTEN_SECONDS_MAX if self.settings.rots else usual
+
     def _probe_profile(self) -> ProducerProfile:
         return ProducerProfile(
             name="probe",
@@ -132,7 +161,8 @@ class FencedSimulation(Simulation[FencedSettings, FencedCluster, FencedHistory])
         )
 
     def _send_again_seconds(self) -> float:
-        return SEND_AGAIN_SECONDS + self.settings.lease_ttl_ms / 1000
+        usual = SEND_AGAIN_SECONDS + self.settings.lease_ttl_ms / 1000
+        return usual + (DECIDED_SECONDS if self.settings.rots else 0.0)
 
     def _is_settled(self) -> bool:
         return not self.settings.settles_long and self._are_equal()
@@ -184,6 +214,10 @@ class FencedSimulation(Simulation[FencedSettings, FencedCluster, FencedHistory])
         result.switches = state.epoch if state is not None else 0
         result.is_excused = self._is_excused
         return result
+
+
+def _address_of(node: SimulatedNode) -> str:
+    return node.config.node.broker_address
 
 
 def cluster_config(settings: FencedSettings) -> ClusterConfig:

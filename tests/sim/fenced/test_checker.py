@@ -1,6 +1,7 @@
 """The checker of fenced groups finds every kind of fault when it is planted, and nothing else."""
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ from ha.fenced.events import (
     Promised,
     Quarantined,
 )
+from ha.fenced.wholeness import WHOLE_FIRST_SECONDS
 from tests.sim.engine.history import (
     AnswerSeen,
     Contract,
@@ -34,10 +36,12 @@ from tests.sim.engine.walked_log import walk_log
 from tests.sim.fenced.checker import FencedExpectations, Kind
 from tests.sim.fenced.good_run import FORK, RECORDS, WHOLE, Run, ack_of, state_of
 from tests.sim.fenced.history import (
+    ElectionSeen,
     EpochEntrySeen,
     LackingSeen,
     NodeEvent,
     NotDurableSeen,
+    StaySeen,
 )
 
 
@@ -351,6 +355,41 @@ def _rotten(run: Run) -> None:
     run.history.rotten.append("flip /data/broker-a-1/commitlog/0 at 17 of broker-a-1")
 
 
+def _falsely_whole(run: Run) -> None:
+    run.history.falsely_whole.append("flip /data/broker-a-1/commitlog/0: taken for whole at 3.000")
+
+
+def _forgotten(run: Run) -> None:
+    run.history.forgotten.append("b at 3.000: it says that nothing is damaged")
+
+
+def _handed_out(run: Run) -> None:
+    run.history.handed_out.append("flip /data/broker-a-1/commitlog/0: sent to 127.0.0.1:7")
+
+
+def _skipped(run: Run) -> None:
+    run.history.skipped.append("queue 0: from 3 on an answer moves on by 2 and has 1")
+
+
+DAMAGED = ElectionSeen(
+    at_seconds=20.5,
+    node="b",
+    epoch=3,
+    noted_since=19.0,
+    leaderless_since=20.0,
+    waited_seconds=0.5,
+    whole={"c": 15.9},
+)
+
+
+def _damaged_first(run: Run) -> None:
+    run.history.elections.append(DAMAGED)
+
+
+def _damaged_stays(run: Run) -> None:
+    run.history.stays.append(StaySeen("b", 2, "c", 10.0, 12.1))
+
+
 def _topic_lost(run: Run) -> None:
     run.history.topics_created.append("new")
     run.history.topics_at_end = ["orders"]
@@ -435,6 +474,12 @@ PLANTED: dict[Callable[[Run], None], set[Kind]] = {
     _bad_epochs: {Kind.BAD_EPOCHS},
     _epoch_above_the_end: {Kind.BAD_EPOCHS},
     _rotten: {Kind.ROTTEN},
+    _falsely_whole: {Kind.FALSELY_WHOLE},
+    _forgotten: {Kind.FORGOTTEN},
+    _handed_out: {Kind.HANDED_OUT},
+    _skipped: {Kind.SKIPPED},
+    _damaged_first: {Kind.DAMAGED_FIRST},
+    _damaged_stays: {Kind.DAMAGED_STAYS},
     _topic_lost: {Kind.TOPIC_LOST},
     _offset_back: {Kind.OFFSET_BACK},
     _quarantined: {Kind.QUARANTINED},
@@ -457,6 +502,28 @@ def test_a_reorder_is_all_there_is_to_say_of_a_producer_that_sends_again() -> No
     run = Run()
     _reordered_though_sent_again(run)
     assert run.kinds() - {Kind.REWRITTEN} == {Kind.REORDERED}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"whole": {}},
+        {"whole": {"c": 16.5}},
+        {"noted_since": 20.1},
+        {"waited_seconds": WHOLE_FIRST_SECONDS},
+    ],
+    ids=["nobody is whole", "nobody knew it yet", "it did not know it", "it has waited"],
+)
+def test_a_damaged_node_may_be_elected_where(changes: dict[str, Any]) -> None:
+    run = Run()
+    run.history.elections.append(msgspec.structs.replace(DAMAGED, **changes))
+    assert run.check() == []
+
+
+def test_a_damaged_master_may_stay_for_a_moment() -> None:
+    run = Run()
+    run.history.stays.append(StaySeen("b", 2, "c", 10.0, 11.9))
+    assert run.check() == []
 
 
 def test_every_kind_is_planted() -> None:

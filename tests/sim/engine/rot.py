@@ -4,21 +4,28 @@
     zero          512 bytes come back as zeros
     misdirect     512 bytes of another place of the same file, a write that went astray
     lose          the file is gone; a process that runs has it mapped yet
+    lose-first    the same, of the first file of the log
     shorten       its end is gone; only of a stopped node, others would end in SIGBUS
 
 What rots is below where every node's log ends. It need not be confirmed: where all members have to
 confirm, it may be what the last of them has to have to start. Where the page cache has the bytes, a
-running process goes on seeing them: half of the time the disk alone is hurt, and the process finds
-out when it asks the disk.
+running process goes on seeing them: where the disk alone is hurt, the process finds out when it
+asks the disk.
 
 Whoever judges a run reads through `WholeDisk`.
 """
 
 import random
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
+from store.machine.checked_file import read_checked_json
+from tandem.wire.fingerprint import DIRECTORY as FINGERPRINTS
+from tandem.wire.fingerprint import Fingerprint
+from tandem.wire.untrusted import UnreadableError
 from tests.sim.engine.node import SimulatedNode
-from tests.sim.engine.whole_disk import Rot
+from tests.sim.engine.whole_disk import Rot, windows_of
 
 SECTOR_BYTES: Final = 512
 
@@ -26,23 +33,38 @@ OF_RUNNING: Final = ("flip", "flip", "zero", "misdirect", "lose")
 OF_STOPPED: Final = (*OF_RUNNING, "shorten")
 
 
+def own_share(number: int, count: int) -> Callable[[int, int], bool]:
+    """Return which files rot of one node of so many, by start and size: no other has those.
+
+    What rots there is whole elsewhere.
+    """
+    return lambda start, size: start // size % count == number
+
+
 def rot_log(
-    node: SimulatedNode, kind: str, below: int, chance: random.Random, share: tuple[int, int]
+    node: SimulatedNode,
+    kind: str,
+    below: int,
+    chance: random.Random,
+    may_rot: Callable[[int, int], bool],
+    memory_chance: float = 0.5,
 ) -> Rot | None:
     """Hurt one full file of a node's log that ends at `below` or before; None if there is none.
 
-    `kind` is one of the module docstring, or `any`. With a `share` of (1, 3) it is the second file
-    of three, or the fifth, and so on: what rots elsewhere by another share is whole here.
+    `kind` is one of the module docstring, or `any`. `may_rot` is asked about each file, by its
+    start and its size. A running process has it so in memory, too, with `memory_chance`.
     """
     if kind == "any":
         kind = chance.choice(OF_RUNNING if node.is_up else OF_STOPPED)
     if kind == "shorten" and node.is_up:
         return None
+    first_only = kind == "lose-first"
     directory = f"{node.directory}/commitlog"
     files = [
         f"{directory}/{name}"
         for name, size in node.disk.list_files(directory)
-        if name.isdigit() and int(name) + size <= below and int(name) // size % share[1] == share[0]
+        if name.isdigit() and int(name) + size <= below and may_rot(int(name), size)
+        if not (first_only and int(name))
     ]
     hurt = {rot.path for rot in node.rots}
     files = [path for path in files if path not in hurt]
@@ -54,17 +76,32 @@ def rot_log(
     at, after = _hurt(before, kind, chance)
     if after == before:
         return None
-    if kind == "lose":
+    if kind in ("lose", "lose-first"):
         node.disk.remove(path)
     elif kind == "shorten":
         node.disk.remove(path)
         node.disk.replace(path, after)
     else:
         file.rot(after)
-        if not node.is_up or chance.random() < 0.5:
+        if not node.is_up or chance.random() < memory_chance:
             file.buffer[: len(after)] = after
             file.given_up.clear()
-    return Rot(node.name, kind, path, before, f"{kind} {path} at {at} of {node.name}")
+    is_there = len(after) == len(before)
+    first, last, windows = windows_of(before, after) if is_there else (at, len(before) - 1, ())
+    where = f"{kind} {path} at {at} of {node.name}"
+    return Rot(node.name, kind, path, before, where, first, last, windows)
+
+
+def fingerprint_path(node: SimulatedNode, start: int) -> str:
+    """Return where a node has the fingerprint of the file of its log that begins at `start`."""
+    return f"{node.directory}/{FINGERPRINTS}/{start:020d}"
+
+
+def fingerprint_of(node: SimulatedNode, start: int) -> Fingerprint | None:
+    """Return that fingerprint; None if there is none to go by."""
+    with suppress(UnreadableError):  # it was killed while it wrote it
+        return read_checked_json(node.disk, fingerprint_path(node, start), Fingerprint)
+    return None
 
 
 def _hurt(before: bytes, kind: str, chance: random.Random) -> tuple[int, bytes]:
