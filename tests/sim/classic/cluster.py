@@ -53,6 +53,7 @@ class ClassicCluster(SimulatedCluster):
         self.master, *self.slaves = self.nodes.values()
         self._ha_address = Host(self.master.ip, self.master.config.node.ha_port)
         self._slaves_by_ip = {slave.ip: slave for slave in self.slaves}
+        self.master_is_never_killed = False
         self.rot_watch = RotWatch(self.nodes, history)
         self._alarmed: set[str] = set()
         """Slaves about which there was an alarm since their last wipe."""
@@ -101,12 +102,12 @@ class ClassicCluster(SimulatedCluster):
         """Hurt a full file of a node's log, below where all logs end: others have it whole.
 
         What a process has in memory rots only if there is a fingerprint from before. The master's
-        log rots only after a clean stop: after a kill, what has changed since its checkpoint is a
-        torn put for its start, which cuts it off.
+        log rots only after a clean stop, or if no plan kills it: after a kill, what has changed
+        since its checkpoint is a torn put for its start, which cuts it off.
         """
         node = self.nodes[name]
         was_stopped = not node.is_up and not node.disk.exists(f"{node.directory}/abort")
-        if node is self.master and not was_stopped:
+        if node is self.master and not (was_stopped or self.master_is_never_killed):
             return
         self._rot(
             name,

@@ -76,7 +76,7 @@ class ClassicSimulation(Simulation[ClassicSettings, ClassicCluster, ClassicHisto
             return await super().run()
 
     def _new_cluster(self, nursery: trio.Nursery) -> ClassicCluster:
-        return ClassicCluster(
+        cluster = ClassicCluster(
             cluster_config(self.settings),
             self.history,
             network=self.network,
@@ -84,6 +84,11 @@ class ClassicSimulation(Simulation[ClassicSettings, ClassicCluster, ClassicHisto
             trace=self.trace,
             nursery=nursery,
         )
+        cluster.master_is_never_killed = not any(
+            instruction.verb.startswith("kill") and instruction.arguments[0] == cluster.master.name
+            for instruction in self.settings.plan
+        )
+        return cluster
 
     async def _until_ready(self) -> None:
         await trio.sleep(START_SECONDS)
