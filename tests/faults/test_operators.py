@@ -253,7 +253,9 @@ def test_under_a_supervisor_every_order_is_carried_out(terminal: Terminal) -> No
 
 
 @pytest.mark.parametrize(
-    "running", [beside_our_coordinator, on_a_real_etcd, classic], ids=lambda each: each.__name__
+    "running",
+    [beside_our_coordinator, on_a_real_etcd, pytest.param(classic, marks=pytest.mark.long)],
+    ids=lambda each: each.__name__,
 )
 def test_nodes_that_run_by_themselves_are_left_alone_and_said_so(
     terminal: Terminal,

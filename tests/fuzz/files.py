@@ -25,6 +25,7 @@ from store.log.damage import BadRange, LogDamage
 from store.log.fingerprints import Fingerprints
 from store.log.log_start import LogStart
 from store.machine.errors import StoreError
+from store.machine.kept_files import KeptFiles
 from store.machine.table_file import TableFile
 from store.recovery.truncation import pending_intent
 from store.services.scrub_service import ScrubProgress
@@ -91,6 +92,7 @@ class _OneFile:
 
     def __init__(self, data: bytes) -> None:
         self._data = data
+        self.kept = KeptFiles()
 
     def read(self, path: str = "") -> bytes:
         return self._data

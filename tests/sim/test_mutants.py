@@ -26,7 +26,6 @@ CAUGHT_BY = {
     ("classic", "the client sends again what it was told not to"): 2,
     ("classic", "the slave never dials again"): 0,
     ("classic", "a first file that is missing is taken for retention"): 40,
-    ("classic", "a read passes over a damaged record"): 21,
     ("fenced", "min_isr acknowledgements are enough, whoever they are from"): 0,
     ("fenced", "a promise is kept in memory only"): 0,
     ("fenced", "a cut leaves the bytes where they are"): 4,
@@ -52,7 +51,7 @@ CAUGHT_BY = {
     ("classic-consumers", "dead letters are answered and dropped"): 10,
     ("fenced-consumers", "a message is given up one try too late"): 0,
     ("fenced-consumers", "what comes back is answered and dropped"): 0,
-    ("fenced-consumers", "whoever asks gets the lock"): 36,
+    ("fenced-consumers", "whoever asks gets the lock"): 79,
     ("fenced-consumers", "a rollback commits"): 0,
     ("fenced-consumers", "a transaction ends as often as it is told to"): 0,
     ("fenced-consumers", "any node says where a group is"): 19,
@@ -61,10 +60,17 @@ CAUGHT_BY = {
 
 SEEDS_MAX_OTHERWISE = 30
 
+LARGE = {
+    ("fenced", "a damaged master stays, though a whole member follows"),
+    ("fenced", "other bytes at a joint are an alarm at once"),
+}
+"""Their seeds take half a minute: the whole hunt has them."""
+ORDINARY = [each for each in CAUGHT_BY if each not in LARGE][::3]
+
 
 @pytest.mark.sim
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "name"), [*CAUGHT_BY][::3])
+@pytest.mark.parametrize(("kind", "name"), ORDINARY)
 def test_a_broken_variant_is_caught(kind: str, name: str) -> None:
     known = CAUGHT_BY[kind, name]
     assert caught(name, kind, known) or hunt(name, kind, SEEDS_MAX_OTHERWISE).seeds

@@ -175,7 +175,7 @@ MUTANTS: Final = (
         _speaks_for_what_came_later,
         seed=1,
     ),
-    Mutant("a run is written front to back", CommitLog, "_write_run", _front_to_back, seed=15),
+    Mutant("a run is written front to back", CommitLog, "_write_run", _front_to_back, seed=31),
     Mutant("a truncation leaves the bytes standing", MappedFile, "zero_from", _zeros_nothing),
     Mutant("queues are not cut with the log", ConsumeQueueStore, "truncate_dirty", _nothing),
     Mutant("recovery does not sync the queues", StoreRecovery, "_sync_queues", _nothing),

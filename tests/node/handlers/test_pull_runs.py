@@ -568,7 +568,7 @@ def test_any_pulls_end_as_if_they_had_come_one_by_one(chunks: list[bytes]) -> No
     trio.run(partial(alike, *chunks))
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(st.sampled_from(ENCODINGS), st.sampled_from([PULL, LITE]), MORE)))
 def test_a_pull_that_says_who_asks_is_in_no_run(
     pulls: list[tuple[SerializeType, int, dict[str, str]]],

@@ -354,7 +354,7 @@ def test_any_requests_end_as_if_they_had_come_one_by_one(chunks: list[bytes]) ->
     trio.run(partial(alike, *chunks))
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(st.sampled_from(ENCODINGS), st.sampled_from(CODES), MORE), max_size=12))
 def test_a_request_that_says_who_sends_it_is_in_no_run(
     sends: list[tuple[SerializeType, int, dict[str, str]]],

@@ -18,9 +18,7 @@ from ha.classic.ha_client import HAClient
 from ha.classic.ha_service import HAService
 from ha.classic.master_follower import MasterFollower
 from store.log.commit_log import CommitLog
-from store.machine.errors import RecordDamagedError
 from store.messages.message_reads import MessageReads
-from store.queue.record_check import Missing, RecordCheck
 from store.results import PutMessageStatus
 from store.services.flush_service import FlushService
 from tandem.client.session import Session
@@ -141,25 +139,8 @@ def _dials_once(real: Callable[..., Any]) -> Callable[..., Any]:
     return dial
 
 
-def _rots(settings: ClassicSettings) -> bool:
-    return settings.rots
-
-
 def _loses_its_first_file(settings: ClassicSettings) -> bool:
     return any(i.verb == "rot" and i.arguments[1] == "lose-first" for i in settings.plan)
-
-
-def _passes_over(real: Callable[..., Any]) -> Callable[..., Any]:
-    def looks(self: RecordCheck, *which: Any) -> object:  # noqa: ANN401
-        look = real(self, *which)
-
-        def found(*record: int) -> object:
-            seen = look(*record)
-            return Missing.PASSED_OVER if isinstance(seen, RecordDamagedError) else seen
-
-        return found
-
-    return looks
 
 
 def _misses_no_first_file(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -225,9 +206,6 @@ MUTATIONS: Final[dict[str, Mutation]] = {
     ),
     "the slave never dials again": Mutation(
         MasterFollower, "_dial", _dials_once, frozenset({Kind.DIVERGED}), _breaks_connections
-    ),
-    "a read passes over a damaged record": Mutation(
-        RecordCheck, "looks", _passes_over, frozenset({Kind.SKIPPED}), _rots
     ),
     "a first file that is missing is taken for retention": Mutation(
         store.recovery.opening,
