@@ -1,7 +1,8 @@
 """ComparingService: compares the fingerprints of closed files with those of all peers.
 
 A file is compared soon after it was closed, and once in each round of a node, until all peers have
-said the same. Where one differs, `comparison` says who is right. If it is not us, the block is
+said the same. Where one differs, `comparison` says who is right; where it cannot, a node one of
+whose records is none by its own checksum gives way to the others. If it is not us, the block is
 noted as damage, and our fingerprint says from then on what the block has to be.
 
 The file that is being written has no fingerprint yet. A part of it is compared by its bytes where
@@ -23,6 +24,7 @@ from ha.errors import PeerSilentError
 from ha.fenced.comparison import FileVote, disputes
 from ha.fenced.history import are_of_one_history, epochs_within, history_of
 from ha.fenced.peer_logs import all_of
+from store.log.healing import unsound_record
 from store.machine.tell_once import TellOnce
 from tandem.wire.crc import raw_crc32
 from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint, crcs_of
@@ -216,10 +218,11 @@ class ComparingService:
         crcs = bytearray(own.crcs)
         wrong = []
         for each in found:
-            if each.right is None:
+            right = self._of_the_others(each, votes) if each.right is None else each.right
+            if right is None:
                 self._note_undecided(own.start, each)
-            elif each.right != own.crc(each.block):
-                crcs[4 * each.block : 4 * each.block + 4] = each.right.to_bytes(4, "big")
+            elif right != own.crc(each.block):
+                crcs[4 * each.block : 4 * each.block + 4] = right.to_bytes(4, "big")
                 wrong.append(each)
         if wrong and store.fingerprints.of(own.start) == own:
             # First what the blocks have to be: else our own fingerprint would speak for them.
@@ -228,6 +231,19 @@ class ComparingService:
                 reason = f"other replicas have other bytes, and are right: {each.words}"
                 store.commit_log.damage.note(each.start, each.end, reason)
         return not found and len(votes) == 1 + len(parts)
+
+    def _of_the_others(self, dispute: Dispute, votes: Sequence[FileVote]) -> int | None:
+        """Return what all others say of a block in which a record of ours is none.
+
+        Its own checksum says that, so ours is a fingerprint of bytes that had changed before it was
+        taken, and we have no vote.
+        """
+        name = self._parts.config.name
+        said = {vote.of(dispute.block, dispute.start).crc for vote in votes if vote.node != name}
+        file = self._store.commit_log.files.find_by_offset(dispute.start)
+        if len(said) != 1 or file is None:
+            return None
+        return said.pop() if unsound_record(file, dispute.start, dispute.end) else None
 
     def _is_member(self, name: str) -> bool:
         view = self._parts.session.view

@@ -1,8 +1,8 @@
 """Which bytes are right where replicas say different things of one block of the log: no I/O.
 
 The logs of a group are equal byte for byte, so one of two fingerprints that differ is of bytes that
-had changed before it was made. Records do not decide it: a fingerprint is made of sound records
-only, but most of what is beside the bodies has no checksum of RocketMQ's.
+had changed before it was made. Records alone do not decide it: most of what is beside the bodies
+has no checksum of RocketMQ's. Where votes do not decide, see `ComparingService`.
 
     all say the same                                       that is right
     more than half of the in-sync set says the same        that is right; others that answer are

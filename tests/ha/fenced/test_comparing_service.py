@@ -336,3 +336,50 @@ async def test_what_was_undecided_is_forgotten_when_all_say_the_same(
     await bench.comparing.compare()
     assert bench.comparing.undecided == {}
     assert bench.bad == []
+
+
+@pytest.mark.parametrize("block", [0, 1])
+async def test_one_against_one_the_record_decides_that_is_none(
+    autojump_clock: MockClock, block: int
+) -> None:
+    """Both say that theirs is as written: ours had changed in memory before it was closed."""
+    bench = Bench(peer_count=1)
+    at = next(each for each in bench.records if each >= FILE_BYTES + block * BLOCK_BYTES)
+    bench.flip(at + 2_000)  # of its body
+    await bench.take_fingerprints(written_from=0)
+    await bench.comparing.compare()
+    assert bench.comparing.undecided == {}
+    start = FILE_BYTES + block * BLOCK_BYTES
+    first = start + (at + 2_000 - start) // BLOCK_BYTES * BLOCK_BYTES
+    assert bench.bad == [(first, min(first + BLOCK_BYTES, 2 * FILE_BYTES))]
+    found = bench.store.fingerprints.of(FILE_BYTES)
+    assert found is not None
+    assert found.crcs == crcs_of(bench.log[FILE_BYTES : 2 * FILE_BYTES])
+    await bench.healing.heal()
+    assert bench.bad == []
+    assert bench.is_equal
+
+
+async def test_one_against_one_a_byte_that_no_record_covers_is_left_to_an_operator(
+    autojump_clock: MockClock,
+) -> None:
+    """And whoever's records are sound waits for the other to find out."""
+    bench = Bench(peer_count=1)
+    bench.peers[0].log[50] ^= 1
+    await bench.take_fingerprints(written_from=0)
+    await bench.comparing.compare()
+    assert list(bench.comparing.undecided) == [0]
+    assert bench.bad == []
+
+
+async def test_others_that_differ_from_each_other_decide_nothing(
+    autojump_clock: MockClock,
+) -> None:
+    bench = Bench()
+    at = bench.records[1] + 2_000
+    bench.flip(at)
+    bench.peers[0].log[at + 1] ^= 1
+    await bench.take_fingerprints(written_from=0)
+    await bench.comparing.compare()
+    assert list(bench.comparing.undecided) == [0]
+    assert bench.bad == []
