@@ -31,6 +31,7 @@ from tandem.coordinator.kv import KeyValueStore
 from tandem.coordinator.kv_records import PutOperation
 from tandem.durable_file import write_durably
 from tests.store.store_world import a_message, open_store
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.strict_machine import StrictMachine
 from tests.tandem.coordinator.embedded import connected, running_server
 
@@ -159,7 +160,7 @@ async def _answer_puts(
         for number in range(PUTS_COUNT):
             message = a_message(number, body_bytes=2000)
             result = store.put_message(message)
-            deadline = trio.current_time() + 10
+            deadline = trio.current_time() + PATIENCE_SECONDS
             store.flush_service.submit(result.end_offset, deadline, partial(done, message.body))
             store.announce()
             await answered.wait()
