@@ -159,7 +159,7 @@ def delay_level(properties: dict[str, str]) -> int:
     try:
         return parse_int(value)
     except ValueError:
-        raise IllegalPropertyError(f"the delay level {value!r} is no number") from None
+        raise IllegalPropertyError(f"the delay level {value[:40]!r} is no number") from None
 
 
 def _looked_at(properties: dict[str, str]) -> Demands:

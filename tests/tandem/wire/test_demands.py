@@ -77,6 +77,12 @@ def test_another_delay_level_is_refused(value: str) -> None:
         demands_of(f"DELAY\x01{value}\x02")
 
 
+def test_a_long_delay_level_is_not_said_again_as_a_whole() -> None:
+    with pytest.raises(IllegalPropertyError) as caught:
+        demands_of("DELAY\x01" + "9" * 100_000)
+    assert len(str(caught.value)) < 100
+
+
 @pytest.mark.parametrize("value", ["true", "TRUE", "True"])
 def test_a_transaction_is_one_by_its_value(value: str) -> None:
     assert demands_of(f"TRAN_MSG\x01{value}\x02").transaction
