@@ -58,8 +58,8 @@ class Replication(Protocol):
     def refusal(self) -> Refusal | None:
         """Return why no put is taken now; None if puts are taken. Asked for every put."""
 
-    def why_behind(self) -> str:
-        """Return why this node may not know all that was acknowledged; "" if it surely does.
+    def why_behind(self) -> str | None:
+        """Return why this node may not know all that was acknowledged; None if it surely does.
 
         Only the master knows it, and one of a fenced group only while its lease holds.
         """

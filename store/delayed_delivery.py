@@ -191,7 +191,7 @@ class DelayedDelivery:
     def close(self) -> None:
         """Write how far messages were delivered; what is not synced would not count."""
         try:
-            if not self._store.refusal:
+            if self._store.refusal is None:
                 self._store.sync_log()
                 self._schedule.save()
                 if self._files is not None:

@@ -42,7 +42,7 @@ from store.messages.message_reads import MessageReads
 from store.messages.put_message import MessagePuts
 from store.queue.consume_queue_store import no_batch_topic
 from store.recovery.opening import disk_failed, open_parts
-from store.running_flags import RunningFlag, RunningFlags
+from store.running_flags import RunningFlag, RunningFlags, StoreRefusal
 from store.services.allocate_mapped_file_service import AllocateMappedFileService
 from store.services.clean_service import CleanService, clean_service
 from store.services.fingerprint_service import fingerprint_service
@@ -348,8 +348,8 @@ class MessageStore(LogPositions):
         return self.flags.is_slave
 
     @property
-    def refusal(self) -> str:
-        """Why the store takes no messages; empty if it does."""
+    def refusal(self) -> StoreRefusal | None:
+        """Why the store takes no messages; None if it does."""
         return self.flags.refusal
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -377,10 +377,8 @@ class MessageStore(LogPositions):
             StoreFullError: no room for the next file.
             StoreClosedError: the store is closed, or its disk has failed.
         """
-        if self._closed:
-            raise StoreClosedError(self.refusal)
-        if self.flags.is_not_writeable:
-            raise StoreClosedError(self.flags.dispatch_refusal)
+        if self._closed or self.flags.is_not_writeable:
+            raise self._closed_error()
         self.commit_log.append_data(offset, data)
 
     def announce(self) -> None:
@@ -425,15 +423,20 @@ class MessageStore(LogPositions):
             CorruptLogError: what the log holds does not fit the queues; restart the node.
         """
         if self._closed or not self.flags.may_dispatch:
-            raise StoreClosedError(self.refusal if self._closed else self.flags.dispatch_refusal)
+            raise self._closed_error()
         if not self.is_slave:
             return
         self.reput_service.dispatch_all()
-        self.reput_service.stands_still = ""
+        self.reput_service.stands_still = None
         self.flags.clear(RunningFlag.SLAVE)
         self.announce()
         # The log may be empty so far: its first file was not made in advance.
         self._allocate_service.wake()
+
+    def _closed_error(self) -> StoreClosedError:
+        refusal = self.refusal if self._closed else self.flags.dispatch_refusal
+        assert refusal is not None, "asked only where a flag is set"
+        return StoreClosedError(refusal.text)
 
     def fence(self, reason: str) -> None:
         """Refuse messages from now on, with this reason. A master's bytes are taken."""
@@ -445,12 +448,16 @@ class MessageStore(LogPositions):
         self.flags.clear(RunningFlag.FENCED)
 
     @property
-    def disk_trouble(self) -> str:
-        """Why this node must not be a master, as far as its disk is concerned; "" if it may."""
+    def disk_trouble(self) -> StoreRefusal | None:
+        """Why this node must not be a master, as far as its disk is concerned; None if it may."""
+        trouble = self.flags.disk_trouble
         # Where the next file is there, or the last one was begun since, there is room again.
-        no_room = self.puts.no_room if self.commit_log.files.next_file.is_wanted else ""
-        reasons = (self.flags.disk_trouble, self.reput_service.stands_still, no_room)
-        return "; ".join(dict.fromkeys(filter(None, reasons)))
+        no_room = self.puts.no_room if self.commit_log.files.next_file.is_wanted else None
+        others = [why for why in (self.reput_service.stands_still, no_room) if why is not None]
+        if not others:
+            return trouble
+        texts = dict.fromkeys([trouble.text, *others] if trouble is not None else others)
+        return StoreRefusal(trouble.flags if trouble else RunningFlag(0), "; ".join(texts))
 
     # -- what is confirmed -----------------------------------------------------------------------
 

@@ -11,7 +11,12 @@ Source: org.apache.rocketmq.store.RunningFlags of 5.3.3.
 from __future__ import annotations
 
 import enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class RunningFlag(enum.IntFlag):
@@ -38,13 +43,29 @@ _BLOCKS_DISPATCH: Final = (
 _DISK_TROUBLE: Final = _BLOCKS_DISPATCH | RunningFlag.DISK_FULL
 
 
+class StoreRefusal(msgspec.Struct, frozen=True):
+    """Why a store does not do something now.
+
+    Attributes:
+        flags: The flags that forbid it; 0 where another reason than a flag does.
+        text: The reasons in words.
+    """
+
+    flags: RunningFlag
+    text: str
+
+
 class RunningFlags:
     """The flags that are set, each with its reason in words."""
 
     def __init__(self) -> None:
         self._reasons: dict[RunningFlag, str] = {}
-        self.refusal = ""
-        """Why no message is taken; empty if messages are. A field: every put looks at it."""
+        self.refusal: StoreRefusal | None = None
+        """Why no message is taken; None if messages are. A field: every put looks at it."""
+        self.dispatch_refusal: StoreRefusal | None = None
+        """Why queues and index must not be built any further; None if they may."""
+        self.disk_trouble: StoreRefusal | None = None
+        """What is wrong with the disks; None if nothing is."""
         self.is_slave = False
         """Whether SLAVE is set; a field as well."""
         self.is_not_writeable = False
@@ -67,27 +88,21 @@ class RunningFlags:
     @property
     def may_dispatch(self) -> bool:
         """False if queues and index must not be built any further."""
-        return not self.dispatch_refusal
+        return self.dispatch_refusal is None
 
-    @property
-    def dispatch_refusal(self) -> str:
-        """Why queues and index must not be built any further; empty if they may."""
-        return self._reasons_of(_BLOCKS_DISPATCH)
-
-    @property
-    def disk_trouble(self) -> str:
-        """What is wrong with the disks; empty if nothing is."""
-        return self._reasons_of(_DISK_TROUBLE)
-
-    def _reasons_of(self, flags: RunningFlag) -> str:
-        reasons = self._reasons
-        return "; ".join(reasons[flag] for flag in sorted(reasons) if flag & flags)
+    def _refusal_of(self, flags: Sequence[RunningFlag]) -> StoreRefusal | None:
+        if not flags:
+            return None
+        text = "; ".join(self._reasons[flag] for flag in flags)
+        return StoreRefusal(RunningFlag(sum(flags)), text)
 
     def _update(self) -> None:
         flags = sorted(self._reasons)
         self.is_slave = RunningFlag.SLAVE in self._reasons
         self.is_not_writeable = RunningFlag.NOT_WRITEABLE in self._reasons
+        self.dispatch_refusal = self._refusal_of([f for f in flags if f & _BLOCKS_DISPATCH])
+        self.disk_trouble = self._refusal_of([f for f in flags if f & _DISK_TROUBLE])
         # A closed store has no other worries, and a slave takes no messages whatever its disks do.
         if flags and flags[-1] in (RunningFlag.CLOSED, RunningFlag.SLAVE):
             flags = flags[-1:]
-        self.refusal = "; ".join(self._reasons[flag] for flag in flags)
+        self.refusal = self._refusal_of(flags)

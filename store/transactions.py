@@ -148,7 +148,7 @@ class Transactions:
             self._is_recovered = service.recover(RECOVERY_SLICE)
         while self._early:
             reason = self._end_early(service, self._early.popleft())
-            if reason:
+            if reason is not None:
                 _log.warning("a transaction was not ended: %s", reason)
         end_round()
         interval_seconds = self._settings.transaction_check_interval_ms / 1000
@@ -157,11 +157,15 @@ class Transactions:
             while may_put() and not self.check(end_round):
                 await trio.lowlevel.checkpoint()
 
-    def _end_early(self, service: TransactionalMessageService, request: EndTransaction) -> str:
+    def _end_early(
+        self, service: TransactionalMessageService, request: EndTransaction
+    ) -> str | None:
+        """End a transaction; return why it was not ended, None if it was."""
         try:
-            return service.end_transaction(request, self._wall_clock_ms()).reason
+            ended = service.end_transaction(request, self._wall_clock_ms())
         except RecordDamagedError as error:
             return f"{error}; its producer is asked again"
+        return ended.reason or None
 
     def check(self, end_round: Callable[[], None]) -> bool:
         """Make one slice of a check; True if that was the last one for now."""

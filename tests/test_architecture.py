@@ -57,6 +57,22 @@ TEXT_DECODED_ELSEWHERE = {
     "store/log/message_encoder.py MessageEncoder._common_parts",
 }
 
+TEXTS_THAT_MAY_BE_EMPTY = {
+    # They are shown, written or compared, and decide nothing.
+    "ha/classic/ha_service.py HAService.why_not_served",
+    "ha/fenced/connection.py FencedConnection.their_checksum",
+    "ha/fenced/history.py history_of",
+    "ha/fenced/own_replica.py OwnReplica.failed_incarnation",
+    "ha/fenced/replica_file.py ReplicaFile.incarnation",
+    "node/filter/sql92_parser.py _Parser._taken",
+    "node/filter/sql92_tokens.py escaped",
+    "node/handlers/broker_runtime_info.py tps_text",
+    "node/handlers/send_properties.py with_delay_level",
+    "node/tables/put_times.py PutTimes.distribution",
+    "store/log/damage.py LogDamage.in_words",
+    "store/services/scrub_service.py ScrubProgress.in_words",
+}
+
 MODULE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 60
 
@@ -252,6 +268,30 @@ def test_text_of_others_is_decoded_where_its_error_is_caught() -> None:
             if decodes_strictly(node) and id(node) not in caught
         }
     assert found == TEXT_DECODED_ELSEWHERE
+
+
+def says_no_by_an_empty_text(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """`-> str`, and "" among what it returns."""
+    if function.returns is None or ast.unparse(function.returns) != "str":
+        return False
+    returned = [n.value for n in ast.walk(function) if isinstance(n, ast.Return) and n.value]
+    return any(
+        isinstance(node, ast.Constant) and node.value == ""
+        for value in returned
+        for node in ast.walk(value)
+    )
+
+
+def test_a_reason_that_is_none_is_none() -> None:
+    """Why a server does not do something is a value or None. An empty text would mean yes."""
+    found = {
+        f"{file.relative_to(ROOT)} {name}"
+        for file in SOURCES
+        if not file.is_relative_to(ROOT / "tandem")
+        for name, function in functions(file)
+        if says_no_by_an_empty_text(function)
+    }
+    assert found == TEXTS_THAT_MAY_BE_EMPTY
 
 
 def test_every_engine_is_under_the_contract_for_engines() -> None:

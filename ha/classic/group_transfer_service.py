@@ -188,10 +188,10 @@ class GroupTransferService:
 
     def in_sync_slave_count(self, log_end: int) -> int:
         """Return how many slaves are in sync; see `why_not_in_sync`."""
-        return sum(not self.why_not_in_sync(name, log_end) for name in self._slaves)
+        return sum(self.why_not_in_sync(name, log_end) is None for name in self._slaves)
 
-    def why_not_in_sync(self, name: str, log_end: int) -> str:
-        """Return why the slave is not in sync with a log that ends at `log_end`, "" if it is.
+    def why_not_in_sync(self, name: str, log_end: int) -> str | None:
+        """Return why the slave is not in sync with a log that ends at `log_end`, None if it is.
 
         In sync means connected, its log compared with ours, and less than the maximum gap behind.
         """
@@ -203,7 +203,7 @@ class GroupTransferService:
         if slave.ack_offset == UNKNOWN and slave.request_offset > 0:
             return "is connected but has not confirmed its log yet"
         gap_bytes = log_end - slave.position
-        return self._behind(gap_bytes) if gap_bytes >= self._max_gap_bytes else ""
+        return self._behind(gap_bytes) if gap_bytes >= self._max_gap_bytes else None
 
     def _slave(self, name: str) -> SlaveProgress:
         if name not in self._slaves:

@@ -83,13 +83,13 @@ class HAService:
         await self._service.run(task_status=task_status)
 
     def refusal(self) -> Refusal | None:
-        """Return why no put is taken: this node is a slave. None on a master."""
+        """Return why no put is taken: this node is a slave. None: it is the master."""
         return self._refusal
 
-    def why_behind(self) -> str:
-        """Return why this node may not have everything: it is a slave. "" on a master."""
+    def why_behind(self) -> str | None:
+        """Return why this node may not have everything: it is a slave. None: it is the master."""
         if self._config.master is None:
-            return ""
+            return None
         return f"this broker is a slave; the master is {self._config.master_for_clients}"
 
     def waits(self, ack: Ack) -> PutWait | None:
@@ -144,11 +144,11 @@ class HAService:
             addr=str(link.peer) if link else slave.address,
             slave_ack_offset=link.connection.slave_ack_offset if link else -1,
             diff=log_end - max(position, 0),
-            in_sync=not reason,
+            in_sync=reason is None,
             transferred_byte_in_second=rate,
             transfer_from_where=link.connection.next_offset if link else -1,
             name=slave.name,
-            reason=reason,
+            reason=reason or "",
         )
 
     def _client_info(self, follower: MasterFollower) -> HAClientRuntimeInfo:

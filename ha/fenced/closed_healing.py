@@ -78,25 +78,25 @@ class ClosedHealing:
                     raise
                 reached = error.offset
                 why_not = await self._heal(error.offset, error.damaged_end, str(error))
-                if why_not:
+                if why_not is not None:
                     _log.error("the log cannot be healed by other nodes: %s", why_not)
                     raise
 
-    async def _heal(self, start: int, end: int, reason: str) -> str:
-        """Heal a part of the log; return why that cannot be, in words, or ""."""
+    async def _heal(self, start: int, end: int, reason: str) -> str | None:
+        """Heal a part of the log; return why that cannot be, in words, or None."""
         _log.error("%s. Asking the other nodes for %d to %d", reason, start, end)
         size = self._store_config.mapped_file_size_commit_log_bytes
         at = start
         while at < end:
             piece = Piece(at, min(end, at - at % size + size, at + RANGE_BYTES_MAX))
             why_not = await self._heal_piece(piece, reason)
-            if why_not:
+            if why_not is not None:
                 return why_not
             at = piece.end
-        return ""
+        return None
 
-    async def _heal_piece(self, piece: Piece, reason: str) -> str:
-        why_not = ""
+    async def _heal_piece(self, piece: Piece, reason: str) -> str | None:
+        why_not: str | None = None
         for number in range(TRIES_MAX):
             if number:
                 await trio.sleep(TRY_SECONDS)
@@ -126,7 +126,7 @@ class ClosedHealing:
             now_ms = self._machine.wall_clock_ms()
             healed.add(HealedPart(piece.start, piece.end, source, reason, now_ms))
             healed.save()
-            return ""
+            return None
         return why_not
 
     async def _fetch(self, piece: Piece) -> tuple[str, bytes]:

@@ -250,7 +250,7 @@ class FencedCommands:
 
     async def _rejoin(self, *, accept_loss: bool) -> FencedCommandResult:
         why_not = self._why_no_follower()
-        if why_not:
+        if why_not is not None:
             return _refused(why_not)
         try:
             view = await self._session.refresh()
@@ -260,9 +260,9 @@ class FencedCommands:
             )
         end = self._store.max_physical_offset
         risk, lost_from = self._risk_of_rejoin(view, end)
-        lost_bytes = end - lost_from if risk else 0
-        messages = self._count(lost_from, end) if risk else 0
-        if risk and not accept_loss:
+        lost_bytes = 0 if risk is None else end - lost_from
+        messages = 0 if risk is None else self._count(lost_from, end)
+        if risk is not None and not accept_loss:
             return FencedCommandResult(
                 done=False,
                 text=f"{risk}: up to {_in_words(messages, lost_bytes)} may exist nowhere else;"
@@ -271,7 +271,7 @@ class FencedCommands:
                 lost_bytes=lost_bytes,
             )
         why_not = self._why_no_follower()
-        if why_not:
+        if why_not is not None:
             return _refused(why_not)
         try:
             name = self._replica.want_set_aside("an operator asked for it")
@@ -285,15 +285,15 @@ class FencedCommands:
             lost_bytes=lost_bytes,
         )
 
-    def _why_no_follower(self) -> str:
-        """Return why the store cannot be set aside now, in words; empty if it can."""
+    def _why_no_follower(self) -> str | None:
+        """Return why the store cannot be set aside now, in words; None if it can."""
         role = self._standing.role
         if role in (ReplicaRole.FOLLOWER, ReplicaRole.QUARANTINED):
-            return ""
+            return None
         return f"{self._config.name} is {role}: have it resign first"
 
-    def _risk_of_rejoin(self, view: GroupView, end: int) -> tuple[str, int]:
-        """Return why this node's copy may be needed, in words, and from where on; "" if not."""
+    def _risk_of_rejoin(self, view: GroupView, end: int) -> tuple[str | None, int]:
+        """Return why this node's copy may be needed, None if it is not, and from where on."""
         low = self._store.min_physical_offset
         needed = self._why_needed(view)
         if view.leader is None:
@@ -321,15 +321,15 @@ class FencedCommands:
             return self._store.max_physical_offset if follower.link_up else follower.equal_below
         return parting.offset if parting.epoch == leader.epoch else -1
 
-    def _why_needed(self, view: GroupView) -> str:
-        """Return why the group may need this copy to have enough of them, in words; "" if not."""
+    def _why_needed(self, view: GroupView) -> str | None:
+        """Return why the group may need this copy to have enough of them, in words; None if not."""
         name, state = self._config.name, view.state
         if state is None:
             return (
                 "the coordinator has no record of the group, so this log may be the best there is"
             )
         if state.isr.get(name) != self._replica.file.incarnation:
-            return ""
+            return None
         others = [
             other
             for other, incarnation in sorted(state.isr.items())
@@ -338,7 +338,7 @@ class FencedCommands:
             and view.nodes[other].incarnation == incarnation
         ]
         if len(others) >= max(1, state.min_isr):
-            return ""
+            return None
         return (
             f"{name} is in the in-sync set and only {len(others)} other members live"
             f" ({', '.join(others) or 'none'}), of at least {state.min_isr}"

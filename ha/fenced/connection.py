@@ -292,7 +292,7 @@ class FencedConnection:
         if not isinstance(hello, Hello):
             raise HandshakeError(f"said {type(hello).__name__.upper()} where HELLO was expected")
         reason = self._objection(hello)
-        if reason:
+        if reason is not None:
             self.farewell = encode_message(Refused(reason=reason[:1000]))
             raise LinkRefusedError(f"calls itself {hello.node!r} and was refused: {reason}")
         self.name, self.incarnation = hello.node, hello.incarnation
@@ -301,8 +301,8 @@ class FencedConnection:
         self.state = FencedConnectionState.WAIT_ATTACH
         return Introduced(self.name, self.incarnation, self._welcome(hello.nonce, log))
 
-    def _objection(self, hello: Hello) -> str:
-        """Return why this follower is not served, in words for it; "" if it is."""
+    def _objection(self, hello: Hello) -> str | None:
+        """Return why this follower is not served, in words for it; None if it is."""
         master = self._master
         for what, theirs, ours in (
             ("version of the link", hello.version, VERSION),
@@ -325,7 +325,7 @@ class FencedConnection:
                 f"it has promised epoch {hello.epoch}, {master.name} is the master of epoch"
                 f" {master.epoch} only"
             )
-        return ""
+        return None
 
     def _welcome(self, their_nonce: str, log: LogBounds) -> bytes:
         master = self._master

@@ -151,16 +151,17 @@ class Election:
         if state is None:
             return _without_state(view, own)
         too_old = _why_too_old(state, own)
-        if not too_old and view.leader is None and who_knows_more(view):
-            too_old = f"{who_knows_more(view)}. Run `tandem ha recover-group`"
-        if too_old:
+        knows_more = who_knows_more(view)
+        if too_old is None and view.leader is None and knows_more is not None:
+            too_old = f"{knows_more}. Run `tandem ha recover-group`"
+        if too_old is not None:
             return Refuse(too_old)
         if view.leader is not None:
             return _with_leader(view.leader, state, own)
         why_not = why_not_electable(state, own.name, own.incarnation)
-        if own.trouble:
+        if own.trouble is not None:
             why_not = f"this node must not become master: {own.trouble}"
-        if why_not:
+        if why_not is not None:
             return Wait(why_not)
         return self._hold_back(view, state, own, now) or Run(state.epoch + 1)
 
@@ -183,19 +184,20 @@ class Election:
     ) -> Show | None:
         """Return why another has to run first, or should, if so."""
         for why, until in self._reasons_to_hold_back(view, state, own, now):
-            if why and (until is None or now < until):
+            if why is not None and (until is None or now < until):
                 return Show(state.epoch + 1, why, until)
         return None
 
     def _reasons_to_hold_back(
         self, view: GroupView, state: GroupState, own: OwnFacts, now: float
-    ) -> Iterator[tuple[str, float | None]]:
-        """Yield reasons, or "", and until when each counts at most; None for as long as it is."""
+    ) -> Iterator[tuple[str | None, float | None]]:
+        """Yield reasons, or None, and until when each counts at most; None for as long as it is."""
         since = now if self._leaderless_since is None else self._leaderless_since
         yield _why_lacking(view, own), None
         yield _why_uncertain(view, state, own), None
         missing = ", ".join(_not_shown(view, state, own))
-        yield missing and f"waits a moment for the logs of {missing}", since + SHOWING_SECONDS
+        if missing:
+            yield f"waits a moment for the logs of {missing}", since + SHOWING_SECONDS
         whole = ", ".join(whole_members(state.isr, view.nodes, but=own.name))
         if own.damage and whole:
             yield f"{own.damage}; {whole} with a whole log goes first", since + WHOLE_FIRST_SECONDS
@@ -208,8 +210,8 @@ class Election:
             yield f"an operator wants {preferred} to be master", since + PREFERRED_SECONDS
 
 
-def why_not_electable(state: GroupState, name: str, incarnation: str) -> str:
-    """Return why a node cannot win, in words; empty if it can."""
+def why_not_electable(state: GroupState, name: str, incarnation: str) -> str | None:
+    """Return why a node cannot win, in words; None if it can."""
     if state.epoch == EPOCH_MAX:
         return f"epoch {EPOCH_MAX} is the last: copy the messages to a new group"
     if name not in state.isr:
@@ -220,7 +222,7 @@ def why_not_electable(state: GroupState, name: str, incarnation: str) -> str:
             f"{name} has lost what it had acknowledged (it is replica {incarnation} now, the"
             f" in-sync set knows {state.isr[name]}): it has to copy the log first"
         )
-    return ""
+    return None
 
 
 def ranked(state: GroupState, nodes: dict[str, NodeRecord]) -> list[str]:
@@ -228,7 +230,7 @@ def ranked(state: GroupState, nodes: dict[str, NodeRecord]) -> list[str]:
     able = [
         node
         for name, node in nodes.items()
-        if not node.trouble and not why_not_electable(state, name, node.incarnation)
+        if not node.trouble and why_not_electable(state, name, node.incarnation) is None
     ]
     return [n.node for n in sorted(able, key=_rank)]
 
@@ -284,18 +286,18 @@ def why_switched(state: GroupState, winner: str) -> str:
     return f"the lease of {state.master} ended"
 
 
-def what_is_lacking(view: GroupView | None, name: str, log_end: int) -> str:
+def what_is_lacking(view: GroupView | None, name: str, log_end: int) -> str | None:
     """Return what the log of `name`, which ends at `log_end`, lacks of what others have confirmed.
 
-    In words; empty if nothing is known of. The in-sync set has everything that was ever confirmed,
+    In words; None if nothing is known of. The in-sync set has everything that was ever confirmed,
     so this can only be a log that went back in time: a directory that was restored, a disk that has
     lost its end.
     """
     if view is None:
-        return ""
+        return None
     confirm, other = confirmed_elsewhere(view.state, view.nodes, view.lives, but=name)
     if confirm <= log_end:
-        return ""
+        return None
     return (
         f"{other} has confirmed everything below {confirm}, and this log ends at {log_end}: it is"
         " an older copy, or has lost its end"
@@ -316,14 +318,14 @@ def who_else_may_win(view: GroupView | None, recorded: Mapping[str, str], name: 
     ]
 
 
-def who_knows_more(view: GroupView) -> str:
-    """Return which node has seen a newer record than the present one, in words; "" for nobody.
+def who_knows_more(view: GroupView) -> str | None:
+    """Return which node has seen a newer record than the present one, in words; None for nobody.
 
     All records of a view are of one revision, so only a coordinator that was set back shows that.
     """
     state = view.state
     if state is None:
-        return ""
+        return None
     for name, node in sorted(view.nodes.items()):
         if (node.seen_epoch, node.seen_version) > state.age or node.promised > state.epoch + 1:
             newest = max(node.seen_epoch, node.promised - 1)
@@ -331,14 +333,37 @@ def who_knows_more(view: GroupView) -> str:
                 f"the coordinator says epoch {state.epoch}, change {state.version}, but {name} has"
                 f" seen change {node.seen_version} of epoch {newest}: it was set back to a backup"
             )
-    return ""
+    return None
 
 
-def _why_lacking(view: GroupView, own: OwnFacts) -> str:
-    """Return why this node must wait for another, in words; empty if it need not."""
+def why_no_longer_master(view: GroupView, own: GroupState, session_id: str) -> str | None:
+    """Return what the coordinator has that ends a mastership; None if nothing does.
+
+    `own` is the newest record that this master has made, or has seen to be its own.
+    """
+    state, leader = view.state, view.leader
+    if state is None or (state.epoch, state.master) != (own.epoch, own.master):
+        return f"the group's record says epoch {state.epoch if state else 'none'}"
+    knows_more = who_knows_more(view)
+    if knows_more is not None:
+        return knows_more
+    if state.age < own.age:
+        return (
+            f"the coordinator says change {state.version} of the in-sync set, this master has"
+            f" made change {own.version}: the coordinator was set back"
+        )
+    if leader is None:
+        return "its leader record is gone"
+    if (leader.session, leader.epoch) != (session_id, own.epoch):
+        return f"{leader.node} is master"
+    return None if own.master in state.isr else "it is no longer in the in-sync set"
+
+
+def _why_lacking(view: GroupView, own: OwnFacts) -> str | None:
+    """Return why this node must wait for another, in words; None if it need not."""
     lacking = what_is_lacking(view, own.name, own.log_end)
     remedy = "if the other node is gone for good, run `tandem ha recover-group`"
-    return f"{lacking}; {remedy}" if lacking else ""
+    return None if lacking is None else f"{lacking}; {remedy}"
 
 
 def _accounted_for(view: GroupView, state: GroupState, own: OwnFacts) -> set[str]:
@@ -357,13 +382,13 @@ def _accounted_for(view: GroupView, state: GroupState, own: OwnFacts) -> set[str
     )
 
 
-def _why_uncertain(view: GroupView, state: GroupState, own: OwnFacts) -> str:
-    """Return why it is not known whether this log has everything, in words; empty if it is."""
+def _why_uncertain(view: GroupView, state: GroupState, own: OwnFacts) -> str | None:
+    """Return why it is not known whether this log has everything, in words; None if it is."""
     if own.is_complete:
-        return ""
+        return None
     found = _accounted_for(view, state, own)
     if len(found) >= state.accounts_needed:
-        return ""
+        return None
     others = ", ".join(sorted(set(state.isr) - found))
     return (
         "this process began after the last acknowledgement, so its log may be an older copy:"
@@ -389,16 +414,16 @@ def _not_shown(view: GroupView, state: GroupState, own: OwnFacts) -> list[str]:
     ]
 
 
-def _why_too_old(state: GroupState, own: OwnFacts) -> str:
-    """Return why the coordinator's record cannot be trusted, in words; empty if it can."""
-    if own.coordinator_is_old:
+def _why_too_old(state: GroupState, own: OwnFacts) -> str | None:
+    """Return why the coordinator's record cannot be trusted, in words; None if it can."""
+    if own.coordinator_is_old is not None:
         return (
             f"the coordinator's records are older than this node's directory:"
             f" {own.coordinator_is_old} (restored from a backup?). Run `tandem ha recover-group`"
         )
     if own.log_epoch <= state.epoch and own.promised <= state.epoch + 1:
         if own.seen <= state.age:
-            return ""
+            return None
         return (
             f"the coordinator says epoch {state.epoch}, change {state.version} of the in-sync set,"
             f" but {own.name} has seen change {own.seen[1]} of epoch {own.seen[0]}: its records are"

@@ -33,24 +33,24 @@ class GivingWay:
         damage = self._parts.store.commit_log.damage
         while True:
             reason = self.why_resign()
-            if reason:
+            if reason is not None:
                 self._leadership.resign(reason)
             with trio.move_on_after(LOOK_AGAIN_SECONDS):
                 await damage.changed.wait()
 
-    def why_resign(self) -> str:
-        """Return why another member should be master now, in words; "" if none should."""
+    def why_resign(self) -> str | None:
+        """Return why another member should be master now, in words; None if none should."""
         parts = self._parts
         master, view = parts.standing.mastership, parts.session.view
         damage = parts.store.commit_log.damage
         if not damage or parts.standing.role is not ReplicaRole.MASTER or not master or not view:
-            return ""
+            return None
         isr, now = master.isr, trio.current_time()
         others = [
             name
             for name in whole_members(isr.recorded, view.nodes, but=parts.config.name)
-            if not isr.why_not_live(name, now)
+            if isr.why_not_live(name, now) is None
         ]
         if not others:
-            return ""
+            return None
         return f"{parts.replica.damage}, and the log of {', '.join(others)} is whole"

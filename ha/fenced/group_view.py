@@ -79,12 +79,12 @@ class OwnFacts(msgspec.Struct, frozen=True, kw_only=True):
     promised: int
     seen: tuple[int, int] = (0, 0)
     """The newest record of the group that it has ever read, by epoch and version."""
-    coordinator_is_old: str = ""
-    """How this node's directory shows that the coordinator was set back; empty if it does not."""
+    coordinator_is_old: str | None = None
+    """How this node's directory shows that the coordinator was set back; None if it does not."""
     is_complete: bool = False
     """See `NodeRecord`."""
-    trouble: str
-    """Why it must not become master; empty if it may."""
+    trouble: str | None = None
+    """Why it must not become master; None if it may."""
     damage: str = ""
     """Which bytes of its log are bad, in words: then a member with a whole log goes first."""
     members: tuple[str, ...]

@@ -198,8 +198,8 @@ class FencedHAService:
             return None
         return msgspec.structs.replace(refusal, text=f"{refusal.text}; nothing was stored")
 
-    def why_behind(self) -> str:
-        """Return why this node may not know all that was acknowledged; "" if it does."""
+    def why_behind(self) -> str | None:
+        """Return why this node may not know all that was acknowledged; None if it does."""
         master = self.standing.mastership
         if master is None:
             return self._why_not_master()
@@ -277,10 +277,12 @@ class FencedHAService:
             for entry, end in zip(entries, ends, strict=False)
         ]
 
-    def _why_no_messages(self) -> str:
-        """Return why this node takes no messages, in words; empty if it does."""
-        refusal = None if self.replica.quarantine else self.refusal()
-        return refusal.text if refusal is not None else self.replica.quarantine
+    def _why_no_messages(self) -> str | None:
+        """Return why this node takes no messages, in words; None if it does."""
+        if self.replica.quarantine:
+            return self.replica.quarantine
+        refusal = self.refusal()
+        return None if refusal is None else refusal.text
 
     def why_not_served(self) -> str:
         """Return why a quarantined node serves nobody."""

@@ -231,11 +231,11 @@ class InSyncReplicas:
             self._short_since = now
         return now - self._short_since
 
-    def why_short(self, now: float) -> str:
-        """Return who is missing, in words; empty if enough members are live."""
+    def why_short(self, now: float) -> str | None:
+        """Return who is missing, in words; None if enough members are live."""
         count = self.live_count(now)
         if count >= self.min_isr:
-            return ""
+            return None
         missing = "; ".join(
             f"{name} {self.why_not_live(name, now)}"
             for name in self.recorded
@@ -246,8 +246,8 @@ class InSyncReplicas:
             f" ({missing or 'the in-sync set has no other member'})"
         )
 
-    def why_not_live(self, name: str, now: float) -> str:
-        """Return why a member is not live, in words; empty if it is."""
+    def why_not_live(self, name: str, now: float) -> str | None:
+        """Return why a member is not live, in words; None if it is."""
         replica = self.replicas.get(name)
         if replica is None or not replica.connected:
             trouble = replica.trouble if replica else ""
@@ -257,15 +257,15 @@ class InSyncReplicas:
         if replica.written == UNKNOWN:
             return "is connected but has acknowledged nothing yet"
         lag = now - replica.caught_up_at
-        return f"is {lag:.1f} s behind" if lag > self._lag_seconds else ""
+        return f"is {lag:.1f} s behind" if lag > self._lag_seconds else None
 
     def acked(self, name: str) -> int:
         """Return how far another replica's log reaches, as its current connection said; or -1."""
         replica = self.replicas.get(name)
         return replica.written if replica and replica.connected else UNKNOWN
 
-    def why_lacking(self, end: int, now: float) -> str:
-        """Return which other members lack the log up to `end`, and why; empty if none does."""
+    def why_lacking(self, end: int, now: float) -> str | None:
+        """Return which other members lack the log up to `end`, and why; None if none does."""
         return "; ".join(
             f"{name} {self.why_not_live(name, now) or f'has acknowledged {self.acked(name)}'}"
             for name, _ in sorted(self._must_have)

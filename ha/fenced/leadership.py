@@ -144,7 +144,7 @@ class Leadership:
         master = self._standing.mastership
         if master is not None:
             reason = master.group_changed(view)
-            if reason:
+            if reason is not None:
                 self.step_down(reason)
         elif view.state is not None:
             self._standing.epoch = view.state.epoch

@@ -39,10 +39,10 @@ TOKENS_MAX: Final = 32
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Why one of the two does not have what it had, in words; both empty if each has."""
+    """Why one of the two does not have what it had, in words; both None if each has."""
 
-    old_directory: str = ""
-    old_coordinator: str = ""
+    old_directory: str | None = None
+    old_coordinator: str | None = None
 
 
 def judge(
@@ -86,10 +86,10 @@ def judge(
 
 def _why_not_whole(
     record: LifeRecord, incarnation: str, log_end: int, loss_accepted: int, own_token: str
-) -> str:
-    """Why the directory that ran last may lack what it acknowledged; empty if it does not."""
+) -> str | None:
+    """Why the directory that ran last may lack what it acknowledged; None if it does not."""
     if record.incarnation != incarnation:
-        return ""
+        return None
     if record.failed == incarnation and record.token != own_token:
         return (
             f"a sync failed in life {record.life} of {record.node}, and what was acknowledged was"
@@ -100,4 +100,4 @@ def _why_not_whole(
             f"the log ends at {log_end}, but {record.node} has confirmed everything below"
             f" {record.confirm}: it is an older copy, or has lost its end"
         )
-    return ""
+    return None

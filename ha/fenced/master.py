@@ -23,8 +23,7 @@ import msgspec
 import trio
 
 from ha.fenced.acknowledgements import Acknowledgements
-from ha.fenced.coordinator_session import is_ours
-from ha.fenced.election import what_is_lacking, who_else_may_win, who_knows_more
+from ha.fenced.election import what_is_lacking, who_else_may_win, why_no_longer_master
 from ha.fenced.events import AckDecided, ConfirmAdvanced, IsrChanged, IsrChanging, ignore
 from ha.fenced.in_sync_replicas import InSyncReplicas
 from ha.fenced.replica_server import ReplicaServer
@@ -252,15 +251,18 @@ class FencedMaster:
     def _refusal(self, now: float) -> Refusal | None:
         """Return why nothing may be promised at boot time `now`."""
         behind = self.why_behind(now)
-        if behind:
+        if behind is not None:
             return _not_available(behind)
-        if self._store.disk_trouble:
-            return _not_available(self._store.disk_trouble)
+        trouble = self._store.disk_trouble
+        if trouble is not None:
+            return _not_available(trouble.text)
         short = self.isr.why_short(trio.current_time())
-        return Refusal(ResponseCode.SYSTEM_ERROR, short, is_short=True) if short else None
+        if short is None:
+            return None
+        return Refusal(ResponseCode.SYSTEM_ERROR, short, is_short=True)
 
-    def why_behind(self, now: float) -> str:
-        """Return why, at boot time `now`, others may know of more; "" if this is the master."""
+    def why_behind(self, now: float) -> str | None:
+        """Return why, at boot time `now`, others may know of more; None if this is the master."""
         name = self._config.name
         if self.closed_because:
             return f"{name} is no longer master: {self.closed_because}"
@@ -269,7 +271,7 @@ class FencedMaster:
             return f"{name} cannot show that it is still master: its lease is over"
         if not self.is_open:
             return f"{name} is about to become master of epoch {self.epoch}: {self.why_not_open}"
-        return ""
+        return None
 
     @property
     def why_not_open(self) -> str:
@@ -385,28 +387,19 @@ class FencedMaster:
 
     # -- the in-sync set -------------------------------------------------------------------------
 
-    def group_changed(self, view: GroupView) -> str:
-        """Note what the coordinator has. Return why this node is no longer master, or ""."""
-        state, leader = view.state, view.leader
+    def group_changed(self, view: GroupView) -> str | None:
+        """Note what the coordinator has. Return why this node is no longer master, or None."""
+        state = view.state
         if view.revision < self.isr.revision:
-            return ""
-        if state is None or (state.epoch, state.master) != (self.epoch, self._config.name):
-            epoch = state.epoch if state else "none"
-            return f"the group's record says epoch {epoch}"
-        if state.age < self.state.age or who_knows_more(view):
-            return who_knows_more(view) or (
-                f"the coordinator says change {state.version} of the in-sync set, this master has"
-                f" made change {self.state.version}: the coordinator was set back"
-            )
-        if leader is None or not is_ours(leader, self._session.session_id, self.epoch):
-            return f"{leader.node} is master" if leader else "its leader record is gone"
-        if self._config.name not in state.isr:
-            return "it is no longer in the in-sync set"
+            return None
+        why_over = why_no_longer_master(view, self.state, self._session.session_id)
+        if why_over is not None or state is None:
+            return why_over
         self._admitted_until = 0.0
         self.isr.nodes_alive(view.nodes)
         self._record_seen(state, view.state_revision)
         self._isr_wanted.notify()
-        return ""
+        return None
 
     def _record_seen(self, state: GroupState, revision: int) -> None:
         before = self.isr.recorded
@@ -472,20 +465,22 @@ class FencedMaster:
             # A node that does not follow, because it does not believe the records, cannot object.
             view, end = self._session.view, self._store.max_physical_offset
             reason = what_is_lacking(view, self._config.name, end) or self._why_resign()
-            if reason:
+            if reason is not None:
                 self._listener.resign(reason)
                 return
             await trio.sleep(WATCH_SECONDS)
 
-    def _why_resign(self) -> str:
+    def _why_resign(self) -> str | None:
         """Return why another member should be master, if there is one that can."""
         trouble = self._store.disk_trouble
         short_seconds = self.isr.short_for(trio.current_time())
-        if not trouble and short_seconds < self._config.resign_after_ms / 1000:
-            return ""
+        if trouble is None and short_seconds < self._config.resign_after_ms / 1000:
+            return None
         if not self.others_electable():
-            return ""
-        return trouble or (
+            return None
+        if trouble is not None:
+            return trouble.text
+        return (
             f"for {short_seconds:.0f} s {self.isr.why_short(trio.current_time())}, and"
             f" {', '.join(self.others_electable())} may reach more of them"
         )

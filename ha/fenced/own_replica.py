@@ -65,17 +65,20 @@ class OwnReplica:
         """Why nothing is changed until an operator has looked; empty if there is no such reason."""
         self.is_judged = False
         """True once it is known whether this directory is an older copy of another one."""
-        self.coordinator_is_old = ""
-        """How this directory shows that the coordinator was set back; empty if it does not."""
+        self.coordinator_is_old: str | None = None
+        """How this directory shows that the coordinator was set back; None if it does not."""
         self._older_than = ""
         """Token of the life that this directory was found to be older than."""
         self._seen_before = self.file.seen
         """Of the group's record when this round began."""
 
     @property
-    def trouble(self) -> str:
-        """Why this node must not become master, in words; empty if it may."""
-        return self.quarantine or self.store.disk_trouble
+    def trouble(self) -> str | None:
+        """Why this node must not become master, in words; None if it may."""
+        if self.quarantine:
+            return self.quarantine
+        trouble = self.store.disk_trouble
+        return None if trouble is None else trouble.text
 
     @property
     def damage(self) -> str:
@@ -91,7 +94,7 @@ class OwnReplica:
         store, file = self.store, self.file
         end, before = store.max_physical_offset, file.incarnation
         reason = file.started(boot_id, self.config.ack_level, end, store.damaged_end)
-        if reason:
+        if reason is not None:
             _log.error(
                 "this node is replica %s now (it was %s) and has to be compared with its master"
                 " before it counts: %s",
@@ -140,7 +143,7 @@ class OwnReplica:
             _log.warning("what the coordinator has could not be noted: %s", error)
         if state is not None and state.age > self._seen_before:
             # Whoever wrote this has seen all that this node had, or is an operator.
-            self.coordinator_is_old = ""
+            self.coordinator_is_old = None
 
     def judge(self, view: GroupView) -> None:
         """Find out whether this directory, or the coordinator, is an older copy; see `lives`.
@@ -162,7 +165,7 @@ class OwnReplica:
             own_token=self.session_id,
         )
         token = record.token if record else ""
-        if verdict.old_directory and token != self._older_than:
+        if verdict.old_directory is not None and token != self._older_than:
             before = file.incarnation
             file.renew_keeping_log(end)
             # Not before it is on the disk: whoever asks again is to find the same.
@@ -177,7 +180,7 @@ class OwnReplica:
             # What a master said of it may not have been on our disk when the process ended.
             self.store.confirm(min(record.confirm, end))
         is_news = state is not None and state.age > self._seen_before
-        self.coordinator_is_old = "" if is_news else verdict.old_coordinator
+        self.coordinator_is_old = None if is_news else verdict.old_coordinator
         self.is_judged = True
 
     def next_life(self, view: GroupView) -> LifeRecord | None:
@@ -188,7 +191,7 @@ class OwnReplica:
         Raises:
             StoreError: the disk did not take it; do not register.
         """
-        if self.coordinator_is_old:
+        if self.coordinator_is_old is not None:
             return None
         record, token = view.lives.get(self.config.name), self.session_id
         life = 1 + max(self.file.life, record.life if record else 0)
@@ -234,11 +237,11 @@ class OwnReplica:
             promised=self.file.promised,
             seen_epoch=self.file.seen[0],
             seen_version=self.file.seen[1],
-            trouble=self.trouble,
+            trouble=self.trouble or "",
             damage=self.damage,
             is_complete=self.is_complete,
-            coordinator_is_old=bool(self.coordinator_is_old),
-            quarantined=bool(self.quarantine) and not self.store.disk_trouble,
+            coordinator_is_old=self.coordinator_is_old is not None,
+            quarantined=bool(self.quarantine) and self.store.disk_trouble is None,
             client_address=config.client_address,
             replication_address=f"{config.address}:{config.replication_port}",
         )
@@ -256,7 +259,7 @@ class OwnReplica:
             seen=self.file.seen,
             coordinator_is_old=self.coordinator_is_old,
             is_complete=self.is_complete,
-            trouble=self.trouble,
+            trouble=self.trouble or "",
             damage=self.damage,
             members=(config.name, *(peer.name for peer in config.peers)),
             min_isr=config.min_isr,

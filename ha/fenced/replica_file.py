@@ -126,20 +126,22 @@ class ReplicaFile:
         """Of that life, and of all that may have been registered since."""
         return self._record.tokens if self._record else ()
 
-    def started(self, boot_id: str, level: AckLevel, log_end: int, damaged_end: str = "") -> str:
+    def started(
+        self, boot_id: str, level: AckLevel, log_end: int, damaged_end: str | None = None
+    ) -> str | None:
         """Begin a run on a recovered log; `damaged_end` says that a record at its end was lost.
 
         Returns:
-            Why a new incarnation was drawn, in words; empty if the old one stands.
+            Why a new incarnation was drawn, in words; None if the old one stands.
         """
         before = self._record
         reason = self._why_renew(boot_id, log_end, damaged_end)
-        incarnation = self._draw() if before is None or reason else before.incarnation
+        incarnation = self._draw() if before is None or reason is not None else before.incarnation
         self._write(
             ReplicaRecord(
                 incarnation=incarnation,
                 promised=self.promised,
-                acked=log_end if reason else self.acked,
+                acked=self.acked if reason is None else log_end,
                 seen_epoch=self.seen[0],
                 seen_version=self.seen[1],
                 boot_id=boot_id,
@@ -219,18 +221,18 @@ class ReplicaFile:
         record = self._record
         return record.stands_back_until if record and record.boot_id == boot_id else 0.0
 
-    def _why_renew(self, boot_id: str, log_end: int, damaged_end: str) -> str:
+    def _why_renew(self, boot_id: str, log_end: int, damaged_end: str | None) -> str | None:
         record = self._record
         if record is None:
             missing = f"{self.path}: {self.trouble or 'there is no such file'}"
             is_new = not log_end and not self.trouble
-            return "" if is_new else f"{missing}, but there is a log of {log_end} bytes"
+            return None if is_new else f"{missing}, but there is a log of {log_end} bytes"
         if log_end < record.acked:
             return (
                 f"the log ends at {log_end}, {record.acked - log_end} bytes below what was"
                 " acknowledged"
             )
-        if damaged_end and boot_id == record.boot_id:
+        if damaged_end is not None and boot_id == record.boot_id:
             # Without a power loss only a put under way is torn, and that is recognised.
             return f"the end of the log was damaged: {damaged_end}"
         lost_cache = boot_id != record.boot_id and not record.is_clean
@@ -241,7 +243,7 @@ class ReplicaFile:
             )
         if record.has_failed and record.ack_level is AckLevel.WRITTEN:
             return "a sync failed, and what was acknowledged was not flushed (ack_level: written)"
-        return ""
+        return None
 
     def _read(self) -> None:
         try:

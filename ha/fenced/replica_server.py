@@ -229,14 +229,14 @@ class ReplicaServer:
         """True if the follower was sent all there is, up to what is known to be bad."""
         if not link.is_attached:
             return False
-        return link.sent >= self._store.max_physical_offset or bool(self.why_paused(link))
+        return link.sent >= self._store.max_physical_offset or self.why_paused(link) is not None
 
-    def why_paused(self, link: ReplicaLink) -> str:
-        """Return why nothing is sent now although there is more, in words; "" if that is not so."""
+    def why_paused(self, link: ReplicaLink) -> str | None:
+        """Return why nothing is sent now although there is more; None if that is not so."""
         damage = self._store.commit_log.damage
         bad = damage.within(link.sent, link.sent + 1) if damage.ranges else None
         if bad is None:
-            return ""
+            return None
         return (
             f"is not sent what is damaged here, from {bad.start} to {bad.end}, until it has been"
             " healed"

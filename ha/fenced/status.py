@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 HEALED_SHOWN_MAX: Final = 20
 
 
-def fenced_status(parts: ReplicaParts, healing: Healing, refusal: str) -> FencedStatus:
+def fenced_status(parts: ReplicaParts, healing: Healing, refusal: str | None) -> FencedStatus:
     """Return the answer to FENCED_STATUS.
 
-    `refusal` says why this replica takes no messages, in words; empty if it does.
+    `refusal` says why this replica takes no messages, in words; None if it does.
     """
     config, store = parts.config, parts.store
     master, lease = parts.standing.mastership, parts.session.lease
@@ -50,7 +50,7 @@ def fenced_status(parts: ReplicaParts, healing: Healing, refusal: str) -> Fenced
         ack_level=config.ack_level,
         isr=sorted(state.isr) if state else [],
         lease_left_ms=int(left_seconds * 1000),
-        refusal=_with_reasons(parts, refusal) if refusal else "",
+        refusal="" if refusal is None else _with_reasons(parts, refusal),
         damage=parts.replica.damage,
         bad_bytes=store.commit_log.damage.bad_bytes,
         not_healed=healing.not_healed,
@@ -99,7 +99,7 @@ def _replicas(master: FencedMaster) -> list[ReplicaStatus]:
 
 def _trouble(master: FencedMaster, name: str, now: float) -> str:
     link = master.server.links.get(name)
-    paused = master.server.why_paused(link) if link is not None and link.is_attached else ""
+    paused = master.server.why_paused(link) if link is not None and link.is_attached else None
     return "; ".join(filter(None, (master.isr.why_not_live(name, now), paused)))
 
 
@@ -132,18 +132,18 @@ def _connection_info(
     link = master.server.links.get(name)
     acked = master.isr.acked(name)
     reason = master.isr.why_not_live(name, now)
-    if not reason and name not in master.isr.recorded:
+    if reason is None and name not in master.isr.recorded:
         reason = "is not in the in-sync set"
     peer = next(peer for peer in parts.config.peers if peer.name == name)
     return HAConnectionRuntimeInfo(
         addr=str(link.peer) if link else str(peer.replication),
         slave_ack_offset=acked,
         diff=parts.store.max_physical_offset - max(acked, 0),
-        in_sync=not reason,
+        in_sync=reason is None,
         transferred_byte_in_second=link.traffic.rate.in_last_second(now) if link else 0,
         transfer_from_where=link.sent if link else -1,
         name=name,
-        reason=reason,
+        reason=reason or "",
     )
 
 

@@ -145,7 +145,7 @@ async def _run_round(
             await broker.serve(stop, started, own_families=own, own_tasks=(learners.run,))
         finally:
             broker.save()
-    if not store.disk_trouble:
+    if store.disk_trouble is None:
         ha.stopped_clean()
 
 

@@ -46,8 +46,8 @@ DEFAULT_QUERY_MAX_NUM: Final = 32
 class QueueOffset:
     """Serves requests about places in the store. An unknown queue is an empty one."""
 
-    def __init__(self, store: MessageStore, why_behind: Callable[[], str]) -> None:
-        """Serve `store`; `why_behind` says why it may lack what was acknowledged, "" if not."""
+    def __init__(self, store: MessageStore, why_behind: Callable[[], str | None]) -> None:
+        """Serve `store`; `why_behind` says why it may lack what was acknowledged, None if not."""
         self._store = store
         self._why_behind = why_behind
 
@@ -118,7 +118,8 @@ class QueueOffset:
         return response_to(command, ext=OffsetResponseHeader(offset))
 
     def _check_master(self, header: QueueRequestHeader | SearchOffsetRequestHeader) -> None:
-        if header.only_master and (reason := self._why_behind()):
+        reason = self._why_behind() if header.only_master else None
+        if reason is not None:
             raise RequestError(
                 ResponseCode.SERVICE_NOT_AVAILABLE, f"only the master knows offsets: {reason}"
             )

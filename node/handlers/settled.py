@@ -29,8 +29,8 @@ def answer_when_settled(
     """
     owed = connection.owe()
 
-    def settled(trouble: str) -> None:
-        if trouble:
+    def settled(trouble: str | None) -> None:
+        if trouble is not None:
             owed.respond(command, response_to(command, ResponseCode.SYSTEM_ERROR, trouble))
         elif then is not None:
             then(succeeded)

@@ -95,9 +95,9 @@ class NameServer:
         for address in self.routes.connection_closed(connection):
             _log.info("broker at %s left: its connection closed", address)
 
-    def _why_not_ready(self, is_known: bool) -> str:  # noqa: FBT001  by position, as a callable
+    def _why_not_ready(self, is_known: bool) -> str | None:  # noqa: FBT001  by position, as a callable
         if self._readiness is None:
-            return ""
+            return None
         return self._readiness.why_not(trio.current_time(), is_known=is_known)
 
     def _registered(self, address: str) -> None:

@@ -38,13 +38,13 @@ class Readiness:
         self._until = now + NOT_READY_SECONDS_MAX
         self._is_ready = False
 
-    def why_not(self, now: float, *, is_known: bool) -> str:
-        """Return whom this name server has not heard of yet, in words; "" if it may answer.
+    def why_not(self, now: float, *, is_known: bool) -> str | None:
+        """Return whom this name server has not heard of yet, in words; None if it may answer.
 
         `is_known`: whether what it would answer is a route, and not that there is none.
         """
         if self._is_ready:
-            return ""
+            return None
         missing = [
             f"{group} (not heard of: {', '.join(silent)})"
             for group, addresses in self._groups.items()
@@ -54,7 +54,7 @@ class Readiness:
         has_a_master = any(self._routes.has_master(group) for group in self._groups)
         left_seconds = self._until - now
         if not missing or (left_seconds <= 0 and (is_known or has_a_master)):
-            return ""
+            return None
         remedy = f"again in {left_seconds:.1f} s" if left_seconds > 0 else "start them"
         return (
             "this name server has not been up for long enough to know a master of"

@@ -45,7 +45,7 @@ class TopicRoute:
         self,
         routes: RouteTable,
         on_registered: Callable[[str], None],
-        why_not_ready: Callable[[bool], str],
+        why_not_ready: Callable[[bool], str | None],
     ) -> None:
         """Serve `routes`.
 
@@ -66,7 +66,8 @@ class TopicRoute:
         """GET_ROUTEINFO_BY_TOPIC."""
         topic = command.decode_header(GetRouteInfoRequestHeader).topic
         route = self._routes.route(topic)
-        if reason := self._why_not_ready(route is not None):
+        reason = self._why_not_ready(route is not None)
+        if reason is not None:
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"name remoting not ready: {reason}")
         if route is None:
             raise RequestError(

@@ -62,7 +62,7 @@ class Admission:
                 " security.rocketmq_brokers as NAME@ADDRESS or as a learner"
             )
         complaint = self._complaint(header, ip)
-        if complaint:
+        if complaint is not None:
             raise NotAdmittedError(
                 f"broker {header.broker_name!r} at {ip} may register itself only: {complaint}"
             )
@@ -70,8 +70,8 @@ class Admission:
             return _without_topics(command)
         return command
 
-    def _complaint(self, header: Registered, ip: str) -> str:
-        """What of a registration is not the broker's own, in words; "" if nothing is."""
+    def _complaint(self, header: Registered, ip: str) -> str | None:
+        """What of a registration is not the broker's own, in words; None if nothing is."""
         if header.broker_addr.rpartition(":")[0] != ip:
             return f"its address {header.broker_addr!r} is not the one that it dials from"
         place = self._place(header.broker_name, ip)
@@ -79,19 +79,19 @@ class Admission:
         if header.broker_addr in self._node_addresses - {own_address}:
             return f"{header.broker_addr} is the address of a node of this cluster"
         if header.broker_name not in self._config.groups:
-            return ""
+            return None
         if header.cluster_name != self._config.cluster.name:
             return f"cluster {header.cluster_name!r} is not this one, {self._config.cluster.name}"
         return self._complaint_about_id(header, place)
 
-    def _complaint_about_id(self, header: Registered, place: NodeSettings | None) -> str:
+    def _complaint_about_id(self, header: Registered, place: NodeSettings | None) -> str | None:
         if place is not None:
             if header.broker_id == place.broker_id:
-                return ""
+                return None
             return f"at this address is {place.name}, with broker id {place.broker_id}"
         taken = {node.broker_id for node in self._config.group_nodes(header.broker_name)}
         if header.broker_id not in taken | {MASTER_ID}:
-            return ""
+            return None
         return (
             f"broker id {header.broker_id} belongs to a node of group {header.broker_name};"
             " give it a brokerId that no node has"

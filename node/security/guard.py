@@ -142,7 +142,7 @@ class Guard:
         fields = command.ext_fields()
         if SIGNATURE_FIELD in fields:
             complaint = self._complaint(connection, command, fields)
-            if complaint:
+            if complaint is not None:
                 raise self._refusal(connection, command, complaint)
             return Standing.NODE, command
         if fields.get(ACCESS_KEY_FIELD) == OPERATOR_ACCESS_KEY:
@@ -160,8 +160,8 @@ class Guard:
 
     def _complaint(
         self, connection: Connection, command: RemotingCommand, fields: Mapping[str, str]
-    ) -> str:
-        """Why a signature is not good, in words; "" if it is. Its number is used up."""
+    ) -> str | None:
+        """Why a signature is not good, in words; None if it is. Its number is used up."""
         challenge = fields.get(CHALLENGE_FIELD, "")
         if challenge not in connection.challenges:
             return "its signature has a number that is used up or of another connection: sign again"
@@ -174,7 +174,7 @@ class Guard:
         target = fields.get(TARGET_FIELD, "")
         if target != self._target:
             return f"it is signed for {target!r}, and this is {self._name} at {self._target}"
-        return ""
+        return None
 
     def _refusal(
         self, connection: Connection, command: RemotingCommand, reason: str

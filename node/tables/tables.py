@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tandem.wire.request_headers import TopicConfig
     from tandem.wire.subscription_group import SubscriptionGroupConfig
 
-Settled: TypeAlias = Callable[[str], None]
-"""Called once: with "" if a change stands for good, else with why that is not known."""
+Settled: TypeAlias = Callable[[str | None], None]
+"""Called once: with None if a change stands for good, else with why that is not known."""
 
 
 class Tables(Protocol):

@@ -93,15 +93,15 @@ class IndexFile:
         INDEX_HEADER.pack_into(self.file.buffer, 0, *fields, *offsets, 0, 0)
 
     @property
-    def fault(self) -> str:
-        """What cannot be true of the header, empty if it can."""
+    def fault(self) -> str | None:
+        """What cannot be true of the header, None if it can."""
         if self.index_count > self.index_num:
             return f"unit {self.index_count} is said to be next, there are {self.index_num}"
         if not 0 <= self.hash_slot_count <= min(self.hash_slot_num, self.index_count - 1):
             return f"{self.hash_slot_count} slots are said to hold {self.index_count - 1} keys"
         if not 0 <= self.begin_physical_offset <= self.end_physical_offset:
             return f"offsets {self.begin_physical_offset} to {self.end_physical_offset}"
-        return ""
+        return None
 
     @property
     def is_full(self) -> bool:

@@ -137,22 +137,22 @@ class IndexService:
                 self._distrust(path, fault or "the file before it is built again")
         self._continue_after_last()
 
-    def _length_fault(self, size: int) -> str:
+    def _length_fault(self, size: int) -> str | None:
         expected = index_file_bytes(self._hash_slot_num, self._index_num)
         if size == expected:
-            return ""
+            return None
         return (
             f"the file has {size} bytes, not the {expected} of an index file with"
             f" max_hash_slot_num {self._hash_slot_num} and max_index_num {self._index_num}"
         )
 
-    def _doubt(self, file: IndexFile) -> str:
-        """Return why a file may not be whole after a hard stop, empty if it is."""
+    def _doubt(self, file: IndexFile) -> str | None:
+        """Return why a file may not be whole after a hard stop, None if it is."""
         if not file.is_full:
             return "it was being written when the store stopped"
         if file.end_timestamp_ms > self._checkpoint.index_msg_timestamp_ms:
             return "it may not have been on disk when the store stopped"
-        return ""
+        return None
 
     def _distrust(self, path: str, reason: str) -> None:
         _log.info("%s: will be built again from the commit log: %s", path, reason)
@@ -475,9 +475,9 @@ class IndexService:
         )
 
 
-def _name_fault(name: str) -> str:
-    """Return why no file can follow one of this name, "" if one can."""
-    return "no later name has as many digits" if name.startswith("9999") else ""
+def _name_fault(name: str) -> str | None:
+    """Return why no file can follow one of this name, None if one can."""
+    return "no later name has as many digits" if name.startswith("9999") else None
 
 
 def _key_test(topic: str, key: str, begin_ms: int) -> Callable[[bytes], bool]:

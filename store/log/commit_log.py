@@ -359,7 +359,7 @@ class CommitLog:
         if record is None:
             return None
         with record:
-            sound = record[4:8] in _MAGIC_CODES and not record_fault(record, offset, 0)
+            sound = record[4:8] in _MAGIC_CODES and record_fault(record, offset, 0) is None
             return bytes(record) if sound else None
 
     def seems_record(self, offset: int) -> bool:
@@ -371,8 +371,10 @@ class CommitLog:
             and int.from_bytes(head[28:_PLACE_END], "big") == offset
         )
 
-    def record_fault(self, offset: int, size: int, owner: tuple[str, int, int] | None) -> str:
-        """Return why the record of `size` bytes at `offset` must not be handed out, "" if it may.
+    def record_fault(
+        self, offset: int, size: int, owner: tuple[str, int, int] | None
+    ) -> str | None:
+        """Return why the record of `size` bytes at `offset` must not be handed out, None if it may.
 
         `owner` is the topic, the queue id and the queue offset it has to have; None: any.
         """
@@ -382,9 +384,10 @@ class CommitLog:
         with record:
             if _INT.unpack_from(record)[0] != size or record[4:8] not in _MAGIC_CODES:
                 return f"no record of {size} bytes is at {offset}"
-            return record_fault(record, offset, 0) or (
-                _owner_fault(record, *owner) if owner is not None else ""
-            )
+            fault = record_fault(record, offset, 0)
+            if fault is None and owner is not None:
+                return _owner_fault(record, *owner)
+            return fault
 
     def bulk_data(self, offset: int, size: int) -> list[memoryview]:
         """Return the `size` bytes from `offset` on, one view for each file they are in.
@@ -418,8 +421,8 @@ class CommitLog:
         return int(stored_ms)
 
 
-def _owner_fault(record: memoryview, topic: str, queue_id: int, queue_offset: int) -> str:
-    """Return "" if a sound record belongs to this place in this queue."""
+def _owner_fault(record: memoryview, topic: str, queue_id: int, queue_offset: int) -> str | None:
+    """Return what a sound record is instead of the one of this place; None if it is that one."""
     (sys_flag,) = _INT.unpack_from(record, 36)
     hosts = bool(sys_flag & BORNHOST_V6_FLAG) + bool(sys_flag & STOREHOSTADDRESS_V6_FLAG)
     body_at = 88 + 12 * hosts
@@ -431,7 +434,7 @@ def _owner_fault(record: memoryview, topic: str, queue_id: int, queue_offset: in
         *_QUEUE.unpack_from(record, 12),
     )
     return (
-        ""
+        None
         if found == (topic, queue_id, queue_offset)
         else f"there is number {found[2]} of {found[:2]}"
     )

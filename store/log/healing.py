@@ -101,7 +101,7 @@ class LogHealing:
         for part in parts:
             known = self._fingerprints.of(part.file.file_from_offset)
             why = _block_fault(part, known) if known is not None else self._record_fault(part)
-            if why:
+            if why is not None:
                 raise self._unfit(start, len(data), why)
         return parts
 
@@ -129,17 +129,18 @@ class LogHealing:
             end=start + size,
         )
 
-    def _record_fault(self, part: _Part) -> str:
-        """Return why the records that are changed would not be sound, "" if they would be."""
-        file, base, fault = part.file, part.file.file_from_offset, ""
+    def _record_fault(self, part: _Part) -> str | None:
+        """Return why the records that are changed would not be sound, None if they would be."""
+        file, base = part.file, part.file.file_from_offset
+        fault: str | None = None
         goes_on = self._log.damage.within(part.end, part.end + 1) is not None
         near = min(file.read_position, part.end - base + LOOK_AHEAD_BYTES)
         # Other damage before it may hide which record the range begins in; perhaps none.
         for at in (_record_start(part), part.position):
             for limit in (near, file.read_position):
                 fault = _walk(_with_part(part, at, limit), base + at, part.end, goes_on)
-                if not fault:
-                    return ""
+                if fault is None:
+                    return None
         return fault
 
     # -- writing ---------------------------------------------------------------------------------
@@ -172,10 +173,10 @@ class LogHealing:
         )
 
 
-def unsound_record(file: MappedFile, start: int, end: int) -> str:
-    """Return why a record in a range of a closed file is none, by its own checksum; "" if all are.
+def unsound_record(file: MappedFile, start: int, end: int) -> str | None:
+    """Return why a record in a range of a closed file is not sound; None if all are.
 
-    What no checksum of RocketMQ's covers may have changed all the same.
+    By its own checksum: what no checksum of RocketMQ's covers may have changed all the same.
     """
     part = _Part(file, start, memoryview(b""))
     at = _record_start(part)
@@ -190,13 +191,15 @@ def _with_part(part: _Part, start: int, end: int) -> memoryview:
     return memoryview(buffer[start : part.position] + bytes(part.data) + buffer[after:end])
 
 
-def _block_fault(part: _Part, known: Fingerprint) -> str:
-    """Return why the blocks that are changed would not be whole, "" if they would be."""
+def _block_fault(part: _Part, known: Fingerprint) -> str | None:
+    """Return why the blocks that are changed would not be whole, None if they would be."""
     blocks = list(known.blocks(part.start, part.end))
     start, end = blocks[0][1], blocks[-1][2]
     data = _with_part(part, start - known.start, end - known.start)
     wrong = known.differing(start, data)
-    return f"the block from {wrong[0][0]} to {wrong[0][1]} has another fingerprint" if wrong else ""
+    return (
+        f"the block from {wrong[0][0]} to {wrong[0][1]} has another fingerprint" if wrong else None
+    )
 
 
 def _record_start(part: _Part) -> int:
@@ -223,8 +226,8 @@ def _record_start(part: _Part) -> int:
     return part.position
 
 
-def _walk(data: memoryview, offset: int, end: int, goes_on: bool) -> str:  # noqa: FBT001
-    """Return why there are no sound records from `offset` up to `end`, "" if there are.
+def _walk(data: memoryview, offset: int, end: int, goes_on: bool) -> str | None:  # noqa: FBT001
+    """Return why there are no sound records from `offset` up to `end`, None if there are.
 
     If the bad range `goes_on` at `end`, the last of them may end there: who heals the rest looks at
     it as a whole.
@@ -236,9 +239,9 @@ def _walk(data: memoryview, offset: int, end: int, goes_on: bool) -> str:  # noq
             left = end - offset - at
             size = int.from_bytes(data[at : at + 4], "big")
             if goes_on and (left < RECORD_BYTES_MIN or size > left):
-                return ""
+                return None
             return f"no record at {offset + at}: {found.reason}"
         if isinstance(found, Blank):
-            return ""
+            return None
         at += found.size
-    return ""
+    return None

@@ -168,7 +168,7 @@ def read_record(
     )
 
 
-def _crc_fault(buffer: LogBytes, position: int, parts: RecordParts, *, force: bool) -> str:
+def _crc_fault(buffer: LogBytes, position: int, parts: RecordParts, *, force: bool) -> str | None:
     """Return what is wrong with the checksum that counts: the record's or its body's."""
     if force:
         return property_crc_fault(buffer, position, parts.properties_end)

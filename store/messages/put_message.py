@@ -98,7 +98,7 @@ class MessagePuts:
         on_clock_back: Callable[[int], None],
     ) -> None:
         self.on_arrival: OnArrival | None = None
-        self.no_room = ""
+        self.no_room: str | None = None
         """Why the last put that found no room did not; empty once there was room again."""
         self.timer_rewrite: TimerRewrite | None = None
         """Of the `TimerMessageStore`, if there is one."""
@@ -126,7 +126,7 @@ class MessagePuts:
 
     def found_room(self) -> None:
         """Take note that there is room again, whatever the last put has found."""
-        self.no_room = ""
+        self.no_room = None
 
     def end_round(self) -> None:
         """Forget how long the puts of this round took; see `put_message`, OS_PAGE_CACHE_BUSY."""
@@ -149,7 +149,7 @@ class MessagePuts:
         queue = self._queues.find(topic, message.queue_id) or self._new_queue(
             topic, message.queue_id
         )
-        if self._flags.refusal or isinstance(queue, PutMessageResult):
+        if self._flags.refusal is not None or isinstance(queue, PutMessageResult):
             return self._refused(queue)
         now_ms = self._now_ms()
         if now_ms > self._busy_after_ms:
@@ -187,7 +187,7 @@ class MessagePuts:
         for message in (first, second):
             topic, queue_id = message.topic, message.queue_id
             queue = self._queues.find(topic, queue_id) or self._new_queue(topic, queue_id)
-            if self._flags.refusal or isinstance(queue, PutMessageResult):
+            if self._flags.refusal is not None or isinstance(queue, PutMessageResult):
                 return self._refused(queue)
             room_bytes += self._size_bound(message, queue.topic_bytes)
             try:
@@ -266,8 +266,8 @@ class MessagePuts:
         Source: HookUtils.checkBeforePutMessage, handleScheduleMessage.
         """
         fault = topic_fault(message.topic)
-        if self._flags.refusal:
-            return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, self._flags.refusal)
+        if (refusal := self._flags.refusal) is not None:
+            return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, refusal.text)
         if fault is not None:
             return PutMessageResult(*fault)
         if self._now_ms() > self._busy_after_ms:
@@ -321,7 +321,7 @@ class MessagePuts:
         queue = self._queues.find(batch.topic, batch.queue_id) or self._new_queue(
             batch.topic, batch.queue_id
         )
-        if self._flags.refusal or isinstance(queue, PutMessageResult):
+        if self._flags.refusal is not None or isinstance(queue, PutMessageResult):
             return self._refused(queue)
         now_ms = self._now_ms()
         if now_ms > self._busy_after_ms:
@@ -368,7 +368,7 @@ class MessagePuts:
         checked here once for the whole run.
         """
         now_ms = self._now_ms()
-        if self._flags.refusal or now_ms > self._busy_after_ms:
+        if self._flags.refusal is not None or now_ms > self._busy_after_ms:
             return None
         log = self._commit_log
         file = log.file_of_run(run.record_bytes(born_host))
@@ -427,13 +427,14 @@ class MessagePuts:
         fault = topic_fault(topic)
         if fault is not None:
             return PutMessageResult(*fault)
-        if self._flags.refusal:
-            return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, self._flags.refusal)
+        if (refusal := self._flags.refusal) is not None:
+            return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, refusal.text)
         return self._queues.find_or_create(topic, queue_id)
 
     def _refused(self, queue: AnyConsumeQueue | PutMessageResult) -> PutMessageResult:
-        if self._flags.refusal or not isinstance(queue, PutMessageResult):
-            return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, self._flags.refusal)
+        if (refusal := self._flags.refusal) is not None:
+            return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, refusal.text)
+        assert isinstance(queue, PutMessageResult)
         return queue
 
 

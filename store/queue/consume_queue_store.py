@@ -99,7 +99,7 @@ class ConsumeQueueStore:
         """Topics whose files or records show that they have queues of batches. A slave may get the
         first records of a topic before it hears of its attributes."""
         self._queues: dict[tuple[str, int], AnyConsumeQueue] = {}
-        self.broken = ""
+        self.broken: str | None = None
         """Why the queues have to be built anew from the log, in words; set by `load`."""
         self.hidden_before: Callable[[str], int] = nothing_hidden
         """Says up to where in the log the records of a topic are those of a deleted one."""

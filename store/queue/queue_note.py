@@ -43,14 +43,14 @@ class QueueNote:
         else:
             self._known = found or {}
 
-    def missing(self, queues: ConsumeQueueStore) -> str:
-        """Return which queue has no file any more, in words; "" if all have. They are loaded."""
+    def missing(self, queues: ConsumeQueueStore) -> str | None:
+        """Return which queue has no file any more, in words; None if all have. They are loaded."""
         there = _with_files(queues)
         for topic, ids in self._known.items():
             for queue_id in ids:
                 if queue_id not in there.get(topic, ()):
                     return f"{topic}-{queue_id} had units, and has no file"
-        return ""
+        return None
 
     def save(self, queues: ConsumeQueueStore) -> None:
         """Write down which queues there are now, if there are others than before."""

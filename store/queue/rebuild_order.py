@@ -26,20 +26,20 @@ FILE_NAME: Final = "queue-rebuild.json"
 
 
 class RebuildOrder:
-    """The order of one store; `reason` is empty while there is none."""
+    """The order of one store; `reason` is None while there is none."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         """Read it. One that cannot be read is an order: nobody else has made the file."""
         self._disk = disk
         self._path = f"{directory}/{FILE_NAME}"
         try:
-            self.reason = read_checked_json(disk, self._path, str) or ""
+            self.reason = read_checked_json(disk, self._path, str)
         except UnreadableError as error:
             self.reason = f"{self._path}: {error}"
 
     def give(self, reason: str) -> None:
         """Have all queues built anew at the next start. The first reason stands."""
-        if self.reason:
+        if self.reason is not None:
             return
         self.reason = reason
         _log.error("%s: all queues are built anew at the next start of this node", reason)
@@ -50,6 +50,6 @@ class RebuildOrder:
 
     def carried_out(self) -> None:
         """Forget it: the queues were built anew, and are on the disk."""
-        if self.reason:
+        if self.reason is not None:
             self._disk.remove(self._path)
-            self.reason = ""
+            self.reason = None

@@ -23,18 +23,18 @@ _CONFIRM, _REPLICATED = 4, 5
 """Of the numbers in a checkpoint."""
 
 
-def why_log_is_lost(config: StoreConfig, disk: Disk) -> str:
-    """Return what says that there was a log, in words; "" if nothing does, or if it is there.
+def why_log_is_lost(config: StoreConfig, disk: Disk) -> str | None:
+    """Return what says that there was a log, in words; None if nothing does, or if it is there.
 
     A file of no length is none. A store that is about to be set aside has not lost anything.
     """
     both = (*config.commit_log_directories, *config.read_only_commit_log_store_paths)
     directories = {path.rstrip("/") for path in both}
     if any(size for path in directories for _, size in disk.list_files(path)):
-        return ""
+        return None
     directory = config.directory
     if disk.exists(f"{directory}/{SET_ASIDE_FILE}"):
-        return ""
+        return None
     vouched_bytes = _vouched_bytes(disk, f"{directory}/checkpoint")
     if vouched_bytes > 0:
         return f"{vouched_bytes} bytes of it were on disk before the last stop"
@@ -43,7 +43,7 @@ def why_log_is_lost(config: StoreConfig, disk: Disk) -> str:
     for name in ("consumequeue", "batchconsumequeue"):
         if _has_files(disk, f"{directory}/{name}"):
             return f"there are queues in {name}"
-    return ""
+    return None
 
 
 def _vouched_bytes(disk: Disk, path: str) -> int:

@@ -60,7 +60,7 @@ class StoreParts(NamedTuple):
     """None where it is switched off."""
     delay_levels: DelayLevels
     record_check: RecordCheck
-    damaged_end: str
+    damaged_end: str | None
     """Why recovery may have cut off more than a put under way; see `StoreRecovery`."""
     full_directories: set[str]
     """Directories that get no new file of the log while there is another place; to be kept up."""
@@ -143,14 +143,14 @@ def disk_failed(directory: str, error: OSError) -> DiskFailedError:
     )
 
 
-def _lost_end(log: CommitLog) -> str:
-    """Return why the log may have been longer, "" if nothing says so.
+def _lost_end(log: CommitLog) -> str | None:
+    """Return why the log may have been longer, None if nothing says so.
 
     A file that was lost is noted as bad, and only what was surely in it is healed before a start.
     """
     lost = log.damage.within(log.max_offset, EVERYTHING)
     if lost is None or lost.end == EVERYTHING:
-        return ""
+        return None
     return f"the log was longer than {log.max_offset}: {lost.reason}"
 
 
@@ -260,15 +260,15 @@ class _Opening:
             fingerprints=self._fingerprints,
         )
 
-    def _see_to_missing_files(self, log: CommitLog, *, has_replicas: bool) -> str:
+    def _see_to_missing_files(self, log: CommitLog, *, has_replicas: bool) -> str | None:
         """Put stand-ins in the place of files that are missing; return what is short."""
         missing = missing_files(self._config, self._disk, self._log_start.start, begun=has_replicas)
         if not has_replicas:
             tell_missing(missing, self._config)
-            return ""
+            return None
         make_stand_ins(missing, log.files.mapped_file_size, self._disk, log.damage)
         short = [file for file in missing if file.there_bytes]
-        return f"{short[-1].path} had {short[-1].there_bytes} bytes only" if short else ""
+        return f"{short[-1].path} had {short[-1].there_bytes} bytes only" if short else None
 
     def _commit_log(self, pool: TransientStorePool | None) -> CommitLog:
         config = self._config

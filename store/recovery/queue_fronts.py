@@ -27,8 +27,8 @@ WALKED_BYTES_MAX: Final = 256 << 20
 PIECE_BYTES: Final = 1 << 20
 
 
-def lost_front(log: CommitLog, queues: ConsumeQueueStore) -> str:
-    """Return which queue lacks messages at its beginning that the log has, in words; "" for none.
+def lost_front(log: CommitLog, queues: ConsumeQueueStore) -> str | None:
+    """Return which queue lacks messages at its beginning that the log has, in words; None for none.
 
     The files of both are loaded, and the ends of the queues are known.
     """
@@ -48,7 +48,7 @@ def lost_front(log: CommitLog, queues: ConsumeQueueStore) -> str:
             file.buffer, position, file.size, start, bytes_max=PIECE_BYTES, check_crc=False
         )
         if isinstance(found, Damage):
-            return ""  # it is seen to elsewhere
+            return None  # it is seen to elsewhere
         if isinstance(found, Blank):
             start = file.file_from_offset + file.size
             continue
@@ -56,7 +56,7 @@ def lost_front(log: CommitLog, queues: ConsumeQueueStore) -> str:
         if words:
             return words
         start = int(found.physical_offset[-1] + found.size[-1])
-    return ""
+    return None
 
 
 def _first_unit(queue: AnyConsumeQueue) -> tuple[int, int] | None:
@@ -68,11 +68,11 @@ def _earlier(
     data: bytes | memoryview,
     columns: RecordColumns,
     firsts: dict[tuple[str, int], tuple[int, int]],
-) -> str:
+) -> str | None:
     topics, of_row = distinct_values(data, columns.topic_start, columns.topic_size)
     names = [topic.decode("utf-8", "replace") for topic in topics]
     if not {name for name, _ in firsts} & set(names):
-        return ""
+        return None
     rows = zip(
         of_row.tolist(),
         columns.queue_id.tolist(),
@@ -88,4 +88,4 @@ def _earlier(
                 f"{names[topic]}-{queue_id}: it begins with number {first[1]}, and the log has"
                 f" number {number} at {at}"
             )
-    return ""
+    return None

@@ -105,7 +105,7 @@ class StoreRecovery:
         self._check_crc = check_crc
         self._force_verify_prop_crc = force_verify_prop_crc
         self._wall_clock_ms = wall_clock_ms
-        self.damaged_end = ""
+        self.damaged_end: str | None = None
         """Why what was cut off may have been a whole record once, in words; empty if it was not.
 
         A put writes the length of its record last, so a kill in its middle leaves zeros there.
@@ -188,14 +188,16 @@ class StoreRecovery:
         last = next(units, None)
         if last is None:
             return 0 if queue.ends_in_doubt and not queue.next_offset else start
-        is_known = not self._unit_fault(queue, *last)
+        is_known = self._unit_fault(queue, *last) is None
         # Where no record is at all, the log may be to blame, or has been deleted.
         if not queue.ends_in_doubt and (is_known or self._log.record_fault(*last[:2], None)):
             return start
         known = (u[0] for u in islice(units, UNITS_TRIED_MAX) if not self._unit_fault(queue, *u))
         return last[0] if is_known else next(known, 0)
 
-    def _unit_fault(self, queue: AnyConsumeQueue, offset: int, size: int, number: int) -> str:
+    def _unit_fault(
+        self, queue: AnyConsumeQueue, offset: int, size: int, number: int
+    ) -> str | None:
         return self._log.record_fault(offset, size, (queue.topic, queue.queue_id, number))
 
     def _walk(self, index: int) -> LogEnd:
@@ -218,7 +220,7 @@ class StoreRecovery:
         try:
             end = self._find_log_end(files, self._dispatcher.dispatch_columns)
             self._queues.go_on_at(numbers)
-            self._queues.broken = ""
+            self._queues.broken = None
             return end  # noqa: TRY300 - nothing else can raise
         except QueueGapError as error:
             # A number has changed in one of the records that are sound otherwise; which, who knows.
@@ -239,7 +241,7 @@ class StoreRecovery:
             QueueGapError: there are such.
         """
         reason = self._order.reason or self._queues.broken or lost_front(self._log, self._queues)
-        if reason:
+        if reason is not None:
             raise QueueGapError(reason)
 
     def _new_look(self) -> WalkedBlocks:

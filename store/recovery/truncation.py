@@ -289,8 +289,8 @@ class Truncation:
             path,
         )
 
-    def _free_path(self, end: int) -> str:
-        """Return where to keep the bytes, "" if they are kept already.
+    def _free_path(self, end: int) -> str | None:
+        """Return where to keep the bytes, None if they are kept already.
 
         A file without its .json is that of an attempt that was interrupted.
         """
@@ -299,7 +299,7 @@ class Truncation:
         number = 1
         while self._disk.exists(f"{path}.json"):
             if self._is_kept_in(path, end):
-                return ""
+                return None
             number += 1
             path = f"{first}-{number}"
         return path
@@ -398,8 +398,8 @@ def set_aside(disk: Disk, directory: str, name: str, names: Sequence[str] = STOR
         release()
 
 
-def finish_set_aside(disk: Disk, directory: str) -> str:
-    """Move what is to be set aside; return under which name, "" if nothing is.
+def finish_set_aside(disk: Disk, directory: str) -> str | None:
+    """Move what is to be set aside; return under which name, None if nothing is.
 
     Nothing is copied. Interrupted anywhere, the next call goes on there; the store counts as empty
     only when the order is gone, with the last of it.
@@ -410,7 +410,7 @@ def finish_set_aside(disk: Disk, directory: str) -> str:
     """
     order = _read(disk, f"{directory}/{SET_ASIDE_FILE}", _SetAside)
     if order is None:
-        return ""
+        return None
     target = f"{directory}/{SET_ASIDE_DIRECTORY}/{order.name}"
     moved = [name for name in order.names if disk.rename(f"{directory}/{name}", f"{target}/{name}")]
     disk.remove(f"{directory}/{LOG_START_FILE}")  # the next log may begin anywhere

@@ -96,7 +96,7 @@ class CleanDecision(msgspec.Struct, frozen=True):
         reason: why files are to be deleted, for the log; empty if none are.
         immediately: whatever their age.
         space_is_short: if so and no file can be deleted, a person has to know.
-        refusals: for each flag about the disk why it has to be set, "" if it has to be cleared.
+        refusals: for each flag about the disk why it has to be set, None if it has to be cleared.
             A flag that is not in here stays as it is.
         full_directories: where no new file should be created if there is another place.
     """
@@ -104,7 +104,7 @@ class CleanDecision(msgspec.Struct, frozen=True):
     reason: str
     immediately: bool
     space_is_short: bool
-    refusals: dict[RunningFlag, str]
+    refusals: dict[RunningFlag, str | None]
     full_directories: frozenset[str]
 
 
@@ -161,7 +161,7 @@ class CleanPolicy:
         above = usage.percent > self._watermarks.max_used
         return usage.percent == UNKNOWN_PERCENT or above or self._is_very_short(usage)
 
-    def _refusal(self, flag: RunningFlag, usage: DirectoryUsage) -> dict[RunningFlag, str]:
+    def _refusal(self, flag: RunningFlag, usage: DirectoryUsage) -> dict[RunningFlag, str | None]:
         levels = self._watermarks
         if usage.percent > levels.warning:
             return {
@@ -169,7 +169,7 @@ class CleanPolicy:
                 f" disk_space_warning_level_ratio ({levels.warning}) allows; messages are taken"
                 f" again at {min(levels.clean_forcibly, levels.warning)} %: free space there"
             }
-        return {} if usage.percent > levels.clean_forcibly else {flag: ""}
+        return {} if usage.percent > levels.clean_forcibly else {flag: None}
 
     def _occasions(self, now_ms: int) -> list[str]:
         """Why to delete apart from the disks; counts down what was asked for by hand."""

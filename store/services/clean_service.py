@@ -157,9 +157,9 @@ class CleanCommitLogService:
 
     def _raise_flags(self, decision: CleanDecision) -> None:
         for flag, reason in decision.refusals.items():
-            if bool(reason) == self._flags.is_set(flag):
+            if (reason is not None) == self._flags.is_set(flag):
                 continue
-            if reason:
+            if reason is not None:
                 self._flags.set(flag, reason)
                 _log.error("messages are refused: %s", reason)
             else:

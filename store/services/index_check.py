@@ -41,7 +41,7 @@ _INT_MAX: Final = (1 << 31) - 1
 
 
 class _Slice(NamedTuple):
-    fault: str
+    fault: str | None
     some: int = 0
     named: int = 0
     """The sum of the numbers of the units that are named."""
@@ -69,11 +69,12 @@ class IndexCheck:
             faults = self._faults(file) if file.is_full else self._faults_so_far(file)
             while file in index.files:  # retention may delete it meanwhile
                 began = trio.current_time()
-                fault = next(faults, None)
-                if fault:
-                    return self._drop(index, file, fault)
-                if fault is None:
+                try:
+                    fault = next(faults)
+                except StopIteration:
                     break
+                if fault is not None:
+                    return self._drop(index, file, fault)
                 if not await rest(trio.current_time() - began):
                     return 0
         return 0
@@ -90,8 +91,8 @@ class IndexCheck:
         self._on_dropped()
         return count
 
-    def _faults(self, file: IndexFile) -> Iterator[str]:
-        """Yield for each slice of work what is wrong in it, "" if nothing is."""
+    def _faults(self, file: IndexFile) -> Iterator[str | None]:
+        """Yield for each slice of work what is wrong in it, None if nothing is."""
         # No view of the file lives from one slice to the next: it could not be closed.
         yield file.fault
         slots = firsts = named = 0
@@ -110,7 +111,7 @@ class IndexCheck:
         if named != file.index_count * (file.index_count - 1) // 2:
             yield "a unit is named twice, or not at all"
 
-    def _faults_so_far(self, file: IndexFile) -> Iterator[str]:
+    def _faults_so_far(self, file: IndexFile) -> Iterator[str | None]:
         """Do the same for a file that is being written, as far as it is written now."""
         yield file.fault
         end, slots, firsts = file.index_count, file.hash_slot_count, 0
@@ -136,9 +137,9 @@ class IndexCheck:
             firsts += not before
             newest[slot] = number
             fault = self._unit_fault(file, number, unit)
-            if fault:
+            if fault is not None:
                 return _Slice(f"unit {number}: {fault}")
-        return _Slice("", firsts)
+        return _Slice(None, firsts)
 
     def _look_at_units(self, file: IndexFile, start: int) -> _Slice:
         """Look at some units; count those that are the first of their slot."""
@@ -153,11 +154,13 @@ class IndexCheck:
             return _Slice("a unit names one of another slot")
         for number, unit in zip(numbers.tolist(), own.tolist(), strict=True):
             fault = self._unit_fault(file, number, unit)
-            if fault:
+            if fault is not None:
                 return _Slice(f"unit {number}: {fault}")
-        return _Slice("", int(np.count_nonzero(before == 0)), int(before.sum()))
+        return _Slice(None, int(np.count_nonzero(before == 0)), int(before.sum()))
 
-    def _unit_fault(self, file: IndexFile, number: int, unit: tuple[int, int, int, int]) -> str:
+    def _unit_fault(
+        self, file: IndexFile, number: int, unit: tuple[int, int, int, int]
+    ) -> str | None:
         wanted, offset, seconds, _ = unit
         if not file.begin_physical_offset <= offset <= file.end_physical_offset:
             return f"{offset} is not between the first and the last one"
@@ -165,14 +168,16 @@ class IndexCheck:
         record = log.record_at(offset)
         end = offset + (len(record) if record is not None else 1)
         if offset < log.min_offset or log.damage.within(offset, end) is not None:
-            return ""
+            return None
         if record is None:
             # One that is there and not sound is the log's fault.
-            return "" if log.seems_record(offset) else f"no record is at {offset}"
+            return None if log.seems_record(offset) else f"no record is at {offset}"
         return _contradiction(file, number, record, wanted, seconds)
 
 
-def _contradiction(file: IndexFile, number: int, record: bytes, wanted: int, seconds: int) -> str:
+def _contradiction(
+    file: IndexFile, number: int, record: bytes, wanted: int, seconds: int
+) -> str | None:
     topic, properties = record_texts(record)
     name = topic.decode("utf-8", "replace")
     if wanted not in {key_hash(name, key) for key in key_values(properties)}:
@@ -181,7 +186,7 @@ def _contradiction(file: IndexFile, number: int, record: bytes, wanted: int, sec
     is_late = 0 < begin_ms < stored_ms
     expected = min((stored_ms - begin_ms) // 1000, _INT_MAX) if is_late else 0
     # The first one counts from the end of the file before.
-    return "its time is not that of its record" if number > 1 and seconds != expected else ""
+    return "its time is not that of its record" if number > 1 and seconds != expected else None
 
 
 def _mend_header(file: IndexFile) -> None:
@@ -193,7 +198,7 @@ def _mend_header(file: IndexFile) -> None:
     _log.error("%s: its header had changed; written anew from memory", file.file.path)
 
 
-def _slot_fault(file: IndexFile, start: int, newest: NDArray[np.int32], end: int) -> str:
+def _slot_fault(file: IndexFile, start: int, newest: NDArray[np.int32], end: int) -> str | None:
     """Return what is wrong with some slots; units from `end` on have come since `newest` was made.
 
     They are of their slot; what they name, the next look finds out.
@@ -207,7 +212,7 @@ def _slot_fault(file: IndexFile, start: int, newest: NDArray[np.int32], end: int
         return "a slot names a unit of another slot"
     is_other = numbers != newest[start : start + SLICE_SLOTS]
     is_other[later] = False
-    return "a slot does not name its last unit" if is_other.any() else ""
+    return "a slot does not name its last unit" if is_other.any() else None
 
 
 def _look_at_slots(file: IndexFile, start: int) -> _Slice:
@@ -220,4 +225,4 @@ def _look_at_slots(file: IndexFile, start: int) -> _Slice:
         return _Slice("a slot names no unit")
     if (units["key_hash"][numbers] % file.hash_slot_num != start + used).any():
         return _Slice("a slot names a unit of another slot")
-    return _Slice("", len(used), int(numbers.sum()))
+    return _Slice(None, len(used), int(numbers.sum()))

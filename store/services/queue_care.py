@@ -52,8 +52,8 @@ class QueueCare:
         self._rebuild = QueueRebuild(log, queues, levels)
 
     @property
-    def left(self) -> str:
-        """Why all queues are built anew at the next start, in words; "" if they are not."""
+    def left(self) -> str | None:
+        """Why all queues are built anew at the next start, in words; None if they are not."""
         return self._order.reason
 
     def look_at_records(self, buffer: bytes | memoryview, columns: RecordColumns) -> None:

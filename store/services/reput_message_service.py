@@ -122,7 +122,7 @@ class IndexBuilder(Protocol):
 class ReputMessageService:
     """The dispatch of one store.
 
-    `stands_still` says why the queues do not follow, in words; empty while they do. `on_clock_back`
+    `stands_still` says why the queues do not follow, in words; None while they do. `on_clock_back`
     is called with the time before a record enters that was stored before the last one.
     """
 
@@ -142,7 +142,7 @@ class ReputMessageService:
         self.reput_from_offset = reput_from_offset
         self.index_from_offset = index_from_offset
         self.on_arrival: OnArrival | None = None
-        self.stands_still = ""
+        self.stands_still: str | None = None
         self._commit_log = commit_log
         self._dispatcher = ConsumeQueueDispatcher(queues, levels)
         self._queues = queues
@@ -196,20 +196,21 @@ class ReputMessageService:
                 await trio.sleep(GATHER_SECONDS)
             obstacle = self._forbidden
             try:
-                if not obstacle:
+                if obstacle is None:
                     is_cut_short = self.dispatch_some(new_queues_max=NEW_QUEUES_MAX)
             except (StoreFullError, DiskFailedError) as error:
                 obstacle = str(error)
-            if obstacle and not self.stands_still:
+            if obstacle is not None and self.stands_still is None:
                 _log.error("consume queues stand still: %s", obstacle)
             self.stands_still = obstacle
-            await trio.sleep(RETRY_SECONDS if obstacle else 0)
+            await trio.sleep(RETRY_SECONDS if obstacle is not None else 0)
 
     @property
-    def _forbidden(self) -> str:
-        """Why the running flags forbid dispatch; empty if they do not."""
+    def _forbidden(self) -> str | None:
+        """Why the running flags forbid dispatch; None if they do not."""
         flags = self._running_flags
-        return "" if flags is None else flags.dispatch_refusal
+        refusal = None if flags is None else flags.dispatch_refusal
+        return None if refusal is None else refusal.text
 
     def dispatch_some(
         self,
@@ -364,7 +365,7 @@ class ReputMessageService:
             began = trio.current_time()
             obstacle = self._forbidden
             try:
-                if not obstacle:
+                if obstacle is None:
                     self.index_some()
             except (StoreFullError, DiskFailedError) as error:
                 obstacle = str(error)

@@ -96,8 +96,8 @@ class ScrubProgress(msgspec.Struct, frozen=True):
     """Small files that had changed on the disk, and were written anew from memory."""
     bad_files: tuple[str, ...] = ()
     """Those that could not be: why, and which."""
-    queues_left: str = ""
-    """Why all queues are built anew at the next start, in words; "" if they are not."""
+    queues_left: str | None = None
+    """Why all queues are built anew at the next start, in words; None if they are not."""
 
     @property
     def is_running(self) -> bool:
@@ -114,7 +114,7 @@ class ScrubProgress(msgspec.Struct, frozen=True):
             f" {self.rewritten_files} small files written anew"
         )
         found += "".join(f"; {bad}" for bad in self.bad_files)
-        if self.queues_left:
+        if self.queues_left is not None:
             found += f"; all queues are built anew at the next start: {self.queues_left}"
         if self.is_running:
             return f"has read {self.offset} of {self.end}, {found}"
@@ -161,7 +161,7 @@ class ScrubService:
             _log.warning("%s: %s; the scrub begins anew", self._path, error)
             return ScrubProgress()
         # What was left to this start is over.
-        return msgspec.structs.replace(found, bad_files=(), queues_left="")
+        return msgspec.structs.replace(found, bad_files=(), queues_left=None)
 
     def scrub_now(self) -> None:
         """Read all of the log from its beginning on, at once and faster; see `progress`."""
@@ -241,7 +241,7 @@ class ScrubService:
 
         return rest
 
-    def _change(self, **values: int | str | tuple[str, ...]) -> None:
+    def _change(self, **values: int | str | tuple[str, ...] | None) -> None:
         self.progress = msgspec.structs.replace(self.progress, **values)
 
     def _moved_to(self, offset: int) -> None:

@@ -65,7 +65,7 @@ class SmallFilesCheck:
         kept, fault = await self._fault(path)
         if kept is None:
             return False
-        if not fault:
+        if fault is None:
             self.bad.pop(path, None)
             self._told.over(path)
             return False
@@ -92,8 +92,11 @@ class SmallFilesCheck:
         _log.error("%s: %s; it is written anew from memory: look after this disk", *(path, fault))
         return True
 
-    async def _fault(self, path: str) -> tuple[KeptFile | None, str]:
-        """Return what the file has to be, and what is wrong with it; None if nobody knows."""
+    async def _fault(self, path: str) -> tuple[KeptFile | None, str | None]:
+        """Return what the file has to be, and what is wrong with it, None if nothing is.
+
+        Both are None where no owner knows what the file has to be.
+        """
         for _ in range(TRIES_MAX):
             kept = self._disk.kept.of(path)
             if kept is None:
@@ -103,9 +106,9 @@ class SmallFilesCheck:
             after = self._disk.kept.of(path)
             if after is not None and after[:2] == kept[:2]:
                 return after, fault
-        return None, ""
+        return None, None
 
-    async def _fault_of(self, path: str, kept: KeptFile) -> str:
+    async def _fault_of(self, path: str, kept: KeptFile) -> str | None:
         size = len(kept.content)
         try:
             found = await self._disk.read_from_disk(path, 0, size + 1)
@@ -114,7 +117,7 @@ class SmallFilesCheck:
         except OSError as error:
             return f"the disk does not give it ({error.strerror or error})"
         if found == kept.content:
-            return ""
+            return None
         if len(found) != size:
             return "the disk has another length of it than was written"
         return "the disk has other bytes than were written"

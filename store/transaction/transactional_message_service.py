@@ -480,7 +480,7 @@ def _refused(reason: str) -> EndTransactionResult:
     return EndTransactionResult(EndTransactionStatus.NO_SUCH_TRANSACTION, reason)
 
 
-def _fault(half: MessageExt, request: EndTransaction) -> str:
+def _fault(half: MessageExt, request: EndTransaction) -> str | None:
     """Say what is wrong with a request. Source: EndTransactionProcessor.checkPrepareMessage."""
     if half.properties.get(PROPERTY_PRODUCER_GROUP) != request.producer_group:
         return "The producer group wrong"
@@ -488,4 +488,4 @@ def _fault(half: MessageExt, request: EndTransaction) -> str:
         return "The transaction state table offset wrong"
     if half.physical_offset != request.commit_log_offset:
         return "The commit log offset wrong"
-    return ""
+    return None

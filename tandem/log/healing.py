@@ -129,13 +129,16 @@ def plan_healing(
     return healing.plan()
 
 
-def record_trouble(data: bytes, offset: int) -> str:
-    """Return what is wrong with the record that `data`, from `offset` of a log, should be."""
+def record_trouble(data: bytes, offset: int) -> str | None:
+    """Return what is wrong with the record that `data`, from `offset` of a log, should be.
+
+    None if nothing is.
+    """
     check = check_records(data, offset)
     if check.count != 1 or check.end != len(data):
         return check.reason or "no record is there"
     fault = property_crc_fault(data, 0, len(data))
-    return "" if fault.startswith(_NO_PROPERTY) else fault
+    return None if fault is None or fault.startswith(_NO_PROPERTY) else fault
 
 
 class _Healing:
@@ -346,7 +349,7 @@ class _Healing:
                 rows = zip(window.columns.start.tolist(), window.columns.size.tolist(), strict=True)
                 for at, size in rows:
                     offset = window.base_offset + at
-                    if not record_trouble(bytes(window.data[at : at + size]), offset):
+                    if record_trouble(bytes(window.data[at : at + size]), offset) is None:
                         self._conflict = self._conflict or self._differs_at(offset)
                         return
 

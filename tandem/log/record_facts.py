@@ -122,7 +122,9 @@ def _crc_faults(window: LogWindow, body_agrees: Bools) -> Iterator[tuple[int, st
     """Yield the rows whose body, or whole record where it says so, is not what was stored."""
     columns = window.columns
     for row in np.flatnonzero(~body_agrees).tolist():
-        yield row, record_fault(window.data, window.base_offset, int(columns.start[row]))
+        fault = record_fault(window.data, window.base_offset, int(columns.start[row]))
+        assert fault is not None, "the columns say that its body is another"
+        yield row, fault
     ends = columns.start + columns.size
     roomy = np.flatnonzero(columns.properties_size >= CRC32_RESERVED_LEN)
     width = len(_CRC_HEAD)
@@ -132,7 +134,7 @@ def _crc_faults(window: LogWindow, body_agrees: Bools) -> Iterator[tuple[int, st
     for row in has_crc.tolist():
         if body_agrees[row]:
             fault = property_crc_fault(window.data, int(columns.start[row]), int(ends[row]))
-            if fault:
+            if fault is not None:
                 yield row, fault
 
 

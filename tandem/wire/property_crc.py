@@ -75,8 +75,8 @@ def _digits(crc: int) -> bytes:
     return str(crc)[::-1].ljust(_DIGITS, "0").encode()
 
 
-def property_crc_fault(buffer: LogBytes, start: int, end: int) -> str:
-    """Return what is wrong with the CRC of the record at `start` to `end`, "" if nothing is.
+def property_crc_fault(buffer: LogBytes, start: int, end: int) -> str | None:
+    """Return what is wrong with the CRC of the record at `start` to `end`, None if nothing is.
 
     Source: CommitLog.checkMessageAndReturnSize with forceVerifyPropCRC.
     """
@@ -87,7 +87,7 @@ def property_crc_fault(buffer: LogBytes, start: int, end: int) -> str:
     with memoryview(buffer) as view, view[start : end - CRC32_RESERVED_LEN] as covered:
         crc = raw_crc32(covered) & CRC_MASK
     expected = int(digits[::-1])
-    return "" if crc == expected else f"its CRC is {crc}, the record says {expected}"
+    return None if crc == expected else f"its CRC is {crc}, the record says {expected}"
 
 
 def property_crc_agrees(buffer: Buffer, columns: RecordColumns) -> Bools:

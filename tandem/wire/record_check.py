@@ -78,9 +78,9 @@ def check_records(
         stop, reason, needed_bytes = look(buffer, position, end, record_bytes_max)
         if stop is not None:
             return RecordCheck(count, last_start, position, stop, reason, needed_bytes)
-        reason = record_fault(buffer, base_offset, position, check_crc=check_crc)
-        if reason:
-            return RecordCheck(count, last_start, position, ScanStop.CORRUPT, reason, 0)
+        fault = record_fault(buffer, base_offset, position, check_crc=check_crc)
+        if fault is not None:
+            return RecordCheck(count, last_start, position, ScanStop.CORRUPT, fault, 0)
         count += 1
         last_start = position
         position += needed_bytes

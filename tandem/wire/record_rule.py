@@ -170,24 +170,24 @@ def record_parts(buffer: LogBytes, base_offset: int, position: int) -> RecordPar
 
 def record_fault(
     buffer: LogBytes, base_offset: int, position: int, *, check_crc: bool = True
-) -> str:
-    """Return what is wrong with the whole record at `position`, "" if nothing is.
+) -> str | None:
+    """Return what is wrong with the whole record at `position`, None if nothing is.
 
     TOTALSIZE and magic have been looked at: the record is within the buffer.
     """
     parts = record_parts(buffer, base_offset, position)
     if isinstance(parts, str):
         return parts
-    return body_fault(buffer, parts) if check_crc else ""
+    return body_fault(buffer, parts) if check_crc else None
 
 
-def body_fault(buffer: LogBytes, parts: RecordParts) -> str:
-    """Return how the CRC of a body differs from BODYCRC, "" if it does not or there is no body."""
+def body_fault(buffer: LogBytes, parts: RecordParts) -> str | None:
+    """Return how the CRC of a body differs from BODYCRC; None if it does not, or without a body."""
     if parts.body_start == parts.body_end:
-        return ""
+        return None
     with memoryview(buffer) as view:
         crc = raw_crc32(view[parts.body_start : parts.body_end]) & CRC_MASK
-    return "" if crc == parts.body_crc else f"body CRC is {crc}, the record says {parts.body_crc}"
+    return None if crc == parts.body_crc else f"body CRC is {crc}, the record says {parts.body_crc}"
 
 
 def find_record_start(buffer: bytes | bytearray, base_offset: int, start: int = 0) -> int:

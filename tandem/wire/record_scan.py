@@ -406,6 +406,7 @@ def scan_records(
         return RecordScan(columns, RecordCheck(len(good), last_start, walk.end, *stop))
     count = int(np.argmin(good))
     reason = record_fault(buffer, base_offset, int(walk.starts[count]), check_crc=check_crc)
+    assert reason is not None, "the rule finds nothing wrong with a record that was left out"
     last_start = int(walk.starts[count - 1]) if count else -1
     check = RecordCheck(count, last_start, int(walk.starts[count]), ScanStop.CORRUPT, reason, 0)
     return RecordScan(columns.take(slice(0, count)), check)
@@ -428,6 +429,7 @@ def stopped(
     stop, reason, needed_bytes = look(buffer, position, *limits)
     if stop is None:
         stop, needed_bytes = ScanStop.CORRUPT, 0
-        reason = record_fault(buffer, base_offset, position, check_crc=check_crc)
-        assert reason, "the rule finds nothing wrong with a record that was left out"
+        fault = record_fault(buffer, base_offset, position, check_crc=check_crc)
+        assert fault is not None, "the rule finds nothing wrong with a record that was left out"
+        reason = fault
     return RecordCheck(count, last_start, position, stop, reason, needed_bytes)

@@ -65,7 +65,7 @@ class Replica:
         self.service = service
         self.machine = machine
 
-    def why_not_in_sync(self, name: str) -> str:
+    def why_not_in_sync(self, name: str) -> str | None:
         service = self.service.group_transfer_service
         return service.why_not_in_sync(name, self.store.max_physical_offset)
 

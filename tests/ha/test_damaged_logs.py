@@ -41,7 +41,7 @@ async def test_what_is_known_to_be_bad_is_not_sent_and_the_link_waits(
 ) -> None:
     async with open_group() as group:
         monkeypatch.setattr(HealingService, "heal", not_now)
-        monkeypatch.setattr(GivingWay, "why_resign", lambda _: "")
+        monkeypatch.setattr(GivingWay, "why_resign", lambda _: None)
         at = FILE_SIZE_BYTES + 95
         flip(group.master.store, at)
         group.master.store.commit_log.damage.note(FILE_SIZE_BYTES, at + 10, "a bit has flipped")
@@ -79,7 +79,7 @@ async def test_damage_before_the_joint_does_not_part_two_logs(
 ) -> None:
     async with open_group() as group:
         monkeypatch.setattr(HealingService, "heal", not_now)
-        monkeypatch.setattr(GivingWay, "why_resign", lambda _: "")
+        monkeypatch.setattr(GivingWay, "why_resign", lambda _: None)
         for node, at in ((group.master, 5_000), (group.second, 7_000)):
             flip(node.store, at)
             node.store.commit_log.damage.note(at, at + 10, "a bit has flipped")

@@ -22,6 +22,7 @@ from tests.store.store_world import (
     put,
     put_many,
 )
+from tests.support.reasons import words
 from tests.support.simulated_disk import SimulatedDisk
 
 
@@ -125,7 +126,7 @@ def test_a_store_whose_disk_forbids_dispatch_becomes_no_master(flag: RunningFlag
         with pytest.raises(StoreClosedError, match="on fire"):
             store.become_master()
         assert store.is_slave
-        assert store.disk_trouble == "the disk is on fire"
+        assert words(store.disk_trouble) == "the disk is on fire"
 
 
 async def test_a_store_without_room_for_its_next_file_should_be_no_master(
@@ -140,17 +141,17 @@ async def test_a_store_without_room_for_its_next_file_should_be_no_master(
             await nursery.start(store.run)
             refused = PutMessageStatus.PUT_OK
             for number in range(1, 100):
-                assert store.disk_trouble == ""
+                assert store.disk_trouble is None
                 refused = store.put_message(a_message(number, body_bytes=300)).status
                 store.announce()
                 await trio.sleep(0.01)
                 if refused is not PutMessageStatus.PUT_OK:
                     break
             assert refused is PutMessageStatus.CREATE_MAPPED_FILE_FAILED
-            assert "no room" in store.disk_trouble
+            assert "no room" in words(store.disk_trouble)
             disk.capacity_bytes = 1 << 40
             await trio.sleep(10)
-            assert store.disk_trouble == ""
+            assert store.disk_trouble is None
             nursery.cancel_scope.cancel()
 
 
@@ -180,8 +181,8 @@ def test_a_fenced_store_says_why_and_takes_what_a_master_sends() -> None:
             assert refused.status is PutMessageStatus.SERVICE_NOT_AVAILABLE
             assert refused.reason == "its lease is over"
         store.fence("broker-b is master")
-        assert store.refusal == "broker-b is master"
-        assert store.disk_trouble == ""
+        assert words(store.refusal) == "broker-b is master"
+        assert store.disk_trouble is None
         store.unfence()
         store.unfence()
         put(store, a_message(0))

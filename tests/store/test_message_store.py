@@ -310,7 +310,7 @@ def test_a_batch_reserves_its_place_in_the_queue_first() -> None:
     assert result.status is PutMessageStatus.CREATE_MAPPED_FILE_FAILED
     assert "/consumequeue/TopicA/0/" in result.reason
     assert store.max_physical_offset == end
-    assert store.refusal == ""
+    assert store.refusal is None
     assert len(check_store(store)) == 5
 
 

@@ -1,24 +1,25 @@
-from store.running_flags import RunningFlag, RunningFlags
+from store.running_flags import RunningFlag, RunningFlags, StoreRefusal
+from tests.support.reasons import words
 
 
 def test_reasons_come_and_go() -> None:
     flags = RunningFlags()
-    assert flags.refusal == ""
+    assert flags.refusal is None
     flags.set(RunningFlag.DISK_FULL, "the disk is full")
     flags.set(RunningFlag.NOT_WRITEABLE, "a sync failed")
-    assert flags.refusal == "a sync failed; the disk is full"
+    assert words(flags.refusal) == "a sync failed; the disk is full"
     flags.clear(RunningFlag.NOT_WRITEABLE)
-    assert flags.refusal == "the disk is full"
+    assert words(flags.refusal) == "the disk is full"
     flags.clear(RunningFlag.DISK_FULL)
     flags.clear(RunningFlag.DISK_FULL)
-    assert flags.refusal == ""
+    assert flags.refusal is None
 
 
 def test_a_flag_keeps_its_first_reason() -> None:
     flags = RunningFlags()
     flags.set(RunningFlag.NOT_WRITEABLE, "first")
     flags.set(RunningFlag.NOT_WRITEABLE, "second")
-    assert flags.refusal == "first"
+    assert words(flags.refusal) == "first"
 
 
 def test_a_full_disk_does_not_stop_the_dispatch_and_a_failed_one_does() -> None:
@@ -33,7 +34,9 @@ def test_what_is_wrong_with_the_disks_is_told_apart_from_the_rest() -> None:
     flags = RunningFlags()
     flags.set(RunningFlag.SLAVE, "this node is a slave")
     flags.set(RunningFlag.FENCED, "another node is master")
-    assert flags.disk_trouble == ""
+    assert flags.disk_trouble is None
     flags.set(RunningFlag.DISK_FULL, "full")
     flags.set(RunningFlag.NOT_WRITEABLE, "failed")
-    assert flags.disk_trouble == "failed; full"
+    assert flags.disk_trouble == StoreRefusal(
+        RunningFlag.DISK_FULL | RunningFlag.NOT_WRITEABLE, "failed; full"
+    )

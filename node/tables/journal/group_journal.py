@@ -85,8 +85,8 @@ class GroupJournal:
         self._saving: Iterator[None] | None = None
         """The rest of a save in steps, if there is one."""
         self._is_due = False
-        self._asked: list[tuple[float, Callable[[str], None]]] = []
-        self._waiting: WaitingRow[Callable[[str], None]] = WaitingRow()
+        self._asked: list[tuple[float, Callable[[str | None], None]]] = []
+        self._waiting: WaitingRow[Callable[[str | None], None]] = WaitingRow()
         self._wake = Signal()
         self._told: TellOnce[str] = TellOnce()
 
@@ -189,13 +189,13 @@ class GroupJournal:
 
     def _answer_reached(self) -> None:
         for done in self._waiting.take_reached(self.applier.position):
-            done("")
+            done(None)
 
-    def when_confirmed(self, deadline: float, done: Callable[[str], None]) -> None:
+    def when_confirmed(self, deadline: float, done: Callable[[str | None], None]) -> None:
         """Call `done` once everything that was given to the journal by now is confirmed.
 
-        That is at the end of this round at the earliest. The text is empty, or says why it is not
-        known whether the change will stand.
+        That is at the end of this round at the earliest. With None, or with why it is not known
+        whether the change will stand.
         """
         self._asked.append((deadline, done))
 
@@ -207,7 +207,7 @@ class GroupJournal:
         refusal = self._write_commits()
         asked, self._asked = self._asked, []
         for deadline, done in asked:
-            if refusal or self.applier.position >= self.applier.queue_end:
+            if refusal is not None or self.applier.position >= self.applier.queue_end:
                 done(refusal)
             else:
                 self._waiting.add(self.applier.queue_end, deadline, done)
@@ -287,14 +287,14 @@ class GroupJournal:
     def _batch_deadline(self) -> float:
         return math.inf if self.writer is None else self.writer.batch_deadline
 
-    def _write_commits(self) -> str:
-        """Write the gathered commits; return why that was not possible, "" if it was."""
+    def _write_commits(self) -> str | None:
+        """Write the gathered commits; return why that was not possible, None if it was."""
         try:
             if self.writer is not None:
                 self.writer.write_commits()
         except RequestError as error:
             return error.remark
-        return ""
+        return None
 
     def _go_on_saving(self) -> bool:
         """Do the next step of a save; return whether there is another one."""

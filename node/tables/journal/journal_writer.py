@@ -199,7 +199,7 @@ class JournalWriter:
 
     def write_regularly(self, now: float) -> None:
         """Put the progress of delayed delivery, and a snapshot if it is time."""
-        if self._store.refusal:
+        if self._store.refusal is not None:
             return
         try:
             changed = self._changed_progress()

@@ -134,6 +134,7 @@ class _SplitReader:
             start = int(part.records.start[row])
             base_offset = self._file.offset + window.position
             reason = record_fault(window.data, base_offset, start)
+            assert reason is not None, "the columns say that its body is another"
             record_end = window.position + start + int(part.records.size[row])
             kind, _ = self._look_after(opened, record_end)
             damage = self._damage(window.position + start, kind, reason)

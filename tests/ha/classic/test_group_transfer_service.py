@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from ha.classic.group_transfer_service import MIB, GroupTransferService
 from ha.errors import LocalHAError
 from store.results import PutMessageStatus
+from tests.support.reasons import words
 
 PUT_OK = PutMessageStatus.PUT_OK
 TIMEOUT = PutMessageStatus.FLUSH_SLAVE_TIMEOUT
@@ -120,7 +121,7 @@ def test_a_refused_slave_is_named_when_nobody_else_is_there() -> None:
     service.slave_connected("a")
     service.slave_attached("a", 50)
     service.slave_lost("a")
-    assert service.why_not_in_sync("a", 100).endswith("refused")
+    assert words(service.why_not_in_sync("a", 100)).endswith("refused")
     service.slave_connected("a")
     service.slave_acked("a", 50)
     service.slave_lost("a")
@@ -256,7 +257,7 @@ def test_a_stranger_is_a_bug_of_the_caller() -> None:
 
 def test_why_not_in_sync() -> None:
     service, _ = service_with("a")
-    assert service.why_not_in_sync("a", 100) == ""
+    assert service.why_not_in_sync("a", 100) is None
     assert service.why_not_in_sync("b", 100) == "is not connected"
     assert service.why_not_in_sync("a", 300 * MIB) == "is 300 MiB behind, limit 256 MiB"
     service.slave_connected("b")
@@ -264,7 +265,7 @@ def test_why_not_in_sync() -> None:
     service.slave_attached("b", 50)
     assert service.why_not_in_sync("b", 100) == "is connected but has not confirmed its log yet"
     service.slave_acked("b", 100)
-    assert service.why_not_in_sync("b", 100) == ""
+    assert service.why_not_in_sync("b", 100) is None
     assert service.in_sync_slave_count(100) == 2
 
 

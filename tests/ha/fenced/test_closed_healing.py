@@ -22,6 +22,7 @@ from tests.ha.healing_world import open_group, unconfirmed
 from tests.ha.world import DIRECTORY, FILE_SIZE_BYTES, fenced_config, read_whole_log
 from tests.store.store_world import DIRECTORY as DIRECTORY_OF_BENCH
 from tests.store.store_world import check_store
+from tests.support.reasons import words
 from tests.support.virtual_clock import WallClock
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ async def test_what_came_after_the_last_sync_is_lost_with_the_file_and_costs_the
         shorten(closed, -1)
         again = group.world.start(closed.name)
         await group.world.wait_for(lambda: again.rounds)
-        assert "longer" in again.store.damaged_end
+        assert "longer" in words(again.store.damaged_end)
         await group.world.wait_for(lambda: group.world.is_back(again))
         (healed,) = again.ha.status().healed
         assert (healed.start, healed.end) == (LAST, synced)

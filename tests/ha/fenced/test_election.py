@@ -70,7 +70,7 @@ def own(
         log_end=1000,
         promised=5,
         is_complete=True,
-        trouble="",
+        trouble=None,
         members=NAMES,
         min_isr=2,
     )

@@ -12,6 +12,7 @@ from ha.fenced.replica_role import ReplicaRole
 from tandem.wire.group_state import GroupState, LeaderRecord
 from tests.ha.fenced_parts import Parts, open_parts
 from tests.ha.fenced_world import open_world
+from tests.support.reasons import words
 
 
 def won_by(parts: Parts, *, log_end: int = 0) -> Won:
@@ -80,7 +81,7 @@ async def test_the_first_reason_to_step_down_counts(autojump_clock: MockClock) -
             assert not parts.leadership.close("a third")
             assert parts.standing.over_because == "the lease is gone"
             assert kinds(parts).count(SteppedDown) == 1
-            assert "no longer master: the lease is gone" in parts.store.refusal
+            assert "no longer master: the lease is gone" in words(parts.store.refusal)
             nursery.cancel_scope.cancel()
 
 

@@ -5,6 +5,7 @@ from msgspec import structs
 
 from ha.fenced.lives import Verdict, judge
 from tandem.wire.group_state import LifeRecord
+from tests.support.reasons import words
 
 RECORD = LifeRecord(node="a", life=4, token="t4", incarnation="i", epoch=7, confirm=1000)
 
@@ -43,7 +44,7 @@ def test_a_registration_without_an_answer_may_have_happened_or_not() -> None:
 @pytest.mark.parametrize(("life", "tokens"), [(3, ("t3",)), (0, ()), (4, ("x4",)), (1, ("t1",))])
 def test_another_life_is_known(life: int, tokens: tuple[str, ...]) -> None:
     found = verdict(life=life, tokens=tokens)
-    assert "life 4 of a" in found.old_directory
+    assert "life 4 of a" in words(found.old_directory)
     assert not found.old_coordinator
 
 
@@ -55,7 +56,7 @@ def test_a_coordinator_that_knows_less_was_set_back(record: LifeRecord | None) -
 
 
 def test_a_log_below_what_it_confirmed_went_back_within_one_life() -> None:
-    assert "confirmed everything below 1000" in verdict(log_end=999).old_directory
+    assert "confirmed everything below 1000" in words(verdict(log_end=999).old_directory)
     assert verdict(log_end=999, incarnation="new") == Verdict()
     assert verdict(log_end=999, loss_accepted=7) == Verdict()
     assert verdict(log_end=999, loss_accepted=6) != Verdict()
@@ -63,7 +64,7 @@ def test_a_log_below_what_it_confirmed_went_back_within_one_life() -> None:
 
 def test_a_sync_that_failed_in_another_life_of_the_same_replica_costs_its_name() -> None:
     failed = structs.replace(RECORD, failed="i")
-    assert "a sync failed in life 4 of a" in verdict(failed).old_directory
+    assert "a sync failed in life 4 of a" in words(verdict(failed).old_directory)
     assert verdict(failed, loss_accepted=9).old_directory
     assert verdict(failed, incarnation="another") == Verdict()
     assert verdict(structs.replace(RECORD, failed="another")) == Verdict()

@@ -17,6 +17,7 @@ from store.recovery.truncation import pending_intent
 from tandem.cluster_file.choices import AckLevel
 from tandem.wire.group_state import GroupState
 from tests.ha.world import DIRECTORY, World, fenced_config
+from tests.support.reasons import words
 
 STATE = GroupState(epoch=1, master="b", isr={}, min_isr=2)
 
@@ -231,7 +232,7 @@ async def test_a_stop_after_a_failed_disk_is_not_clean() -> None:
     node = Node()
     store, own = node.open()
     store._refuse("a sync failed")
-    assert "a sync failed" in own.trouble
+    assert "a sync failed" in words(own.trouble)
     own.stopped_clean()
     store.close()
     _, again = node.open(seed=2, boot_id="boot-2")
@@ -255,7 +256,7 @@ async def test_a_failed_sync_is_noted_as_soon_as_the_disk_takes_it() -> None:
 
 async def test_quarantine_is_a_trouble() -> None:
     _, own = Node().open()
-    assert own.trouble == ""
+    assert own.trouble is None
     own.quarantine = "its log says otherwise"
     assert own.describe().trouble == "its log says otherwise"
 
@@ -416,7 +417,7 @@ async def test_an_older_coordinator_is_believed_when_somebody_has_written_anew()
     store.close()
     _, again = node.open(seed=2)
     again.saw(GroupView(revision=1, state=STATE))
-    assert "does not know this node" in again.coordinator_is_old
+    assert "does not know this node" in words(again.coordinator_is_old)
     assert again.next_life(GroupView(revision=1)) is None
     assert again.describe().coordinator_is_old
     newer = msgspec.structs.replace(STATE, version=9)

@@ -10,6 +10,7 @@ from ha.errors import LocalHAError
 from ha.fenced.replica_file import ReplicaFile
 from store.machine.errors import StoreFullError
 from tandem.cluster_file.choices import AckLevel
+from tests.support.reasons import words
 from tests.support.simulated_disk import SimulatedDisk
 
 DIRECTORY = "/store"
@@ -28,7 +29,7 @@ def started(disk: SimulatedDisk, *, level: AckLevel = WRITTEN, log_end: int = 0)
 
 def test_a_new_replica_gets_a_name_without_complaint() -> None:
     file = replica_file(SimulatedDisk())
-    assert file.started("boot-1", WRITTEN, 0) == ""
+    assert file.started("boot-1", WRITTEN, 0) is None
     assert len(file.incarnation) == 16
 
 
@@ -38,7 +39,7 @@ def test_everything_survives_a_restart() -> None:
     file.promise(7)
     file.note_acked(4096)
     again = replica_file(disk.crashed(), seed=2)
-    assert again.started("boot-1", WRITTEN, 5000) == ""
+    assert again.started("boot-1", WRITTEN, 5000) is None
     assert (again.incarnation, again.promised, again.acked) == (file.incarnation, 7, 4096)
 
 
@@ -67,7 +68,7 @@ def test_a_promise_that_does_not_reach_the_disk_is_not_given() -> None:
 
 def test_a_log_without_the_file_is_a_new_replica() -> None:
     file = replica_file(SimulatedDisk())
-    assert "log of 100 bytes" in file.started("boot-1", WRITTEN, 100)
+    assert "log of 100 bytes" in words(file.started("boot-1", WRITTEN, 100))
 
 
 def test_a_log_shorter_than_what_was_acknowledged_is_a_new_replica() -> None:
@@ -76,7 +77,7 @@ def test_a_log_shorter_than_what_was_acknowledged_is_a_new_replica() -> None:
     file.promise(4)
     file.note_acked(1000)
     again = replica_file(disk, seed=2)
-    assert "100 bytes below" in again.started("boot-1", FLUSHED, 900)
+    assert "100 bytes below" in words(again.started("boot-1", FLUSHED, 900))
     assert again.incarnation != file.incarnation
     assert (again.acked, again.promised) == (900, 4)
 
@@ -86,10 +87,10 @@ def test_a_damaged_end_is_a_new_replica_unless_power_was_lost() -> None:
     file = started(disk, level=FLUSHED)
     damaged = "the body does not match its CRC at 4000, where a record had begun"
     same_boot = replica_file(disk.crashed(), seed=2)
-    assert same_boot.started("boot-1", FLUSHED, 4000, damaged).endswith(damaged)
+    assert words(same_boot.started("boot-1", FLUSHED, 4000, damaged)).endswith(damaged)
     assert same_boot.incarnation != file.incarnation
     next_boot = replica_file(disk.crashed(), seed=2)
-    assert next_boot.started("boot-2", FLUSHED, 4000, damaged) == ""
+    assert next_boot.started("boot-2", FLUSHED, 4000, damaged) is None
 
 
 def test_a_log_cut_by_its_epochs_is_the_same_replica() -> None:
@@ -98,7 +99,7 @@ def test_a_log_cut_by_its_epochs_is_the_same_replica() -> None:
     file.note_acked(1000)
     disk.replace(file.path, file.text_after_cut(900).encode())
     again = replica_file(disk, seed=2)
-    assert again.started("boot-1", WRITTEN, 900) == ""
+    assert again.started("boot-1", WRITTEN, 900) is None
     assert again.incarnation == file.incarnation
 
 
@@ -167,7 +168,7 @@ def test_giving_up_the_log_gives_up_the_name() -> None:
     before = file.incarnation
     file.renew()
     again = replica_file(disk, seed=2)
-    assert again.started("boot-1", WRITTEN, 0) == ""
+    assert again.started("boot-1", WRITTEN, 0) is None
     assert before != again.incarnation == file.incarnation
     assert again.promised == 4
 
@@ -177,7 +178,7 @@ def test_a_damaged_file_is_no_file(data: bytes) -> None:
     disk = SimulatedDisk()
     disk.replace(f"{DIRECTORY}/replica.json", data)
     file = replica_file(disk)
-    assert "cannot be read" in file.started("boot-1", WRITTEN, 100)
+    assert "cannot be read" in words(file.started("boot-1", WRITTEN, 100))
     assert file.incarnation
 
 
@@ -193,7 +194,7 @@ def test_a_flipped_bit_is_never_taken_for_what_was_noted() -> None:
         changed[bit // 8] ^= 1 << bit % 8
         disk.replace(file.path, bytes(changed))
         again = replica_file(disk, seed=2)
-        assert "cannot be read" in again.started("boot-1", WRITTEN, 100)
+        assert "cannot be read" in words(again.started("boot-1", WRITTEN, 100))
         assert (again.promised, again.seen, again.life, again.tokens) == (0, (0, 0), 0, ())
 
 
@@ -201,14 +202,14 @@ def test_a_damaged_file_is_said_also_where_the_log_is_empty() -> None:
     disk = SimulatedDisk()
     started(disk)
     disk.replace(f"{DIRECTORY}/replica.json", b"")
-    assert "cannot be read" in replica_file(disk).started("boot-1", WRITTEN, 0)
+    assert "cannot be read" in words(replica_file(disk).started("boot-1", WRITTEN, 0))
 
 
 def test_a_file_without_a_checksum_is_read_and_gets_one() -> None:
     disk = SimulatedDisk()
     disk.replace(f"{DIRECTORY}/replica.json", b'{"incarnation":"4f","promised":7}\n')
     file = replica_file(disk)
-    assert file.started("", WRITTEN, 100) == ""
+    assert file.started("", WRITTEN, 100) is None
     assert (file.incarnation, file.promised) == ("4f", 7)
     assert b'{"crc32":"' in (disk.read(file.path) or b"")
 

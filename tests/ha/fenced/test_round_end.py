@@ -3,6 +3,7 @@
 from ha.fenced.events import Quarantined
 from ha.fenced.replica_role import ReplicaRole
 from tests.ha.fenced_parts import open_parts
+from tests.support.reasons import words
 
 
 async def test_a_round_ends_once_and_for_the_first_reason() -> None:
@@ -38,7 +39,7 @@ async def test_in_quarantine_nothing_is_taken_and_the_round_goes_on() -> None:
         parts.round_end.quarantine("its log says otherwise")
         assert not parts.round_end.is_over.is_set()
         assert parts.replica.trouble == "its log says otherwise"
-        assert "in quarantine" in parts.store.refusal
+        assert "in quarantine" in words(parts.store.refusal)
         assert parts.events == [Quarantined(reason="its log says otherwise")]
         assert parts.heard == ["QUARANTINED"]
 

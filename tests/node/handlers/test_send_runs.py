@@ -532,5 +532,5 @@ async def test_a_run_for_which_its_queue_has_no_room_is_put_as_far_as_there_is_s
         node_.broker.simulated_disk.capacity_bytes = node_.broker.simulated_disk.used_bytes
         await node_.receive(b"".join(frame(n, queue_id=1) for n in range(5)))
         assert [answer.code == 0 for answer in node_.answers()] == [True] + 4 * [False]
-        assert node_.broker.store.refusal == ""
+        assert node_.broker.store.refusal is None
     assert nodes[0].state() == nodes[1].state()

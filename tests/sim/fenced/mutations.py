@@ -189,12 +189,12 @@ def _takes_written_for_flushed(_: object) -> Any:  # noqa: ANN401
 
 def _elects_anybody(real: Callable[..., Any]) -> Any:  # noqa: ANN401
     del real
-    return lambda state, name, incarnation: ""
+    return lambda state, name, incarnation: None
 
 
 def _keeps_its_name(real: Callable[..., Any]) -> Any:  # noqa: ANN401
     del real
-    return lambda *_: ""
+    return lambda *_: None
 
 
 def _stamps_its_own_epoch(real: Callable[..., Any]) -> Any:  # noqa: ANN401
@@ -265,7 +265,7 @@ def _reads_its_whole_journal(real: Callable[..., Any]) -> Any:  # noqa: ANN401
 def _answers_commits_at_once(real: Callable[..., Any]) -> Any:  # noqa: ANN401
     del real
 
-    def when_confirmed(self: GroupJournal, _: float, done: Callable[[str], None]) -> None:
+    def when_confirmed(self: GroupJournal, _: float, done: Callable[[str | None], None]) -> None:
         done(self._write_commits())
 
     return when_confirmed
@@ -386,7 +386,7 @@ def _ranks_as_if_all_were_whole(real: Callable[..., Any]) -> Any:  # noqa: ANN40
 
 
 def _stays(_: Callable[..., Any]) -> Any:  # noqa: ANN401
-    return lambda _: ""
+    return lambda _: None
 
 
 def _takes_any_bytes(real: Callable[..., Any]) -> Any:  # noqa: ANN401

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from store.queue.rebuild_order import FILE_NAME, RebuildOrder
+from tests.support.reasons import words
 from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ def test_an_order_stands_until_it_is_carried_out_and_is_said_once(
 ) -> None:
     disk = SimulatedDisk()
     order = RebuildOrder(disk, "/store")
-    assert order.reason == ""
+    assert order.reason is None
     order.carried_out()
     order.give("first")
     order.give("second")
@@ -25,7 +26,7 @@ def test_an_order_stands_until_it_is_carried_out_and_is_said_once(
     assert again.reason == "first"
     order = RebuildOrder(disk, "/store")
     order.carried_out()
-    assert order.reason == ""
+    assert order.reason is None
     assert not disk.exists(PATH)
 
 
@@ -34,7 +35,7 @@ def test_one_that_cannot_be_read_is_an_order_and_one_that_cannot_be_written_is_s
 ) -> None:
     disk = SimulatedDisk()
     disk.replace(PATH, b'"x')
-    assert PATH in RebuildOrder(disk, "/store").reason
+    assert PATH in words(RebuildOrder(disk, "/store").reason)
     disk.remove(PATH)
     disk.writes_fail = True
     order = RebuildOrder(disk, "/store")

@@ -14,6 +14,7 @@ from store.machine.errors import CorruptLogError, StoreLockedError, UnfitBytesEr
 from store.recovery.closed_log import blocks_around, heal_closed_log
 from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint, crcs_of
 from tests.store.store_world import Clock, check_store, open_store, put_many
+from tests.support.reasons import words
 from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def test_a_store_knows_that_its_lost_end_was_longer_than_what_was_healed() -> No
     heal_closed_log(_config(), error.offset, part, disk=disk, wall_clock_ms=Clock())
 
     store = open_store(disk, confirm_bounds_reads=True)
-    assert "was longer" in store.damaged_end
+    assert "was longer" in words(store.damaged_end)
     store.close()
     assert not open_store(disk, confirm_bounds_reads=True).damaged_end
 

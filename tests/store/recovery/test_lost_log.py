@@ -27,11 +27,11 @@ def _remove_all(disk: SimulatedDisk, directory: str) -> None:
 
 
 def test_a_store_with_a_log_or_that_never_had_one_has_lost_none() -> None:
-    assert why_log_is_lost(CONFIG, _closed()) == ""
+    assert why_log_is_lost(CONFIG, _closed()) is None
     disk = SimulatedDisk()
-    assert why_log_is_lost(CONFIG, disk) == ""
+    assert why_log_is_lost(CONFIG, disk) is None
     open_store(disk).close()
-    assert why_log_is_lost(CONFIG, disk) == ""
+    assert why_log_is_lost(CONFIG, disk) is None
 
 
 @pytest.mark.parametrize("left", ["checkpoint", "log-start.json", "consumequeue"])
@@ -46,7 +46,7 @@ def test_whatever_is_left_says_that_there_was_a_log(left: str) -> None:
             for queue in disk.list_directories(f"{DIRECTORY}/consumequeue/{topic}"):
                 _remove_all(disk, f"{DIRECTORY}/consumequeue/{topic}/{queue}")
 
-    assert why_log_is_lost(CONFIG, disk) != ""
+    assert why_log_is_lost(CONFIG, disk) is not None
 
 
 def test_a_last_file_that_is_left_is_a_log() -> None:
@@ -54,7 +54,7 @@ def test_a_last_file_that_is_left_is_a_log() -> None:
     *first, _ = [name for name, _ in disk.list_files(LOG)]
     for name in first:
         disk.remove(f"{LOG}/{name}")
-    assert why_log_is_lost(CONFIG, disk) == ""
+    assert why_log_is_lost(CONFIG, disk) is None
 
 
 def test_a_log_in_several_directories_is_lost_only_in_all_of_them() -> None:
@@ -64,18 +64,18 @@ def test_a_log_in_several_directories_is_lost_only_in_all_of_them() -> None:
     disk = _closed()
     for name, _ in disk.list_files(LOG):
         disk.rename(f"{LOG}/{name}", f"/c/{name}")
-    assert why_log_is_lost(config, disk) == ""
+    assert why_log_is_lost(config, disk) is None
     _remove_all(disk, "/c")
-    assert why_log_is_lost(config, disk) != ""
+    assert why_log_is_lost(config, disk) is not None
 
 
 def test_a_store_that_is_set_aside_has_lost_nothing() -> None:
     disk = _closed()
     want_set_aside(disk, DIRECTORY, "other")
     _remove_all(disk, LOG)
-    assert why_log_is_lost(CONFIG, disk) == ""
+    assert why_log_is_lost(CONFIG, disk) is None
     disk = _closed()
     set_aside(disk, DIRECTORY, "other")
-    assert why_log_is_lost(CONFIG, disk) == ""
+    assert why_log_is_lost(CONFIG, disk) is None
     open_store(disk).close()
-    assert why_log_is_lost(CONFIG, disk) == ""
+    assert why_log_is_lost(CONFIG, disk) is None

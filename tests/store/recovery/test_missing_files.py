@@ -13,6 +13,7 @@ from store.machine.errors import CorruptLogError
 from tandem.wire.fingerprint import Fingerprint, crcs_of
 from tests.store.step_disk import Interrupted, StepDisk, die_at
 from tests.store.store_world import COMMIT_LOG_BYTES, Clock, check_store, open_store, put_many
+from tests.support.reasons import words
 from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def test_of_a_short_file_only_the_rest_is_bad(there_bytes: int) -> None:
     store = _open(disk)
 
     assert _bad(store) == [(SIZE + there_bytes, 2 * SIZE)]
-    assert "bytes only" in store.damaged_end
+    assert "bytes only" in words(store.damaged_end)
     assert [name for name, _ in disk.list_files("/store/commitlog")] == [
         f"{number * SIZE:020d}" for number in range(5)
     ]
@@ -115,7 +116,7 @@ def test_a_last_file_of_no_length_is_none() -> None:
     store = _open(disk)
 
     assert _bad(store) == []
-    assert store.damaged_end == ""
+    assert store.damaged_end is None
     assert not disk.exists(_path(5 * SIZE))
     assert len(check_store(store)) == count
 
@@ -197,7 +198,7 @@ def test_a_damage_file_that_cannot_be_read_does_not_make_the_log_longer() -> Non
     store = _open(disk)
 
     assert store.commit_log.damage
-    assert store.damaged_end == ""
+    assert store.damaged_end is None
 
 
 def test_retention_takes_the_fingerprint_with_the_file() -> None:

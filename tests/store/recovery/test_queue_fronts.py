@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from store.recovery.queue_fronts import lost_front
 from tests.store.store_world import a_message, open_store, put, put_many
+from tests.support.reasons import words
 from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
@@ -27,14 +28,14 @@ def _store() -> MessageStore:
 
 def test_whole_queues_lack_nothing() -> None:
     store = _store()
-    assert lost_front(store.commit_log, store.queues) == ""
+    assert lost_front(store.commit_log, store.queues) is None
 
 
 def test_units_that_are_gone_while_their_records_are_there_are_missed() -> None:
     store = _store()
     _without_front(store)
-    words = lost_front(store.commit_log, store.queues)
-    assert words == "TopicA-0: it begins with number 10, and the log has number 0 at 0"
+    found = lost_front(store.commit_log, store.queues)
+    assert found == "TopicA-0: it begins with number 10, and the log has number 0 at 0"
 
 
 def test_units_that_went_with_their_records_are_not_missed() -> None:
@@ -55,22 +56,22 @@ def test_units_that_went_with_their_records_are_not_missed() -> None:
         queue = store.queues.find(*name)
         assert queue is not None
         queue.delete_expired_files(store.min_physical_offset)
-    words = lost_front(store.commit_log, store.queues)
-    assert "Later-0: it begins with number 10" in words
+    found = lost_front(store.commit_log, store.queues)
+    assert "Later-0: it begins with number 10" in words(found)
     while files.files[0].file_from_offset < at:
         files.files.pop(0)
-    assert lost_front(store.commit_log, store.queues) == ""
+    assert lost_front(store.commit_log, store.queues) is None
 
 
 def test_only_the_beginning_of_a_long_log_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("store.recovery.queue_fronts.WALKED_BYTES_MAX", 0)
     store = _store()
     _without_front(store)
-    assert lost_front(store.commit_log, store.queues) == ""
+    assert lost_front(store.commit_log, store.queues) is None
 
 
 def test_a_damaged_record_ends_the_look() -> None:
     store = _store()
     _without_front(store)
     store.commit_log.files.files[0].buffer[5] ^= 1
-    assert lost_front(store.commit_log, store.queues) == ""
+    assert lost_front(store.commit_log, store.queues) is None

@@ -53,6 +53,7 @@ from tests.store.store_world import (
 )
 from tests.support.log_builder import LogBuilder
 from tests.support.paths import GOLDEN
+from tests.support.reasons import words
 from tests.support.simulated_disk import PAGE_BYTES, SimulatedDisk
 
 
@@ -99,7 +100,7 @@ def test_recovery_cuts_a_torn_last_record_at_any_byte(caplog: pytest.LogCaptureF
         if torn.strip(b"\0"):
             assert f"commit log ends at {ends[-2]}" in caplog.text
             # Cut from behind, it has its length: that is no put under way.
-            assert f"at {ends[-2]}, where a record had begun" in store.damaged_end
+            assert f"at {ends[-2]}, where a record had begun" in words(store.damaged_end)
 
 
 def test_a_put_under_way_when_the_process_was_killed_is_no_damage() -> None:
@@ -111,7 +112,7 @@ def test_a_put_under_way_when_the_process_was_killed_is_no_damage() -> None:
     store = open_store(start)
     assert [number_of(m) for m in check_store(store)] == list(range(14))
     assert start.read(f"{DIRECTORY}/torn/{ends[-2]:020d}")
-    assert store.damaged_end == ""
+    assert store.damaged_end is None
 
 
 def test_nothing_is_set_aside_and_nothing_logged_when_nothing_was_torn(

@@ -406,7 +406,7 @@ def test_damage_in_what_is_cut_off_is_no_loss_and_is_forgotten() -> None:
     LogDamage(disk, DIRECTORY).note(cut + 100, world.end, "a test")
     store = opened(disk)
     assert store.max_physical_offset == cut
-    assert store.damaged_end == ""
+    assert store.damaged_end is None
     assert not store.commit_log.damage
 
 

@@ -16,8 +16,10 @@ from store.services.clean_policy import (
     used_percent,
     utc_hour,
 )
+from tests.support.reasons import words
 
 MIDNIGHT_MS = 1_700_006_400_000 - 1_700_006_400_000 % (24 * HOUR_MS)
+STAYS = "stays as it is"
 LOG, OTHER_LOG, QUEUES = "/store/commitlog", "/more/commitlog", "/store/consumequeue"
 
 
@@ -41,7 +43,9 @@ def decide(
 
 
 def test_with_room_and_at_no_special_hour_nothing_is_deleted() -> None:
-    cleared = {RunningFlag.DISK_FULL: "", RunningFlag.LOGIC_DISK_FULL: ""}
+    cleared: dict[RunningFlag, str | None] = dict.fromkeys(
+        (RunningFlag.DISK_FULL, RunningFlag.LOGIC_DISK_FULL)
+    )
     assert decide() == CleanDecision("", False, False, cleared, frozenset())  # noqa: FBT003
 
 
@@ -72,21 +76,21 @@ def test_each_watermark_is_crossed_above_its_percent(
     decision = decide(log=percent) if is_log else decide(queues=percent)
     assert bool(decision.reason) == decision.space_is_short == deletes
     assert decision.immediately == immediately
-    assert decision.refusals.get(flag) == {
-        False: "",
+    assert decision.refusals.get(flag, STAYS) == {
+        False: None,
         True: f"the disk of {LOG if is_log else QUEUES} is {percent} % full, more than"
         " disk_space_warning_level_ratio (90) allows; messages are taken again at 85 %: free space"
         " there",
-        None: None,
+        None: STAYS,
     }.get(refused)
 
 
 def test_the_emptiest_of_several_directories_counts() -> None:
     decision = decide(log=(99, 40))
     assert decision.reason == ""
-    assert decision.refusals[RunningFlag.DISK_FULL] == ""
+    assert decision.refusals[RunningFlag.DISK_FULL] is None
     assert decision.full_directories == {LOG}
-    assert OTHER_LOG in decide(log=(99, 92)).refusals[RunningFlag.DISK_FULL]
+    assert OTHER_LOG in words(decide(log=(99, 92)).refusals[RunningFlag.DISK_FULL])
 
 
 def test_a_directory_of_unknown_use_counts_as_the_emptiest_and_as_short() -> None:
@@ -97,7 +101,7 @@ def test_a_directory_of_unknown_use_counts_as_the_emptiest_and_as_short() -> Non
 
 def test_the_queues_are_looked_at_also_when_the_log_is_short_of_space() -> None:
     """RocketMQ does not, and leaves a flag standing whose reason has gone."""
-    assert decide(log=95, queues=10).refusals[RunningFlag.LOGIC_DISK_FULL] == ""
+    assert decide(log=95, queues=10).refusals[RunningFlag.LOGIC_DISK_FULL] is None
     assert decide(log=95, queues=95).refusals.keys() == {
         RunningFlag.DISK_FULL,
         RunningFlag.LOGIC_DISK_FULL,
@@ -175,7 +179,7 @@ def test_at_a_hundred_a_watermark_is_never_crossed() -> None:
     )
     decision = decide(log=100, queues=100, by=cleaner)
     assert not decision.immediately
-    assert set(decision.refusals.values()) == {""}
+    assert set(decision.refusals.values()) == {None}
 
 
 @pytest.mark.parametrize(

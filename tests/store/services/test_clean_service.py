@@ -27,6 +27,7 @@ from tests.store.store_world import (
     check_store,
     put_many,
 )
+from tests.support.reasons import words
 from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
@@ -219,13 +220,13 @@ async def test_a_full_disk_refuses_messages_and_takes_them_again(
     assert clean.flags.is_set(RunningFlag.DISK_FULL)
     assert clean.flags.is_set(RunningFlag.LOGIC_DISK_FULL)
     assert not clean.flags.may_dispatch
-    assert "the disk of /store/commitlog is 95 % full" in clean.flags.refusal
+    assert "the disk of /store/commitlog is 95 % full" in words(clean.flags.refusal)
     clean.fill(87)
     await clean.commit_log.clean()
-    assert clean.flags.refusal, "between the marks it stays as it is"
+    assert words(clean.flags.refusal), "between the marks it stays as it is"
     clean.fill(85)
     await clean.commit_log.clean()
-    assert not clean.flags.refusal
+    assert clean.flags.refusal is None
     told = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert [text.split(":")[0] for text in told] == ["messages are refused"] * 2
 

@@ -23,6 +23,7 @@ from tests.store.store_world import (
     put_many,
     queue_messages,
 )
+from tests.support.reasons import words
 from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
@@ -277,7 +278,7 @@ async def test_where_a_part_of_the_log_is_damaged_batches_wait_for_the_next_star
     progress = await scrub(store)
 
     assert "built anew at the next start" in progress.in_words()
-    assert "a part of the log is damaged" in progress.queues_left
+    assert "a part of the log is damaged" in words(progress.queues_left)
     assert queue.trouble
     assert read_batches(store) == []
     assert caplog.text.count("all queues are built anew at the next start") == 1
@@ -337,8 +338,8 @@ async def test_what_has_no_place_in_a_queue_is_built_at_the_next_start_and_that_
 
     progress = await scrub(store)
 
-    assert "Quiet-0: " in progress.queues_left
-    assert "and the log has number 0 at 0" in progress.queues_left
+    assert "Quiet-0: " in words(progress.queues_left)
+    assert "and the log has number 0 at 0" in words(progress.queues_left)
     assert caplog.text.count("all queues are built anew at the next start") == 1
     store.close()
     store = open_store(disk)

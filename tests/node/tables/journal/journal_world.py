@@ -64,7 +64,7 @@ class Node:
         )
         self.store.on_arrival = self._arrived
         self.shown: list[tuple[str, object]] = []
-        self.answers: list[str] = []
+        self.answers: list[str | None] = []
         self.progress: dict[int, int] = {}
         self.timers: TimerPlace | None = None
 

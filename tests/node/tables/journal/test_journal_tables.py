@@ -42,7 +42,7 @@ class Tables:
 
 
 async def test_a_topic_shows_at_once_and_stands_when_it_is_confirmed() -> None:
-    tables, settled = Tables(), list[str]()
+    tables, settled = Tables(), list[str | None]()
     tables.open()
     tables.it.change_topics(TopicConfig(topic_name="T"))
     assert tables.it.topics.get("T") is not None
@@ -50,7 +50,7 @@ async def test_a_topic_shows_at_once_and_stands_when_it_is_confirmed() -> None:
     tables.it.end_round()
     assert settled == []
     tables.confirm()
-    assert settled == [""]
+    assert settled == [None]
 
 
 async def test_a_topic_that_is_like_that_already_is_not_written_again() -> None:
@@ -206,7 +206,7 @@ async def test_a_new_master_knows_where_the_log_ended_when_its_progress_was_note
 
 
 async def test_whoever_waits_is_answered_when_the_tables_close() -> None:
-    tables, settled = Tables(), list[str]()
+    tables, settled = Tables(), list[str | None]()
     tables.open()
     tables.it.change_topics(TopicConfig(topic_name="T"))
     tables.it.when_settled(FOREVER, settled.append)

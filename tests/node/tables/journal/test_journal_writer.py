@@ -41,7 +41,7 @@ async def test_the_same_offset_again_waits_for_the_record_that_is_under_way() ->
     node.ask()
     assert node.answers == []
     node.confirm()
-    assert node.answers == ["", ""]
+    assert node.answers == [None, None]
 
 
 async def test_commits_of_one_round_are_one_record() -> None:
@@ -52,7 +52,7 @@ async def test_commits_of_one_round_are_one_record() -> None:
         node.journal.when_confirmed(FOREVER, node.answers.append)
     node.journal.end_round()
     node.confirm()
-    assert node.answers == ["", "", ""]
+    assert node.answers == [None, None, None]
     assert node.records()[-1] == OffsetsCommitted({"T@g": {0: 1, 1: 2, 2: 3}})
 
 
@@ -61,7 +61,7 @@ async def test_a_negative_offset_says_nothing() -> None:
     node.open_as_master()
     node.writer.commit("T@g", 0, -1)
     node.ask()
-    assert node.answers == [""]
+    assert node.answers == [None]
 
 
 async def test_commits_nobody_waits_for_are_written_soon(autojump_clock: MockClock) -> None:
@@ -158,7 +158,7 @@ async def test_a_new_master_knows_what_was_committed_before() -> None:
     end = node.store.max_physical_offset
     node.writer.commit("T@g", 0, 7)
     node.ask()
-    assert node.answers == [""]
+    assert node.answers == [None]
     assert node.store.max_physical_offset == end
 
 
@@ -377,6 +377,6 @@ async def test_more_commits_than_a_message_holds_become_several() -> None:
         node.writer.commit(f"Topic{number}@g", 0, number)
     node.ask()
     node.confirm()
-    assert node.answers == [""]
+    assert node.answers == [None]
     assert len(node.journal.applier.tables.offsets) == 1000
     assert sum(isinstance(record, OffsetsCommitted) for record in node.records()) > 3
