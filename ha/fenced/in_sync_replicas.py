@@ -266,11 +266,12 @@ class InSyncReplicas:
 
     def why_lacking(self, end: int, now: float) -> str | None:
         """Return which other members lack the log up to `end`, and why; None if none does."""
-        return "; ".join(
+        lacking = [
             f"{name} {self.why_not_live(name, now) or f'has acknowledged {self.acked(name)}'}"
             for name, _ in sorted(self._must_have)
             if name != self.name and self.acked(name) < end
-        )
+        ]
+        return "; ".join(lacking) if lacking else None
 
     def tick(self, now: float) -> None:
         """Time has passed: a replica with the whole log is caught up although it said nothing."""

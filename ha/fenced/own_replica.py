@@ -259,7 +259,7 @@ class OwnReplica:
             seen=self.file.seen,
             coordinator_is_old=self.coordinator_is_old,
             is_complete=self.is_complete,
-            trouble=self.trouble or "",
+            trouble=self.trouble,
             damage=self.damage,
             members=(config.name, *(peer.name for peer in config.peers)),
             min_isr=config.min_isr,

@@ -122,7 +122,7 @@ class PlainTables:
 
     def when_settled(self, deadline: float, done: Settled) -> None:
         """Call `done` at once: a topic is on disk before it shows, an offset is no promise."""
-        done("")
+        done(None)
 
     def open(self, own_topics: list[TopicConfig]) -> None:
         """See `Tables`. A delayed delivery has its progress in a file of its own."""

@@ -46,7 +46,7 @@ OWN = OwnFacts(
     log_end=100,
     promised=6,
     is_complete=True,
-    trouble="",
+    trouble=None,
     members=("a", "b", "c"),
     min_isr=2,
 )

@@ -110,8 +110,8 @@ def _speaks_for_what_came_later(real: Callable[..., Any]) -> Callable[..., Any]:
     return flush_checkpoint
 
 
-def _trusts(_: object) -> Callable[..., str]:
-    return lambda *_: ""
+def _trusts(_: object) -> Callable[..., None]:
+    return lambda *_: None
 
 
 def _never_synced(_: object) -> property:

@@ -61,7 +61,7 @@ BODIES = st.sampled_from(
 
 
 def everything(broker: Broker) -> dict[int, Handler]:
-    route = TopicRoute(RouteTable(20), lambda _: None, lambda _: "")
+    route = TopicRoute(RouteTable(20), lambda _: None, lambda _: None)
     return handler_table(*handlers_of(broker).families, route)
 
 

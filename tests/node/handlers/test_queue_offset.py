@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tandem.wire.remoting_command import RemotingCommand
 
 
-def filled(behind: str = "") -> tuple[Broker, Client]:
+def filled(behind: str | None = None) -> tuple[Broker, Client]:
     broker = Broker()
     for number in range(3):
         message = PutMessage("T", 0, b"%d" % number, b"", NOW_MS, b"\x0a\1\2\3\0\0\4\xd2")

@@ -19,10 +19,10 @@ class LateTables:
 
 
 @pytest.mark.parametrize(
-    ("trouble", "code"), [("", ResponseCode.SUCCESS), ("nobody knows", ResponseCode.SYSTEM_ERROR)]
+    ("trouble", "code"), [(None, ResponseCode.SUCCESS), ("nobody knows", ResponseCode.SYSTEM_ERROR)]
 )
 async def test_the_answer_is_owed_until_the_change_is_settled(
-    trouble: str, code: ResponseCode
+    trouble: str | None, code: ResponseCode
 ) -> None:
     broker, tables = Broker(), LateTables()
     client = Client({}, broker.outbox)
@@ -32,7 +32,7 @@ async def test_the_answer_is_owed_until_the_change_is_settled(
     assert client.connection.is_busy
     tables.done[0](trouble)  # type: ignore[operator]
     (answer,) = client.answers()
-    assert (answer.opaque, answer.code, answer.remark or "") == (7, code, trouble)
+    assert (answer.opaque, answer.code, answer.remark) == (7, code, trouble)
     assert not client.connection.is_busy
 
 

@@ -30,7 +30,7 @@ HEADER = RegisterBrokerRequestHeader("broker-a", "127.0.0.1:10911", "C", "127.0.
 
 
 def client_of(routes: RouteTable) -> Client:
-    handler = TopicRoute(routes, lambda _: None, lambda _: "")
+    handler = TopicRoute(routes, lambda _: None, lambda _: None)
     handlers = {
         REGISTER: handler.register,
         RequestCode.UNREGISTER_BROKER: handler.unregister,
@@ -117,7 +117,7 @@ async def test_cluster_and_topics_are_listed_until_the_broker_leaves() -> None:
 
 
 async def test_a_name_server_that_is_not_ready_gives_no_route_and_says_why() -> None:
-    reasons = ["", "knows no master of broker-a", ""]
+    reasons = [None, "knows no master of broker-a", None]
     handler = TopicRoute(RouteTable(20), lambda _: None, lambda _: reasons.pop(0))
     client = Client({int(REGISTER): handler.register, int(ROUTE): handler.route})
     client.call(REGISTER, HEADER, BODY)

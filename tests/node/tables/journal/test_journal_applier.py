@@ -201,7 +201,7 @@ async def test_a_record_that_has_rotted_does_not_hold_up_the_node_that_wrote_it(
     assert not is_waiting(node)
     assert "stay as they are" not in caplog.text
     assert node.journal.applier.tables.offsets == {"T@g": {0: 7}}
-    assert node.answers == [""]
+    assert node.answers == [None]
 
 
 @pytest.mark.parametrize("was_written_by_this_process", [False, True])
@@ -231,7 +231,7 @@ async def test_a_record_of_another_that_has_rotted_is_waited_for(
     node.journal.catch_up()
     assert not is_waiting(node)
     assert node.journal.applier.tables.offsets == {"T@g": {0: 7}}
-    assert node.answers == [""]
+    assert node.answers == [None]
 
 
 async def test_what_is_no_record_any_more_in_memory_is_damage_and_ends_no_node() -> None:
@@ -275,7 +275,7 @@ async def test_a_record_of_its_own_that_is_passed_over_is_known_all_the_same(dam
     first = await put_and_damage(node, damaged=damaged)
     node.confirm()
     assert node.journal.applier.tables.offsets == {"T@g": {0: 7, 1: 8, 2: 9}}
-    assert node.answers == ["", "", ""]
+    assert node.answers == [None, None, None]
     assert node.journal.applier.position == first + 3
 
 
@@ -286,7 +286,7 @@ async def test_passing_over_a_record_of_its_own_confirms_none_after_it(damaged: 
     node.confirm_before(first + damaged + 1)
     expected = {queue_id: 7 + queue_id for queue_id in range(damaged + 1)}
     assert node.journal.applier.tables.offsets == {"T@g": expected}
-    assert node.answers == [""] * (damaged + 1)
+    assert node.answers == [None] * (damaged + 1)
 
 
 @pytest.mark.parametrize("damaged", [0, 1, 2])
