@@ -163,7 +163,8 @@ class CoordinatorSession:
         Raises:
             CoordinatorError: they could not be read.
         """
-        known = self.view.revision if self.view else 0
+        # What was written counts as known: a record that nobody has read since may be gone as well.
+        known = max(self.view.revision if self.view else 0, self._record_revision)
         snapshot = await limited(self._coordinator.read(self.keys.prefix))
         try:
             view = read_view(snapshot, self.keys)

@@ -255,8 +255,7 @@ async def _why_not_as_recorded(
         if recorded != (status.incarnation, status.log_end, status.promised):
             return (
                 f"the coordinator has a log of {record.end} bytes for {name}, which says that it"
-                f" has {status.log_end}: its record is of before, ask again in some seconds, and"
-                f" restart {name} if that stays so"
+                f" has {status.log_end}: its record is of before, ask again in some seconds"
             )
     return ""
 

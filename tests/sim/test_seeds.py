@@ -22,6 +22,7 @@ FOUND_SOMETHING_ONCE = {
     ("fenced", 9_100_371): "a disk took a page for given up that it had written since",
     ("fenced", 28_000_066): "a look at a slow disk rested before it said what it had found",
     ("fenced", 28_100_234): "bytes of an open file, of no checksum, kept a follower away",
+    ("fenced", 30_000_292): "a node did not see that the coordinator lacked what it wrote last",
     ("fenced", 28_200_523): "all nodes were needed to confirm what one had to have to start",
     ("fenced", 29_003_037): "a first file was lost before it was written down where the log begins",
     ("fenced", 29_003_122): "the same, where the disk had been full when that was to be written",

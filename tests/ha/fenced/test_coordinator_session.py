@@ -315,6 +315,24 @@ async def test_a_lease_that_was_in_the_backup_is_given_up_as_well(
         assert len(node.lost) == 1
 
 
+async def test_a_coordinator_that_lost_only_what_this_node_wrote_last_was_set_back_too(
+    autojump_clock: MockClock,
+) -> None:
+    """Nobody has read the record since: the reading alone is no older than the one before."""
+    async with running() as node:
+        await node.registered()
+        await trio.sleep(2)
+        image, known = node.coordinator.store.image(), node.session.view
+        node.end = 4096
+        await node.session.publish()
+        node.coordinator.restore(image)
+        assert known == node.session.view
+        await trio.sleep(30)
+        assert len(node.lost) == 1
+        assert node.session.holds()
+        assert node.record == node.describe()
+
+
 async def test_a_record_of_this_name_by_another_process_ends_the_lease(
     autojump_clock: MockClock,
 ) -> None:
