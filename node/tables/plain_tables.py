@@ -11,17 +11,21 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from node.errors import RequestError
-from node.tables.consumer_offset_table import ConsumerOffsetTable
+from node.tables.node_table import TableFiles, open_tables
+from node.tables.replicated_groups import GroupsTable
+from node.tables.replicated_offsets import OffsetsTable
+from node.tables.replicated_tables import REPLICATED_TABLES
+from node.tables.replicated_topics import TopicsTable
 from node.tables.saving import Saving
-from node.tables.subscription_group_table import SubscriptionGroupTable
-from node.tables.topic_config_table import TopicConfigTable
 from store.machine.errors import TableFileError
-from store.machine.table_file import TableFile
 from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    import msgspec
+
+    from node.tables.node_table import Replicated
     from node.tables.slave_synchronize import SlaveSynchronize
     from node.tables.tables import Settled
     from store.machine.disk import Disk
@@ -46,25 +50,21 @@ class PlainTables:
         wall_clock_ms: Callable[[], int],
         *,
         auto_create_groups: bool = True,
+        registered: Sequence[Replicated] = REPLICATED_TABLES,
     ) -> None:
         """Read the files. A group that nobody set up has the defaults if `auto_create_groups`.
 
         Raises:
             TableFileError: a file is damaged.
         """
-        self.topics = TopicConfigTable(
-            TableFile(disk, f"{directory}/config/topics.json"), wall_clock_ms
-        )
-        self.groups = SubscriptionGroupTable(
-            TableFile(disk, f"{directory}/config/subscriptionGroup.json"),
-            wall_clock_ms,
-            auto_create=auto_create_groups,
-        )
-        self.offsets = ConsumerOffsetTable(
-            TableFile(disk, f"{directory}/config/consumerOffset.json"), wall_clock_ms
-        )
+        files = TableFiles(disk, directory, wall_clock_ms, auto_create_groups=auto_create_groups)
+        in_files = [each for each in registered if each.part.is_in_plain_files]
+        self.shown = open_tables(in_files, files)
+        self.topics = self.shown.of(TopicsTable).table
+        self.groups = self.shown.of(GroupsTable).table
+        self.offsets = self.shown.of(OffsetsTable).table
         self.synchronize: SlaveSynchronize | None = None
-        self._saving = Saving(self.topics, self.groups, self.offsets)
+        self._saving = Saving(*self.shown.by_kind.values())
 
     def check_change(self) -> None:
         """Source: AdminBrokerProcessor.updateAndCreateTopic."""
@@ -115,6 +115,11 @@ class PlainTables:
         self.groups.delete(group)
         if clean_offsets:
             self.offsets.forget(group=group)
+
+    def change(self, record: msgspec.Struct) -> None:
+        """See `Tables`. On disk before it shows."""
+        for _, table in self.shown.changed_by(record):
+            table.take(record)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """See `Tables`."""

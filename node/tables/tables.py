@@ -12,7 +12,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
+    import msgspec
+
     from node.tables.consumer_offset_table import ConsumerOffsetTable
+    from node.tables.node_table import NodeTables
     from node.tables.subscription_group_table import SubscriptionGroupTable
     from node.tables.topic_config_table import TopicConfigTable
     from store.delayed_delivery import JournaledProgress
@@ -25,6 +28,10 @@ Settled: TypeAlias = Callable[[str | None], None]
 
 class Tables(Protocol):
     """The tables of one broker, for as long as its store is open."""
+
+    @property
+    def shown(self) -> NodeTables:
+        """All replicated tables of this node. For reading."""
 
     @property
     def topics(self) -> TopicConfigTable:
@@ -110,6 +117,15 @@ class Tables(Protocol):
 
         Raises:
             RequestError: the change could not be written; nothing is changed.
+        """
+
+    def change(self, record: msgspec.Struct) -> None:
+        """Change tables by a record of theirs, as the journal would have it.
+
+        For tables that have no methods of their own here; `check_change` comes first.
+
+        Raises:
+            RequestError: the change could not be written.
         """
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:

@@ -18,7 +18,7 @@ from ha.fenced.replica_file import ReplicaFile
 from node.errors import NodeError
 from node.tables.consumer_offset_table import ConsumerOffsetTable
 from node.tables.journal.journal_file import JournalFile
-from node.tables.journal.journal_records import decode_journal_record
+from node.tables.journal.journal_records import JOURNAL_FORMAT
 from node.tables.subscription_group_table import SubscriptionGroupTable
 from store.delayed.delay_offset_table import DelayOffsetSerializeWrapper
 from store.log.damage import BadRange, LogDamage
@@ -252,7 +252,7 @@ class FileDecoders:
                 _JOURNAL_STATE,
                 lambda data: JournalFile(_disk(data), "d").load(),
             ),
-            ("journal record", _JOURNAL_RECORD, decode_journal_record),
+            ("journal record", _JOURNAL_RECORD, JOURNAL_FORMAT.decode_record),
             ("truncate.json", _INTENT, lambda data: pending_intent(_disk(data), "d")),
             ("damage.json", _DAMAGE, _damage),
             ("log-start.json", _START, lambda data: LogStart(_disk(data), "d", 7)),

@@ -81,7 +81,7 @@ class FencedClient(Client):
 
     def open(self) -> None:
         self.confirm()
-        self.journal.open([])
+        self.tables.open([])
         self.confirm()
 
     def confirm(self) -> None:

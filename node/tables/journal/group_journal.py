@@ -1,8 +1,9 @@
 """The journal of a fenced group: what has to survive a change of master and is no message.
 
-Topics, groups, their offsets and the progress of delayed delivery are records of a system topic,
-`rmq_sys_TANDEM_JOURNAL`, queue 0. So they travel, are acknowledged and are cut like messages, and
-one rule holds for all: what a majority of the group has, no change of master takes back.
+Topics, groups, their offsets and every other table of `node/tables/replicated_tables.py` are
+records of a system topic, `rmq_sys_TANDEM_JOURNAL`, queue 0. So they travel, are acknowledged and
+are cut like messages, and one rule holds for all: what a majority of the group has, no change of
+master takes back.
 
     master     change --put--> log --confirmed--> applied --> those who wait are answered
     others                     log --confirmed--> applied
@@ -27,9 +28,8 @@ import trio
 
 from node.errors import RequestError
 from node.tables.journal.journal_applier import JournalApplier
-from node.tables.journal.journal_file import journal_state
-from node.tables.journal.journal_records import split_groups, split_topics
 from node.tables.journal.journal_writer import JournalWriter
+from node.tables.table_part import split_change
 from store import StoreError
 from store.machine.signal import Signal
 from store.machine.tell_once import TellOnce
@@ -39,12 +39,13 @@ from tandem.wire.response_code import ResponseCode
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from node.tables.journal.journal_applier import JournalListener
+    import msgspec
+
     from node.tables.journal.journal_file import JournalFile
-    from node.tables.journal.journal_records import Deleted, GroupTables, JournalRecord
+    from node.tables.journal.journal_records import GroupTables
+    from node.tables.node_table import NodeTables
+    from node.tables.table_part import Written
     from store import MessageStore
-    from tandem.wire.request_headers import TopicConfig
-    from tandem.wire.subscription_group import SubscriptionGroupConfig
 
 _log = logging.getLogger(__name__)
 
@@ -70,15 +71,15 @@ class GroupJournal:
         tables: GroupTables,
         position: int,
         *,
-        listener: JournalListener,
+        shown: NodeTables,
         born_host: bytes,
         wall_clock_ms: Callable[[], int],
     ) -> None:
-        self.applier = JournalApplier(store, tables, position, listener)
+        self.applier = JournalApplier(store, tables, position, shown)
         self.writer: JournalWriter | None = None
         self._store = store
         self._file = file
-        self._listener = listener
+        self._shown = shown
         self._born_host = born_host
         self._wall_clock_ms = wall_clock_ms
         self._saved_position = -1
@@ -90,11 +91,11 @@ class GroupJournal:
         self._wake = Signal()
         self._told: TellOnce[str] = TellOnce()
 
-    def open(self, own_topics: list[TopicConfig]) -> None:
+    def open(self, opening: Callable[[Written], list[msgspec.Struct]]) -> None:
         """Become the one that writes: the log is confirmed up to where this master began.
 
         Args:
-            own_topics: Those that the master creates for itself.
+            opening: Returns records of what a master creates itself and the group does not have.
 
         Raises:
             JournalFormatError: see `catch_up`.
@@ -106,59 +107,40 @@ class GroupJournal:
         if applier.damaged is not None:
             raise applier.damaged
         assert applier.position == applier.queue_end, "a master opens once its log is confirmed"
-        self._listener.take_up_delay()
+        for kind, table in self._shown.by_kind.items():
+            table.take_up(applier.tables.of(kind))
         self.writer = JournalWriter(
             self._store,
             applier,
-            own_topics,
-            delay_progress=self._listener.delay_progress,
-            timer_place=self._listener.timer_place,
+            self._shown,
+            opening=opening,
             wake=self._wake,
             born_host=self._born_host,
             wall_clock_ms=self._wall_clock_ms,
         )
-        missing = self.writer.missing_topics()
-        if missing:
-            self._listener.show_topics(missing)
+        for record in self.writer.opening_records():
+            self._take(record)
         self.writer.write_regularly(trio.current_time())
 
-    def write_topics(
-        self, topics: list[TopicConfig], show: Callable[[list[TopicConfig]], None]
-    ) -> None:
-        """Put topics, which are confirmed later; `show` those that are in the log.
+    def change(self, change: msgspec.Struct) -> None:
+        """Put a change of tables, which is confirmed later; the node shows what is in the log.
 
-        They are one record, unless they are hundreds.
+        It is one record, unless it is too large for one.
 
         Raises:
             RequestError: this node is not the master, or the store does not take a record.
         """
-        for record in split_topics(topics, self._own_writer.record_bytes_max):
-            self.write(record)
-            show(record.topics)
+        writer = self._own_writer
+        kind = self.applier.tables.form.parts_of(change)[0]
+        for record in split_change(kind, change, writer.record_bytes_max):
+            writer.write(record)
+            self._take(record)
 
-    def write_groups(
-        self,
-        groups: list[SubscriptionGroupConfig],
-        show: Callable[[list[SubscriptionGroupConfig]], None],
-    ) -> None:
-        """Put what is set for groups, which is confirmed later; `show` those that are in the log.
+    def _take(self, record: msgspec.Struct) -> None:
+        for _, table in self._shown.changed_by(record):
+            table.take(record)
 
-        Raises:
-            RequestError: this node is not the master, or the store does not take a record.
-        """
-        for record in split_groups(groups, self._own_writer.record_bytes_max):
-            self.write(record)
-            show(record.groups)
-
-    def delete(self, record: Deleted) -> None:
-        """Put what is no more.
-
-        Raises:
-            RequestError: this node is not the master, or the store does not take the record.
-        """
-        self._own_writer.delete(record)
-
-    def write(self, record: JournalRecord) -> None:
+    def write(self, record: msgspec.Struct) -> None:
         """Put one record, which is confirmed later.
 
         Raises:
@@ -200,11 +182,11 @@ class GroupJournal:
         self._asked.append((deadline, done))
 
     def end_round(self) -> None:
-        """Write gathered commits if it is time; the caller announces the log's growth."""
+        """Write what is gathered if it is time; the caller announces the log's growth."""
         if not self._asked and not self._is_due:
             return
         self._is_due = False
-        refusal = self._write_commits()
+        refusal = self._write_gathered()
         asked, self._asked = self._asked, []
         for deadline, done in asked:
             if refusal is not None or self.applier.position >= self.applier.queue_end:
@@ -233,7 +215,7 @@ class GroupJournal:
         position = self.applier.safe_position
         if position == self._saved_position:
             return
-        self._file.save(journal_state(position, self.applier.tables))
+        self._file.save(position, self.applier.tables)
         self._saved_position = position
 
     def _save_in_steps(self) -> Iterator[None]:
@@ -244,13 +226,13 @@ class GroupJournal:
         """
         position = self.applier.safe_position
         if position != self._saved_position:
-            state = journal_state(position, self.applier.tables.copy())
+            tables = self.applier.tables.copy()
             yield
-            yield from self._file.save_in_steps(state)
+            yield from self._file.save_in_steps(position, tables)
             self._saved_position = position
 
     async def run(self, end_round: Callable[[], None]) -> None:
-        """Apply, gather commits, save; until cancelled.
+        """Apply, write what is gathered, save; until cancelled.
 
         `end_round` is called when somebody may have been answered and when it is time to write: it
         calls the method of this name, and sends what that brought about.
@@ -287,11 +269,11 @@ class GroupJournal:
     def _batch_deadline(self) -> float:
         return math.inf if self.writer is None else self.writer.batch_deadline
 
-    def _write_commits(self) -> str | None:
-        """Write the gathered commits; return why that was not possible, None if it was."""
+    def _write_gathered(self) -> str | None:
+        """Write what is gathered; return why that was not possible, None if it was."""
         try:
             if self.writer is not None:
-                self.writer.write_commits()
+                self.writer.write_gathered()
         except RequestError as error:
             return error.remark
         return None

@@ -9,18 +9,8 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from node.tables.journal.journal_records import (
-    ConsumerOffsets,
-    Deleted,
-    GroupsChanged,
-    GroupTables,
-    JournalRecord,
-    OffsetsCommitted,
-    TopicsChanged,
-    decode_journal_record,
-)
 from store.results import GetMessageStatus
 from tandem.wire.crc import crc32
 from tandem.wire.errors import MalformedMessageError
@@ -28,11 +18,14 @@ from tandem.wire.message import decode_message
 from tandem.wire.system_topics import JOURNAL_TOPIC
 
 if TYPE_CHECKING:
+    import msgspec
+
+    from node.tables.journal.journal_records import GroupTables
+    from node.tables.node_table import NodeTables
+    from node.tables.table_part import P, TablePart
     from store import MessageStore
-    from store.delayed.timer_place import TimerPlace
     from store.machine.errors import RecordDamagedError
     from tandem.wire.message import MessageExt
-    from tandem.wire.request_headers import TopicConfig
 
 _log = logging.getLogger(__name__)
 
@@ -43,37 +36,20 @@ BYTES_PER_PIECE: Final = 64 * 1024
 tables of any size. One record may be larger."""
 
 
-class JournalListener(Protocol):
-    """The node's own tables: they show what is confirmed. `None` stands for all there is."""
-
-    def show_topics(self, topics: list[TopicConfig] | None) -> None:
-        """Others changed these topics."""
-
-    def show_groups(self) -> None:
-        """Others changed what is set for consumer groups."""
-
-    def show_offsets(self, offsets: ConsumerOffsets | None) -> None:
-        """These offsets were committed."""
-
-    def take_up_delay(self) -> None:
-        """This node is about to deliver delayed messages, from where the journal says."""
-
-    def delay_progress(self) -> dict[int, int]:
-        """Return how far this node's delivery is, by delay level."""
-
-    def timer_place(self) -> TimerPlace | None:
-        """Return how far this node's timers are, None if nothing is known of them."""
-
-
 class _Due:
-    """What the listener is to show after some records; "all" takes the place of the rest."""
+    """What the node's tables are to show after some records, by table: None is all there is."""
 
     def __init__(self) -> None:
-        self.topics: dict[str, TopicConfig] = {}
-        self.has_all_topics = False
-        self.offsets: ConsumerOffsets = {}
-        self.has_all_offsets = False
-        self.has_groups = False
+        self.records: dict[type[TablePart], list[msgspec.Struct] | None] = {}
+
+    def note(self, kind: type[TablePart], record: msgspec.Struct) -> None:
+        """A record was applied. One of another table says no more than that there was a change."""
+        if type(record) is not kind.record:
+            self.records[kind] = None
+            return
+        records = self.records.setdefault(kind, [])
+        if records is not None:
+            records.append(record)
 
 
 class JournalApplier:
@@ -91,16 +67,16 @@ class JournalApplier:
     """
 
     def __init__(
-        self, store: MessageStore, tables: GroupTables, position: int, listener: JournalListener
+        self, store: MessageStore, tables: GroupTables, position: int, shown: NodeTables
     ) -> None:
         self.tables = tables
         self._store = store
-        self._listener = listener
+        self._shown = shown
         self._due = _Due()
         # A log that lost its end, or was cut, comes again: so do the records of that end.
         self.position = min(position, self.queue_end)
         self.safe_position = self.position
-        self.written: deque[tuple[int, JournalRecord]] = deque()
+        self.written: deque[tuple[int, msgspec.Struct]] = deque()
         self.own_from: float = math.inf
         self.damaged: RecordDamagedError | None = None
 
@@ -116,6 +92,14 @@ class JournalApplier:
         for _, record in self.written:
             tables.apply(record)
         return tables
+
+    def written_of(self, kind: type[P]) -> P:
+        """Return one of them; it is a copy."""
+        part = self.tables.of(kind).copy()
+        for _, record in self.written:
+            if type(record) in kind.records():
+                part.apply(record)
+        return part
 
     def catch_up(self) -> None:
         """Apply every record that is confirmed, up to one that is damaged.
@@ -177,7 +161,7 @@ class JournalApplier:
                 self._pass_over(message.queue_offset)
             if self._is_damaged(message):
                 break
-            self._apply(message.queue_offset, decode_journal_record(message.body))
+            self._apply(message.queue_offset, self.tables.form.decode_record(message.body))
             applied_bytes += len(message.body)
         return applied_bytes
 
@@ -232,43 +216,22 @@ class JournalApplier:
         if not self.tables.is_inside_snapshot:
             self.safe_position = end
 
-    def _apply(self, queue_offset: int, record: JournalRecord) -> None:
+    def _apply(self, queue_offset: int, record: msgspec.Struct) -> None:
         complete = self.tables.apply(record)
         self.position = queue_offset + 1
         if not self.tables.is_inside_snapshot:
             self.safe_position = self.position
         while self.written and self.written[0][0] < self.position:
             self.written.popleft()
-        self._note(record, complete=complete, is_own=queue_offset >= self.own_from)
-
-    def _note(self, record: JournalRecord, *, complete: bool, is_own: bool) -> None:
-        """A master shows its own changes of topics and groups when it writes them."""
-        due = self._due
-        is_whole = complete or isinstance(record, Deleted)
-        if is_whole:
-            due.has_all_offsets = True
-        elif isinstance(record, OffsetsCommitted):
-            for key, queues in record.offsets.items():
-                due.offsets.setdefault(key, {}).update(queues)
-        if is_own:
-            return
-        if is_whole:
-            due.has_all_topics = True
-        elif isinstance(record, TopicsChanged):
-            due.topics.update({config.topic_name: config for config in record.topics})
-        if is_whole or isinstance(record, GroupsChanged):
-            due.has_groups = True
+        form = self.tables.form
+        is_own = queue_offset >= self.own_from
+        for kind in form.parts if complete else form.parts_of(record):
+            # A master has shown its own changes when it wrote them.
+            if not (is_own and self._shown.by_kind[kind].shows_own_at_once):
+                self._due.note(kind, record)
 
     def _show(self) -> None:
         """Show what was noted: once for many records, for tables are copied and registered."""
         due, self._due = self._due, _Due()
-        if due.has_all_offsets:
-            self._listener.show_offsets(None)
-        elif due.offsets:
-            self._listener.show_offsets(due.offsets)
-        if due.has_all_topics:
-            self._listener.show_topics(None)
-        elif due.topics:
-            self._listener.show_topics(list(due.topics.values()))
-        if due.has_groups:
-            self._listener.show_groups()
+        for kind, records in due.records.items():
+            self._shown.by_kind[kind].show(self.tables.of(kind), records)

@@ -1,144 +1,128 @@
-"""What the journal of a fenced group says, and the tables that come of it. No I/O.
+"""The form of a fenced group's journal, made from the tables that it carries. No I/O.
 
 Each record is the JSON body of one message of `rmq_sys_TANDEM_JOURNAL`. All but the parts of a
 snapshot set what they name and leave the rest. The parts of a snapshot follow one another; the
 last one replaces everything by what they hold together. A row of parts that is not finished (its
 master died) means nothing.
+
+A table that this version does not know is never passed over, be it in a record, in a part of a
+snapshot or in the state file. It would be lost on this node, and with this node as master for all.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Union
 
 import msgspec
 
 from node.errors import NodeError
-from node.tables.consumer_offset_table import is_offset_of
-from store.delayed.timer_place import TimerPlace
-from tandem.wire.remoting_command import Int32, Int64
-from tandem.wire.request_headers import TopicConfig
-from tandem.wire.subscription_group import ForbiddenTable, SubscriptionGroupConfig
+from node.tables.replicated_tables import REPLICATED_TABLES
+from node.tables.table_part import (
+    BASE_FORMAT_VERSION,
+    FieldKind,
+    split_content,
+)
+from tandem.wire.remoting_command import Int64
 from tandem.wire.untrusted import UnreadableError, json_decoder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
-FORMAT_VERSION: Final = 2
-"""Of the records that an older version, which knew only topics and offsets, must not pass over."""
-
-FIRST_FORMAT_VERSION: Final = 1
-
-ConsumerOffsets: TypeAlias = dict[str, dict[Int32, Int64]]
-"""`topic@group` to queue id to the next offset to consume."""
-
-DelayOffsets: TypeAlias = dict[Int32, Int64]
-"""Delay level to the next offset to deliver."""
+    from node.tables.node_table import Replicated
+    from node.tables.table_part import Content, Field, P, TablePart
 
 
 class JournalFormatError(NodeError):
     """A record of the journal, or its state file, cannot be read by this version."""
 
 
-class TopicsChanged(msgspec.Struct, frozen=True, tag="topics"):
-    """Topics that are new or different."""
-
-    topics: list[TopicConfig]
-    version: int = FIRST_FORMAT_VERSION
-
-
-class GroupsChanged(msgspec.Struct, frozen=True, tag="groups"):
-    """Consumer groups that are new or different, and what groups may not do from now on."""
-
-    groups: list[SubscriptionGroupConfig]
-    forbidden: ForbiddenTable = {}
-    version: int = FORMAT_VERSION
-
-
-class Deleted(msgspec.Struct, frozen=True, tag="deleted"):
-    """Topics, with the offsets of all groups in them, and groups that are no more."""
-
-    topics: list[str] = []
-    groups: list[str] = []
-    offsets_of_groups: list[str] = []
-    version: int = FORMAT_VERSION
-
-    def is_gone(self, key: str) -> bool:
-        """Whether the offset of this `topic@group` is no more."""
-        return any(is_offset_of(key, topic=topic) for topic in self.topics) or any(
-            is_offset_of(key, group=group) for group in self.offsets_of_groups
-        )
-
-
-class OffsetsCommitted(msgspec.Struct, frozen=True, tag="offsets"):
-    """How far consumer groups have got."""
-
-    offsets: ConsumerOffsets
-    version: int = FIRST_FORMAT_VERSION
-
-
-class DelayProgress(msgspec.Struct, frozen=True, tag="delay"):
-    """How far the delivery of delay levels had got when the log ended at `at`."""
-
-    offsets: DelayOffsets
-    at: Int64 = 0
-    version: int = FIRST_FORMAT_VERSION
-
-
-class TimerProgress(msgspec.Struct, frozen=True, tag="timers"):
-    """How far the messages with a time of their own had got when the log ended at `at`."""
-
-    place: TimerPlace
-    at: Int64 = 0
-    version: int = FORMAT_VERSION
-
-
-class SnapshotPart(msgspec.Struct, frozen=True, tag="snapshot"):
-    """Part `part` (from 0) of `parts` of all tables."""
+class SnapshotPart(msgspec.Struct, frozen=True):
+    """Part `part` (from 0) of `parts` of all tables; their fields and `version` follow."""
 
     part: int
     parts: int
-    topics: list[TopicConfig]
-    offsets: ConsumerOffsets
-    delay: DelayOffsets
-    groups: list[SubscriptionGroupConfig] = []
-    forbidden: ForbiddenTable = {}
-    timers: TimerPlace | None = None
-    delay_at: Int64 = 0
-    timers_at: Int64 = 0
-    version: int = FORMAT_VERSION
 
 
-JournalRecord: TypeAlias = (
-    TopicsChanged
-    | GroupsChanged
-    | Deleted
-    | OffsetsCommitted
-    | DelayProgress
-    | TimerProgress
-    | SnapshotPart
-)
+class JournalState(msgspec.Struct, frozen=True):
+    """The state file; the fields of all tables follow.
 
-_decode: Final = json_decoder(JournalRecord)
-
-
-def encode_journal_record(record: JournalRecord) -> bytes:
-    """Return the body of the record's message."""
-    return msgspec.json.encode(record)
-
-
-def decode_journal_record(body: bytes) -> JournalRecord:
-    """Read the body of a message of the journal.
-
-    Raises:
-        JournalFormatError: another version wrote it.
+    `position` is the queue offset of the first record not applied.
     """
-    try:
-        record: JournalRecord = _decode(body)
-    except UnreadableError as error:
-        raise _unreadable(body, str(error)) from error
-    if record.version > FORMAT_VERSION:
-        raise _unreadable(body, f"version {record.version}")
-    return record
+
+    position: Int64
+
+
+class JournalFormat:
+    """What the journal can say with some tables.
+
+    Attributes:
+        parts: The tables.
+        version: Of the format: that of the newest table.
+        snapshot_type: A `SnapshotPart` with the fields of all tables.
+        state_type: A `JournalState` with the same.
+    """
+
+    def __init__(self, registered: Iterable[Replicated]) -> None:
+        """Take tables of any kind.
+
+        Raises:
+            ValueError: two of them have one name for a record, or for a field.
+        """
+        self.parts = tuple(part for part, _ in registered)
+        self.version = max(BASE_FORMAT_VERSION, *(part.version for part in self.parts))
+        self._parts_of: dict[type[msgspec.Struct], list[type[TablePart]]] = {}
+        for part in self.parts:
+            for record in part.records():
+                self._parts_of.setdefault(record, []).append(part)
+        fields = [field for part in self.parts for field in part.fields]
+        taken = {"type", "part", "parts", "position", "version"}
+        _check_unique([*taken, *(field.name for field in fields)], "field")
+        tags = [str(record.__struct_config__.tag) for record in self._parts_of]
+        _check_unique(["snapshot", *tags], "record")
+        fields.sort(key=lambda field: field.place)
+        columns = [_column(field) for field in fields]
+        self.snapshot_type = msgspec.defstruct(
+            "SnapshotPart",
+            [*columns, ("version", int, BASE_FORMAT_VERSION)],
+            bases=(SnapshotPart,),
+            tag="snapshot",
+            frozen=True,
+            forbid_unknown_fields=True,
+        )
+        self.state_type = msgspec.defstruct(
+            "JournalState", columns, bases=(JournalState,), frozen=True, forbid_unknown_fields=True
+        )
+        self._decode = json_decoder(Union[(*self._parts_of, self.snapshot_type)])
+
+    def parts_of(self, record: msgspec.Struct) -> list[type[TablePart]]:
+        """The tables that a record changes; none of a part of a snapshot."""
+        return self._parts_of.get(type(record), [])
+
+    def decode_record(self, body: bytes) -> msgspec.Struct:
+        """Read the body of a message of the journal.
+
+        Raises:
+            JournalFormatError: another version wrote it.
+        """
+        try:
+            record: Any = self._decode(body)
+        except UnreadableError as error:
+            raise _unreadable(body, str(error)) from error
+        if record.version > self.version:
+            raise _unreadable(body, f"version {record.version}")
+        return record  # type: ignore[no-any-return]
+
+
+def _check_unique(names: Sequence[str], what: str) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"two tables of the journal have a {what} {', '.join(twice)}: rename one")
+
+
+def _column(field: Field) -> tuple[str, Any, Any]:
+    is_new = field.default is msgspec.UNSET
+    kind = Union[field.type, msgspec.UnsetType] if is_new else field.type  # noqa: UP007 - of values
+    return (field.name, kind, field.default)
 
 
 def _unreadable(body: bytes, why: str) -> JournalFormatError:
@@ -148,191 +132,149 @@ def _unreadable(body: bytes, why: str) -> JournalFormatError:
     )
 
 
-_LARGEST_HEAD: Final = SnapshotPart(
-    10**9, 10**9, [], {}, {}, delay_at=2**63 - 1, timers_at=2**63 - 1
-)
+JOURNAL_FORMAT: Final = JournalFormat(REPLICATED_TABLES)
+"""That of this version."""
+
+
+def encode_journal_record(record: msgspec.Struct) -> bytes:
+    """Return the body of the record's message."""
+    return msgspec.json.encode(record)
 
 
 class GroupTables:
-    """Topics, groups, consumer offsets and delay progress as far as the journal was applied."""
+    """All tables as far as the journal was applied."""
 
     def __init__(
-        self,
-        topics: dict[str, TopicConfig] | None = None,
-        offsets: ConsumerOffsets | None = None,
-        delay: dict[int, int] | None = None,
-        groups: dict[str, SubscriptionGroupConfig] | None = None,
-        forbidden: ForbiddenTable | None = None,
-        timers: TimerPlace | None = None,
-        delay_at: int = 0,
-        timers_at: int = 0,
+        self, form: JournalFormat = JOURNAL_FORMAT, parts: Iterable[TablePart] = ()
     ) -> None:
-        self.topics = topics or {}
-        self.offsets = offsets or {}
-        self.delay = delay or {}
-        self.groups = groups or {}
-        self.forbidden = forbidden or {}
-        self.timers = timers
-        self.delay_at = delay_at
-        self.timers_at = timers_at
-        self._parts: list[SnapshotPart] = []
+        """Take some parts; all others are empty."""
+        self.form = form
+        self._parts: dict[type[TablePart], TablePart] = {kind: kind() for kind in form.parts}
+        self._parts.update({type(part): part for part in parts})
+        self._coming: GroupTables | None = None
+        """What the parts of a snapshot hold together, so far."""
+        self._coming_count = 0
+
+    def of(self, kind: type[P]) -> P:
+        """One of the tables."""
+        return self._parts[kind]  # type: ignore[return-value]
 
     @property
     def is_inside_snapshot(self) -> bool:
         """Whether the last record was a part of a snapshot that goes on."""
-        return bool(self._parts)
+        return self._coming is not None
 
     def copy(self) -> GroupTables:
         """Return tables of the same content that change on their own."""
-        offsets = {key: dict(queues) for key, queues in self.offsets.items()}
-        return GroupTables(
-            dict(self.topics),
-            offsets,
-            dict(self.delay),
-            dict(self.groups),
-            dict(self.forbidden),
-            self.timers,
-            self.delay_at,
-            self.timers_at,
-        )
+        return GroupTables(self.form, [part.copy() for part in self._parts.values()])
 
-    def apply(self, record: JournalRecord) -> bool:
+    def without_places(self) -> GroupTables:
+        """Return those that mean something though the log has lost its end."""
+        kept = [part for part in self._parts.values() if not part.has_places_in_log]
+        return GroupTables(self.form, kept)
+
+    def apply(self, record: msgspec.Struct) -> bool:
         """Take in one record; return whether it completed a snapshot."""
         if isinstance(record, SnapshotPart):
             return self._take_part(record)
-        self._parts = []
-        if isinstance(record, TopicsChanged):
-            self.topics.update({config.topic_name: config for config in record.topics})
-        elif isinstance(record, OffsetsCommitted):
-            for key, queues in record.offsets.items():
-                self.offsets.setdefault(key, {}).update(queues)
-        elif isinstance(record, GroupsChanged):
-            self.groups.update({config.group_name: config for config in record.groups})
-            self.forbidden.update(record.forbidden)
-            self.forbidden = {group: each for group, each in self.forbidden.items() if each}
-        elif isinstance(record, Deleted):
-            self._delete(record)
-        elif isinstance(record, TimerProgress):
-            self.timers, self.timers_at = record.place, record.at
-        else:
-            self.delay.update(record.offsets)
-            self.delay_at = record.at
+        self.interrupt_snapshot()
+        for kind in self.form.parts_of(record):
+            self._parts[kind].apply(record)
         return False
-
-    def _delete(self, record: Deleted) -> None:
-        for topic in record.topics:
-            self.topics.pop(topic, None)
-        for group in record.groups:
-            self.groups.pop(group, None)
-            self.forbidden.pop(group, None)
-        self.offsets = {
-            key: queues for key, queues in self.offsets.items() if not record.is_gone(key)
-        }
 
     def interrupt_snapshot(self) -> None:
         """Records are missing from here on: what follows may be parts of another snapshot."""
-        self._parts = []
+        self._coming, self._coming_count = None, 0
 
     def _take_part(self, part: SnapshotPart) -> bool:
         if part.part == 0:
-            self._parts = []
-        if part.part != len(self._parts):
-            self._parts = []  # its beginning was in files that are gone
+            self.interrupt_snapshot()
+        if part.part != self._coming_count:
+            self.interrupt_snapshot()  # its beginning was in files that are gone
             return False
-        self._parts.append(part)
-        if len(self._parts) < part.parts:
+        # Now, and not with the last part: all of a large group at once would take long.
+        coming = self._coming = self._coming or GroupTables(self.form)
+        self._coming_count += 1
+        coming.add(part)
+        if self._coming_count < part.parts:
             return False
-        parts, self._parts = self._parts, []
-        self.topics = {config.topic_name: config for each in parts for config in each.topics}
-        self.groups = {config.group_name: config for each in parts for config in each.groups}
-        self.offsets, self.delay, self.forbidden = {}, {}, {}
-        self.timers = parts[0].timers
-        self.delay_at, self.timers_at = parts[0].delay_at, parts[0].timers_at
-        for each in parts:
-            self.delay.update(each.delay)
-            self.forbidden.update(each.forbidden)
-            for key, queues in each.offsets.items():
-                self.offsets.setdefault(key, {}).update(queues)
+        self.interrupt_snapshot()
+        self._parts = coming._parts  # noqa: SLF001 - one of our own
         return True
+
+    def add(self, said: msgspec.Struct) -> None:
+        """Take in the fields of a part of a snapshot, or of a state file."""
+        for part in self._parts.values():
+            content = {field.name: getattr(said, field.name) for field in part.fields}
+            if not all(value is msgspec.UNSET for value in content.values()):
+                part.add({field.name: _or_empty(content, field) for field in part.fields})
+
+    def content(self) -> Content:
+        """All fields, as the state file has them."""
+        content: Content = {}
+        for part in self._parts.values():
+            content |= _without_empty(part.fields, part.content())
+        return content
 
     def snapshot(self, body_bytes_max: int) -> list[SnapshotPart]:
         """Return everything as parts whose bodies are not larger than asked for."""
-        room = body_bytes_max - len(encode_journal_record(_LARGEST_HEAD))
-        rooms = list(_split(self._entries(), room - len(self._in_first_part)))
+        fields = [field for part in self._parts.values() for field in part.fields]
+        content: Content = {}
+        for part in self._parts.values():
+            content |= part.content()
+        whole = {field.name: content[field.name] for field in _whole(fields)}
+        version = max(BASE_FORMAT_VERSION, *self._versions())
+        form: Any = self.form.snapshot_type
+        head = {field.name: _widest(field) for field in fields}
+        head_bytes = len(msgspec.json.encode(form(10**9, 10**9, **head)))
+        in_first = [each for each in whole.values() if _is_counted_in_first(each)]
+        room = body_bytes_max - head_bytes - len(msgspec.json.encode(in_first))
+        pieces = list(split_content(fields, content, room))
         return [
-            SnapshotPart(
+            form(
                 at,
-                len(rooms),
-                [entry for entry in entries if isinstance(entry, TopicConfig)],
-                dict(entry for entry in entries if isinstance(entry, tuple)),
-                self.delay if at == 0 else {},
-                [entry for entry in entries if isinstance(entry, SubscriptionGroupConfig)],
-                dict(_forbidden(entry) for entry in entries if isinstance(entry, GroupsChanged)),
-                self.timers if at == 0 else None,
-                self.delay_at if at == 0 else 0,
-                self.timers_at if at == 0 else 0,
+                len(pieces),
+                **_without_empty(fields, piece | (whole if at == 0 else {})),
+                version=version,
             )
-            for at, entries in enumerate(rooms)
+            for at, piece in enumerate(pieces)
         ]
 
-    @property
-    def _in_first_part(self) -> bytes:
-        return msgspec.json.encode((self.delay, self.timers))
-
-    def _entries(self) -> Iterator[_Entry]:
-        yield from self.topics.values()
-        yield from self.groups.values()
-        for group, topics in self.forbidden.items():
-            yield GroupsChanged([], {group: topics})
-        yield from self.offsets.items()
+    def _versions(self) -> Iterator[int]:
+        """Of the tables with something in them: older versions have to know no more of them."""
+        for kind, part in self._parts.items():
+            if any(
+                each is not msgspec.UNSET
+                for each in _without_empty(kind.fields, part.content()).values()
+            ):
+                yield kind.version
 
 
-def _forbidden(entry: GroupsChanged) -> tuple[str, dict[str, int]]:
-    """What the only group in it may not do."""
-    return next(iter(entry.forbidden.items()))
+def _without_empty(fields: Iterable[Field], content: Content) -> Content:
+    """Leave out what is empty of newer tables."""
+    return {
+        field.name: (
+            content[field.name]
+            if content[field.name] or field.default is not msgspec.UNSET
+            else msgspec.UNSET
+        )
+        for field in fields
+    }
 
 
-def split_commits(offsets: ConsumerOffsets, body_bytes_max: int) -> list[OffsetsCommitted]:
-    """Return offsets as records whose bodies are not larger than asked for."""
-    room = body_bytes_max - len(encode_journal_record(OffsetsCommitted({})))
-    return [
-        OffsetsCommitted(dict(entry for entry in entries if isinstance(entry, tuple)))
-        for entries in _split(offsets.items(), room)
-    ]
+def _whole(fields: Iterable[Field]) -> Iterator[Field]:
+    return (field for field in fields if field.kind is FieldKind.WHOLE)
 
 
-def split_topics(topics: list[TopicConfig], body_bytes_max: int) -> list[TopicsChanged]:
-    """Return topics as records whose bodies are not larger than asked for."""
-    room = body_bytes_max - len(encode_journal_record(TopicsChanged([])))
-    return [
-        TopicsChanged([entry for entry in entries if isinstance(entry, TopicConfig)])
-        for entries in _split(topics, room)
-    ]
+def _or_empty(content: Content, field: Field) -> Any:  # noqa: ANN401 - of whatever type it is
+    value = content[field.name]
+    return field.empty if value is msgspec.UNSET else value
 
 
-def split_groups(groups: list[SubscriptionGroupConfig], body_bytes_max: int) -> list[GroupsChanged]:
-    """Return groups as records whose bodies are not larger than asked for."""
-    room = body_bytes_max - len(encode_journal_record(GroupsChanged([])))
-    return [
-        GroupsChanged([entry for entry in entries if isinstance(entry, SubscriptionGroupConfig)])
-        for entries in _split(groups, room)
-    ]
+def _widest(field: Field) -> Any:  # noqa: ANN401 - see above
+    """What takes the most room of an empty field: a number has many digits."""
+    return 2**63 - 1 if field.type is Int64 else field.empty
 
 
-_Entry: TypeAlias = (
-    "TopicConfig | SubscriptionGroupConfig | GroupsChanged | tuple[str, dict[int, int]]"
-)
-
-
-def _split(entries: Iterable[_Entry], bytes_max: int) -> Iterator[list[_Entry]]:
-    """Cut a row of entries into pieces; there is always at least one, even if it is empty."""
-    piece: list[_Entry] = []
-    size = 0
-    for entry in entries:
-        entry_bytes = len(msgspec.json.encode(entry)) + 1
-        if piece and size + entry_bytes > bytes_max:
-            yield piece
-            piece, size = [], 0
-        piece.append(entry)
-        size += entry_bytes
-    yield piece
+def _is_counted_in_first(value: object) -> bool:
+    return not isinstance(value, int) and value is not msgspec.UNSET

@@ -12,28 +12,34 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from node.errors import RequestError
-from node.tables.consumer_offset_table import TOPIC_GROUP_SEPARATOR, ConsumerOffsetTable
+from node.tables.consumer_offset_table import TOPIC_GROUP_SEPARATOR
+from node.tables.deleted import Deleted
 from node.tables.journal.group_journal import GroupJournal
-from node.tables.journal.journal_file import JournalFile, group_tables, journal_state
-from node.tables.journal.journal_records import Deleted, GroupsChanged, GroupTables
+from node.tables.journal.journal_file import JournalFile
+from node.tables.journal.journal_records import GroupTables, JournalFormat
 from node.tables.names import check_name
+from node.tables.node_table import TableFiles, open_tables
+from node.tables.replicated_groups import GroupsChanged, GroupsTable
+from node.tables.replicated_offsets import OffsetsTable
+from node.tables.replicated_tables import REPLICATED_TABLES
+from node.tables.replicated_topics import TopicsChanged, TopicsPart, TopicsTable
 from node.tables.saving import Saving
-from node.tables.subscription_group_table import SYSTEM_GROUPS, SubscriptionGroupTable
-from node.tables.topic_config_table import TopicConfigTable
-from store.delayed_delivery import JournaledProgress, delay_offset_table
 from store.machine.errors import StoreError
-from store.machine.table_file import TableFile
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import JOURNAL_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    import msgspec
 
     from ha.replication import Replication
-    from node.tables.journal.journal_records import ConsumerOffsets
+    from node.tables.node_table import Replicated
+    from node.tables.table_part import Written
     from node.tables.tables import Settled
+    from node.tables.topic_config_table import TopicConfigTable
     from store import MessageStore
-    from store.delayed.timer_place import TimerPlace
+    from store.delayed_delivery import JournaledProgress
     from store.machine.disk import Disk
     from tandem.wire.request_headers import TopicConfig
     from tandem.wire.subscription_group import SubscriptionGroupConfig
@@ -45,12 +51,14 @@ SAVE_COPY_SECONDS: Final = 5.0
 
 
 class SavedTables:
-    """What is in the files of one node; shows what is confirmed from then on.
+    """What is in the files of one node.
 
     Attributes:
         file: The journal's own.
         position: The queue offset of the first record that is not in `confirmed`.
-        confirmed: Topics, offsets and delay progress as the journal left them.
+        confirmed: The tables as the journal left them.
+        shown: The node's own, which show the same.
+        progress: How far the deliveries have got.
     """
 
     def __init__(
@@ -60,6 +68,7 @@ class SavedTables:
         wall_clock_ms: Callable[[], int],
         *,
         auto_create_groups: bool = True,
+        registered: Sequence[Replicated] = REPLICATED_TABLES,
     ) -> None:
         """Read the files. A group that nobody set up has the defaults if `auto_create_groups`.
 
@@ -67,42 +76,31 @@ class SavedTables:
             TableFileError: a copy is damaged, and there is no file of the journal's own that
                 says the same.
         """
-        self.file = JournalFile(disk, directory)
-        state = self.file.load()
-
-        def copy(name: str) -> TableFile:
-            return TableFile(disk, f"{directory}/config/{name}", is_needed=state is None)
-
-        self.topics = TopicConfigTable(copy("topics.json"), wall_clock_ms, is_copy=True)
-        self.groups = SubscriptionGroupTable(
-            copy("subscriptionGroup.json"),
+        form = JournalFormat(registered)
+        self.file = JournalFile(disk, directory, form)
+        saved = self.file.load()
+        files = TableFiles(
+            disk,
+            directory,
             wall_clock_ms,
             is_copy=True,
-            auto_create=auto_create_groups,
+            is_needed=saved is None,
+            auto_create_groups=auto_create_groups,
         )
-        self.offsets = ConsumerOffsetTable(copy("consumerOffset.json"), wall_clock_ms)
-        self.delay = delay_offset_table(disk, directory, wall_clock_ms, is_needed=state is None)
-        self.progress = JournaledProgress(self.delay)
-        self.position = 0 if state is None else state.position
-        if state is None:
-            topics = dict(self.topics.configs.topic_config_table)
-            groups = self.groups.configs
-            self.confirmed = GroupTables(
-                topics,
-                self.offsets.offsets(),
-                self.delay_progress(),
-                {
-                    name: config
-                    for name, config in groups.subscription_group_table.items()
-                    if name not in SYSTEM_GROUPS
-                },
-                dict(groups.forbidden_table),
-            )
+        self.shown = open_tables(registered, files)
+        self.progress = files.progress
+        if saved is None:
+            parts = [table.as_part() for table in self.shown.by_kind.values()]
+            self.position, self.confirmed = 0, GroupTables(form, parts)
             return
-        self.confirmed = group_tables(state)
-        self.show_topics(None)
-        self.show_groups()
-        self.show_offsets(None)
+        self.position, self.confirmed = saved
+        for kind, table in self.shown.by_kind.items():
+            table.show(self.confirmed.of(kind), None)
+
+    @property
+    def topics(self) -> TopicConfigTable:
+        """The node's topics."""
+        return self.shown.of(TopicsTable).table
 
     def fit_to(self, store: MessageStore) -> None:
         """Read the journal anew if the log has lost records of it that were applied.
@@ -120,51 +118,14 @@ class SavedTables:
             self.position,
         )
         self.position = queue.min_offset if queue is not None else 0
-        self.confirmed = GroupTables(
-            self.confirmed.topics, groups=self.confirmed.groups, forbidden=self.confirmed.forbidden
-        )
-        self.show_offsets(None)
+        self.confirmed = self.confirmed.without_places()
+        for kind, table in self.shown.by_kind.items():
+            if kind.has_places_in_log:
+                table.show(self.confirmed.of(kind), None)
         try:
-            self.file.save(journal_state(self.position, self.confirmed))
+            self.file.save(self.position, self.confirmed)
         except StoreError as error:
             _log.warning("the state of the journal could not be saved: %s", error)
-
-    def show_topics(self, topics: list[TopicConfig] | None) -> None:
-        """Have the node's table say what is confirmed: these topics, or all of them."""
-        if topics is None:
-            self.topics.replace_topics(self.confirmed.topics)
-        else:
-            self.topics.update(*topics)
-
-    def show_groups(self) -> None:
-        """Have the node's table say what is confirmed about groups."""
-        self.groups.replace_groups(self.confirmed.groups, self.confirmed.forbidden)
-
-    def show_offsets(self, offsets: ConsumerOffsets | None) -> None:
-        """Have the node's table say what is confirmed: these offsets, or all of them."""
-        if offsets is None:
-            self.offsets.replace(self.confirmed.offsets)
-        else:
-            self.offsets.adopt(offsets)
-
-    def delay_progress(self) -> dict[int, int]:
-        """How far each delay level has got that has got anywhere."""
-        return self.delay.progress()
-
-    def take_up_delay(self) -> None:
-        """Have the delayed delivery of a new master go on where the journal says.
-
-        All levels: what the file says beyond that was delivered by a master that was cut off.
-        """
-        for level in self.delay.progress().keys() | self.confirmed.delay.keys():
-            self.delay.update(level, self.confirmed.delay.get(level, 0))
-        self.progress.timers = self.confirmed.timers
-        self.progress.delay_at = self.confirmed.delay_at
-        self.progress.timers_at = self.confirmed.timers_at
-
-    def timer_place(self) -> TimerPlace | None:
-        """How far the timers have got, None if nothing was ever said of them."""
-        return self.progress.timers
 
 
 class JournalTables:
@@ -180,18 +141,20 @@ class JournalTables:
         wall_clock_ms: Callable[[], int],
     ) -> None:
         saved.fit_to(store)
+        self.shown = saved.shown
         self.topics = saved.topics
-        self.groups = saved.groups
-        self.offsets = saved.offsets
+        self.groups = saved.shown.of(GroupsTable).table
+        self._offsets_table = saved.shown.of(OffsetsTable)
+        self.offsets = self._offsets_table.table
         self._saved = saved
         self._replication = replication
-        self._saving = Saving(self.topics, self.groups, self.offsets)
+        self._saving = Saving(*saved.shown.by_kind.values())
         self.journal = GroupJournal(
             store,
             saved.file,
             saved.confirmed,
             saved.position,
-            listener=saved,
+            shown=saved.shown,
             born_host=born_host,
             wall_clock_ms=wall_clock_ms,
         )
@@ -224,7 +187,7 @@ class JournalTables:
         self.topics.check_room(*configs)
         changed = self.topics.changed(*self.topics.as_created(*configs))
         if changed:
-            self.journal.write_topics(changed, lambda topics: self.topics.update(*topics))
+            self.journal.change(TopicsChanged(changed))
 
     def change_topics_soon(self, *configs: TopicConfig) -> None:
         """See `Tables`. A record of the journal costs no more than a message."""
@@ -232,15 +195,14 @@ class JournalTables:
 
     def delete_topic(self, topic: str) -> None:
         """See `Tables`."""
-        self.journal.delete(Deleted(topics=[topic]))
-        self.topics.delete(topic)
+        self.journal.change(Deleted(topics=[topic]))
 
     def change_groups(self, *configs: SubscriptionGroupConfig) -> None:
         """See `Tables`."""
         self.groups.check(*configs)
         changed = self.groups.changed(*configs)
         if changed:
-            self.journal.write_groups(changed, lambda groups: self.groups.update(*groups))
+            self.journal.change(GroupsChanged(changed))
 
     def change_groups_soon(self, *configs: SubscriptionGroupConfig) -> None:
         """See `Tables`. A record of the journal costs no more than a message."""
@@ -250,21 +212,24 @@ class JournalTables:
         """See `Tables`."""
         check_name("consumer group", group)
         topics = self.groups.with_forbidden(group, topic, bits)
-        self.journal.write(GroupsChanged([], {group: topics}))
-        self.groups.set_forbidden(group, topics)
+        self.journal.change(GroupsChanged([], {group: topics}))
 
     def delete_group(self, group: str, *, clean_offsets: bool) -> None:
         """See `Tables`."""
-        self.journal.delete(
+        self.journal.change(
             Deleted(groups=[group], offsets_of_groups=[group] if clean_offsets else [])
         )
-        self.groups.delete(group)
+
+    def change(self, record: msgspec.Struct) -> None:
+        """See `Tables`. What it changes shows at once, or once it is confirmed."""
+        self.journal.change(record)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """See `Tables`. Nodes that are not the master ignore it."""
-        if self.journal.writer is not None:
+        commits = self._offsets_table.commits if self.journal.writer else None
+        if commits is not None:
             check_name("consumer group", group)
-            self.journal.writer.commit(f"{topic}{TOPIC_GROUP_SEPARATOR}{group}", queue_id, offset)
+            commits.commit(f"{topic}{TOPIC_GROUP_SEPARATOR}{group}", queue_id, offset)
 
     def when_settled(self, deadline: float, done: Settled) -> None:
         """See `Tables`. At the end of this round at the earliest."""
@@ -272,7 +237,11 @@ class JournalTables:
 
     def open(self, own_topics: list[TopicConfig]) -> JournaledProgress:
         """See `Tables`. Deliveries go on where the journal says."""
-        self.journal.open(own_topics)
+
+        def opening(written: Written) -> list[msgspec.Struct]:
+            return [*written(TopicsPart).missing(own_topics)]
+
+        self.journal.open(opening)
         return self._saved.progress
 
     def arrived(self, topic: str) -> None:

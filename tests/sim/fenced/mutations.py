@@ -266,7 +266,7 @@ def _answers_commits_at_once(real: Callable[..., Any]) -> Any:  # noqa: ANN401
     del real
 
     def when_confirmed(self: GroupJournal, _: float, done: Callable[[str | None], None]) -> None:
-        done(self._write_commits())
+        done(self._write_gathered())
 
     return when_confirmed
 

@@ -8,7 +8,10 @@ import pytest
 
 from ha.fenced.epoch_file import EpochFile
 from ha.fenced.replica_file import ReplicaFile
-from node.tables.journal.journal_file import JournalFile, JournalState
+from node.tables.journal.journal_file import JournalFile
+from node.tables.journal.journal_records import GroupTables
+from node.tables.replicated_offsets import OffsetsPart
+from node.tables.replicated_topics import TopicsPart
 from store.delayed.timer_checkpoint import TimerCheckpoint, TimerProgress
 from store.files.store_checkpoint import StoreCheckpoint
 from store.machine.checked_file import replace_with_checked_json
@@ -49,7 +52,9 @@ def directory(root: Path) -> Path:
     replica.started("boot", AckLevel.WRITTEN, 0)
     replica.promise(3)
     EpochFile(disk, path).append(3, 0, "a1")
-    JournalFile(disk, path).save(JournalState(7, [TopicConfig("T")], {"T@g": {0: 5}}, {}))
+    JournalFile(disk, path).save(
+        7, GroupTables(parts=[TopicsPart({"T": TopicConfig("T")}), OffsetsPart({"T@g": {0: 5}})])
+    )
     write_intent(disk, path, TruncationIntent(100, "reason", {}, "side"))
     want_set_aside(disk, path, "side")
     for name in ("log-start.json", "scrub.json", "healed.json", "damage.json"):

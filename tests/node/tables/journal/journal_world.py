@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from node.tables.journal.group_journal import GroupJournal
-from node.tables.journal.journal_file import JournalFile, group_tables
-from node.tables.journal.journal_records import (
-    ConsumerOffsets,
-    GroupTables,
-    decode_journal_record,
-)
+from node.tables.journal.journal_file import JournalFile
+from node.tables.journal.journal_records import JOURNAL_FORMAT, GroupTables
+from node.tables.node_table import NodeTable, NodeTables, TableFiles
+from node.tables.replicated_deliveries import DelayPart, DelayTable, TimersPart, TimersTable
+from node.tables.replicated_groups import GroupsPart
+from node.tables.replicated_offsets import GatheredCommits, OffsetsPart
+from node.tables.replicated_topics import TopicsPart
 from tandem.wire.message import decode_messages
 from tandem.wire.request_headers import TopicConfig
 from tandem.wire.system_topics import JOURNAL_TOPIC
@@ -18,8 +19,14 @@ from tests.node.doubles import BROKER, NOW_MS, open_store
 from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import msgspec
+
+    from node.tables.journal.journal_records import SnapshotPart
     from node.tables.journal.journal_writer import JournalWriter
-    from store.delayed.timer_place import TimerPlace
+    from node.tables.node_table import RecordWriter
+    from node.tables.table_part import TablePart, Written
 
 
 FOREVER = float("inf")
@@ -27,6 +34,66 @@ FOREVER = float("inf")
 
 def topic(name: str, queues: int = 4) -> TopicConfig:
     return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues)
+
+
+def topics_of(tables: GroupTables) -> dict[str, TopicConfig]:
+    return tables.of(TopicsPart).topics
+
+
+def offsets_of(tables: GroupTables) -> dict[str, dict[int, int]]:
+    return tables.of(OffsetsPart).offsets
+
+
+def delay_of(tables: GroupTables) -> dict[int, int]:
+    return tables.of(DelayPart).delay
+
+
+def tables_of(*parts: TablePart) -> GroupTables:
+    return GroupTables(JOURNAL_FORMAT, parts)
+
+
+def snapshot_part(
+    part: int,
+    parts: int,
+    topics: Sequence[TopicConfig] = (),
+    offsets: dict[str, dict[int, int]] | None = None,
+    delay: dict[int, int] | None = None,
+) -> SnapshotPart:
+    form: Any = JOURNAL_FORMAT.snapshot_type
+    made: SnapshotPart = form(part, parts, list(topics), offsets or {}, delay or {})
+    return made
+
+
+class Shown(NodeTable[Any]):
+    """What a node's own table of this kind is to show."""
+
+    def __init__(self, kind: type[TablePart], shown: list[tuple[str, object]]) -> None:
+        self._kind = kind
+        self._shown = shown
+
+    def as_part(self) -> TablePart:
+        return self._kind()
+
+    def show(self, confirmed: TablePart, records: Sequence[Any] | None) -> None:
+        said: object = None
+        if records is not None:
+            part = self._kind()
+            for record in records:
+                part.apply(record)
+            said = next(iter(part.content().values()))
+        self._shown.append((self._kind.tag(), said))
+
+    def take(self, record: msgspec.Struct) -> None:
+        self._shown.append((self._kind.tag(), getattr(record, self._kind.tag(), None)))
+
+
+class ShownOffsets(Shown):
+    shows_own_at_once = False
+    commits: GatheredCommits
+
+    def gather(self, writer: RecordWriter) -> GatheredCommits:
+        self.commits = GatheredCommits(writer)
+        return self.commits
 
 
 class Node:
@@ -50,47 +117,38 @@ class Node:
         )
         file = JournalFile(self.disk, "s")
         state = file.load()
-        tables, position = GroupTables(), 0
-        if state is not None:
-            tables, position = group_tables(state), state.position
+        position, tables = state or (0, GroupTables())
+        self.shown: list[tuple[str, object]] = []
+        files = TableFiles(self.disk, "s", lambda: NOW_MS, is_copy=True, is_needed=False)
+        self.deliveries = files.progress
+        self.offsets = ShownOffsets(OffsetsPart, self.shown)
         self.journal = GroupJournal(
             self.store,
             file,
             tables,
             position,
-            listener=self,
+            shown=NodeTables(
+                {
+                    TopicsPart: Shown(TopicsPart, self.shown),
+                    GroupsPart: Shown(GroupsPart, self.shown),
+                    OffsetsPart: self.offsets,
+                    DelayPart: DelayTable(files),
+                    TimersPart: TimersTable(files),
+                }
+            ),
             born_host=BROKER.packed,
             wall_clock_ms=lambda: NOW_MS,
         )
         self.store.on_arrival = self._arrived
-        self.shown: list[tuple[str, object]] = []
         self.answers: list[str | None] = []
-        self.progress: dict[int, int] = {}
-        self.timers: TimerPlace | None = None
 
     @property
     def writer(self) -> JournalWriter:
         assert self.journal.writer is not None
         return self.journal.writer
 
-    def show_topics(self, topics: list[TopicConfig] | None) -> None:
-        self.shown.append(("topics", topics))
-
-    def show_groups(self) -> None:
-        self.shown.append(("groups", None))
-
-    def show_offsets(self, offsets: ConsumerOffsets | None) -> None:
-        self.shown.append(("offsets", offsets))
-
-    def take_up_delay(self) -> None:
-        self.progress.update(self.journal.applier.tables.delay)
-        self.timers = self.journal.applier.tables.timers
-
-    def delay_progress(self) -> dict[int, int]:
-        return self.progress
-
-    def timer_place(self) -> TimerPlace | None:
-        return self.timers
+    def commit(self, key: str, queue_id: int, offset: int) -> None:
+        self.offsets.commits.commit(key, queue_id, offset)
 
     def _arrived(self, topic: str, _queue_id: int, _max_offset: int, _code: int | None) -> None:
         if topic == JOURNAL_TOPIC:
@@ -99,8 +157,14 @@ class Node:
     def open_as_master(self, *topics: TopicConfig) -> None:
         self.store.become_master()
         self.store.confirm(self.store.max_physical_offset)
-        self.journal.open(list(topics))
+        self.open_journal(*topics)
         self.confirm()
+
+    def open_journal(self, *topics: TopicConfig) -> None:
+        def opening(written: Written) -> list[msgspec.Struct]:
+            return [*written(TopicsPart).missing(list(topics))]
+
+        self.journal.open(opening)
 
     def confirm(self) -> None:
         """Everything in the log is on all replicas."""
@@ -135,7 +199,7 @@ class Node:
         start = self.store.min_offset_in_queue(JOURNAL_TOPIC, 0)
         result = self.store.get_message(JOURNAL_TOPIC, 0, start, 100)
         messages = decode_messages(b"".join(result.body))
-        return [decode_journal_record(message.body) for message in messages]
+        return [JOURNAL_FORMAT.decode_record(message.body) for message in messages]
 
     def copy_to(self, other: Node, *, catches_up: bool = True) -> None:
         """Replicate the log and what is confirmed of it."""

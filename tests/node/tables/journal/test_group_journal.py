@@ -11,15 +11,20 @@ from node.errors import RequestError
 from node.tables.journal.group_journal import SAVE_SECONDS
 from node.tables.journal.journal_applier import BYTES_PER_PIECE
 from node.tables.journal.journal_file import JournalFile
-from node.tables.journal.journal_records import (
-    DelayProgress,
-    SnapshotPart,
-    TopicsChanged,
-    encode_journal_record,
-)
+from node.tables.journal.journal_records import SnapshotPart, encode_journal_record
+from node.tables.replicated_deliveries import DelayProgress
+from node.tables.replicated_topics import TopicsChanged
 from store import StoreError
 from tandem.wire.system_topics import JOURNAL_TOPIC
-from tests.node.tables.journal.journal_world import FOREVER, Node, topic
+from tests.node.tables.journal.journal_world import (
+    FOREVER,
+    Node,
+    delay_of,
+    offsets_of,
+    snapshot_part,
+    topic,
+    topics_of,
+)
 from tests.support.reasons import words
 
 if TYPE_CHECKING:
@@ -29,31 +34,31 @@ if TYPE_CHECKING:
 async def test_an_offset_is_answered_and_shown_when_it_is_confirmed() -> None:
     node = Node()
     node.open_as_master()
-    node.writer.commit("T@g", 0, 7)
+    node.commit("T@g", 0, 7)
     node.ask()
     assert node.answers == []
-    assert node.journal.applier.tables.offsets == {}
+    assert offsets_of(node.journal.applier.tables) == {}
     node.confirm()
     assert node.answers == [None]
-    assert node.journal.applier.tables.offsets == {"T@g": {0: 7}}
+    assert offsets_of(node.journal.applier.tables) == {"T@g": {0: 7}}
     assert ("offsets", {"T@g": {0: 7}}) in node.shown
 
 
 async def test_an_offset_is_not_shown_before_it_is_confirmed_by_a_master_that_just_opened() -> None:
     node = Node()
     node.store.become_master()
-    node.journal.open([])
-    node.writer.commit("T@g", 0, 7)
-    assert node.journal.applier.tables.offsets == {}
+    node.open_journal()
+    node.commit("T@g", 0, 7)
+    assert offsets_of(node.journal.applier.tables) == {}
 
 
 async def test_what_is_confirmed_already_is_answered_at_once() -> None:
     node = Node()
     node.open_as_master()
-    node.writer.commit("T@g", 0, 7)
+    node.commit("T@g", 0, 7)
     node.ask()
     node.confirm()
-    node.writer.commit("T@g", 0, 7)
+    node.commit("T@g", 0, 7)
     node.ask()
     assert node.answers == [None, None]
 
@@ -61,30 +66,29 @@ async def test_what_is_confirmed_already_is_answered_at_once() -> None:
 async def test_a_new_master_takes_over_where_the_old_one_was_confirmed() -> None:
     master, slave = Node(), Node()
     master.open_as_master(topic("T"))
-    master.writer.commit("T@g", 0, 7)
+    master.commit("T@g", 0, 7)
     master.journal.write(DelayProgress({1: 3}))
     master.ask()
     master.confirm()
     master.copy_to(slave)
     slave.open_as_master(topic("T"))
-    assert slave.journal.applier.tables.offsets == {"T@g": {0: 7}}
-    assert slave.journal.applier.tables.delay == {1: 3}
+    assert offsets_of(slave.journal.applier.tables) == {"T@g": {0: 7}}
+    assert delay_of(slave.journal.applier.tables) == {1: 3}
     last = slave.records()[-1]
-    assert isinstance(last, SnapshotPart)
-    assert (last.topics, last.offsets, last.delay) == ([topic("T")], {"T@g": {0: 7}}, {1: 3})
+    assert last == snapshot_part(0, 1, [topic("T")], {"T@g": {0: 7}}, {1: 3})
 
 
 async def test_tables_and_position_survive_a_restart() -> None:
     node = Node()
     node.open_as_master(topic("T"))
-    node.writer.commit("T@g", 0, 7)
+    node.commit("T@g", 0, 7)
     node.ask()
     node.confirm()
     node.journal.save()
     node.store.close()
     again = Node(node.disk)
     assert again.journal.applier.position == node.journal.applier.position
-    assert again.journal.applier.tables.offsets == {"T@g": {0: 7}}
+    assert offsets_of(again.journal.applier.tables) == {"T@g": {0: 7}}
 
 
 async def test_what_is_saved_inside_a_snapshot_is_from_before_it() -> None:
@@ -109,7 +113,7 @@ async def test_what_is_saved_inside_a_snapshot_is_from_before_it() -> None:
     again = Node(slave.disk)
     master.confirm()
     master.copy_to(again)
-    assert again.journal.applier.tables.topics == master.journal.applier.tables.topics
+    assert topics_of(again.journal.applier.tables) == topics_of(master.journal.applier.tables)
 
 
 async def test_the_state_is_saved_every_few_seconds(autojump_clock: MockClock) -> None:
@@ -146,10 +150,10 @@ async def test_a_state_that_could_not_be_saved_is_saved_the_next_time() -> None:
 async def test_who_waits_behind_a_commit_that_was_refused_is_told_so_and_no_earlier_one() -> None:
     node = Node()
     node.open_as_master()
-    node.writer.commit("T@g", 0, 7)
+    node.commit("T@g", 0, 7)
     node.ask()
     node.store.fence("the lease is over")
-    node.writer.commit("T@g", 0, 8)
+    node.commit("T@g", 0, 8)
     node.ask()
     assert node.answers == ["the change was not stored: the lease is over"]
     node.store.unfence()
@@ -160,7 +164,7 @@ async def test_who_waits_behind_a_commit_that_was_refused_is_told_so_and_no_earl
 async def test_a_node_that_was_closed_writes_no_more_and_answers_nobody_twice() -> None:
     node = Node()
     node.open_as_master()
-    node.writer.commit("T@g", 0, 7)
+    node.commit("T@g", 0, 7)
     node.ask()
     node.journal.when_confirmed(FOREVER, node.answers.append)
     node.journal.close("another is master")
@@ -176,7 +180,7 @@ async def test_who_waits_too_long_is_told_that_nothing_is_known(autojump_clock: 
     node.open_as_master()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(node.journal.run, node.journal.end_round)
-        node.writer.commit("T@g", 0, 7)
+        node.commit("T@g", 0, 7)
         node.journal.when_confirmed(trio.current_time() + 3, node.answers.append)
         node.journal.end_round()
         await trio.sleep(2.9)
@@ -193,7 +197,7 @@ async def test_who_asks_while_all_is_quiet_is_answered_in_time(autojump_clock: M
     node.open_as_master()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(node.journal.run, node.journal.end_round)
-        node.writer.commit("T@g", 0, 7)
+        node.commit("T@g", 0, 7)
         await trio.sleep(0.11)
         assert node.journal.applier.queue_end == 2
         node.journal.when_confirmed(trio.current_time() + 0.1, node.answers.append)
@@ -206,7 +210,7 @@ async def test_who_asks_while_all_is_quiet_is_answered_in_time(autojump_clock: M
 async def test_whoever_waits_is_answered_when_the_master_is_none_any_more() -> None:
     node = Node()
     node.open_as_master()
-    node.writer.commit("T@g", 0, 7)
+    node.commit("T@g", 0, 7)
     node.ask()
     node.journal.when_confirmed(FOREVER, node.answers.append)
     node.journal.close("a0 is no longer master")
@@ -228,7 +232,7 @@ async def test_a_node_that_has_much_to_take_in_lets_others_have_their_turn(
         nursery.start_soon(slave.journal.run, lambda: None)
         for _ in range(200):
             await trio.lowlevel.checkpoint()
-            applied.append(len(slave.journal.applier.tables.topics))
+            applied.append(len(topics_of(slave.journal.applier.tables)))
         nursery.cancel_scope.cancel()
     assert applied[-1] == 2000
     bytes_of_one = len(encode_journal_record(TopicsChanged([topic("T" * 103)] * 10))) / 10
@@ -245,7 +249,7 @@ async def test_a_state_that_changes_while_it_is_saved_is_saved_as_it_was(
     monkeypatch.setattr("node.tables.journal.journal_file.ENTRIES_PER_STEP", 1)
     node = Node()
     node.open_as_master(*(topic(f"T{number}") for number in range(20)))
-    node.writer.commit("T@g", 0, 7)
+    node.commit("T@g", 0, 7)
     node.ask()
     node.confirm()
     position = node.journal.applier.position
@@ -255,7 +259,7 @@ async def test_a_state_that_changes_while_it_is_saved_is_saved_as_it_was(
         for _ in range(10):
             if node.journal._saving is None:
                 await trio.lowlevel.checkpoint()
-        node.writer.commit("T@g", 0, 8)
+        node.commit("T@g", 0, 8)
         node.journal.write(TopicsChanged([topic("Late")]))
         node.ask()
         node.confirm()
@@ -263,12 +267,12 @@ async def test_a_state_that_changes_while_it_is_saved_is_saved_as_it_was(
         await trio.sleep(0.1)
         state = JournalFile(node.disk, "s").load()
         assert state is not None
-        assert (state.position, state.offsets) == (position, {"T@g": {0: 7}})
-        assert "Late" not in [each.topic_name for each in state.topics]
+        assert (state.position, offsets_of(state.tables)) == (position, {"T@g": {0: 7}})
+        assert "Late" not in topics_of(state.tables)
         await trio.sleep(SAVE_SECONDS)
         state = JournalFile(node.disk, "s").load()
         assert state is not None
-        assert state.offsets == {"T@g": {0: 8}}
+        assert offsets_of(state.tables) == {"T@g": {0: 8}}
         nursery.cancel_scope.cancel()
 
 
@@ -280,11 +284,14 @@ async def test_a_node_that_ends_in_the_middle_of_a_save_saves_what_is_newer(
     saving = node.journal._save_in_steps()
     next(saving)
     node.journal._saving = saving
-    node.writer.commit("T@g", 0, 8)
+    node.commit("T@g", 0, 8)
     node.ask()
     node.confirm()
     node.journal.save()
     assert node.journal._go_on_saving() is False
     state = JournalFile(node.disk, "s").load()
     assert state is not None
-    assert (state.position, state.offsets) == (node.journal.applier.position, {"T@g": {0: 8}})
+    assert (state.position, offsets_of(state.tables)) == (
+        node.journal.applier.position,
+        {"T@g": {0: 8}},
+    )

@@ -6,15 +6,18 @@ import msgspec
 import pytest
 
 from node.tables.journal.journal_file import JournalFile
-from node.tables.journal.journal_records import (
-    SnapshotPart,
-    TopicsChanged,
-)
+from node.tables.replicated_topics import TopicsChanged
 from store import PutMessage
 from store.machine.errors import RecordDamagedError
 from tandem.wire.system_topics import JOURNAL_TOPIC
 from tests.node.doubles import BROKER, NOW_MS
-from tests.node.tables.journal.journal_world import Node, topic
+from tests.node.tables.journal.journal_world import (
+    Node,
+    offsets_of,
+    snapshot_part,
+    topic,
+    topics_of,
+)
 from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
@@ -24,18 +27,18 @@ if TYPE_CHECKING:
 async def test_another_node_applies_what_is_confirmed_and_nothing_else() -> None:
     master, slave = Node(), Node()
     master.open_as_master(topic("T"))
-    master.writer.commit("T@g", 0, 7)
+    master.commit("T@g", 0, 7)
     master.ask()
     master.confirm()
-    master.writer.commit("T@g", 0, 8)
+    master.commit("T@g", 0, 8)
     master.ask()
     master.store.announce()
     master.copy_to(slave)
-    assert slave.journal.applier.tables.offsets == {"T@g": {0: 7}}
-    assert slave.journal.applier.tables.topics == {"T": topic("T")}
+    assert offsets_of(slave.journal.applier.tables) == {"T@g": {0: 7}}
+    assert topics_of(slave.journal.applier.tables) == {"T": topic("T")}
     master.confirm()
     master.copy_to(slave)
-    assert slave.journal.applier.tables.offsets == {"T@g": {0: 8}}
+    assert offsets_of(slave.journal.applier.tables) == {"T@g": {0: 8}}
 
 
 async def test_the_master_does_not_show_its_own_topics_a_second_time() -> None:
@@ -45,7 +48,7 @@ async def test_the_master_does_not_show_its_own_topics_a_second_time() -> None:
     node.journal.write(TopicsChanged([topic("New")]))
     node.confirm()
     assert node.shown == []
-    assert "New" in node.journal.applier.tables.topics
+    assert "New" in topics_of(node.journal.applier.tables)
 
 
 async def test_the_first_record_of_a_master_is_its_own_already() -> None:
@@ -64,7 +67,7 @@ async def test_many_records_are_shown_once_and_the_last_of_a_topic_counts() -> N
     changed = msgspec.structs.replace(topic("T"), perm=2)
     for each in (topic("T"), *(topic(f"T{number}") for number in range(100)), changed):
         master.journal.write(TopicsChanged([each]))
-    master.writer.commit("T@g", 0, 7)
+    master.commit("T@g", 0, 7)
     master.ask()
     master.confirm()
     master.copy_to(slave)
@@ -76,14 +79,14 @@ async def test_many_records_are_shown_once_and_the_last_of_a_topic_counts() -> N
     ]
     assert len(topics) == 101
     assert changed in topics
-    assert [kind for kind, _ in slave.shown] == ["offsets", "topics"]
+    assert [kind for kind, _ in slave.shown] == ["topics", "offsets"]
     assert dict(slave.shown)["offsets"] == {"T@g": {0: 7}}
 
 
 async def test_a_log_that_lost_its_beginning_still_tells_everything() -> None:
     master = Node(log_file_bytes=16_384)
     master.open_as_master(topic("T"))
-    master.writer.commit("T@g", 0, 7)
+    master.commit("T@g", 0, 7)
     master.ask()
     while master.store.max_physical_offset < 3 * 16_384:
         master.store.put_message(PutMessage("T", 0, b"x" * 3_000, b"", NOW_MS, BROKER.packed))
@@ -99,21 +102,21 @@ async def test_a_log_that_lost_its_beginning_still_tells_everything() -> None:
         slave.store.reput_service.dispatch_some()
     slave.store.confirm(at)
     slave.journal.catch_up()
-    assert slave.journal.applier.tables.offsets == {"T@g": {0: 7}}
-    assert slave.journal.applier.tables.topics == {"T": topic("T")}
+    assert offsets_of(slave.journal.applier.tables) == {"T@g": {0: 7}}
+    assert topics_of(slave.journal.applier.tables) == {"T": topic("T")}
 
 
 async def test_what_was_not_saved_is_read_from_the_log_again() -> None:
     node = Node()
     node.open_as_master(topic("T"))
     node.journal.save()
-    node.writer.commit("T@g", 0, 7)
+    node.commit("T@g", 0, 7)
     node.ask()
     node.confirm()
     node.store.close()
     again = Node(node.disk)
     again.journal.catch_up()
-    assert again.journal.applier.tables.offsets == {"T@g": {0: 7}}
+    assert offsets_of(again.journal.applier.tables) == {"T@g": {0: 7}}
 
 
 async def test_a_node_that_was_away_for_a_whole_log_saves_where_it_goes_on() -> None:
@@ -144,10 +147,10 @@ async def test_a_snapshot_that_the_log_has_lost_the_rest_of_is_not_ended_by_anot
     master.open_as_master(topic("T"))
     while master.store.max_physical_offset < 3 * 16_384:
         master.store.put_message(PutMessage("T", 0, b"x" * 3_000, b"", NOW_MS, BROKER.packed))
-    master.journal.write(SnapshotPart(1, 2, [topic("B")], {}, {}))
+    master.journal.write(snapshot_part(1, 2, [topic("B")]))
     master.confirm()
     slave = Node(log_file_bytes=16_384)
-    slave.journal.applier._apply(0, SnapshotPart(0, 2, [topic("A")], {}, {}))
+    slave.journal.applier._apply(0, snapshot_part(0, 2, [topic("A")]))
     at = 2 * 16_384
     while data := bytes(master.store.read_log(at, 1 << 20)):
         slave.store.append_data(at, data)
@@ -157,7 +160,7 @@ async def test_a_snapshot_that_the_log_has_lost_the_rest_of_is_not_ended_by_anot
     assert slave.store.min_offset_in_queue(JOURNAL_TOPIC, 0) > 1
     slave.store.confirm(at)
     slave.journal.catch_up()
-    assert slave.journal.applier.tables.topics == {}
+    assert topics_of(slave.journal.applier.tables) == {}
 
 
 async def test_a_position_behind_the_logs_end_goes_back_to_it() -> None:
@@ -193,14 +196,14 @@ async def test_a_record_that_has_rotted_does_not_hold_up_the_node_that_wrote_it(
 ) -> None:
     node = Node()
     node.open_as_master(topic("T"))
-    node.writer.commit("T@g", 0, 7)
+    node.commit("T@g", 0, 7)
     node.ask()
     _, end = rotted_record(node)
     node.confirm()
     assert node.journal.applier.position == end
     assert not is_waiting(node)
     assert "stay as they are" not in caplog.text
-    assert node.journal.applier.tables.offsets == {"T@g": {0: 7}}
+    assert offsets_of(node.journal.applier.tables) == {"T@g": {0: 7}}
     assert node.answers == [None]
 
 
@@ -210,7 +213,7 @@ async def test_a_record_of_another_that_has_rotted_is_waited_for(
 ) -> None:
     node = Node()
     node.open_as_master(topic("T"))
-    node.writer.commit("T@g", 0, 7)
+    node.commit("T@g", 0, 7)
     node.ask()
     at, end = rotted_record(node)
     if was_written_by_this_process:
@@ -223,14 +226,14 @@ async def test_a_record_of_another_that_has_rotted_is_waited_for(
     assert is_waiting(node)
     assert node.answers == []
     with pytest.raises(RecordDamagedError):
-        node.journal.open([])
+        node.open_journal()
     file = node.store.commit_log.files.find_by_offset(at)
     assert file is not None
     file.buffer[at + 100] ^= 1
     node.store.commit_log.damage.healed(at, at + 1000)
     node.journal.catch_up()
     assert not is_waiting(node)
-    assert node.journal.applier.tables.offsets == {"T@g": {0: 7}}
+    assert offsets_of(node.journal.applier.tables) == {"T@g": {0: 7}}
     assert node.answers == [None]
 
 
@@ -238,7 +241,7 @@ async def test_what_is_no_record_any_more_in_memory_is_damage_and_ends_no_node()
     """Nobody has noted it yet, and what this process has written is not looked at by reads."""
     node = Node()
     node.open_as_master(topic("T"))
-    node.writer.commit("T@g", 0, 7)
+    node.commit("T@g", 0, 7)
     node.ask()
     queue = node.store.queues.find(JOURNAL_TOPIC, 0)
     assert queue is not None
@@ -255,7 +258,7 @@ async def test_what_is_no_record_any_more_in_memory_is_damage_and_ends_no_node()
     file.buffer[at : at + size] = before
     node.store.commit_log.damage.healed(at, at + size)
     node.journal.catch_up()
-    assert node.journal.applier.tables.offsets == {"T@g": {0: 7}}
+    assert offsets_of(node.journal.applier.tables) == {"T@g": {0: 7}}
 
 
 async def put_and_damage(node: Node, *, damaged: int) -> int:
@@ -263,7 +266,7 @@ async def put_and_damage(node: Node, *, damaged: int) -> int:
     node.open_as_master()
     first = node.journal.applier.queue_end
     for queue_id in range(3):
-        node.writer.commit("T@g", queue_id, 7 + queue_id)
+        node.commit("T@g", queue_id, 7 + queue_id)
         node.ask()
     node.damage(first + damaged)
     return first
@@ -274,7 +277,7 @@ async def test_a_record_of_its_own_that_is_passed_over_is_known_all_the_same(dam
     node = Node(skips_damaged=True)
     first = await put_and_damage(node, damaged=damaged)
     node.confirm()
-    assert node.journal.applier.tables.offsets == {"T@g": {0: 7, 1: 8, 2: 9}}
+    assert offsets_of(node.journal.applier.tables) == {"T@g": {0: 7, 1: 8, 2: 9}}
     assert node.answers == [None, None, None]
     assert node.journal.applier.position == first + 3
 
@@ -285,7 +288,7 @@ async def test_passing_over_a_record_of_its_own_confirms_none_after_it(damaged: 
     first = await put_and_damage(node, damaged=damaged)
     node.confirm_before(first + damaged + 1)
     expected = {queue_id: 7 + queue_id for queue_id in range(damaged + 1)}
-    assert node.journal.applier.tables.offsets == {"T@g": expected}
+    assert offsets_of(node.journal.applier.tables) == {"T@g": expected}
     assert node.answers == [None] * (damaged + 1)
 
 
@@ -301,7 +304,9 @@ async def test_a_start_goes_on_right_after_what_was_passed_over(damaged: int) ->
     state = JournalFile(node.disk, "s").load()
     assert state is not None
     assert state.position == first + 3
-    assert state.offsets["T@g"] == {each: 7 + each for each in range(3) if each != damaged}
+    assert offsets_of(state.tables)["T@g"] == {
+        each: 7 + each for each in range(3) if each != damaged
+    }
 
 
 async def test_a_snapshot_with_a_part_that_is_passed_over_means_nothing() -> None:
@@ -311,10 +316,10 @@ async def test_a_snapshot_with_a_part_that_is_passed_over_means_nothing() -> Non
     applier = node.journal.applier
     first = applier.queue_end
     records = [
-        SnapshotPart(0, 2, [topic("A")], {}, {}),
-        SnapshotPart(1, 2, [topic("A2")], {}, {}),
-        SnapshotPart(0, 2, [topic("B")], {}, {}),
-        SnapshotPart(1, 2, [topic("B2")], {}, {}),
+        snapshot_part(0, 2, [topic("A")]),
+        snapshot_part(1, 2, [topic("A2")]),
+        snapshot_part(0, 2, [topic("B")]),
+        snapshot_part(1, 2, [topic("B2")]),
     ]
     for record in records:
         node.journal.write(record)
@@ -322,7 +327,7 @@ async def test_a_snapshot_with_a_part_that_is_passed_over_means_nothing() -> Non
     node.damage(first + 1)
     node.damage(first + 2)
     node.confirm()
-    assert set(applier.tables.topics) == {"T"}
+    assert set(topics_of(applier.tables)) == {"T"}
     assert applier.position == applier.safe_position == first + 4
 
 
@@ -332,7 +337,7 @@ async def test_what_is_saved_inside_a_snapshot_after_passing_over_is_from_before
     first = node.journal.applier.queue_end
     node.journal.write(TopicsChanged([topic("U")]))
     for part in range(3):
-        node.journal.write(SnapshotPart(part, 3, [topic(f"A{part}")], {}, {}))
+        node.journal.write(snapshot_part(part, 3, [topic(f"A{part}")]))
     node.damage(first)
     node.confirm_before(first + 3)
     node.journal.save()
@@ -343,7 +348,7 @@ async def test_what_is_saved_inside_a_snapshot_after_passing_over_is_from_before
     again = Node(node.disk, skips_damaged=True)
     again.store.confirm(again.store.max_physical_offset)
     again.journal.catch_up()
-    assert set(again.journal.applier.tables.topics) == {"A0", "A1", "A2"}
+    assert set(topics_of(again.journal.applier.tables)) == {"A0", "A1", "A2"}
 
 
 async def test_what_is_saved_after_a_first_part_was_passed_over_is_from_before_it() -> None:
@@ -351,7 +356,7 @@ async def test_what_is_saved_after_a_first_part_was_passed_over_is_from_before_i
     node.open_as_master(topic("T"))
     first = node.journal.applier.queue_end
     for part in range(2):
-        node.journal.write(SnapshotPart(part, 2, [topic("A")], {}, {}))
+        node.journal.write(snapshot_part(part, 2, [topic("A")]))
     node.damage(first)
     node.confirm_before(first + 1)
     node.journal.save()
@@ -364,8 +369,8 @@ async def test_parts_of_two_snapshots_are_never_taken_for_one() -> None:
     node = Node()
     applier = node.journal.applier
     applier._apply(0, TopicsChanged([topic("T")]))
-    applier._apply(1, SnapshotPart(0, 2, [topic("A")], {}, {}))
+    applier._apply(1, snapshot_part(0, 2, [topic("A")]))
     applier._pass_over(4)  # the other part of this one, and the first of the next
-    applier._apply(4, SnapshotPart(1, 2, [topic("B")], {}, {}))
-    assert set(applier.tables.topics) == {"T"}
+    applier._apply(4, snapshot_part(1, 2, [topic("B")]))
+    assert set(topics_of(applier.tables)) == {"T"}
     assert applier.safe_position == 5

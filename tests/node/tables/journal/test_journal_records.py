@@ -1,51 +1,45 @@
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from node.tables.deleted import Deleted
 from node.tables.journal.journal_records import (
-    FIRST_FORMAT_VERSION,
-    FORMAT_VERSION,
-    DelayProgress,
-    Deleted,
-    GroupsChanged,
+    JOURNAL_FORMAT,
     GroupTables,
+    JournalFormat,
     JournalFormatError,
-    JournalRecord,
-    OffsetsCommitted,
-    SnapshotPart,
-    TimerProgress,
-    TopicsChanged,
-    decode_journal_record,
     encode_journal_record,
-    split_commits,
-    split_groups,
-    split_topics,
 )
+from node.tables.node_table import Replicated
+from node.tables.replicated_deliveries import (
+    DelayPart,
+    DelayProgress,
+    TimerProgress,
+    TimersPart,
+)
+from node.tables.replicated_groups import GroupsChanged, GroupsPart
+from node.tables.replicated_offsets import OffsetsCommitted, OffsetsPart
+from node.tables.replicated_topics import TopicsChanged, TopicsPart
+from node.tables.table_part import BASE_FORMAT_VERSION
 from store.delayed.timer_place import TimerPlace
-from tandem.wire.request_headers import TopicConfig
 from tandem.wire.subscription_group import SubscriptionGroupConfig
-
-
-def topic(name: str, queues: int = 4) -> TopicConfig:
-    return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues)
+from tests.node.tables.journal.journal_world import (
+    delay_of,
+    offsets_of,
+    snapshot_part,
+    tables_of,
+    topic,
+    topics_of,
+)
 
 
 def group(name: str, retries: int = 16) -> SubscriptionGroupConfig:
     return SubscriptionGroupConfig(name, retry_max_times=retries)
-
-
-def content(tables: GroupTables) -> list[object]:
-    return [
-        tables.topics,
-        tables.offsets,
-        tables.delay,
-        tables.groups,
-        tables.forbidden,
-        tables.timers,
-    ]
 
 
 names = st.text("abc", min_size=1, max_size=3)
@@ -66,20 +60,20 @@ records = st.one_of(
 
 
 @given(records)
-def test_a_record_comes_back_as_it_was_written(record: JournalRecord) -> None:
-    assert decode_journal_record(encode_journal_record(record)) == record
+def test_a_record_comes_back_as_it_was_written(record: msgspec.Struct) -> None:
+    assert JOURNAL_FORMAT.decode_record(encode_journal_record(record)) == record
 
 
 @given(st.binary(max_size=60))
 def test_any_other_bytes_are_told_as_another_versions(body: bytes) -> None:
     with pytest.raises(JournalFormatError, match="run the version of the other nodes"):
-        decode_journal_record(body)
+        JOURNAL_FORMAT.decode_record(body)
 
 
 def test_a_record_of_a_newer_version_is_not_guessed_at() -> None:
     body = encode_journal_record(DelayProgress({1: 2}, version=3))
     with pytest.raises(JournalFormatError, match="version 3"):
-        decode_journal_record(body)
+        JOURNAL_FORMAT.decode_record(body)
 
 
 def test_records_set_what_they_name_and_leave_the_rest() -> None:
@@ -89,17 +83,17 @@ def test_records_set_what_they_name_and_leave_the_rest() -> None:
     tables.apply(OffsetsCommitted({"A@g": {0: 1, 1: 5}}))
     tables.apply(OffsetsCommitted({"A@g": {0: 2}, "B@g": {3: 3}}))
     tables.apply(DelayProgress({1: 7}))
-    assert tables.topics == {"A": topic("A", 8), "B": topic("B")}
-    assert tables.offsets == {"A@g": {0: 2, 1: 5}, "B@g": {3: 3}}
-    assert tables.delay == {1: 7}
+    assert topics_of(tables) == {"A": topic("A", 8), "B": topic("B")}
+    assert offsets_of(tables) == {"A@g": {0: 2, 1: 5}, "B@g": {3: 3}}
+    assert delay_of(tables) == {1: 7}
 
 
 def test_groups_and_what_they_may_not_do_are_set_by_name() -> None:
     tables = GroupTables()
     tables.apply(GroupsChanged([group("g"), group("h")], {"g": {"T": 1}, "h": {"T": 3}}))
     tables.apply(GroupsChanged([group("g", 3)], {"h": {}}))
-    assert tables.groups == {"g": group("g", 3), "h": group("h")}
-    assert tables.forbidden == {"g": {"T": 1}}
+    assert tables.of(GroupsPart).groups == {"g": group("g", 3), "h": group("h")}
+    assert tables.of(GroupsPart).forbidden == {"g": {"T": 1}}
 
 
 def test_what_is_deleted_takes_its_offsets_with_it() -> None:
@@ -109,41 +103,47 @@ def test_what_is_deleted_takes_its_offsets_with_it() -> None:
     tables.apply(OffsetsCommitted({f"{t}@{g}": {0: 1} for t in "AB" for g in "gh"}))
     copy = tables.copy()
     tables.apply(Deleted(topics=["A", "unknown"]))
-    assert set(tables.topics) == {"B"}
-    assert set(tables.offsets) == {"B@g", "B@h"}
+    assert set(topics_of(tables)) == {"B"}
+    assert set(offsets_of(tables)) == {"B@g", "B@h"}
     tables.apply(Deleted(groups=["g"]))
-    assert (set(tables.groups), tables.forbidden) == ({"h"}, {})
-    assert set(tables.offsets) == {"B@g", "B@h"}
+    assert (set(tables.of(GroupsPart).groups), tables.of(GroupsPart).forbidden) == ({"h"}, {})
+    assert set(offsets_of(tables)) == {"B@g", "B@h"}
     tables.apply(Deleted(offsets_of_groups=["g"]))
-    assert set(tables.offsets) == {"B@h"}
-    assert (len(copy.topics), len(copy.offsets), len(copy.groups)) == (2, 4, 2)
+    assert set(offsets_of(tables)) == {"B@h"}
+    assert (len(topics_of(copy)), len(offsets_of(copy))) == (2, 4)
+    assert len(copy.of(GroupsPart).groups) == 2
 
 
 def test_an_older_version_does_not_pass_over_what_it_does_not_know() -> None:
-    for record in (GroupsChanged([]), Deleted(), SnapshotPart(0, 1, [], {}, {})):
-        assert record.version == FORMAT_VERSION > FIRST_FORMAT_VERSION
+    newer: tuple[Any, ...] = (GroupsChanged([]), Deleted(), snapshot_part(0, 1))
+    for record in newer:
+        assert record.version == JOURNAL_FORMAT.version == BASE_FORMAT_VERSION
     for known in (TopicsChanged([]), OffsetsCommitted({}), DelayProgress({})):
-        assert known.version == FIRST_FORMAT_VERSION
+        assert known.version == 1
 
 
 @given(st.lists(records, max_size=12), st.integers(200, 2000))
 def test_a_snapshot_in_parts_of_any_size_replaces_everything(
-    history: list[JournalRecord], bytes_max: int
+    history: list[msgspec.Struct], bytes_max: int
 ) -> None:
     tables = GroupTables()
     for record in history:
         tables.apply(record)
-    other = GroupTables(
-        {"old": topic("old")}, {"old@g": {0: 9}}, {4: 4}, {"old": group("old")}, {"old": {"T": 1}}
+    other = tables_of(
+        TopicsPart({"old": topic("old")}),
+        OffsetsPart({"old@g": {0: 9}}),
+        DelayPart({4: 4}, 7),
+        GroupsPart({"old": group("old")}, {"old": {"T": 1}}),
+        TimersPart(TimerPlace(1, 1, 1, 1), 9),
     )
     parts = tables.snapshot(bytes_max)
     outcomes = [other.apply(part) for part in parts]
     assert outcomes == [*[False] * (len(parts) - 1), True]
-    assert content(other) == content(tables)
+    assert other.content() == tables.content()
 
 
 def test_the_parts_of_a_large_snapshot_stay_below_the_limit() -> None:
-    tables = GroupTables({f"T{n}": topic(f"T{n}") for n in range(100)})
+    tables = tables_of(TopicsPart({f"T{n}": topic(f"T{n}") for n in range(100)}))
     tables.apply(OffsetsCommitted({f"T{n}@g": {0: n} for n in range(100)}))
     parts = tables.snapshot(2_000)
     assert len(parts) > 5
@@ -151,74 +151,62 @@ def test_the_parts_of_a_large_snapshot_stay_below_the_limit() -> None:
 
 
 def test_a_first_part_with_much_delay_progress_stays_below_the_limit_too() -> None:
-    tables = GroupTables(
-        {f"T{number}": topic(f"T{number}") for number in range(50)},
-        delay=dict.fromkeys(range(100), 10**15),
+    tables = tables_of(
+        TopicsPart({f"T{number}": topic(f"T{number}") for number in range(50)}),
+        DelayPart(dict.fromkeys(range(100), 10**15)),
     )
     parts = tables.snapshot(4000)
     assert len(parts) > 2
     assert max(len(encode_journal_record(part)) for part in parts) <= 4000
 
 
-def test_changes_of_many_become_records_below_the_limit() -> None:
-    topics = [topic(f"T{number}") for number in range(200)]
-    groups = [SubscriptionGroupConfig(f"g{number}") for number in range(200)]
-    offsets = {f"T{number}@g": {0: number} for number in range(200)}
-    for limit in range(2000, 2300, 7):
-        for records in (
-            split_topics(topics, limit),
-            split_groups(groups, limit),
-            split_commits(offsets, limit),
-        ):
-            assert max(len(encode_journal_record(record)) for record in records) <= limit
-    assert [each for record in split_topics(topics, 2000) for each in record.topics] == topics
-
-
 def test_a_snapshot_that_was_not_finished_means_nothing() -> None:
-    tables = GroupTables({"A": topic("A")})
-    first, last = SnapshotPart(0, 2, [topic("B")], {}, {}), SnapshotPart(1, 2, [], {}, {})
+    tables = tables_of(TopicsPart({"A": topic("A")}))
+    first, last = snapshot_part(0, 2, [topic("B")]), snapshot_part(1, 2, [])
     inside = []
     for record in (first, DelayProgress({1: 1})):
         tables.apply(record)
         inside.append(tables.is_inside_snapshot)
     assert inside == [True, False]
     assert not tables.apply(last)
-    assert tables.topics == {"A": topic("A")}
+    assert topics_of(tables) == {"A": topic("A")}
 
 
 def test_a_snapshot_begins_again_with_each_first_part() -> None:
-    tables = GroupTables({"A": topic("A")})
-    tables.apply(SnapshotPart(0, 2, [topic("B")], {}, {}))
-    tables.apply(SnapshotPart(0, 2, [topic("C")], {}, {}))
-    assert tables.apply(SnapshotPart(1, 2, [topic("D")], {}, {1: 1}))
-    assert set(tables.topics) == {"C", "D"}
+    tables = tables_of(TopicsPart({"A": topic("A")}))
+    tables.apply(snapshot_part(0, 2, [topic("B")]))
+    tables.apply(snapshot_part(0, 2, [topic("C")]))
+    assert tables.apply(snapshot_part(1, 2, [topic("D")], delay={1: 1}))
+    assert set(topics_of(tables)) == {"C", "D"}
 
 
 @pytest.mark.parametrize("parts", [(0, 2, 1, 2), (0, 1, 1), (0, 1, 1, 2), (1, 2), (0, 2)])
 def test_parts_that_do_not_follow_one_another_mean_nothing(parts: tuple[int, ...]) -> None:
-    tables = GroupTables({"T": topic("T")})
+    tables = tables_of(TopicsPart({"T": topic("T")}))
     for part in parts:
-        assert not tables.apply(SnapshotPart(part, 3, [topic(f"P{part}")], {}, {}))
-    assert set(tables.topics) == {"T"}
+        assert not tables.apply(snapshot_part(part, 3, [topic(f"P{part}")]))
+    assert set(topics_of(tables)) == {"T"}
 
 
 def test_the_place_of_the_timers_is_the_last_one_written_and_part_of_a_snapshot() -> None:
     tables = GroupTables()
     tables.apply(TimerProgress(TimerPlace(1, 2, 3000, 0)))
     tables.apply(TimerProgress(TimerPlace(2, 4, 5000, 1)))
-    anew = GroupTables(timers=TimerPlace(9, 9, 9, 9))
+    anew = tables_of(TimersPart(TimerPlace(9, 9, 9, 9)))
     for part in tables.snapshot(4000):
         anew.apply(part)
-    assert tables.timers == anew.timers == TimerPlace(2, 4, 5000, 1)
+    assert tables.of(TimersPart).timers == anew.of(TimersPart).timers == TimerPlace(2, 4, 5000, 1)
 
 
 def test_a_copy_changes_on_its_own() -> None:
-    tables = GroupTables({"A": topic("A")}, {"A@g": {0: 1}}, {1: 1})
+    tables = tables_of(
+        TopicsPart({"A": topic("A")}), OffsetsPart({"A@g": {0: 1}}), DelayPart({1: 1})
+    )
     copy = tables.copy()
     copy.apply(OffsetsCommitted({"A@g": {0: 2}}))
     copy.apply(DelayProgress({1: 2}))
-    assert tables.offsets == {"A@g": {0: 1}}
-    assert tables.delay == {1: 1}
+    assert offsets_of(tables) == {"A@g": {0: 1}}
+    assert delay_of(tables) == {1: 1}
 
 
 def test_the_form_on_disk_is_what_other_versions_have_to_read() -> None:
@@ -228,3 +216,49 @@ def test_the_form_on_disk_is_what_other_versions_have_to_read() -> None:
         "offsets": {"T@g": {"0": 5}},
         "version": 1,
     }
+
+
+def test_a_part_of_a_snapshot_is_byte_for_byte_what_older_versions_wrote() -> None:
+    tables = tables_of(
+        TopicsPart({"A": topic("A")}),
+        OffsetsPart({"A@g": {0: 1, 3: 5}}),
+        DelayPart({1: 7}, 70),
+        GroupsPart({}, {"g": {"A": 1}}),
+        TimersPart(TimerPlace(1, 2, 3000, 4), 80),
+    )
+    assert [encode_journal_record(part) for part in tables.snapshot(5000)] == [
+        b'{"type":"snapshot","part":0,"parts":1,"topics":[{"topicName":"A","readQueueNums":4,'
+        b'"writeQueueNums":4,"perm":6,"topicFilterType":"SINGLE_TAG","topicSysFlag":0,'
+        b'"order":false,"attributes":{}}],"offsets":{"A@g":{"0":1,"3":5}},"delay":{"1":7},'
+        b'"groups":[],"forbidden":{"g":{"A":1}},"timers":{"first_waiting":1,"looked_at":2,'
+        b'"slot_ms":3000,"done_in_slot":4},"delay_at":70,"timers_at":80,"version":2}'
+    ]
+
+
+@pytest.mark.parametrize("which", ["record", "snapshot"])
+def test_a_table_that_this_version_does_not_know_is_not_passed_over(which: str) -> None:
+    body = {
+        "record": b'{"type":"quotas","quotas":{"a":1},"version":2}',
+        "snapshot": encode_journal_record(snapshot_part(0, 1))[:-1] + b',"quotas":{"a":1}}',
+    }[which]
+    with pytest.raises(JournalFormatError, match="quotas"):
+        JOURNAL_FORMAT.decode_record(body)
+
+
+def test_two_tables_of_one_name_are_an_error_at_once() -> None:
+    class Twice(TopicsPart):
+        pass
+
+    with pytest.raises(ValueError, match="topics"):
+        JournalFormat([Replicated(TopicsPart), Replicated(Twice)])
+
+
+def test_places_in_the_log_are_left_out_and_the_rest_is_kept() -> None:
+    tables = tables_of(
+        TopicsPart({"A": topic("A")}),
+        OffsetsPart({"A@g": {0: 1}}),
+        DelayPart({1: 1}, 5),
+        TimersPart(TimerPlace(1, 1, 1, 1), 6),
+    )
+    left = tables.without_places()
+    assert left.content() == tables_of(TopicsPart({"A": topic("A")})).content()

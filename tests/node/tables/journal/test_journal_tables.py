@@ -4,13 +4,17 @@ import pytest
 
 from ha.results import Refusal
 from node.errors import RequestError
-from node.tables.journal.journal_file import JournalFile, JournalState
+from node.tables.journal.journal_file import JournalFile
 from node.tables.journal.journal_tables import JournalTables, SavedTables
+from node.tables.replicated_deliveries import DelayPart, TimersPart
+from node.tables.replicated_offsets import OffsetsPart
+from node.tables.replicated_topics import TopicsPart
 from store.delayed.timer_place import TimerPlace
 from tandem.wire.request_headers import TopicConfig
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.subscription_group import SubscriptionGroupConfig
 from tests.node.doubles import BROKER, NOW_MS, Broker, FakeReplication
+from tests.node.tables.journal.journal_world import offsets_of, tables_of
 
 FOREVER = 1e9
 
@@ -160,7 +164,7 @@ async def test_a_master_short_of_replicas_tells_what_it_has() -> None:
 async def test_what_the_journals_file_says_wins_over_the_copies() -> None:
     broker = Broker(is_fenced=True, topics=("Old",))
     JournalFile(broker.disk, "s").save(
-        JournalState(0, [TopicConfig(topic_name="New")], {"New@g": {0: 3}}, {})
+        0, tables_of(TopicsPart({"New": TopicConfig("New")}), OffsetsPart({"New@g": {0: 3}}))
     )
     tables = Tables(broker)
     assert tables.it.topics.get("Old") is None
@@ -170,15 +174,15 @@ async def test_what_the_journals_file_says_wins_over_the_copies() -> None:
 
 async def test_a_log_that_lost_records_of_the_journal_takes_offsets_back() -> None:
     broker = Broker(is_fenced=True, topics=())
-    state = JournalState(9, [TopicConfig(topic_name="T")], {"T@g": {0: 3}}, {})
-    JournalFile(broker.disk, "s").save(state)
+    parts = TopicsPart({"T": TopicConfig("T")}), OffsetsPart({"T@g": {0: 3}})
+    JournalFile(broker.disk, "s").save(9, tables_of(*parts))
     tables = Tables(broker)
     assert tables.it.offsets.query("g", "T", 0) is None
     assert tables.it.topics.get("T") is not None
     assert tables.it.journal.applier.position == 0
     saved = JournalFile(broker.disk, "s").load()
     assert saved is not None
-    assert (saved.position, saved.offsets) == (0, {}), (
+    assert (saved.position, offsets_of(saved.tables)) == (0, {}), (
         "others may fill the log before the next save"
     )
 
@@ -186,21 +190,21 @@ async def test_a_log_that_lost_records_of_the_journal_takes_offsets_back() -> No
 async def test_a_new_master_delivers_from_where_the_journal_says() -> None:
     """What its own file says beyond that was delivered by a master that was cut off."""
     broker = Broker(is_fenced=True, topics=())
-    JournalFile(broker.disk, "s").save(JournalState(0, [], {}, {1: 4, 300: 2}))
+    JournalFile(broker.disk, "s").save(0, tables_of(DelayPart({1: 4, 300: 2})))
     tables = Tables(broker)
-    tables.saved.delay.update(1, 99)
-    tables.saved.delay.update(2, 7)
+    tables.saved.progress.delay.update(1, 99)
+    tables.saved.progress.delay.update(2, 7)
     delay = tables.it.open([]).delay
     assert (delay.query(1), delay.query(2)) == (4, 0)
-    assert tables.saved.delay_progress() == {1: 4, 300: 2}, "a level that was taken out as well"
+    assert delay.progress() == {1: 4, 300: 2}, "a level that was taken out as well"
 
 
 async def test_a_new_master_knows_where_the_log_ended_when_its_progress_was_noted() -> None:
     """What was delivered before that is known; a message of the same content is another one."""
     broker = Broker(is_fenced=True, topics=())
     place = TimerPlace(1, 2, 3, 4)
-    state = JournalState(0, [], {}, {1: 4}, timers=place, delay_at=70, timers_at=80)
-    JournalFile(broker.disk, "s").save(state)
+    parts = DelayPart({1: 4}, 70), TimersPart(place, 80)
+    JournalFile(broker.disk, "s").save(0, tables_of(*parts))
     progress = Tables(broker).it.open([])
     assert (progress.delay_at, progress.timers, progress.timers_at) == (70, place, 80)
 

@@ -1,0 +1,19 @@
+"""The replicated tables, one line each, in the order in which snapshots have them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from node.tables.node_table import Replicated
+from node.tables.replicated_deliveries import DelayPart, DelayTable, TimersPart, TimersTable
+from node.tables.replicated_groups import GroupsPart, GroupsTable
+from node.tables.replicated_offsets import OffsetsPart, OffsetsTable
+from node.tables.replicated_topics import TopicsPart, TopicsTable
+
+REPLICATED_TABLES: Final = (
+    Replicated(TopicsPart, TopicsTable),
+    Replicated(GroupsPart, GroupsTable),
+    Replicated(OffsetsPart, OffsetsTable),
+    Replicated(DelayPart, DelayTable),
+    Replicated(TimersPart, TimersTable),
+)

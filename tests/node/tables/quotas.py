@@ -1,0 +1,45 @@
+"""A replicated table that no product module knows: one file, as CONTRIBUTING.md has it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+from node.tables.table_part import Field, FieldKind, TablePart
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from node.tables.table_part import Content
+
+
+class QuotasChanged(msgspec.Struct, frozen=True, tag="quotas"):
+    """What groups may pull in a second, from now on; 0 is no limit."""
+
+    quotas: dict[str, int]
+    version: int = 3
+
+
+class QuotasPart(TablePart):
+    """Bytes a second by group."""
+
+    record = QuotasChanged
+    fields: ClassVar = (Field("quotas", dict[str, int], FieldKind.MAP),)
+    version = 3
+
+    def __init__(self, quotas: dict[str, int] | None = None) -> None:
+        self.quotas = quotas or {}
+
+    def apply(self, record: QuotasChanged) -> None:
+        self.quotas.update(record.quotas)
+        self.quotas = {group: each for group, each in self.quotas.items() if each}
+
+    def add(self, content: Mapping[str, Any]) -> None:
+        self.quotas.update(content["quotas"])
+
+    def content(self) -> Content:
+        return {"quotas": self.quotas}
+
+    def copy(self) -> QuotasPart:
+        return QuotasPart(dict(self.quotas))
