@@ -21,8 +21,7 @@ from store.delayed.timer_place import TimerPlace
 from store.delayed.timer_request import TimerSettings
 from store.machine.errors import StoreError
 from store.machine.table_file import TableFile
-from tandem.wire.delay_level import SCHEDULE_TOPIC
-from tandem.wire.system_topics import TIMER_TOPIC
+from tandem.wire.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,6 +72,24 @@ TEXTS_THAT_MAY_BE_EMPTY = {
     "node/tables/put_times.py PutTimes.distribution",
     "store/log/damage.py LogDamage.in_words",
     "store/services/scrub_service.py ScrubProgress.in_words",
+}
+
+LETTERS_OF_A_NAME = 4
+WORDS_OF_SEVERAL = {
+    # Words and not names: each could be another without the other.
+    "'MASTER'",
+    "'SEND_OK'",
+    "'UNKNOWN'",
+    "'ballast'",
+    "'corrupt'",
+    "'stored'",
+    "'tandem-spark'",
+    "CORRUPT 'corrupt'",
+    "BATCH_SIZE_MAX 32767",
+    "DIGITS_MAX 18",
+    # `tandem.wire.message` stands on `native`.
+    "RECORD_BYTES_MIN 91",
+    "'groupJournal.json'",
 }
 
 MODULE_LINES_MAX = 500
@@ -292,6 +311,57 @@ def test_a_reason_that_is_none_is_none() -> None:
         if says_no_by_an_empty_text(function)
     }
     assert found == TEXTS_THAT_MAY_BE_EMPTY
+
+
+def constants(file: Path) -> Iterator[tuple[str, object]]:
+    """The constants of a module that are written out: names without underscore, and values."""
+    for node in syntax_tree(file).body:
+        if isinstance(node, ast.AnnAssign | ast.Assign) and node.value is not None:
+            target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+            if isinstance(target, ast.Name) and target.id.isupper():
+                try:
+                    yield target.id.lstrip("_"), literal(node.value)
+                except ValueError:
+                    continue
+
+
+def literal(node: ast.expr) -> object:
+    """The value of a number, of a text, or of a number that is worked out.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    if isinstance(node, ast.BinOp):
+        left, right = literal(node.left), literal(node.right)
+        if isinstance(left, int) and isinstance(right, int):
+            match node.op:
+                case ast.Pow():
+                    return left**right
+                case ast.LShift():
+                    return left << right
+                case ast.Sub():
+                    return left - right
+                case ast.Mult():
+                    return left * right
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | str | bytes):
+        return node.value
+    raise ValueError
+
+
+def test_what_formats_say_is_written_once() -> None:
+    """A constant of `tandem.wire` has no second home, nor has a text of four letters or more."""
+    homes = defaultdict(set)
+    for file in SOURCES:
+        for name, value in constants(file):
+            homes[name, value].add(str(file.relative_to(ROOT)))
+            if isinstance(value, str | bytes) and len(value) >= LETTERS_OF_A_NAME:
+                homes["", value].add(str(file.relative_to(ROOT)))
+    twice = {
+        f"{name} {value!r}".strip()
+        for (name, value), files in homes.items()
+        if len(files) > 1 and (not name or any(file.startswith("tandem/wire/") for file in files))
+    }
+    assert twice == WORDS_OF_SEVERAL
 
 
 def test_every_engine_is_under_the_contract_for_engines() -> None:

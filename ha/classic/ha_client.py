@@ -46,8 +46,7 @@ from ha.errors import (
 )
 from ha.link.limits import PLAIN_FRAME_BYTES_MAX, TRANSFER_BODY_BYTES_MAX
 from ha.link.whole_records import AppendBody, WholeRecords
-
-OFFSET_MAX = 2**63 - 1
+from tandem.wire.store_layout import OFFSET_MAX
 
 NOTHING_ACKNOWLEDGED: Final = -(1 << 40)
 """What a shadow reports. It keeps the connection alive, wakes no put, and is further behind than

@@ -37,7 +37,6 @@ from ha.errors import (
 from ha.fenced.epochs import BEFORE_ALL_EPOCHS, EpochEntries, EpochEntry, end_of_entry, entry_at
 from ha.fenced.protocol import (
     EPOCHS_SENT_MAX,
-    OFFSET_MAX,
     OTHER_SECRET,
     REPORT,
     SEALED_REPORT_BYTES,
@@ -61,6 +60,7 @@ from ha.fenced.protocol import (
 )
 from ha.fenced.seal import NO_DIGEST, Seal, body_digest, seals
 from ha.link.limits import TRANSFER_BODY_BYTES_MAX
+from tandem.wire.store_layout import OFFSET_MAX
 
 
 class FencedConnectionState(enum.Enum):

@@ -163,7 +163,7 @@ class CoordinatorSession:
         Raises:
             CoordinatorError: they could not be read.
         """
-        # What was written counts as known: a record that nobody has read since may be gone as well.
+        # What was written counts as known: it may be gone before it has been read.
         known = max(self.view.revision if self.view else 0, self._record_revision)
         snapshot = await limited(self._coordinator.read(self.keys.prefix))
         try:
@@ -232,8 +232,7 @@ class CoordinatorSession:
         if self.lease is not None:  # an older copy of the directory shows by what is said now
             with trio.move_on_after(FAREWELL_SECONDS, shield=True), suppress(CoordinatorError):
                 await self.publish()
-        lease_id, self.lease = self._lease_id, None
-        self._lease_id = 0
+        lease_id, self.lease, self._lease_id = self._lease_id, None, 0
         if not lease_id:
             return
         with trio.move_on_after(FAREWELL_SECONDS, shield=True):

@@ -33,16 +33,11 @@ import re
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ha.errors import EpochFileError, EpochOrderError
-from ha.fenced.epochs import (
-    EPOCH_MAX,
-    EpochEntries,
-    EpochEntry,
-    entry_at,
-    expect_rising,
-    trimmed_to_log,
-)
+from ha.fenced.epochs import EpochEntries, EpochEntry, entry_at, expect_rising, trimmed_to_log
 from store.machine.kept_files import keep
 from tandem.wire.crc import crc32
+from tandem.wire.group_state import EPOCH_MAX
+from tandem.wire.store_layout import EPOCH_FILE, EPOCH_IDS_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,9 +50,7 @@ _log = logging.getLogger(__name__)
 
 _Content = TypeVar("_Content")
 
-FILE_NAME: Final = "epochFileCheckpoint"
 BACKUP_NAME: Final = "epochFileCheckpoint.bak"
-IDS_NAME: Final = "epochIds"
 IDS_BACKUP_NAME: Final = "epochIds.bak"
 
 _ENTRY_LINE: Final = re.compile(r"(\d{1,10})-(\d{1,19})")
@@ -127,9 +120,9 @@ class EpochFile:
             EpochFileError: neither the file nor its second copy can be read.
         """
         self._disk = disk
-        self._path = f"{directory}/{FILE_NAME}"
+        self._path = f"{directory}/{EPOCH_FILE}"
         self._backup = f"{directory}/{BACKUP_NAME}"
-        self._ids = f"{directory}/{IDS_NAME}"
+        self._ids = f"{directory}/{EPOCH_IDS_FILE}"
         self._ids_backup = f"{directory}/{IDS_BACKUP_NAME}"
         self.entries: EpochEntries = self._with_ids(self._load())
 

@@ -18,9 +18,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from ha.errors import EpochConflictError
-
-EPOCH_MAX: Final = 2**31 - 1
-"""What the link's header can carry, as in RocketMQ."""
+from tandem.wire.group_state import EPOCH_MAX
 
 
 class EpochEntry(msgspec.Struct, frozen=True, array_like=True):

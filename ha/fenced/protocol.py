@@ -55,16 +55,17 @@ from typing import Annotated, Final, TypeAlias, TypeVar
 import msgspec
 
 from ha.errors import FrameError, HandshakeError, ReportError
-from ha.fenced.epochs import EPOCH_MAX, EpochEntry
+from ha.fenced.epochs import EpochEntry
 from ha.fenced.seal import DIGEST_BYTES, SEAL_BYTES
 from ha.link.limits import TRANSFER_BODY_BYTES_MAX
 from tandem.wire.crc import raw_crc32
+from tandem.wire.group_state import EPOCH_MAX
+from tandem.wire.store_layout import OFFSET_MAX
 from tandem.wire.untrusted import UnreadableError, json_decoder
 
 MAGIC: Final = "TandemMQ-HA"
 VERSION: Final = 3
 
-OFFSET_MAX: Final = 2**63 - 1
 STATE_TRANSFER: Final = 2
 
 FRAME_HEADER: Final = struct.Struct(">iiqiiqqqII")

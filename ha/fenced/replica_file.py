@@ -36,7 +36,7 @@ older one, it is taken for an older directory itself (see `lives`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -46,14 +46,13 @@ from store.machine.checked_file import read_checked_json, replace_with_checked_j
 from tandem.cluster_file.choices import AckLevel
 from tandem.wire.checksum_line import encode_checked_json
 from tandem.wire.group_state import Count, Epoch
+from tandem.wire.store_layout import REPLICA_FILE
 from tandem.wire.untrusted import UnreadableError
 
 if TYPE_CHECKING:
     from random import Random
 
     from store.machine.disk import Disk
-
-FILE_NAME: Final = "replica.json"
 
 
 class ReplicaRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +84,7 @@ class ReplicaFile:
     def __init__(self, disk: Disk, directory: str, random: Random) -> None:
         self._disk = disk
         self._random = random
-        self.path = f"{directory}/{FILE_NAME}"
+        self.path = f"{directory}/{REPLICA_FILE}"
         self._record: ReplicaRecord | None = None
         self.trouble = ""
         """Why the file could not be read, in words."""
@@ -215,7 +214,7 @@ class ReplicaFile:
         """
         record = self._started()
         record = msgspec.structs.replace(record, acked=min(record.acked, cut))
-        return encode_checked_json(FILE_NAME, record).decode()
+        return encode_checked_json(REPLICA_FILE, record).decode()
 
     def _stands_back_until(self, boot_id: str) -> float:
         record = self._record

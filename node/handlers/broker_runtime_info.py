@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import Right, of_cluster, serves
-from tandem.wire.delay_level import SCHEDULE_TOPIC
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import KVTable
 from tandem.wire.route import encode_json_body
+from tandem.wire.system_topics import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -11,7 +11,7 @@ Source: RocketMQ 5.3.3, AdminBrokerProcessor.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from node.errors import RequestError
 from node.remoting.dispatcher import response_to
@@ -35,6 +35,7 @@ from tandem.wire.stats_requests import (
     QueueTimeSpan,
     queue_map,
 )
+from tandem.wire.store_layout import OFFSET_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
     from store import MessageStore
     from tandem.wire.remoting_command import RemotingCommand
     from tandem.wire.request_headers import TopicConfig
-
-OFFSET_MAX: Final = (1 << 63) - 1
 
 
 class ConsumeStatsRequests:

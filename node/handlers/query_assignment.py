@@ -16,6 +16,7 @@ from node.errors import RequestError
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import IN_BODY, Right, of_cluster, of_group, of_topic, serves
+from node.tables.client_table import BROADCASTING
 from node.tables.names import check_name
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import MessageQueueBody
@@ -28,6 +29,7 @@ from tandem.wire.stats_requests import (
     QueryAssignmentResponseBody,
     SetMessageRequestModeRequestBody,
 )
+from tandem.wire.system_topics import RETRY_GROUP_TOPIC_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,8 +40,6 @@ if TYPE_CHECKING:
     from tandem.wire.route import TopicRouteData
 
 PULL: Final = "PULL"
-BROADCASTING: Final = "BROADCASTING"
-RETRY_TOPIC_PREFIX: Final = "%RETRY%"
 
 QUEUES_MAX: Final = 65_536
 """Queues of one topic, over all brokers, that are shared out here."""
@@ -111,7 +111,7 @@ class QueryAssignment:
         Source: QueryAssignmentProcessor.setMessageRequestMode.
         """
         request = decode_json_body(command.body, SetMessageRequestModeRequestBody)
-        if request.topic.startswith(RETRY_TOPIC_PREFIX):
+        if request.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
             raise RequestError(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
         if request.mode != PULL:
             raise RequestError(

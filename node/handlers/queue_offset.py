@@ -13,7 +13,7 @@ from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import IN_BODY, Right, of_topic, serves
 from tandem.wire.message import decode_messages
-from tandem.wire.request_code import RequestCode
+from tandem.wire.request_code import UNIQUE_KEY_QUERY, RequestCode
 from tandem.wire.request_headers import (
     OffsetResponseHeader,
     QueryMessageRequestHeader,
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 BOUNDARY_UPPER: Final = "UPPER"
 
-UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
-"""A plain extension field. Source: MixAll.UNIQUE_MSG_QUERY_FLAG."""
 
 NO_TIMESTAMP: Final = -1
 

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from node.tables.topic_config_table import RETRY_TOPIC_PREFIX
 from tandem.wire.message import decode_messages
-from tandem.wire.message_properties import PROPERTY_UNIQUE_KEY
+from tandem.wire.message_properties import (
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_TIMER_OUT_MS,
+    PROPERTY_UNIQUE_KEY,
+)
 from tandem.wire.recall_handle import RecallHandle, encode_recall_handle
-from tandem.wire.system_topics import PROPERTY_REAL_TOPIC, PROPERTY_TIMER_OUT_MS, TIMER_TOPIC
+from tandem.wire.system_topics import RETRY_GROUP_TOPIC_PREFIX, TIMER_TOPIC
 
 if TYPE_CHECKING:
     from store import MessageStore, PutMessageResult
@@ -28,7 +31,7 @@ def recall_handle(store: MessageStore, result: PutMessageResult, broker_name: st
     message = decode_messages(record)[0]  # the first of a batch, which waits for nothing
     properties = message.properties
     topic = properties.get(PROPERTY_REAL_TOPIC, "")
-    if message.topic != TIMER_TOPIC or topic.startswith(RETRY_TOPIC_PREFIX):
+    if message.topic != TIMER_TOPIC or topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
         return None
     deliver_ms = int(properties[PROPERTY_TIMER_OUT_MS]) + 1
     key = properties.get(PROPERTY_UNIQUE_KEY, "")

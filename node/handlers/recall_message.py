@@ -24,15 +24,18 @@ from node.security.access import Action, Resource
 from node.security.request import Right, of_topic, serves
 from store import PutMessage
 from store.delayed.timer_request import TimerSettings
-from tandem.wire.message_properties import PROPERTY_TAGS, PROPERTY_UNIQUE_KEY, encode_properties
+from tandem.wire.message_properties import (
+    PROPERTY_PRODUCER_GROUP,
+    PROPERTY_TAGS,
+    PROPERTY_TIMER_DEL_UNIQKEY,
+    PROPERTY_TIMER_DELIVER_MS,
+    PROPERTY_UNIQUE_KEY,
+    encode_properties,
+)
 from tandem.wire.recall_handle import RecallHandle, decode_recall_handle
 from tandem.wire.reply_headers import RecallMessageRequestHeader, RecallMessageResponseHeader
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
-from tandem.wire.system_topics import (
-    PROPERTY_TIMER_DEL_UNIQKEY,
-    PROPERTY_TIMER_DELIVER_MS,
-)
 from tandem.wire.untrusted import UnreadableError
 
 if TYPE_CHECKING:
@@ -46,7 +49,6 @@ if TYPE_CHECKING:
 RECALL_BODY: Final = b"0"
 RECALL_TAG: Final = "_RECALL_TAG_"
 PROPERTY_BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
-PROPERTY_PRODUCER_GROUP: Final = "PGROUP"
 
 _DELAY_MAX_MS: Final = TimerSettings().timer_max_delay_seconds * 1000
 

@@ -29,6 +29,7 @@ from node.security.request import Right, of_topic, serves
 from store import PutMessage
 from tandem.wire.demands import is_stamped
 from tandem.wire.message_properties import (
+    PROPERTY_REPLY_TO_CLIENT,
     PROPERTY_SEPARATOR,
     decode_properties,
     encode_properties,
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-PROPERTY_REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
 PROPERTY_PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
 
 CLIENT_SECONDS: Final = 10.0

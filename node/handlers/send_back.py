@@ -21,10 +21,11 @@ from node.security.access import Action, Resource
 from node.security.request import Right, of_group, serves
 from store.messages.send_back import send_back
 from tandem.wire.message import decode_messages
+from tandem.wire.message_properties import PROPERTY_RETRY_TOPIC
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import ConsumerSendMsgBackRequestHeader
 from tandem.wire.response_code import ResponseCode
-from tandem.wire.system_topics import PROPERTY_RETRY_TOPIC, retry_topic
+from tandem.wire.system_topics import retry_topic
 
 if TYPE_CHECKING:
     from random import Random

@@ -39,11 +39,7 @@ from node.handlers.stored_answer import (
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import Right, of_topic, serves
-from node.tables.topic_config_table import (
-    NOT_ALLOWED_SEND_TOPICS,
-    RETRY_TOPIC_PREFIX,
-    topic_complaint,
-)
+from node.tables.topic_config_table import NOT_ALLOWED_SEND_TOPICS, topic_complaint
 from store import PutBatch, PutMessage, PutMessageStatus
 from store.messages.send_back import DLQ_QUEUE_ID
 from tandem.wire.demands import demands_of
@@ -56,6 +52,7 @@ from tandem.wire.request_headers import (
     SendMessageResponseHeader,
 )
 from tandem.wire.response_code import ResponseCode
+from tandem.wire.system_topics import RETRY_GROUP_TOPIC_PREFIX
 
 if TYPE_CHECKING:
     from random import Random
@@ -152,7 +149,7 @@ class SendMessage:
         if (
             header.reconsume_times
             and not header.batch
-            and header.topic.startswith(RETRY_TOPIC_PREFIX)
+            and header.topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
         ):
             header = self._retried(header)
         topic = header.topic
@@ -267,7 +264,7 @@ class SendMessage:
 
         Source: AbstractSendMessageProcessor.handleRetryAndDLQ.
         """
-        group = header.topic.removeprefix(RETRY_TOPIC_PREFIX)
+        group = header.topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
         most = header.max_reconsume_times
         if most is None:
             most = self._tables.groups.find(group).retry_max_times
@@ -309,7 +306,7 @@ class SendMessage:
 
         Source: SendMessageProcessor.sendBatchMessage, CommitLog.asyncPutMessages.
         """
-        if header.topic.startswith(RETRY_TOPIC_PREFIX):
+        if header.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
             raise RequestError(
                 ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group"
             )

@@ -8,6 +8,7 @@ import msgspec
 
 from node.shadow.errors import ShadowError
 from tandem.wire.message import Host
+from tandem.wire.route import MASTER_ID
 from tandem.wire.untrusted import UnreadableError, whole_number
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 PORT_MAX: Final = 65_535
 BYTES_MAX: Final = 1 << 40
-MASTER_ID: Final = 0
 HA_PORT_DEFAULT: Final = 10_912
 """Source: MessageStoreConfig.haListenPort."""
 

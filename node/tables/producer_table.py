@@ -17,7 +17,12 @@ import msgspec
 
 from node.errors import RequestError
 from node.remoting.connection import Connection
-from node.tables.client_table import TooManyClientsError
+from node.tables.client_table import (
+    GROUPS_PER_HEARTBEAT_MAX,
+    MEMBERSHIPS_MAX,
+    MEMBERSHIPS_PER_CONNECTION_MAX,
+    TooManyClientsError,
+)
 from node.tables.names import check_name
 from tandem.wire.response_code import ResponseCode
 
@@ -27,13 +32,6 @@ if TYPE_CHECKING:
 PRODUCER_EXPIRED_SECONDS: Final = 120.0
 """A producer without a heartbeat for this long is gone. Source: ProducerManager."""
 
-MEMBERSHIPS_MAX: Final = 65_536
-"""(group, client) pairs; any client may send heartbeats, so there has to be a bound."""
-
-MEMBERSHIPS_PER_CONNECTION_MAX: Final = 8_192
-"""The same of one connection, which is one process, or a proxy for some hundreds."""
-
-GROUPS_PER_HEARTBEAT_MAX: Final = 1_024
 
 TRIES: Final = 3
 """Members looked at for one that reads what it gets. Source: ProducerManager."""

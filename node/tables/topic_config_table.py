@@ -15,16 +15,20 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from node.errors import RequestError
+from node.tables.topic_attributes import QUEUE_TYPE
 from store.machine.errors import StoreError
 from store.machine.table_file import next_version
-from tandem.wire.delay_level import SCHEDULE_TOPIC
 from tandem.wire.request_headers import TopicConfig, TopicConfigSerializeWrapper
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import PERM_INHERIT, PERM_READ, PERM_WRITE
 from tandem.wire.system_topics import (
+    AUTO_CREATE_TOPIC,
     JOURNAL_TOPIC,
+    REPLY_TOPIC_SUFFIX,
+    RETRY_GROUP_TOPIC_PREFIX,
     RMQ_SYS_TRANS_HALF_TOPIC,
     RMQ_SYS_TRANS_OP_HALF_TOPIC,
+    SCHEDULE_TOPIC,
     SYSTEM_TOPIC_PREFIX,
     TIMER_TOPIC,
     TRANS_CHECK_MAX_TIME_TOPIC,
@@ -37,21 +41,14 @@ if TYPE_CHECKING:
 
 PERM_ALL: Final = PERM_READ | PERM_WRITE | PERM_INHERIT
 
-AUTO_CREATE_TOPIC: Final = "TBW102"
-"""Source: TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC."""
 
 SCHEDULE_TOPIC_QUEUE_NUM: Final = 18
 """Source: TopicConfigManager.SCHEDULE_TOPIC_QUEUE_NUM."""
 
-RETRY_TOPIC_PREFIX: Final = "%RETRY%"
-
-REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
-"""Of the topic in which a cluster keeps replies. Source: MixAll.REPLY_TOPIC_POSTFIX."""
 
 TOPIC_CHARACTERS_MAX: Final = 127
 """Source: TopicValidator.TOPIC_MAX_LENGTH."""
 
-QUEUE_TYPE_ATTRIBUTE: Final = "queue.type"
 HIDDEN_BEFORE_ATTRIBUTE: Final = "hidden.before"
 """Ours, of a topic that was deleted and created again: where in the log it began anew."""
 
@@ -149,9 +146,7 @@ class TopicConfigTable:
         Source: QueueTypeUtils.isBatchCq.
         """
         config = self._topics.get(topic)
-        return config is not None and (
-            config.attributes.get(QUEUE_TYPE_ATTRIBUTE) == BATCH_QUEUE_TYPE
-        )
+        return config is not None and (config.attributes.get(QUEUE_TYPE) == BATCH_QUEUE_TYPE)
 
     def hidden_before(self, topic: str) -> int:
         """Up to where in the log records of this topic are those of a deleted one."""
@@ -243,7 +238,7 @@ class TopicConfigTable:
             RequestError: The default topic is missing or does not inherit, or a topic of the system
                 is not there (TOPIC_NOT_EXIST).
         """
-        if topic.startswith(RETRY_TOPIC_PREFIX):
+        if topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
             return TopicConfig(topic_name=topic, read_queue_nums=1, write_queue_nums=1)
         if topic.startswith(SYSTEM_TOPIC_PREFIX):
             raise RequestError(

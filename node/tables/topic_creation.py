@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from node.errors import RequestError
-from node.tables.topic_config_table import AUTO_CREATE_TOPIC
 from tandem.wire.route import PERM_INHERIT
+from tandem.wire.system_topics import AUTO_CREATE_TOPIC
 
 if TYPE_CHECKING:
     from node.tables.tables import Tables

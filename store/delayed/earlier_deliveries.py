@@ -32,15 +32,13 @@ from tandem.wire.errors import MalformedMessageError
 from tandem.wire.message import decode_message
 from tandem.wire.message_properties import (
     PROPERTY_DELAY_LEVEL,
-    PROPERTY_UNIQUE_KEY,
-    decode_properties,
-)
-from tandem.wire.system_topics import (
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
     PROPERTY_TIMER_ENQUEUE_MS,
     PROPERTY_TIMER_OUT_MS,
     PROPERTY_TIMER_ROLL_TIMES,
+    PROPERTY_UNIQUE_KEY,
+    decode_properties,
 )
 
 if TYPE_CHECKING:

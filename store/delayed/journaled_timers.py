@@ -52,8 +52,8 @@ from store.machine.errors import RecordDamagedError
 from store.machine.signal import Signal
 from store.machine.tell_once import TellOnce
 from tandem.wire.message import MessageExt
+from tandem.wire.message_properties import PROPERTY_TIMER_DEL_UNIQKEY, PROPERTY_TIMER_OUT_MS
 from tandem.wire.store_layout import FILLER_SIZE
-from tandem.wire.system_topics import PROPERTY_TIMER_DEL_UNIQKEY, PROPERTY_TIMER_OUT_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

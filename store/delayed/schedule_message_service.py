@@ -30,7 +30,7 @@ from store.delayed.earlier_deliveries import SearchGoesOnError
 from store.machine.errors import RecordDamagedError, StoreError
 from store.machine.signal import Signal
 from store.results import PutMessage, PutMessageResult, PutMessageStatus
-from tandem.wire.delay_level import SCHEDULE_TOPIC, DelayLevels, delay_level_of
+from tandem.wire.delay_level import DelayLevels, delay_level_of
 from tandem.wire.errors import MalformedMessageError
 from tandem.wire.java_map import encode_in_java_order
 from tandem.wire.message import (
@@ -40,14 +40,15 @@ from tandem.wire.message import (
     MessageExt,
     decode_message,
 )
-from tandem.wire.message_properties import PROPERTY_DELAY_LEVEL, decode_properties
-from tandem.wire.store_layout import FILLER_SIZE
-from tandem.wire.system_topics import (
+from tandem.wire.message_properties import (
+    PROPERTY_DELAY_LEVEL,
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
-    RMQ_SYS_TRANS_HALF_TOPIC,
     TIMER_REQUEST_PROPERTIES,
+    decode_properties,
 )
+from tandem.wire.store_layout import FILLER_SIZE
+from tandem.wire.system_topics import RMQ_SYS_TRANS_HALF_TOPIC, SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

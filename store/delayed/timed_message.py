@@ -15,16 +15,16 @@ from store.results import PutMessage, PutMessageStatus
 from tandem.wire.errors import MalformedMessageError
 from tandem.wire.java_map import encode_in_java_order
 from tandem.wire.message import decode_message
-from tandem.wire.message_properties import PROPERTY_UNIQUE_KEY
-from tandem.wire.system_topics import (
+from tandem.wire.message_properties import (
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
     PROPERTY_TIMER_DEQUEUE_MS,
     PROPERTY_TIMER_ENQUEUE_MS,
     PROPERTY_TIMER_OUT_MS,
     PROPERTY_TIMER_ROLL_TIMES,
-    TIMER_TOPIC,
+    PROPERTY_UNIQUE_KEY,
 )
+from tandem.wire.system_topics import TIMER_TOPIC
 
 if TYPE_CHECKING:
     from tandem.wire.message import MessageExt

@@ -26,11 +26,11 @@ from store.delayed.timer_place import TimerPlace
 from store.machine.errors import CorruptLogError
 from store.machine.kept_files import ONLY_OURS, KeptFile
 from tandem.wire.checkpoint_copy import COPY_AT, copy_of, settled
+from tandem.wire.store_layout import CHECKPOINT_BYTES
 
 if TYPE_CHECKING:
     from store.machine.disk import Buffer, Disk
 
-CHECKPOINT_BYTES: Final = 4096
 _CHECKPOINT: Final = struct.Struct(">7q")
 _NUMBER_COUNT: Final = 7
 

@@ -43,13 +43,13 @@ from store.delayed.timer_request import timer_rewrite
 from store.delayed.timer_wheel import TimerWheel
 from store.machine.errors import RecordDamagedError, StoreFullError
 from store.machine.signal import Signal
-from tandem.wire.message_properties import java_string_hash
-from tandem.wire.store_layout import FILLER_SIZE
-from tandem.wire.system_topics import (
+from tandem.wire.message_properties import (
     PROPERTY_REAL_TOPIC,
     PROPERTY_TIMER_DEL_UNIQKEY,
     PROPERTY_TIMER_OUT_MS,
+    java_string_hash,
 )
+from tandem.wire.store_layout import FILLER_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -17,8 +17,7 @@ from store.results import PutMessage, PutMessageStatus
 from tandem.wire.delay_level import delay_level_of
 from tandem.wire.java_map import encode_in_java_order
 from tandem.wire.java_numbers import parse_long
-from tandem.wire.message_properties import decode_properties
-from tandem.wire.system_topics import (
+from tandem.wire.message_properties import (
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
     PROPERTY_TIMER_DEL_UNIQKEY,
@@ -27,8 +26,9 @@ from tandem.wire.system_topics import (
     PROPERTY_TIMER_DELIVER_MS,
     PROPERTY_TIMER_OUT_MS,
     TIMER_REQUEST_PROPERTIES,
-    TIMER_TOPIC,
+    decode_properties,
 )
+from tandem.wire.system_topics import TIMER_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable

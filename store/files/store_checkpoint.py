@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final
 from store.machine.errors import CorruptLogError
 from store.machine.kept_files import ONLY_OURS, KeptFile
 from tandem.wire.checkpoint_copy import COPY_AT, copy_of, settled
-from tandem.wire.store_layout import CHECKPOINT, CHECKPOINT_BYTES
+from tandem.wire.store_layout import CHECKPOINT, CHECKPOINT_BYTES, SAFETY_MARGIN_MS
 
 if TYPE_CHECKING:
     from store.machine.disk import Buffer, Disk, DiskFile
@@ -36,8 +36,6 @@ _log = logging.getLogger(__name__)
 
 _REPLICATED: Final = struct.Struct(">q")
 _NUMBER_COUNT: Final = 6
-SAFETY_MARGIN_MS: Final = 3000
-"""Clocks step and timestamps are taken before the write (StoreCheckpoint.getMinTimestamp)."""
 
 
 class StoreCheckpoint:

@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from tandem.wire.store_layout import PAGE_BYTES
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -39,8 +41,6 @@ RATE_SECONDS: Final = 0.25
 
 CALMED_SECONDS: Final = 10.0
 """In this time half of a busy second is forgotten."""
-
-_PAGE_BYTES: Final = 4096
 
 
 class TouchedPages:
@@ -146,4 +146,4 @@ class TouchedPages:
 
 
 def _page_of(file: MappedFile) -> int:
-    return file.wrote_position // _PAGE_BYTES * _PAGE_BYTES
+    return file.wrote_position // PAGE_BYTES * PAGE_BYTES

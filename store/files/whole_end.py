@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from tandem.wire.store_layout import FILE_NAME_DIGITS, OFFSET_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from store.machine.disk import Disk
-
-FILE_NAME_DIGITS: Final = 20
-OFFSET_MAX: Final = (1 << 63) - 1
 
 
 def is_file_name(name: str, file_size: int) -> bool:

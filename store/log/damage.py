@@ -26,6 +26,7 @@ import msgspec
 from store.machine.checked_file import read_checked_json, replace_with_checked_json
 from store.machine.errors import StoreError
 from store.machine.signal import Signal
+from tandem.wire.store_layout import DAMAGE_FILE
 from tandem.wire.untrusted import UnreadableError
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-FILE_NAME: Final = "damage.json"
 EVERYTHING: Final = (1 << 63) - 1
 RANGES_MAX: Final = 10_000
 """More than that are put together, the bytes between them as well."""
@@ -66,7 +66,7 @@ class LogDamage:
         """Read what was known when the store was open last."""
         self._disk = disk
         self._now_ms = wall_clock_ms
-        self.path = f"{directory}/{FILE_NAME}"
+        self.path = f"{directory}/{DAMAGE_FILE}"
         self.changed = Signal()
         self._is_saved = True
         self.ranges = self._read()

@@ -22,6 +22,7 @@ import msgspec
 
 from store.machine.checked_file import read_checked_json, replace_with_checked_json
 from store.machine.errors import DiskFailedError, StoreFullError
+from tandem.wire.store_layout import LOG_START_FILE
 from tandem.wire.untrusted import UnreadableError
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-FILE_NAME: Final = "log-start.json"
 UNKNOWN: Final = -1
 
 
@@ -54,7 +54,7 @@ class LogStart:
             StoreFullError, DiskFailedError: it cannot be written.
         """
         self._disk = disk
-        self.path = f"{directory}/{FILE_NAME}"
+        self.path = f"{directory}/{LOG_START_FILE}"
         self._lock_modified_ms = _modified_ms(disk, f"{directory}/lock")
         self.start = UNKNOWN
         """Where the log is to begin, as far as that is known."""
@@ -125,7 +125,7 @@ class LogStart:
 def noted_start(disk: Disk, directory: str) -> int:
     """Return where the log of a closed store began, whoever had it open since; or UNKNOWN."""
     try:
-        note = read_checked_json(disk, f"{directory}/{FILE_NAME}", _Note)
+        note = read_checked_json(disk, f"{directory}/{LOG_START_FILE}", _Note)
     except UnreadableError:
         return UNKNOWN
     return UNKNOWN if note is None else note.start

@@ -52,6 +52,7 @@ from tandem.wire.message_properties import (
 )
 from tandem.wire.native import BatchParts
 from tandem.wire.property_crc import reserve_batch_crc, with_reserved_crc, write_crc
+from tandem.wire.system_topics import RETRY_GROUP_TOPIC_PREFIX
 
 if TYPE_CHECKING:
     from store.results import PutBatch
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
 
 TOPIC_BYTES_MAX: Final = 127
 RETRY_TOPIC_BYTES_MAX: Final = 255
-RETRY_TOPIC_PREFIX: Final = "%RETRY%"
 
 INNER_NUM_MAX: Final = 32_767
 """A unit of a batch queue counts in 16 bits."""
@@ -346,7 +346,7 @@ def topic_fault(topic: str) -> Fault | None:
     Source: HookUtils.checkBeforePutMessage.
     """
     size = len(topic.encode())
-    is_retry = topic.startswith(RETRY_TOPIC_PREFIX)
+    is_retry = topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
     limit = RETRY_TOPIC_BYTES_MAX if is_retry else TOPIC_BYTES_MAX
     if not 0 < size <= limit:
         return _illegal(f"the topic has {size} bytes, allowed are 1 to {limit}")

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import msgspec
 
+from tandem.wire.store_layout import PAGE_BYTES
+
 if TYPE_CHECKING:
     import mmap
     from collections.abc import Callable
@@ -19,8 +21,6 @@ if TYPE_CHECKING:
 Buffer: TypeAlias = "mmap.mmap | bytearray"
 """Memory that can be sliced and written to, of a file or of nobody."""
 
-PAGE_BYTES: Final = 4096
-"""What a file that grows begins with."""
 
 TEMPORARY_SUFFIX: Final = ".tmp"
 """Of a file that is not finished. `create` and `replace` overwrite what a crash left of one."""

@@ -23,14 +23,7 @@ from typing import Final, cast
 
 import trio
 
-from store.machine.disk import (
-    PAGE_BYTES,
-    TEMPORARY_SUFFIX,
-    DiskFile,
-    DiskSpace,
-    check_pages,
-    check_size,
-)
+from store.machine.disk import TEMPORARY_SUFFIX, DiskFile, DiskSpace, check_pages, check_size
 from store.machine.errors import CorruptLogError, StoreFullError, StoreLockedError
 from store.machine.kept_files import KeptFiles
 from store.machine.real_file import (
@@ -45,6 +38,7 @@ from store.machine.real_file import (
     sync_directory,
     translated,
 )
+from tandem.wire.store_layout import PAGE_BYTES
 
 _log = logging.getLogger(__name__)
 

@@ -20,8 +20,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from store.machine.disk import PAGE_BYTES, TEMPORARY_SUFFIX, check_range, check_size
+from store.machine.disk import TEMPORARY_SUFFIX, check_range, check_size
 from store.machine.errors import DiskFailedError, StoreError, StoreFullError
+from tandem.wire.store_layout import PAGE_BYTES
 
 
 class RealFile:

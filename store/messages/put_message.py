@@ -39,7 +39,6 @@ from store.queue.consume_queue import ConsumeQueue
 from store.queue.consume_queue_store import is_queued
 from store.results import PutMessageResult, PutMessageStatus
 from store.running_flags import RunningFlag
-from tandem.wire.delay_level import SCHEDULE_TOPIC
 from tandem.wire.demands import DELAY_HINT
 from tandem.wire.message import INNER_BATCH_FLAG, RECORD_OVERHEAD_BYTES_MAX
 from tandem.wire.message_properties import (
@@ -47,6 +46,7 @@ from tandem.wire.message_properties import (
     PROPERTY_INNER_NUM,
     tags_code_of,
 )
+from tandem.wire.system_topics import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable

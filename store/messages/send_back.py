@@ -19,14 +19,11 @@ from tandem.wire.java_map import encode_in_java_order
 from tandem.wire.message_properties import (
     PROPERTY_CRC32,
     PROPERTY_DELAY_LEVEL,
-    PROPERTY_WAIT_STORE_MSG_OK,
-)
-from tandem.wire.system_topics import (
     PROPERTY_ORIGIN_MESSAGE_ID,
     PROPERTY_RETRY_TOPIC,
-    dlq_topic,
-    retry_topic,
+    PROPERTY_WAIT_STORE_MSG_OK,
 )
+from tandem.wire.system_topics import dlq_topic, retry_topic
 
 if TYPE_CHECKING:
     from tandem.wire.message import MessageExt

@@ -34,7 +34,6 @@ from store.queue.queue_units import (
     units_of,
 )
 from store.queue.unit_queue import UnitQueue
-from tandem.wire.delay_level import SCHEDULE_TOPIC
 from tandem.wire.store_layout import (
     CQ_STORE_UNIT,
     CQ_STORE_UNIT_SIZE,
@@ -42,6 +41,7 @@ from tandem.wire.store_layout import (
     FILLER_SIZE,
     is_ext_address,
 )
+from tandem.wire.system_topics import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

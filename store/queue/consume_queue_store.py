@@ -22,6 +22,7 @@ from tandem.wire.message import (
     TRANSACTION_ROLLBACK_TYPE,
 )
 from tandem.wire.store_layout import BATCH_CQ_STORE_UNIT_SIZE, CQ_STORE_UNIT_SIZE
+from tandem.wire.system_topics import LMQ_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,8 +36,6 @@ _log = logging.getLogger(__name__)
 
 AnyConsumeQueue: TypeAlias = ConsumeQueue | BatchConsumeQueue
 
-LMQ_PREFIX: Final = "%LMQ%"
-"""Of queues that RocketMQ's multi-dispatch makes (MixAll.LMQ_PREFIX). They are read, not built."""
 
 _QUEUE_ID_MAX: Final = (1 << 31) - 1
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from store.machine.checked_file import read_checked_json, replace_with_checked_json
 from store.machine.errors import StoreError
-from store.queue.consume_queue_store import LMQ_PREFIX
+from tandem.wire.system_topics import LMQ_PREFIX
 from tandem.wire.untrusted import UnreadableError
 
 if TYPE_CHECKING:

@@ -28,11 +28,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 from store.log.log_end import Blank, Damage, next_records
 from store.machine.errors import RecordDamagedError
 from store.queue.batch_consume_queue import BatchConsumeQueue
-from store.queue.consume_queue_store import LMQ_PREFIX
 from tandem.wire.message import RECORD_BYTES_MIN, decode_message
 from tandem.wire.message_properties import inner_batch_of
 from tandem.wire.record_rule import record_parts
 from tandem.wire.store_layout import FILLER_SIZE
+from tandem.wire.system_topics import LMQ_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable

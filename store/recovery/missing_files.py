@@ -23,6 +23,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from tandem.wire.store_layout import FILE_NAME_DIGITS
+
 if TYPE_CHECKING:
     from store.config import StoreConfig
     from store.log.damage import LogDamage
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 SHORT_SUFFIX: Final = ".short.tmp"
-_NAME_DIGITS: Final = 20
 _COPIED_BYTES: Final = 1 << 20
 
 
@@ -61,7 +62,7 @@ def missing_files(
         (int(name), found_bytes, directory)
         for directory in {*writable, *read_only}
         for name, found_bytes in disk.list_files(directory)
-        if len(name) == _NAME_DIGITS and name.isascii() and name.isdecimal()
+        if len(name) == FILE_NAME_DIGITS and name.isascii() and name.isdecimal()
     )
     while found and not found[-1][1]:
         found.pop()

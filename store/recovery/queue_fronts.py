@@ -13,8 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from store.log.log_end import Blank, Damage, next_records
-from store.queue.consume_queue_store import LMQ_PREFIX, is_queued
+from store.queue.consume_queue_store import is_queued
 from tandem.wire.column_values import distinct_values
+from tandem.wire.system_topics import LMQ_PREFIX
 
 if TYPE_CHECKING:
     from store.log.commit_log import CommitLog

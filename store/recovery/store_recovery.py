@@ -33,7 +33,6 @@ from store.log.log_end import (
     start_index,
 )
 from store.machine.errors import CorruptLogError
-from store.queue.consume_queue_store import LMQ_PREFIX
 from store.queue.queue_units import QueueGapError
 from store.queue.rebuild_order import RebuildOrder
 from store.recovery.queue_fronts import lost_front
@@ -43,6 +42,7 @@ from tandem.wire.fingerprint import DIRECTORY as FINGERPRINTS
 from tandem.wire.log_end import was_on_disk
 from tandem.wire.message import BLANK_MAGIC_CODE
 from tandem.wire.store_layout import FILLER_SIZE
+from tandem.wire.system_topics import LMQ_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

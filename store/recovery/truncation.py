@@ -34,9 +34,9 @@ from store.log.log_end import (
     first_store_timestamp_ms,
     next_records,
 )
-from store.log.log_start import FILE_NAME as LOG_START_FILE
 from store.machine.checked_file import read_checked_json, replace_with_checked_json
 from store.machine.errors import CorruptLogError, StoreError, StoreFullError
+from tandem.wire.store_layout import LOG_START_FILE, SIDE_DIRECTORY
 from tandem.wire.untrusted import UnreadableError
 
 if TYPE_CHECKING:
@@ -53,7 +53,6 @@ _Order = TypeVar("_Order", bound=msgspec.Struct)
 
 TRUNCATION_FILE: Final = "truncation.json"
 SET_ASIDE_FILE: Final = "set-aside.json"
-SIDE_DIRECTORY: Final = "truncated"
 SET_ASIDE_DIRECTORY: Final = "set-aside"
 
 STORE_NAMES: Final = (

@@ -16,11 +16,12 @@ records in them are not looked at: each byte is looked at once, as without finge
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from store.queue.consume_queue_store import is_queued
+from store.queue.record_check import BLOCK_REASON
 from tandem.wire.fingerprint import BLOCK_BYTES
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from store.queue.consume_queue_store import ConsumeQueueStore
     from tandem.wire.fingerprint import Fingerprint
     from tandem.wire.record_scan import RecordColumns
-
-REASON: Final = "the block differs from its fingerprint"
 
 
 class WalkedBlocks:
@@ -71,7 +70,7 @@ class WalkedBlocks:
                 for block in differing:
                     if block[1] <= self._synced_end:
                         self.bad.append(block)
-                        self._log.damage.note(*block, REASON)
+                        self._log.damage.note(*block, BLOCK_REASON)
             self._looked_to = at = stop
 
     def are_known(self, start: int, end: int) -> bool:

@@ -35,7 +35,7 @@ from store.queue.consume_queue import ConsumeQueue
 from store.queue.consume_queue_store import is_queued
 from store.queue.queue_units import QueueGapError
 from tandem.wire.column_values import distinct_values, property_values, tags_codes
-from tandem.wire.delay_level import SCHEDULE_TOPIC, DelayLevels, delay_level_of
+from tandem.wire.delay_level import DelayLevels, delay_level_of
 from tandem.wire.message import (
     INNER_BATCH_FLAG,
     TRANSACTION_MASK,
@@ -43,6 +43,7 @@ from tandem.wire.message import (
     TRANSACTION_ROLLBACK_TYPE,
 )
 from tandem.wire.message_properties import PROPERTY_DELAY_LEVEL, inner_batch_of, tags_code_of
+from tandem.wire.system_topics import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -83,9 +83,9 @@ class QueueCare:
             self.rewritten_units += rebuilt.rewritten
             if rebuilt.left:
                 self._order.give(rebuilt.left)
-        if self._check.lost:
+        if self._check.lost is not None:
             self._order.give(self._check.lost)
-            self._check.lost = ""
+            self._check.lost = None
         await self._sync_what_was_full()
 
     async def _sync_what_was_full(self) -> None:

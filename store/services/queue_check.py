@@ -20,12 +20,12 @@ import numpy as np
 
 from store.log.log_end import DELAY_LEVELS, DispatchRequest, read_record
 from store.queue.batch_consume_queue import BatchConsumeQueue
-from store.queue.consume_queue_store import LMQ_PREFIX, is_queued
+from store.queue.consume_queue_store import is_queued
 from store.services.dispatch import inner_batches, is_directory_name
 from tandem.wire.column_values import distinct_values, tags_codes
-from tandem.wire.delay_level import SCHEDULE_TOPIC
 from tandem.wire.message import INNER_BATCH_FLAG
 from tandem.wire.store_layout import FILLER_SIZE, is_ext_address
+from tandem.wire.system_topics import LMQ_PREFIX, SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +55,7 @@ class QueueCheck:
         dispatched: Callable[[], int] | None = None,
     ) -> None:
         self.doubted: set[BatchConsumeQueue] = set()
-        self.lost = ""
+        self.lost: str | None = None
         self._log = log
         self._queues = queues
         self._levels = levels
@@ -112,7 +112,7 @@ class QueueCheck:
         is_nameless = not is_directory_name(topic) or queue_id < 0 or number < 0
         start = max(self._log.min_offset, self._queues.hidden_before(topic))
         is_held = start <= offset < self._dispatched()
-        if self.lost or is_nameless or not is_held or topic.startswith(LMQ_PREFIX):
+        if self.lost is not None or is_nameless or not is_held or topic.startswith(LMQ_PREFIX):
             return
         there = "there is no such queue"
         if queue is not None and queue.end_index:

@@ -17,6 +17,7 @@ import struct
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from store.log.log_end import TORN_BYTES_MIN
+from store.log.message_encoder import TOPIC_BYTES_MAX
 from tandem.wire.message import MESSAGE_MAGIC_CODE, RECORD_BYTES_MIN
 from tandem.wire.record_rule import BODY_AT
 
@@ -30,8 +31,6 @@ UsualRecord: TypeAlias = tuple[int, int, int, int, int, bytes, bytes]
 
 _HEAD: Final = struct.Struct(">II4xi4xqqi16xq20xi")
 _NUL: Final = b"\0"
-_TOPIC_BYTES_MAX: Final = 127
-"""More does not fit a signed byte."""
 
 assert _HEAD.size == BODY_AT
 
@@ -56,7 +55,7 @@ def usual_records(buffer: LogBytes, position: int, end: int, offset: int) -> Ite
         topic_end = 1 + texts[0]
         topic, properties = texts[1:topic_end], texts[topic_end + 2 :]
         said_bytes = int.from_bytes(texts[topic_end : topic_end + 2], "big")
-        if said_bytes != len(properties) or len(topic) > _TOPIC_BYTES_MAX or _NUL in topic:
+        if said_bytes != len(properties) or len(topic) > TOPIC_BYTES_MAX or _NUL in topic:
             return
         if len(properties) >= TORN_BYTES_MIN or properties.endswith(_NUL):
             return

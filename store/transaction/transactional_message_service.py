@@ -74,14 +74,13 @@ from tandem.wire.message import (
     TRANSACTION_ROLLBACK_TYPE,
     decode_message,
 )
-from tandem.wire.message_properties import PROPERTY_UNIQUE_KEY
-from tandem.wire.system_topics import (
+from tandem.wire.message_properties import (
     PROPERTY_PRODUCER_GROUP,
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
-    RMQ_SYS_TRANS_HALF_TOPIC,
-    RMQ_SYS_TRANS_OP_HALF_TOPIC,
+    PROPERTY_UNIQUE_KEY,
 )
+from tandem.wire.system_topics import RMQ_SYS_TRANS_HALF_TOPIC, RMQ_SYS_TRANS_OP_HALF_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

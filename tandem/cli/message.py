@@ -17,6 +17,7 @@ from tandem.cli.message_records import (
 from tandem.cli.output import FAILED, CommandError, ConfigOption, NameServersOption, name_servers_of
 from tandem.cli.progress import run_with_progress
 from tandem.cli.times import TIME_FORMS, now_ms, parsed_time_ms, time_cell
+from tandem.wire.system_topics import RETRY_GROUP_TOPIC_PREFIX
 
 if TYPE_CHECKING:
     from tandem.client import Admin
@@ -129,7 +130,10 @@ def trace(
         Column("group", lambda each: each.group),
         Column("state", lambda each: each.state, {"dead letter": "bold red", "consumed": "green"}),
         Column("deliveries", lambda each: each.times),
-        Column("retries", lambda each: sum(p.topic.startswith("%RETRY%") for p in each.places)),
+        Column(
+            "retries",
+            lambda each: sum(p.topic.startswith(RETRY_GROUP_TOPIC_PREFIX) for p in each.places),
+        ),
     ]
     places: list[FateAt] = [place for each in found.groups for place in each.places]
     place_columns: list[Column[FateAt]] = [
@@ -154,6 +158,10 @@ def trace(
     }
     document = {"message": record, "groups": found.groups}
     write_one(output_format, document, facts, [groups, Section(places, place_columns)])
+
+
+def _retries(fate: "GroupFate") -> int:
+    return sum(place.topic.startswith(RETRY_GROUP_TOPIC_PREFIX) for place in fate.places)
 
 
 @app.command()

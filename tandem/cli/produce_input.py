@@ -18,6 +18,8 @@ from tandem.wire.message_properties import (
     PROPERTY_INNER_NUM,
     PROPERTY_KEYS,
     PROPERTY_MSG_REGION,
+    PROPERTY_REAL_QUEUE_ID,
+    PROPERTY_REAL_TOPIC,
     PROPERTY_SHARDING_KEY,
     PROPERTY_TAGS,
     PROPERTY_TRACE_SWITCH,
@@ -25,7 +27,6 @@ from tandem.wire.message_properties import (
     PROPERTY_WAIT_STORE_MSG_OK,
     encode_properties,
 )
-from tandem.wire.system_topics import PROPERTY_REAL_QUEUE_ID, PROPERTY_REAL_TOPIC
 from tandem.wire.untrusted import UnreadableError, json_decoder
 
 TEXT_BYTES_MAX: Final = MESSAGE_BYTES_MAX

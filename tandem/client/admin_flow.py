@@ -13,7 +13,6 @@ from tandem.client.errors import ClientError
 from tandem.client.flow import Call, Flow, Pause, call_successfully
 from tandem.client.group_admin import GroupAdministration
 from tandem.client.message_admin import MessageAdministration
-from tandem.client.routes import AUTO_CREATE_TOPIC
 from tandem.client.topic_admin import TopicAdministration
 from tandem.wire.admin_headers import settings_of
 from tandem.wire.errors import MalformedFrameError
@@ -31,6 +30,7 @@ from tandem.wire.route import (
     ClusterInfo,
     TopicRouteData,
 )
+from tandem.wire.system_topics import AUTO_CREATE_TOPIC
 
 ALL_PERMISSIONS: Final = PERM_READ | PERM_WRITE
 

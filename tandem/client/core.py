@@ -29,7 +29,7 @@ from tandem.client.flow import Call, Flow, Pause, Shared, call_successfully
 from tandem.client.identity import ClientIdentity
 from tandem.client.name_servers import REQUEST_TIMEOUT_SECONDS, NameServers
 from tandem.client.route_search import RouteSearch
-from tandem.client.routes import AUTO_CREATE_TOPIC, TopicRoute, default_route
+from tandem.client.routes import TopicRoute, default_route
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     ConsumerData,
@@ -40,6 +40,7 @@ from tandem.wire.request_headers import (
     UnregisterClientRequestHeader,
 )
 from tandem.wire.route import MASTER_ID, TopicRouteData, encode_json_body
+from tandem.wire.system_topics import AUTO_CREATE_TOPIC
 
 UPKEEP_SECONDS: Final = 30.0
 """RocketMQ's pollNameServerInterval and heartbeatBrokerInterval."""

@@ -16,7 +16,7 @@ from tandem.client.group_reader import GroupReader
 from tandem.client.queue_reader import QueueReader
 from tandem.client.received_message import ReceivedMessage
 from tandem.wire.message import MessageExt
-from tandem.wire.system_topics import PROPERTY_RETRY_TOPIC
+from tandem.wire.message_properties import PROPERTY_RETRY_TOPIC
 
 logger = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from tandem.client.results import MessageQueue
 from tandem.wire.delay_level import DelayLevels
 from tandem.wire.errors import MalformedFrameError
 from tandem.wire.message import MessageExt
-from tandem.wire.message_properties import java_string_hash
+from tandem.wire.message_properties import PROPERTY_RETRY_TOPIC, java_string_hash
 from tandem.wire.remoting_command import RemotingCommand  # noqa: TC001  flows speak of it
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
@@ -41,7 +41,6 @@ from tandem.wire.request_headers import (
 )
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import MASTER_ID, decode_json_body, encode_json_body
-from tandem.wire.system_topics import PROPERTY_RETRY_TOPIC
 
 LOCK_TIMEOUT_SECONDS: Final = 1.0
 """RocketMQ's, for LOCK_BATCH_MQ and UNLOCK_BATCH_MQ."""

@@ -29,9 +29,10 @@ from tandem.client.pull_flow import Puller, Start
 from tandem.client.queue_reader import LOCK_LIVES_SECONDS, QueueReader
 from tandem.client.results import MessageQueue
 from tandem.wire.message import MessageExt
+from tandem.wire.message_properties import PROPERTY_RETRY_TOPIC
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import ConsumerData
-from tandem.wire.system_topics import PROPERTY_RETRY_TOPIC, retry_topic
+from tandem.wire.system_topics import retry_topic
 
 logger = logging.getLogger(__name__)
 

@@ -35,9 +35,9 @@ from tandem.client.pull_answer import ALL_TAGS, pull_result
 from tandem.client.topic_admin import TopicAdministration
 from tandem.wire.errors import MalformedMessageError
 from tandem.wire.message import MessageExt, decode_messages, decode_offset_msg_id
-from tandem.wire.message_properties import KEY_SEPARATOR, PROPERTY_UNIQUE_KEY
+from tandem.wire.message_properties import KEY_SEPARATOR, PROPERTY_REAL_TOPIC, PROPERTY_UNIQUE_KEY
 from tandem.wire.remoting_command import RemotingCommand
-from tandem.wire.request_code import RequestCode
+from tandem.wire.request_code import UNIQUE_KEY_QUERY, RequestCode
 from tandem.wire.request_headers import (
     PULL_FLAG_SUBSCRIPTION,
     OffsetResponseHeader,
@@ -47,7 +47,7 @@ from tandem.wire.request_headers import (
     ViewMessageRequestHeader,
 )
 from tandem.wire.response_code import ResponseCode
-from tandem.wire.system_topics import PROPERTY_REAL_TOPIC, dlq_topic, retry_topic
+from tandem.wire.system_topics import SCHEDULE_TOPIC, dlq_topic, retry_topic
 
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 """RocketMQ's group for tools: every broker has it."""
@@ -56,10 +56,6 @@ MESSAGES_PER_PULL_MAX: Final = 256
 MESSAGES_MAX_DEFAULT: Final = 64
 TIME_MAX_MS: Final = (1 << 63) - 1
 
-UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
-"""Source: MixAll.UNIQUE_MSG_QUERY_FLAG."""
-
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 
 PULL_ANSWERS: Final = frozenset(
     {

@@ -23,9 +23,6 @@ from tandem.wire.route import (
     TopicRouteData,
 )
 
-AUTO_CREATE_TOPIC: Final = "TBW102"
-"""The topic whose settings new topics get, if the broker creates topics on demand."""
-
 DEFAULT_TOPIC_QUEUE_NUMS: Final = 4
 """Queues that a producer asks for when its send creates the topic (DefaultMQProducer)."""
 

@@ -49,12 +49,7 @@ from tandem.client.errors import (
 from tandem.client.flow import Call, CallMany, Flow, Pause
 from tandem.client.identity import UniqueKeys
 from tandem.client.results import MessageQueue, SendResult, SendStatus
-from tandem.client.routes import (
-    AUTO_CREATE_TOPIC,
-    DEFAULT_TOPIC_QUEUE_NUMS,
-    PublishQueue,
-    TopicRoute,
-)
+from tandem.client.routes import DEFAULT_TOPIC_QUEUE_NUMS, PublishQueue, TopicRoute
 from tandem.client.sending import (
     NO_OPTIONS,
     SEND_BATCH,
@@ -71,6 +66,7 @@ from tandem.wire.message import TRANSACTION_PREPARED_TYPE, Message
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_headers import SendMessageRequestHeaderV2, SendMessageResponseHeader
 from tandem.wire.response_code import ResponseCode
+from tandem.wire.system_topics import AUTO_CREATE_TOPIC
 
 STORED: Final = {
     ResponseCode.SUCCESS.value: SendStatus.SEND_OK,

@@ -5,13 +5,11 @@ deleteTopicInNameServer.
 """
 
 from collections.abc import Mapping
-from typing import Final
 
 from tandem.client.admin_calls import AdminCalls, BrokerAnswer, illegible
 from tandem.client.admin_results import TopicAtBroker, TopicDescription, TopicQueue
 from tandem.client.errors import ClientError, RouteNotFoundError
 from tandem.client.flow import Flow
-from tandem.client.routes import AUTO_CREATE_TOPIC
 from tandem.wire.admin_headers import DeleteTopicRequestHeader
 from tandem.wire.errors import MalformedFrameError
 from tandem.wire.queue_map import TopicOffsets, by_queue
@@ -20,9 +18,12 @@ from tandem.wire.request_headers import CreateTopicRequestHeader, TopicConfig
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import ClusterInfo, TopicList
 from tandem.wire.stats_requests import GroupList, TopicRequestHeader
-from tandem.wire.system_topics import RETRY_GROUP_TOPIC_PREFIX, is_system_topic
-
-REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
+from tandem.wire.system_topics import (
+    AUTO_CREATE_TOPIC,
+    REPLY_TOPIC_SUFFIX,
+    RETRY_GROUP_TOPIC_PREFIX,
+    is_system_topic,
+)
 
 
 class TopicAdministration:

@@ -25,9 +25,7 @@ from tandem.cluster.errors import NotOursError, NotRunningError
 from tandem.cluster.spec import ClusterSpec, NodeSpec, node_by_itself
 from tandem.data_file import lock_holder
 from tandem.wire.group_state import MalformedGroupRecordError, decode_node
-
-REPLICA_FILE: Final = "replica.json"
-"""In a store: what a replica remembers, its session among it."""
+from tandem.wire.store_layout import REPLICA_FILE
 
 SESSION_CHARACTERS_MIN: Final = 16
 """A shorter one could be in the file by chance."""

@@ -14,12 +14,16 @@ from tandem.cluster_file.choices import FlushDiskType
 from tandem.cluster_file.ranges import milliseconds, size_bytes, text_like, whole_number
 from tandem.wire.delay_level import MESSAGE_DELAY_LEVEL, DelayLevels
 from tandem.wire.message import END_FILE_MIN_BLANK_LENGTH, RECORD_OVERHEAD_BYTES_MAX
-from tandem.wire.store_layout import CQ_STORE_UNIT_SIZE, INDEX_UNIT_BYTES, index_file_bytes
+from tandem.wire.store_layout import (
+    CQ_STORE_UNIT_SIZE,
+    INDEX_UNIT_BYTES,
+    PAGE_BYTES,
+    index_file_bytes,
+)
 
 if TYPE_CHECKING:
     from tandem.cluster_file.yaml_reader import Reader
 
-PAGE_BYTES: Final = 4096
 
 MAPPED_FILE_BYTES_MAX: Final = (1 << 31) - 1
 """The most that Java maps of one file."""

@@ -13,6 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 
+from tandem.coordinator.etcd_v3 import (
+    AUTHENTICATE,
+    GRANT,
+    KEEP_ALIVE,
+    RANGE,
+    REVOKE,
+    TRANSACTION,
+)
 from tandem.coordinator.kv_records import (
     BadRequestError,
     CompactedError,
@@ -51,12 +59,8 @@ VERSION: Final = "3.4.0"
 
 SERVER: Final = "tandem-embedded"
 
-WATCH: Final = "/v3/watch"
 
-KEEP_ALIVE: Final = "/v3/lease/keepalive"
 STATUS: Final = "/v3/maintenance/status"
-AUTHENTICATE: Final = "/v3/auth/authenticate"
-"""The one path that takes no token."""
 
 _HTTP_STATUSES: Final = {3: 400, 5: 404, 9: 412, 11: 400, 12: 501, 14: 503, 16: 401}
 """HTTP status of a gRPC code. Source: grpc-gateway 1.9, runtime/errors.go."""
@@ -178,13 +182,13 @@ class Gateway:
         self._store = store
         self._lease_id = lease_id
         self._paths: dict[str, Callable[[bytes, float], dict[str, Any]]] = {
-            "/v3/lease/grant": self._grant,
+            GRANT: self._grant,
             KEEP_ALIVE: self._keep_alive,
-            "/v3/lease/revoke": self._revoke,
-            "/v3/kv/range": self._range,
+            REVOKE: self._revoke,
+            RANGE: self._range,
             "/v3/kv/put": self._put,
             "/v3/kv/deleterange": self._delete_range,
-            "/v3/kv/txn": self._transact,
+            TRANSACTION: self._transact,
             "/v3/kv/compaction": self._compact,
             STATUS: self._status,
             AUTHENTICATE: self._authenticate,

@@ -27,17 +27,8 @@ from typing import TYPE_CHECKING, Final
 import h11
 import trio
 
-from tandem.coordinator.gateway import (
-    AUTHENTICATE,
-    KEEP_ALIVE,
-    STATUS,
-    WATCH,
-    Gateway,
-    Reply,
-    WatchOrder,
-    error_reply,
-    refusal,
-)
+from tandem.coordinator.etcd_v3 import AUTHENTICATE, KEEP_ALIVE, WATCH
+from tandem.coordinator.gateway import STATUS, Gateway, Reply, WatchOrder, error_reply, refusal
 from tandem.coordinator.journal import JournalError, NotWrittenError
 from tandem.coordinator.kv import KeyValueStore
 from tandem.coordinator.kv_records import Change, CompactedError, KeyValueError

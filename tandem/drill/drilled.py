@@ -9,11 +9,12 @@ import trio
 from tandem.client import ClientError
 from tandem.cluster.local_cluster import LocalCluster
 from tandem.cluster.node_lifecycle import NodeState
+from tandem.cluster_file.coordinator_settings import COORDINATOR
 from tandem.cluster_file.errors import ClusterError
 from tandem.drill.fault_proxy import FaultProxy
 from tandem.drill.preflight import Group, ports_of
 from tandem.drill.proxied_pair import FlowRule
-from tandem.drill.scenario import COORDINATOR, NodeFailedError
+from tandem.drill.scenario import NodeFailedError
 from tandem.drill.watched_group import WatchedGroup
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult
 

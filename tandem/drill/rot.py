@@ -14,8 +14,7 @@ import msgspec
 
 from tandem.data_file import DataFile
 from tandem.spark.audit.log_compare import open_extent
-
-PAGE_BYTES: Final = 4096
+from tandem.wire.store_layout import PAGE_BYTES
 
 RotKind = Literal["flip", "zero", "lose", "shorten"]
 

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 import msgspec
 import trio
 
+from tandem.cluster_file.coordinator_settings import COORDINATOR
 from tandem.drill.outcomes import SendMode
 from tandem.drill.replication import Replication
 from tandem.drill.rot import Rot, RotKind
@@ -30,8 +31,6 @@ SEEN_SECONDS_MAX: Final = 20.0
 
 LOOK_SECONDS: Final = 0.05
 
-COORDINATOR: Final = "coordinator"
-"""What stands for the coordinator where a node could be named."""
 
 PLAYED: Final = "ran to its end"
 ENDED_EARLY: Final = "ended early"

@@ -14,9 +14,10 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from tandem.cluster_file.coordinator_settings import COORDINATOR
 from tandem.data_file import opened, read_into
 from tandem.drill.rot import NothingToHurtError, Rot, RotKind, is_as_elsewhere, rot_log
-from tandem.drill.scenario import COORDINATOR, NodeFailedError, NotPossibleError
+from tandem.drill.scenario import NodeFailedError, NotPossibleError
 from tandem.spark.audit.log_compare import open_extent
 
 DISK_MIB: Final = 96

@@ -11,6 +11,7 @@ is read: what is wrong with it counts if it stays.
 from pathlib import Path
 from typing import Final
 
+from tandem.cluster_file.coordinator_settings import COORDINATOR
 from tandem.cluster_file.secret_file import SECRET_NAME, secret_in
 from tandem.coordinator.interface import CoordinatorError
 from tandem.coordinator.journal import JournalError, replay
@@ -20,7 +21,6 @@ from tandem.log.errors import UnreadableFileError
 from tandem.log.findings import FindingList, FindingReport
 from tandem.wire.untrusted import UnreadableError
 
-COORDINATOR_NAME: Final = "coordinator"
 JOURNAL_NAME: Final = "journal"
 
 _SECRET_BYTES_MAX: Final = 65_536
@@ -59,8 +59,8 @@ def check_cluster_files(data_directory: Path, found: FindingList) -> None:
     Raises:
         UnreadableFileError: the system refuses a file.
     """
-    if is_coordinator(data_directory / COORDINATOR_NAME):
-        check_coordinator(data_directory / COORDINATOR_NAME, found)
+    if is_coordinator(data_directory / COORDINATOR):
+        check_coordinator(data_directory / COORDINATOR, found)
     path = data_directory / SECRET_NAME
     data = _read(path)
     # A longer one is not ours: any program may call a file so.

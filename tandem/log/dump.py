@@ -16,11 +16,12 @@ from tandem.log.bodies import DecodedBody, decode_body
 from tandem.log.files import open_file
 from tandem.log.index_file import IndexFile, IndexSettings, find_settings, read_header
 from tandem.log.log_scan import LogDamage, LogWindow, record_at, scan_log
-from tandem.log.record_filter import OFFSET_MAX, RecordFilter
+from tandem.log.record_filter import RecordFilter
 from tandem.log.store_directory import StoreDirectory
 from tandem.wire.crc import crc32
 from tandem.wire.message import MessageExt, decode_message
 from tandem.wire.record_keys import key_hash
+from tandem.wire.store_layout import OFFSET_MAX
 
 
 class DumpedRecord(msgspec.Struct, frozen=True):

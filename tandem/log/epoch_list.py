@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from tandem.wire.crc import crc32
+from tandem.wire.store_layout import EPOCH_FILE, EPOCH_IDS_FILE
 
-LIST_NAME: Final = "epochFileCheckpoint"
-IDS_NAME: Final = "epochIds"
 BACKUP_SUFFIX: Final = ".bak"
 
 _ENTRY: Final = re.compile(r"(\d{1,10})-(\d{1,19})")
@@ -36,19 +35,19 @@ def read_lines(data: bytes, name: str) -> Entries:
         raise ValueError(f"the entries do not fit their checksum {crc[:20]}")
     entries: Entries = {}
     for line in lines:
-        match = (_ID if name == IDS_NAME else _ENTRY).fullmatch(line)
+        match = (_ID if name == EPOCH_IDS_FILE else _ENTRY).fullmatch(line)
         if match is None:
             raise ValueError("a line is not of the form epoch-offset")
-        entries[int(match[1]), int(match[2])] = match[3] if name == IDS_NAME else ""
+        entries[int(match[1]), int(match[2])] = match[3] if name == EPOCH_IDS_FILE else ""
     return entries
 
 
 def epochs_of(directory: str) -> Entries | None:
     """Return the epochs of a store with their ids as far as they are known, None without a list."""
-    entries = _first_whole(directory, LIST_NAME)
+    entries = _first_whole(directory, EPOCH_FILE)
     if entries is None:
         return None
-    ids = _first_whole(directory, IDS_NAME) or {}
+    ids = _first_whole(directory, EPOCH_IDS_FILE) or {}
     return {entry: ids.get(entry, "") for entry in entries}
 
 
@@ -70,7 +69,7 @@ def contradiction(directory: str, other: str, end: int) -> str:
     if ours is None and theirs is None:
         return ""
     if ours is None or theirs is None:
-        return f"only one of them has a readable list of epochs ({LIST_NAME})"
+        return f"only one of them has a readable list of epochs ({EPOCH_FILE})"
     begins = max(_first_start(ours), _first_start(theirs))
     for place in sorted({*ours, *theirs}, key=lambda entry: entry[1]):
         epoch, start = place

@@ -1,7 +1,6 @@
 """The queue units that lead into a piece of the log, against the records there."""
 
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 import msgspec
 import numpy as np
@@ -20,9 +19,7 @@ from tandem.wire.store_layout import (
     EXT_UNIT_HEAD,
     ext_offset,
 )
-
-LMQ_PREFIX: Final = "%LMQ%"
-"""Queues that records of other topics are entered in, too (INNER_MULTI_DISPATCH)."""
+from tandem.wire.system_topics import LMQ_PREFIX
 
 
 class QueueFacts(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ import numpy as np
 from tandem.data_file import DataFile
 from tandem.log.log_scan import LogWindow
 from tandem.wire.column_values import distinct_values, tags_codes
-from tandem.wire.delay_level import SCHEDULE_TOPIC, DelayLevels
+from tandem.wire.delay_level import DelayLevels
 from tandem.wire.message import (
     INNER_BATCH_FLAG,
     TRANSACTION_MASK,
@@ -21,6 +21,7 @@ from tandem.wire.property_crc import CRC32_RESERVED_LEN, property_crc_fault
 from tandem.wire.record_keys import hash_keys
 from tandem.wire.record_rule import record_fault
 from tandem.wire.record_scan import Bools, Int64s, RecordColumns, body_crcs, crc_agrees
+from tandem.wire.system_topics import SCHEDULE_TOPIC
 
 NO_QUEUE: Final = -1
 

@@ -16,8 +16,7 @@ from tandem.log.log_scan import LogWindow
 from tandem.wire.column_values import distinct_values, property_values
 from tandem.wire.record_keys import key_values
 from tandem.wire.record_scan import Bools, Int64s
-
-OFFSET_MAX: Final = 2**63 - 1
+from tandem.wire.store_layout import OFFSET_MAX
 
 _RANGE: Final = re.compile(r"(\d*)(:?)(\d*)", re.ASCII)
 

@@ -9,27 +9,31 @@ from typing import Any, Final
 
 import msgspec
 
-from tandem.log.epoch_list import BACKUP_SUFFIX, IDS_NAME, LIST_NAME, read_lines
+from tandem.log.epoch_list import BACKUP_SUFFIX, read_lines
 from tandem.log.errors import UnreadableFileError
 from tandem.log.findings import FindingList
 from tandem.wire.checkpoint_copy import settled
 from tandem.wire.checksum_line import checksum_of, decode_checked_json
 from tandem.wire.errors import MalformedFrameError
 from tandem.wire.route import decode_json_body
+from tandem.wire.store_layout import (
+    CHECKPOINT_BYTES,
+    DAMAGE_FILE,
+    EPOCH_FILE,
+    EPOCH_IDS_FILE,
+    GROUP_JOURNAL_FILE,
+    LOG_START_FILE,
+)
 from tandem.wire.untrusted import UnreadableError
 
 BYTES_MAX: Final = 256 << 20
 """A longer one is none of these files."""
 
 CHECKSUM_SUFFIX: Final = ".crc"
-CHECKPOINT_BYTES: Final = 4096
-START_NAME: Final = "log-start.json"
-DAMAGE_NAME: Final = "damage.json"
-GROUP_NAME: Final = "groupJournal.json"
 
 _CHECKED: Final = {
     "replica.json": "replica-file",
-    f"config/{GROUP_NAME}": "group-file",
+    f"config/{GROUP_JOURNAL_FILE}": "group-file",
     "truncation.json": "order-file",
     "set-aside.json": "order-file",
     "damage.json": "damage-file",
@@ -83,7 +87,7 @@ def check_small_files(root: Path, found: FindingList) -> None:
             trouble = settled(data, count).trouble
             if trouble:
                 found.add("checkpoint-changed", str(root / name), -1, trouble)
-    for name in (LIST_NAME, IDS_NAME):
+    for name in (EPOCH_FILE, EPOCH_IDS_FILE):
         _check_epochs(root, name, found)
     tables = {
         path.with_name(path.name.removesuffix(suffix))
@@ -91,7 +95,7 @@ def check_small_files(root: Path, found: FindingList) -> None:
         for path in (root / "config").glob(f"*.json{suffix}")
     }
     for path in sorted(tables):
-        if path.name != GROUP_NAME:
+        if path.name != GROUP_JOURNAL_FILE:
             _check_table(path, found)
 
 
@@ -115,12 +119,12 @@ def noted(root: Path) -> StartNote | None:
 
     `store.log.log_start` writes it.
     """
-    data = _read(root / START_NAME)
+    data = _read(root / LOG_START_FILE)
     lock = root / "lock"
     if data is None or not lock.is_file():
         return None
     try:
-        note = decode_checked_json(START_NAME, data, StartNote)
+        note = decode_checked_json(LOG_START_FILE, data, StartNote)
     except UnreadableError:
         return None
     is_ours = lock.stat().st_mtime_ns // 1_000_000 == note.lock_modified_ms
@@ -128,14 +132,14 @@ def noted(root: Path) -> StartNote | None:
 
 
 def _check_noted_damage(root: Path, found: FindingList) -> None:
-    data = _read(root / DAMAGE_NAME)
+    data = _read(root / DAMAGE_FILE)
     try:
-        ranges = decode_checked_json(DAMAGE_NAME, data or b"[]", tuple[_BadRange, ...])
+        ranges = decode_checked_json(DAMAGE_FILE, data or b"[]", tuple[_BadRange, ...])
     except UnreadableError:  # found before
         return
     for bad in ranges:
         what = f"offsets {bad.start} to {bad.end}: {bad.reason}"
-        found.add("damage-noted", str(root / DAMAGE_NAME), -1, what, bad.start)
+        found.add("damage-noted", str(root / DAMAGE_FILE), -1, what, bad.start)
 
 
 def _check_epochs(root: Path, name: str, found: FindingList) -> None:
@@ -169,7 +173,11 @@ def _check_table(path: Path, found: FindingList) -> None:
     backup = path.with_name(f"{path.name}.bak")
     trouble = _table_trouble(path, path.name, (noted.table,), found)
     before = _table_trouble(backup, path.name, (noted.backup, noted.table), found)
-    if trouble and (before or not backup.exists()) and not (path.parent / GROUP_NAME).exists():
+    if (
+        trouble
+        and (before or not backup.exists())
+        and not (path.parent / GROUP_JOURNAL_FILE).exists()
+    ):
         found.add("table-lost", str(path), -1, trouble)
     elif trouble:
         found.add("table-changed", str(path), -1, trouble)

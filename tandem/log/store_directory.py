@@ -27,13 +27,12 @@ from tandem.wire.store_layout import (
     BATCH_CQ_STORE_UNIT_SIZE,
     CHECKPOINT,
     CQ_STORE_UNIT_SIZE,
+    FILE_NAME_DIGITS,
+    OFFSET_MAX,
 )
 
-NAME_DIGITS: Final = 20
 TOPICS_BYTES_MAX: Final = 64 << 20
 
-OFFSET_MAX: Final = 2**63 - 1
-"""RocketMQ's offsets are Java's `long`."""
 
 QueueKind = Literal["consumequeue", "batchconsumequeue"]
 QUEUE_KINDS: Final[tuple[QueueKind, ...]] = ("consumequeue", "batchconsumequeue")
@@ -229,11 +228,11 @@ def _numbered(directory: Path, strays: list[StrayFile]) -> list[DataFile]:
 
 
 def _is_offset(name: str) -> bool:
-    return len(name) == NAME_DIGITS and name.isascii() and name.isdecimal()
+    return len(name) == FILE_NAME_DIGITS and name.isascii() and name.isdecimal()
 
 
 def _is_time(name: str) -> bool:
-    return name.isascii() and name.isdecimal() and len(name) < NAME_DIGITS
+    return name.isascii() and name.isdecimal() and len(name) < FILE_NAME_DIGITS
 
 
 def _queues(root: Path, kind: QueueKind, strays: list[StrayFile]) -> Iterator[QueueFiles]:

@@ -39,7 +39,12 @@ from tandem.log.small_files import check_small_files, noted_start
 from tandem.log.store_directory import QUEUE_KINDS, QueueFiles, StoreDirectory
 from tandem.log.workers import Workers
 from tandem.wire.delay_level import MESSAGE_DELAY_LEVEL
-from tandem.wire.store_layout import CHECKPOINT_BYTES, INDEX_HEADER_BYTES, INDEX_UNIT_BYTES
+from tandem.wire.store_layout import (
+    CHECKPOINT_BYTES,
+    INDEX_HEADER_BYTES,
+    INDEX_UNIT_BYTES,
+    SAFETY_MARGIN_MS,
+)
 
 LOG_FILE_BYTES_MAX: Final = 1 << 31
 """Of a setting of ours; RocketMQ's lengths are Java's `int`, one byte less."""
@@ -53,8 +58,6 @@ ALONE_BYTES_MAX: Final = 48 << 20
 UNITS_ALONE_BYTES_MAX: Final = 256 << 20
 """How many bytes of units are checked here while the other processes start."""
 
-SAFETY_MARGIN_MS: Final = 3000
-"""Clocks step and timestamps are taken before the write (StoreCheckpoint.getMinTimestamp)."""
 
 AHEAD_BYTES_MAX: Final = 1 << 40
 """No log that was cut off was longer; a unit that leads further is damaged itself."""

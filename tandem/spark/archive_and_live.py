@@ -23,12 +23,13 @@ from tandem.spark.archive.columns import BROKER, FILE_COLUMNS
 from tandem.spark.archive.errors import ArchiveError
 from tandem.spark.archive.manifest import Manifest, read_manifest
 from tandem.spark.archive.read import ArchivePiece, plan_archive, read_piece
+from tandem.spark.commitlog.offsets import EARLIEST, LATEST
 from tandem.spark.errors import OptionError
 from tandem.spark.live.bounds import KnownCluster, ending_offsets
 from tandem.spark.live.cluster import Cluster
 from tandem.spark.live.columns import TYPES
 from tandem.spark.live.data_loss import DataLoss, report_loss
-from tandem.spark.live.offsets import EARLIEST, LATEST, Offsets, names
+from tandem.spark.live.offsets import Offsets, names
 from tandem.spark.live.options import ANY_BROKER, WHOSE, Bound, LiveOptions
 from tandem.spark.live.ranges import QueueRange
 from tandem.spark.live.reader import partitions_of, read_ranges

@@ -11,10 +11,11 @@ from tandem.cluster.control import Command, Request, send_request
 from tandem.cluster.node_lifecycle import NodeState, NodeStatus
 from tandem.cluster.spec import ClusterSpec
 from tandem.cluster_file.choices import GroupKind
+from tandem.cluster_file.coordinator_settings import COORDINATOR
 from tandem.drill.proxied_pair import FlowRule
 from tandem.process_log import parts_of
 from tandem.testing.ballast import fill, free
-from tandem.testing.cluster_files import COORDINATOR, GROUP
+from tandem.testing.cluster_files import GROUP
 from tandem.testing.errors import FaultNotPossibleError
 from tandem.testing.faults import (
     Direction,

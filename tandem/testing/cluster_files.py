@@ -6,12 +6,11 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from tandem.cluster_file.coordinator_settings import COORDINATOR
 from tandem.drill.proxied_pair import ProxiedPair
 from tandem.testing.addresses import Network, random_network
 
 GROUP: Final = "broker-a"
-COORDINATOR: Final = "coordinator"
-"""How `reach` of a cluster file names it, and the faults of a test."""
 
 NODES_MAX: Final = 9
 """So that each pair of nodes has an address of the same network for its proxy."""

@@ -6,8 +6,8 @@ from typing import Final, Literal, Self, get_args
 
 import msgspec
 
+from tandem.cluster_file.coordinator_settings import COORDINATOR
 from tandem.drill.proxied_pair import PASS, FlowRule
-from tandem.testing.cluster_files import COORDINATOR
 
 Direction = Literal["both", "out", "in"]
 """Of the bytes of a node or of several: what they send, what they are sent, or both."""

@@ -11,8 +11,8 @@ from typing import Final
 
 from tandem.wire.java_numbers import parse_int
 from tandem.wire.message_properties import PROPERTY_DELAY_LEVEL, property_value, tags_code_of
+from tandem.wire.system_topics import SCHEDULE_TOPIC
 
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 MESSAGE_DELAY_LEVEL: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 UNKNOWN_LEVEL_DELAY_MS: Final = 1000
 

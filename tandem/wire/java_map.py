@@ -16,10 +16,7 @@ Source: java.util.HashMap; RocketMQ 5.3.3, MessageDecoder.string2messageProperti
 from collections.abc import Mapping
 from typing import Final
 
-from tandem.wire.message_properties import java_string_hash, join_properties
-
-PARSED_MAP_CAPACITY: Final = 128
-"""Of a map that was parsed from a property string."""
+from tandem.wire.message_properties import PARSED_MAP_CAPACITY, java_string_hash, join_properties
 
 NEW_MAP_CAPACITY: Final = 16
 

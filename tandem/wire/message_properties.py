@@ -6,7 +6,7 @@ No escaping exists. The last 0x02 may be missing (4.x clients leave it out). Emp
 values cannot be expressed: the parser drops them, as RocketMQ does.
 
 Source: org.apache.rocketmq.common.message.MessageDecoder.messageProperties2String and
-string2messageProperties; MessageConst for the names.
+string2messageProperties; MessageConst and TransactionalMessageUtil for the names.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,21 +21,38 @@ PROPERTY_TAGS: Final = "TAGS"
 PROPERTY_WAIT_STORE_MSG_OK: Final = "WAIT"
 PROPERTY_UNIQUE_KEY: Final = "UNIQ_KEY"
 PROPERTY_DELAY_LEVEL: Final = "DELAY"
-PROPERTY_TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
-PROPERTY_TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
-PROPERTY_TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
-DELAYING_PROPERTIES: Final = frozenset(
-    {
-        PROPERTY_DELAY_LEVEL,
-        PROPERTY_TIMER_DELAY_MS,
-        PROPERTY_TIMER_DELAY_SEC,
-        PROPERTY_TIMER_DELIVER_MS,
-    }
-)
-"""A message with one of them is put aside until its time has come."""
-PROPERTY_SHARDING_KEY: Final = "__SHARDINGKEY"
+PROPERTY_REAL_TOPIC: Final = "REAL_TOPIC"
+PROPERTY_REAL_QUEUE_ID: Final = "REAL_QID"
+
+PROPERTY_RETRY_TOPIC: Final = "RETRY_TOPIC"
+PROPERTY_ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
+
 PROPERTY_TRANSACTION_PREPARED: Final = "TRAN_MSG"
 PROPERTY_PRODUCER_GROUP: Final = "PGROUP"
+PROPERTY_TRANSACTION_ID: Final = "__transactionId__"
+PROPERTY_TRANSACTION_CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
+PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
+PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+
+PROPERTY_TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
+PROPERTY_TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
+PROPERTY_TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
+PROPERTY_TIMER_DEL_UNIQKEY: Final = "TIMER_DEL_UNIQKEY"
+PROPERTY_TIMER_OUT_MS: Final = "TIMER_OUT_MS"
+PROPERTY_TIMER_ENQUEUE_MS: Final = "TIMER_ENQUEUE_MS"
+PROPERTY_TIMER_DEQUEUE_MS: Final = "TIMER_DEQUEUE_MS"
+PROPERTY_TIMER_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"
+TIMER_REQUEST_PROPERTIES: Final = (
+    PROPERTY_TIMER_DELAY_SEC,
+    PROPERTY_TIMER_DELAY_MS,
+    PROPERTY_TIMER_DELIVER_MS,
+)
+"""Any one of them asks for a deliver time of its own; a delay level overrides them."""
+
+DELAYING_PROPERTIES: Final = frozenset({PROPERTY_DELAY_LEVEL, *TIMER_REQUEST_PROPERTIES})
+"""A message with one of them is put aside until its time has come."""
+
+PROPERTY_SHARDING_KEY: Final = "__SHARDINGKEY"
 PROPERTY_CORRELATION_ID: Final = "CORRELATION_ID"
 PROPERTY_REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
 PROPERTY_TTL: Final = "TTL"

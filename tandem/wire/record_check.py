@@ -9,14 +9,13 @@ from typing import Final
 from tandem.wire import native
 from tandem.wire.crc import CRC_MASK, raw_crc32
 from tandem.wire.message import (
-    BORNHOST_V6_FLAG,
     MESSAGE_MAGIC_CODE,
     RECORD_BYTES_MIN,
-    STOREHOSTADDRESS_V6_FLAG,
 )
 from tandem.wire.record_rule import (
     BODY_AT,
     RECORD_BYTES_MAX,
+    V6_FLAGS,
     Buffer,
     ScanStop,
     look,
@@ -29,7 +28,6 @@ _SHORT = struct.Struct(">h")
 _USUAL_HEAD = struct.Struct(">IIi16xqI44xI")
 """TOTALSIZE, MAGICCODE, BODYCRC, PHYSICALOFFSET, SYSFLAG and, after v4 hosts, BODYLENGTH."""
 
-_V6_FLAGS = BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG
 
 FEW_RECORDS_MAX: Final = 6
 """Up to about so many records a plain loop costs less than calling C."""
@@ -114,7 +112,7 @@ def _usual_records(
             stop = position + size
             body_start = position + BODY_AT
             body_end = body_start + body_bytes
-            if magic != MESSAGE_MAGIC_CODE or sys_flag & _V6_FLAGS or size > size_max:
+            if magic != MESSAGE_MAGIC_CODE or sys_flag & V6_FLAGS or size > size_max:
                 break
             if place != base_offset + position or stop > end or body_end + 3 > stop:
                 break

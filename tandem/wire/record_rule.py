@@ -60,7 +60,7 @@ TEXTS_BYTES_MAX: Final = 2 + 32_767 + 2 + 32_767
 _SIZE_MAGIC = struct.Struct(">II")
 _CHECKED_HEAD = struct.Struct(">III16xqI")
 _INT = struct.Struct(">i")
-_V6_FLAGS: Final = BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG
+V6_FLAGS: Final = BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG
 _LONG = struct.Struct(">q")
 _SHORT = struct.Struct(">h")
 
@@ -146,7 +146,7 @@ def record_parts(buffer: LogBytes, base_offset: int, position: int) -> RecordPar
     if physical_offset != base_offset + position:
         return f"physical offset {physical_offset} in the record at {base_offset + position}"
     end = position + size
-    body_start = position + (body_at(sys_flag) if sys_flag & _V6_FLAGS else BODY_AT)
+    body_start = position + (body_at(sys_flag) if sys_flag & V6_FLAGS else BODY_AT)
     if body_start + 3 > end:
         return f"total size {size} leaves no room for the hosts"
     (body_bytes,) = _INT.unpack_from(buffer, body_start - 4)

@@ -34,6 +34,7 @@ from tandem.wire.message import (
 from tandem.wire.record_rule import (
     BODY_AT,
     RECORD_BYTES_MAX,
+    V6_FLAGS,
     Buffer,
     ScanStop,
     look,
@@ -72,7 +73,6 @@ _TAIL = np.dtype(
 _BORN_HOST_AT = 48
 _STORE_HOST_AT = 64
 _TAIL_AT = 72
-_V6_FLAGS = BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG
 
 assert _HEAD.itemsize == BODY_AT == _TAIL_AT + _TAIL.itemsize
 
@@ -271,7 +271,7 @@ def read_columns(buffer: Buffer, starts: Int64s) -> RecordColumns:
     ends = starts + fixed["size"]
     after_hosts = starts
     fixed["store_host_start"] = starts + _STORE_HOST_AT
-    if (fixed["sys_flag"] & _V6_FLAGS).any():
+    if (fixed["sys_flag"] & V6_FLAGS).any():
         after_hosts = _read_after_hosts(buffer, starts, fixed)
     body_size = fixed.pop("body_size")
     body_start = after_hosts + (BODY_AT)

@@ -1,6 +1,10 @@
 """The request codes that TandemMQ serves or sends, a choice out of RocketMQ's RequestCode."""
 
 import enum
+from typing import Final
+
+UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
+"""A field of QUERY_MESSAGE: the key is a unique key. Source: MixAll.UNIQUE_MSG_QUERY_FLAG."""
 
 
 class RequestCode(enum.IntEnum):

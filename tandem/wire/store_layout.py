@@ -67,6 +67,24 @@ INDEX_UNIT_BYTES: Final = 20
 
 CHECKPOINT: Final = struct.Struct(">5q")
 CHECKPOINT_BYTES: Final = 4096
+SAFETY_MARGIN_MS: Final = 3000
+"""Clocks step and timestamps are taken before the write (StoreCheckpoint.getMinTimestamp)."""
+
+OFFSET_MAX: Final = 2**63 - 1
+"""Of any offset: RocketMQ's are signed 64-bit integers."""
+FILE_NAME_DIGITS: Final = 20
+"""Of a file of the log or of a queue: its first offset."""
+PAGE_BYTES: Final = 4096
+"""Files are a multiple of it; a disk loses or zeroes whole ones."""
+
+REPLICA_FILE: Final = "replica.json"
+EPOCH_FILE: Final = "epochFileCheckpoint"
+EPOCH_IDS_FILE: Final = "epochIds"
+DAMAGE_FILE: Final = "damage.json"
+LOG_START_FILE: Final = "log-start.json"
+GROUP_JOURNAL_FILE: Final = "groupJournal.json"
+SIDE_DIRECTORY: Final = "truncated"
+"""Where bytes are kept that were cut off a log."""
 
 assert CQ_STORE_UNIT.size == CQ_STORE_UNIT_SIZE
 assert BATCH_CQ_STORE_UNIT.size == BATCH_CQ_STORE_UNIT_SIZE

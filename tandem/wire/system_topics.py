@@ -1,14 +1,18 @@
-"""Topics that a broker keeps for itself, and the properties by which messages find their way back.
+"""Topics that a broker keeps for itself, and how those of groups are called.
 
 A message that has to wait is in a topic of the system: delayed ones in SCHEDULE_TOPIC_XXXX (see
-`tandem.wire.delay_level`), halves of transactions in RMQ_SYS_TRANS_HALF_TOPIC. REAL_TOPIC and
-REAL_QID say where it belongs.
+`tandem.wire.delay_level`), halves of transactions in RMQ_SYS_TRANS_HALF_TOPIC. Its properties
+REAL_TOPIC and REAL_QID say where it belongs.
 
-Source: RocketMQ 5.3.3, TopicValidator, MixAll, MessageConst, TransactionalMessageUtil.
+Source: RocketMQ 5.3.3, TopicValidator, MixAll, TransactionalMessageUtil.
 """
 
 from typing import Final
 
+AUTO_CREATE_TOPIC: Final = "TBW102"
+"""Source: TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC."""
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+"""Source: TopicValidator.RMQ_SYS_SCHEDULE_TOPIC."""
 RMQ_SYS_TRANS_HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 RMQ_SYS_TRANS_OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRANS_CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -23,8 +27,8 @@ SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 
 SYSTEM_TOPICS: Final = frozenset(
     {
-        "TBW102",
-        "SCHEDULE_TOPIC_XXXX",
+        AUTO_CREATE_TOPIC,
+        SCHEDULE_TOPIC,
         "BenchmarkTest",
         RMQ_SYS_TRANS_HALF_TOPIC,
         "RMQ_SYS_TRACE_TOPIC",
@@ -42,33 +46,8 @@ REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
 RETRY_GROUP_TOPIC_PREFIX: Final = "%RETRY%"
 DLQ_GROUP_TOPIC_PREFIX: Final = "%DLQ%"
 
-PROPERTY_REAL_TOPIC: Final = "REAL_TOPIC"
-PROPERTY_REAL_QUEUE_ID: Final = "REAL_QID"
-
-PROPERTY_RETRY_TOPIC: Final = "RETRY_TOPIC"
-PROPERTY_ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
-
-PROPERTY_TRANSACTION_PREPARED: Final = "TRAN_MSG"
-PROPERTY_PRODUCER_GROUP: Final = "PGROUP"
-PROPERTY_TRANSACTION_ID: Final = "__transactionId__"
-PROPERTY_TRANSACTION_CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
-PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
-PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
-
-PROPERTY_TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
-PROPERTY_TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
-PROPERTY_TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
-PROPERTY_TIMER_DEL_UNIQKEY: Final = "TIMER_DEL_UNIQKEY"
-PROPERTY_TIMER_OUT_MS: Final = "TIMER_OUT_MS"
-PROPERTY_TIMER_ENQUEUE_MS: Final = "TIMER_ENQUEUE_MS"
-PROPERTY_TIMER_DEQUEUE_MS: Final = "TIMER_DEQUEUE_MS"
-PROPERTY_TIMER_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"
-TIMER_REQUEST_PROPERTIES: Final = (
-    PROPERTY_TIMER_DELAY_SEC,
-    PROPERTY_TIMER_DELAY_MS,
-    PROPERTY_TIMER_DELIVER_MS,
-)
-"""Any one of them asks for a deliver time of its own; a delay level overrides them."""
+LMQ_PREFIX: Final = "%LMQ%"
+"""Of a light queue, which names records of other topics. Source: MixAll.LMQ_PREFIX."""
 
 
 def retry_topic(group: str) -> str:

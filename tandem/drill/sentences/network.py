@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from tandem.drill.scenario import COORDINATOR, Stage
+from tandem.cluster_file.coordinator_settings import COORDINATOR
+from tandem.drill.scenario import Stage
 from tandem.drill.sentences.sentence import Sentence, Words
 
 

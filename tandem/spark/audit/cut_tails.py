@@ -17,8 +17,8 @@ from tandem.spark.commitlog.log_files import local_path
 from tandem.spark.record_batches import RecordSlice
 from tandem.wire.record_rule import BLANK_HEADER_BYTES, ScanStop
 from tandem.wire.record_scan import scan_records
+from tandem.wire.store_layout import SIDE_DIRECTORY
 
-FOLDER_NAME: Final = "truncated"
 _DIGITS: Final = 20
 
 
@@ -47,7 +47,7 @@ def cut_records(node: str, store: str) -> Iterator[CutRecord]:
 
     A tail may end in the middle of a record: that one was nowhere whole.
     """
-    folder = local_path(store) / FOLDER_NAME
+    folder = local_path(store) / SIDE_DIRECTORY
     if not folder.is_dir():
         return
     for path in sorted(folder.iterdir()):

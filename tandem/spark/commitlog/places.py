@@ -32,9 +32,7 @@ from tandem.spark.commitlog.storage import (
     storage_at,
 )
 from tandem.spark.errors import NotAStoreError
-
-OFFSET_MAX: Final = 2**63 - 1
-FILE_NAME_DIGITS: Final = 20
+from tandem.wire.store_layout import FILE_NAME_DIGITS, OFFSET_MAX
 
 _GLOB: Final = re.compile(r"[*?\[{]")
 _BRACES: Final = re.compile(r"\{([^{}]*)\}")

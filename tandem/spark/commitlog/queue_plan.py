@@ -43,6 +43,7 @@ from tandem.spark.commitlog.split import LogSplit, QueueRange, QueueSplit
 from tandem.spark.commitlog.storage import Storage, is_remote
 from tandem.wire.record_rule import look, record_parts
 from tandem.wire.store_layout import FILLER_SIZE
+from tandem.wire.system_topics import LMQ_PREFIX
 
 Split: TypeAlias = LogSplit | QueueSplit
 
@@ -56,8 +57,6 @@ SCANNED_BYTE_SECONDS: Final = 0.9e-9
 READ_RECORD_SECONDS: Final = 2e-6
 SHARE_MAX: Final = 1 / 4
 """Of the records: with more of them, a disk that has to be read does better from end to end."""
-
-_LMQ_PREFIX: Final = "%LMQ%"
 
 
 def is_cheaper(wanted_records: int, records: int, log_bytes: int) -> bool:
@@ -194,7 +193,7 @@ class StoreQueues:
         if any(is_wanted(topic) for topic in batches):
             return None
         chosen = {topic for topic in topics if is_wanted(topic)}
-        if any(topic.startswith(_LMQ_PREFIX) for topic in chosen):
+        if any(topic.startswith(LMQ_PREFIX) for topic in chosen):
             return None
         found = []
         for path, units in self._units.items():

@@ -25,7 +25,7 @@ from tandem.spark.archive.read import ArchivePiece, plan_archive, read_piece
 from tandem.spark.jobs.settings import ReplaySettings, UniqueKeys
 from tandem.spark.jobs.windows import Window, numbers, numbers_by_queue, time_ms
 from tandem.wire.compression import decompress
-from tandem.wire.message import COMPRESSED_FLAG, Message
+from tandem.wire.message import COMPRESSED_FLAG, INNER_BATCH_FLAG, Message
 from tandem.wire.message_properties import (
     DELAYING_PROPERTIES,
     PROPERTY_ACK,
@@ -48,7 +48,6 @@ StructT = TypeVar("StructT", bound=msgspec.Struct)
 REPLAYED_FROM: Final = "REPLAYED_FROM"
 """Property of a replayed message: BROKER/TOPIC/QUEUE ID/QUEUE OFFSET that it had."""
 
-INNER_BATCH_FLAG: Final = 0x80
 
 _OF_THE_JOURNEY: Final = DELAYING_PROPERTIES | {
     PROPERTY_ACK,

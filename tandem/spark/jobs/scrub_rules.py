@@ -17,13 +17,11 @@ import msgspec
 
 from tandem.spark.jobs.settings import NotJson
 from tandem.wire.compression import decompress
-from tandem.wire.message import COMPRESSED_FLAG, COMPRESSION_TYPE_MASK
+from tandem.wire.message import COMPRESSED_FLAG, COMPRESSION_TYPE_MASK, INNER_BATCH_FLAG
 from tandem.wire.untrusted import UnreadableError, decode_json
 
 LEFTOVER_CHARACTERS_MIN: Final = 6
 """A shorter value is found in any body by chance."""
-
-_INNER_BATCH_FLAG: Final = 0x80
 
 
 class ScrubRules(msgspec.Struct, frozen=True):
@@ -112,7 +110,7 @@ def hashed(value: str, salt: bytes) -> str:
 
 
 def _plain_body(body: bytes, sys_flag: int) -> bytes:
-    if sys_flag & _INNER_BATCH_FLAG:
+    if sys_flag & INNER_BATCH_FLAG:
         raise ScrubError("it is a batch in one record, whose fields cannot be scrubbed")
     return decompress(body, sys_flag) if sys_flag & COMPRESSED_FLAG else body
 

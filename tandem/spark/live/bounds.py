@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from tandem.client.results import MessageQueue
+from tandem.spark.commitlog.offsets import EARLIEST, LATEST
 from tandem.spark.errors import OptionError
 from tandem.spark.live.data_loss import DataLoss, report_loss
-from tandem.spark.live.offsets import EARLIEST, LATEST, Offsets, names
+from tandem.spark.live.offsets import Offsets, names
 from tandem.spark.live.options import WHOSE, Bound, LiveOptions
 
 

@@ -12,11 +12,9 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 
 from tandem.client.results import MessageQueue
+from tandem.spark.commitlog.offsets import EARLIEST
 from tandem.spark.errors import SparkSourceError
 from tandem.wire.untrusted import UnreadableError, convert, decode_json
-
-EARLIEST: Final = -2
-LATEST: Final = -1
 
 Offsets: TypeAlias = dict[MessageQueue, int]
 """Where a reader is in each queue: the offset of the next message."""

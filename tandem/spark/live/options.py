@@ -13,9 +13,10 @@ from typing import Annotated, Final, Literal, cast
 import msgspec
 
 from tandem.client.core import parse_addresses
+from tandem.spark.commitlog.offsets import EARLIEST, LATEST
 from tandem.spark.errors import OptionError
 from tandem.spark.live.columns import SCHEMA, TYPES
-from tandem.spark.live.offsets import EARLIEST, LATEST, Offsets, offsets_of_option
+from tandem.spark.live.offsets import Offsets, offsets_of_option
 from tandem.spark.option_reader import OptionReader
 from tandem.wire.untrusted import UnreadableError, decode_json
 

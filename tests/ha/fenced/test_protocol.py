@@ -14,7 +14,6 @@ from ha.fenced.protocol import (
     EPOCHS_SENT_MAX,
     FRAME_HEADER,
     HANDSHAKE_BYTES_MAX,
-    OFFSET_MAX,
     REPORT,
     Attach,
     Challenge,
@@ -37,6 +36,7 @@ from ha.fenced.protocol import (
 )
 from ha.link.limits import TRANSFER_BODY_BYTES_MAX
 from tandem.wire.crc import raw_crc32
+from tandem.wire.store_layout import OFFSET_MAX
 
 HELLO = Hello(
     cluster="C",

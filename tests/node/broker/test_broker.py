@@ -15,12 +15,12 @@ from node.config.part_configs import store_config
 from node.name_server.name_server import NameServer
 from node.security.guard import Guard
 from node.tables.plain_tables import PlainTables
-from node.tables.topic_config_table import AUTO_CREATE_TOPIC
 from store import MessageStore, PutMessageStatus
 from store.machine.machine import Machine
 from tandem.wire.message import Host
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
+from tandem.wire.system_topics import AUTO_CREATE_TOPIC
 from tests.node.doubles import FakeReplication
 from tests.node.world import CLIENT, MASTER, Caller, bodies, cluster_config, open_caller
 from tests.support.simulated_disk import SimulatedDisk

@@ -6,7 +6,6 @@ import pytest
 import trio
 
 from node.config.part_configs import ha_config, store_config
-from node.tables.topic_config_table import AUTO_CREATE_TOPIC
 from store import FlushDiskType
 from store.machine.network import ConnectionLost
 from tandem.wire.message import Host
@@ -16,6 +15,7 @@ from tandem.wire.request_headers import (
     QueryConsumerOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
+from tandem.wire.system_topics import AUTO_CREATE_TOPIC
 from tests.node.world import (
     MASTER,
     SLAVE_1,

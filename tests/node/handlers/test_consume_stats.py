@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from node.handlers.consume_stats import OFFSET_MAX
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import PullMessageRequestHeader, TopicConfig
 from tandem.wire.response_code import ResponseCode
@@ -16,6 +15,7 @@ from tandem.wire.stats_requests import (
     ConsumeTimeSpanRequestHeader,
     QueryCorrectionOffsetHeader,
 )
+from tandem.wire.store_layout import OFFSET_MAX
 from tests.node.doubles import NOW_MS, Broker, Client
 from tests.node.handlers.inspected import join, looking_at, put, tick
 

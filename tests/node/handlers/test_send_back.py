@@ -9,7 +9,6 @@ import pytest
 
 from ha.results import Ack
 from store import PutMessageStatus
-from tandem.wire.delay_level import SCHEDULE_TOPIC
 from tandem.wire.message import decode_messages
 from tandem.wire.message_properties import decode_properties
 from tandem.wire.remoting_command import ONEWAY_FLAG
@@ -22,6 +21,7 @@ from tandem.wire.request_headers import (
 )
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import encode_json_body
+from tandem.wire.system_topics import SCHEDULE_TOPIC
 from tests.node.doubles import Broker, Client, FakeReplication, handlers_of, request_table
 from tests.node.handlers.send_requests import HEADER, Waiters
 

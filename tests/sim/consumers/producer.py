@@ -17,7 +17,13 @@ from tandem.wire.message import (
     TRANSACTION_PREPARED_TYPE,
     TRANSACTION_ROLLBACK_TYPE,
 )
-from tandem.wire.message_properties import PROPERTY_DELAY_LEVEL, PROPERTY_UNIQUE_KEY
+from tandem.wire.message_properties import (
+    PROPERTY_DELAY_LEVEL,
+    PROPERTY_PRODUCER_GROUP,
+    PROPERTY_TIMER_DELAY_MS,
+    PROPERTY_TRANSACTION_PREPARED,
+    PROPERTY_UNIQUE_KEY,
+)
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     CheckTransactionStateRequestHeader,
@@ -26,11 +32,6 @@ from tandem.wire.request_headers import (
     ProducerData,
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
-)
-from tandem.wire.system_topics import (
-    PROPERTY_PRODUCER_GROUP,
-    PROPERTY_TIMER_DELAY_MS,
-    PROPERTY_TRANSACTION_PREPARED,
 )
 from tests.sim.consumers.client import Client, NoAnswerError, Place, wall_clock_ms
 from tests.sim.consumers.seen import Decision, Sent, Transaction

@@ -9,15 +9,14 @@ from typing import Final
 
 import msgspec
 
-from tandem.wire.delay_level import SCHEDULE_TOPIC
 from tandem.wire.message import BLANK_MAGIC_CODE, decode_message
-from tandem.wire.message_properties import PROPERTY_DELAY_LEVEL, PROPERTY_UNIQUE_KEY
-from tandem.wire.system_topics import (
+from tandem.wire.message_properties import (
+    PROPERTY_DELAY_LEVEL,
     PROPERTY_REAL_TOPIC,
     PROPERTY_TIMER_OUT_MS,
-    RMQ_SYS_TRANS_OP_HALF_TOPIC,
-    TIMER_TOPIC,
+    PROPERTY_UNIQUE_KEY,
 )
+from tandem.wire.system_topics import RMQ_SYS_TRANS_OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 
 QueueKey = tuple[str, int]
 """Topic and queue id."""

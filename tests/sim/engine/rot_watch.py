@@ -12,10 +12,10 @@ from typing import Final
 import msgspec
 import trio
 
-from store.log.damage import FILE_NAME as DAMAGE_FILE
 from store.log.damage import BadRange
 from store.machine.checked_file import read_checked_json
 from tandem.wire.message import Host
+from tandem.wire.store_layout import DAMAGE_FILE
 from tests.sim.engine.history import History
 from tests.sim.engine.node import SimulatedNode
 from tests.sim.engine.whole_disk import Rot, bad_offsets

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from ha.fenced.epoch_file import EpochFile
 from ha.fenced.events import EpochAppended, HAEvent, Promised, TruncationDecided
-from ha.fenced.replica_file import FILE_NAME as REPLICA_FILE
 from ha.fenced.replica_file import ReplicaRecord
 from store.machine.checked_file import read_checked_json
 from store.recovery.truncation import pending_intent
 from tandem.wire.checksum_line import decode_checked_json
 from tandem.wire.message import decode_message
+from tandem.wire.store_layout import REPLICA_FILE
 from tandem.wire.untrusted import UnreadableError
 from tests.sim.engine.node import SimulatedNode, read_log
 from tests.sim.engine.walked_log import walk_log

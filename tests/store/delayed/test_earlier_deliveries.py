@@ -15,8 +15,9 @@ from store.delayed.earlier_deliveries import (
 )
 from store.delayed.schedule_message_service import ScheduleMessageService, delay_rewrite
 from store.machine.table_file import TableFile
-from tandem.wire.delay_level import SCHEDULE_TOPIC, DelayLevels
+from tandem.wire.delay_level import DelayLevels
 from tandem.wire.message_properties import decode_properties, encode_properties
+from tandem.wire.system_topics import SCHEDULE_TOPIC
 from tests.store.store_world import DIRECTORY, Clock, a_message, number_of, open_store
 from tests.store.store_world import queue_messages as messages_of
 from tests.support.simulated_disk import SimulatedDisk

@@ -21,10 +21,11 @@ from store.delayed.schedule_message_service import (
 )
 from store.machine.table_file import TableFile
 from store.results import PutMessageResult, PutMessageStatus
-from tandem.wire.delay_level import SCHEDULE_TOPIC, DelayLevels
+from tandem.wire.delay_level import DelayLevels
 from tandem.wire.message import Host
 from tandem.wire.message_properties import decode_properties, encode_properties
 from tandem.wire.store_layout import FILLER_SIZE
+from tandem.wire.system_topics import SCHEDULE_TOPIC
 from tests.store.step_disk import Interrupted, StepDisk, die_at
 from tests.store.store_world import (
     DIRECTORY,

@@ -4,8 +4,9 @@ import struct
 
 import pytest
 
-from store.delayed.timer_checkpoint import CHECKPOINT_BYTES, TimerCheckpoint, TimerProgress
+from store.delayed.timer_checkpoint import TimerCheckpoint, TimerProgress
 from store.machine.errors import CorruptLogError
+from tandem.wire.store_layout import CHECKPOINT_BYTES
 from tests.support.simulated_disk import SimulatedDisk
 
 PATH = "/store/config/timercheck"

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from store.files.whole_end import OFFSET_MAX, is_file_name, whole_end
+from store.files.whole_end import is_file_name, whole_end
+from tandem.wire.store_layout import OFFSET_MAX
 from tests.support.simulated_disk import SimulatedDisk
 
 SIZE = 100

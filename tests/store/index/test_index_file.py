@@ -57,7 +57,12 @@ def everything(index: IndexFile, key_hash: int) -> list[int]:
 
 def test_a_new_file_has_no_keys_and_room_for_one_less_than_its_units() -> None:
     index = an_index(units=5)
-    assert (index.index_count, index.has_keys, index.is_full, index.fault) == (1, False, False, "")
+    assert (index.index_count, index.has_keys, index.is_full, index.fault) == (
+        1,
+        False,
+        False,
+        None,
+    )
     assert [index.put(n, n, 1000) for n in range(5)] == [True] * 4 + [False]
     assert index.is_full
     assert put_many(index, [(1, 1, 1)]) == 0
@@ -271,9 +276,9 @@ def test_a_chain_that_goes_round_in_circles_ends() -> None:
 @pytest.mark.parametrize(
     ("fields", "fault"),
     [
-        ((1, 1, 0, 0, 0, 0), ""),
-        ((1, 1, 5, 5, 0, 1), ""),
-        ((9, 1, 0, 5, 3, 4), ""),
+        ((1, 1, 0, 0, 0, 0), None),
+        ((1, 1, 5, 5, 0, 1), None),
+        ((9, 1, 0, 5, 3, 4), None),
         ((1, 1, 0, 0, 0, 21), "unit 21 is said to be next, there are 20"),
         ((1, 1, 0, 0, 8, 20), "8 slots are said to hold 19 keys"),
         ((1, 1, 0, 0, 2, 2), "2 slots are said to hold 1 keys"),
@@ -282,7 +287,7 @@ def test_a_chain_that_goes_round_in_circles_ends() -> None:
         ((1, 1, -6, -5, 1, 2), "offsets -6 to -5"),
     ],
 )
-def test_a_header_that_cannot_be_true_is_told(fields: tuple[int, ...], fault: str) -> None:
+def test_a_header_that_cannot_be_true_is_told(fields: tuple[int, ...], fault: str | None) -> None:
     damaged = INDEX_HEADER.pack(*fields).ljust(index_file_bytes(7, 20), b"\0")
     assert an_index(content=damaged).fault == fault
 

@@ -11,7 +11,6 @@ from store import PutMessage, PutMessageStatus
 from store.message_store import MessageStore
 from store.messages.put_message import MessagePuts
 from store.running_flags import RunningFlag
-from tandem.wire.delay_level import SCHEDULE_TOPIC
 from tandem.wire.message import (
     INNER_BATCH_FLAG,
     TRANSACTION_COMMIT_TYPE,
@@ -20,6 +19,7 @@ from tandem.wire.message import (
     Host,
     decode_message,
 )
+from tandem.wire.system_topics import SCHEDULE_TOPIC
 from tests.store.store_world import (
     BORN_HOST,
     BORN_MS,

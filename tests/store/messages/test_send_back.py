@@ -9,9 +9,10 @@ from store.delayed.delay_offset_table import DelayOffsetTable
 from store.delayed.schedule_message_service import ScheduleMessageService
 from store.machine.table_file import TableFile
 from store.messages.send_back import is_given_up, send_back
-from tandem.wire.delay_level import SCHEDULE_TOPIC, DelayLevels
+from tandem.wire.delay_level import DelayLevels
 from tandem.wire.message import Host, MessageExt
 from tandem.wire.message_properties import decode_properties
+from tandem.wire.system_topics import SCHEDULE_TOPIC
 from tests.store.store_world import (
     DIRECTORY,
     Clock,

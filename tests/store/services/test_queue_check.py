@@ -4,9 +4,10 @@ import pytest
 from store.log.log_end import find_log_end
 from store.queue.consume_queue import ConsumeQueue
 from store.services.queue_check import QueueCheck
-from tandem.wire.delay_level import SCHEDULE_TOPIC
 from tandem.wire.store_layout import is_ext_address
+from tandem.wire.system_topics import SCHEDULE_TOPIC
 from tests.store.store_world import a_message, check_store, open_store, put, put_many
+from tests.support.reasons import words
 from tests.support.simulated_disk import SimulatedDisk
 
 
@@ -112,12 +113,12 @@ def test_records_that_queues_have_yet_to_get_and_hidden_ones_are_not_missed() ->
     del store.queues._queues["TopicA", 0]
     second = store.commit_log.files.files[1].file_from_offset
 
-    def lost(dispatched: int) -> str:
+    def lost(dispatched: int) -> str | None:
         check = QueueCheck(store.commit_log, store.queues, dispatched=lambda: dispatched)
         find_log_end(store.commit_log.files.files, check.check)
         return check.lost
 
     assert lost(0) is None
-    assert "TopicA-0: there is no such queue, and the log has number 0 at 0" in lost(second)
+    assert "TopicA-0: there is no such queue, and the log has number 0 at 0" in words(lost(second))
     store.queues.hidden_before = lambda _: second
     assert lost(second) is None

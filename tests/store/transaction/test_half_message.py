@@ -19,9 +19,10 @@ from store.transaction.half_message import (
     op_message,
     prepared_queue_offset,
 )
-from tandem.wire.delay_level import SCHEDULE_TOPIC, DelayLevels
+from tandem.wire.delay_level import DelayLevels
 from tandem.wire.message import Host, MessageExt
 from tandem.wire.message_properties import decode_properties, encode_properties
+from tandem.wire.system_topics import SCHEDULE_TOPIC
 
 LEVELS = DelayLevels()
 BORN = Host("10.1.2.3", 1234)

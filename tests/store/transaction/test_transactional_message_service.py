@@ -26,9 +26,10 @@ from store.transaction.transaction import (
 )
 from store.transaction.transactional_message_service import TransactionalMessageService
 from store.transaction.uncovered_commit import missing_op
-from tandem.wire.delay_level import SCHEDULE_TOPIC, DelayLevels
+from tandem.wire.delay_level import DelayLevels
 from tandem.wire.message import Host, MessageExt, encode_record
 from tandem.wire.message_properties import decode_properties, encode_properties
+from tandem.wire.system_topics import SCHEDULE_TOPIC
 from tests.ha.fingerprinted import take_fingerprints
 from tests.store.step_disk import Interrupted, StepDisk, die_at
 from tests.store.store_world import (

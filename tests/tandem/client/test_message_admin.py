@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from tandem.client.errors import BrokerError, ConnectionLostError, MessageNotFoundError
-from tandem.client.message_admin import AGAIN, CONSUMED, DEAD, NOT_YET, SCHEDULE_TOPIC
+from tandem.client.message_admin import AGAIN, CONSUMED, DEAD, NOT_YET
 from tandem.wire.message import Host, MessageExt, offset_msg_id
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
@@ -16,6 +16,7 @@ from tandem.wire.stats_requests import (
     TopicStatsTable,
     queue_map,
 )
+from tandem.wire.system_topics import SCHEDULE_TOPIC
 from tests.tandem.client.admin_bench import AdminBench, by_queue, records
 from tests.tandem.client.fake_broker import MASTER, OTHER_MASTER, SLAVE, answer_to, message_ext
 

@@ -19,11 +19,11 @@ from tandem.cluster import (
     CoordinatorStartError,
     LocalCluster,
 )
-from tandem.cluster.owners import REPLICA_FILE
 from tandem.cluster_file.choices import CoordinatorKind
 from tandem.coordinator.client import EtcdClient
 from tandem.coordinator.interface import CoordinatorUnavailableError, Put
 from tandem.wire.group_state import GroupKeys, LeaderRecord, NodeRecord, encode_record
+from tandem.wire.store_layout import REPLICA_FILE
 from tests.support.patience import PATIENCE_SECONDS, until
 from tests.tandem.cluster.fakes import fake_command, fake_spec, fenced_spec
 from tests.tandem.coordinator.real_etcd import free_ports, protect, running_etcd

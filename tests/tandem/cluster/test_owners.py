@@ -6,15 +6,9 @@ import msgspec
 import pytest
 
 from tandem.cluster import ClusterSpec, NotOursError, owners
-from tandem.cluster.owners import (
-    REPLICA_FILE,
-    check_addresses,
-    check_free,
-    has_ended_here,
-    holders,
-    not_up,
-)
+from tandem.cluster.owners import check_addresses, check_free, has_ended_here, holders, not_up
 from tandem.wire.group_state import NodeRecord, encode_record
+from tandem.wire.store_layout import REPLICA_FILE
 from tests.tandem.cluster.fakes import fake_spec, held
 
 SESSION: Final = "0123456789abcdef"

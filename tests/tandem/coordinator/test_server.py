@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tandem.coordinator.client import EtcdClient
-from tandem.coordinator.gateway import AUTHENTICATE
+from tandem.coordinator.etcd_v3 import AUTHENTICATE
 from tandem.coordinator.interface import (
     Compare,
     CoordinatorRefusedError,

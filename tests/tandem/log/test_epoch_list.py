@@ -4,7 +4,8 @@ import pytest
 
 from ha.fenced.epoch_file import EpochFile
 from store.machine.real_disk import RealDisk
-from tandem.log.epoch_list import IDS_NAME, LIST_NAME, contradiction, epochs_of, read_lines
+from tandem.log.epoch_list import contradiction, epochs_of, read_lines
+from tandem.wire.store_layout import EPOCH_FILE, EPOCH_IDS_FILE
 
 
 def a_list(root: Path, *entries: tuple[int, int, str]) -> str:
@@ -22,7 +23,7 @@ def test_what_a_node_wrote_is_read(tmp_path: Path) -> None:
 
 def test_the_second_copy_is_read_where_the_first_is_damaged(tmp_path: Path) -> None:
     root = a_list(tmp_path, (5, 0, "a1"))
-    for name in (LIST_NAME, IDS_NAME):
+    for name in (EPOCH_FILE, EPOCH_IDS_FILE):
         (tmp_path / name).write_bytes(b"1\n77\n5-0\n")
     assert epochs_of(root) == {(5, 0): "a1"}
 
@@ -38,7 +39,7 @@ def test_the_second_copy_is_read_where_the_first_is_damaged(tmp_path: Path) -> N
 )
 def test_a_damaged_list_is_said_to_be_one(data: bytes, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        read_lines(data, LIST_NAME)
+        read_lines(data, EPOCH_FILE)
 
 
 def test_lists_of_one_log_do_not_contradict_each_other(tmp_path: Path) -> None:

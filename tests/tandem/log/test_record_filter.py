@@ -5,7 +5,6 @@ import pytest
 from tandem.log.errors import BadRequestError
 from tandem.log.log_scan import LogWindow, scan_log
 from tandem.log.record_filter import (
-    OFFSET_MAX,
     Range,
     RecordFilter,
     parse_range,
@@ -14,6 +13,7 @@ from tandem.log.record_filter import (
     time_text,
 )
 from tandem.log.store_directory import open_store_directory
+from tandem.wire.store_layout import OFFSET_MAX
 from tests.support.log_builder import BORN_TIMESTAMP_MS, LogBuilder
 
 

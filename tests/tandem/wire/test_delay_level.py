@@ -1,6 +1,7 @@
 import pytest
 
-from tandem.wire.delay_level import SCHEDULE_TOPIC, DelayLevels, delay_level_of
+from tandem.wire.delay_level import DelayLevels, delay_level_of
+from tandem.wire.system_topics import SCHEDULE_TOPIC
 
 
 def test_the_default_levels_are_rocketmqs() -> None:
