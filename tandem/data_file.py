@@ -23,6 +23,14 @@ _LOCKS: Final = Path("/proc/locks")
 _FLOCK: Final = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
 
 
+class NotAStoreError(Exception):
+    """A path holds neither a store root nor files of a commit log.
+
+    The log tools and the Spark sources raise it as a kind of their own errors as well; whoever
+    catches it from here catches both.
+    """
+
+
 class DataFile(msgspec.Struct, frozen=True):
     """One file of a row of files; `offset` is the number in its name: that of its first byte."""
 

@@ -22,12 +22,12 @@ from tandem.coordinator.etcd_v3 import (
     TRANSACTION,
 )
 from tandem.coordinator.kv_records import (
-    BadRequestError,
     CompactedError,
     Condition,
     Deleted,
     DeleteOperation,
     Found,
+    InvalidArgumentError,
     Item,
     KeyEvent,
     KeyValueError,
@@ -39,7 +39,7 @@ from tandem.coordinator.kv_records import (
     Relation,
     Target,
 )
-from tandem.coordinator.tokens import InvalidTokenError
+from tandem.coordinator.tokens import TokenNotKnownError
 from tandem.wire.untrusted import UnreadableError, decode_json
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class _Operation(msgspec.Struct):
             return DeleteOperation(delete.key, delete.range_end)
         if (read := self.request_range) is not None:
             return RangeOperation(read.key, read.range_end)
-        raise BadRequestError("an operation is none of put, delete and range")
+        raise InvalidArgumentError("an operation is none of put, delete and range")
 
 
 class _TransactionRequest(msgspec.Struct):
@@ -212,11 +212,11 @@ class Gateway:
         """Read the request of a watch.
 
         Raises:
-            BadRequestError: It is not one.
+            InvalidArgumentError: It is not one.
         """
         create = _decode(body, _WatchRequest).create_request
         if not create.key:
-            raise BadRequestError("etcdserver: key is not provided")
+            raise InvalidArgumentError("etcdserver: key is not provided")
         start = create.start_revision or self._store.revision + 1
         return WatchOrder(create.key, create.range_end, start)
 
@@ -291,7 +291,7 @@ class Gateway:
     def _compact(self, body: bytes, _now: float) -> dict[str, Any]:
         revision = _decode(body, _CompactionRequest).revision
         if revision > self._store.revision:
-            raise BadRequestError("etcdserver: mvcc: required revision is a future revision")
+            raise InvalidArgumentError("etcdserver: mvcc: required revision is a future revision")
         self._store.compact(revision)
         return self._reply()
 
@@ -321,7 +321,7 @@ def error_reply(error: KeyValueError) -> Reply:
             code = 9
         case CompactedError():
             code = 11
-        case InvalidTokenError():
+        case TokenNotKnownError():
             code = 16
         case _:
             code = 3
@@ -374,4 +374,4 @@ def _decode(body: bytes, kind: type[Request]) -> Request:
     try:
         return decode_json(body, kind, strict=False)
     except UnreadableError as error:
-        raise BadRequestError(f"the request cannot be read: {error}") from error
+        raise InvalidArgumentError(f"the request cannot be read: {error}") from error

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Final
 
 from tandem.coordinator.kv_records import (
     Answer,
-    BadRequestError,
     Change,
     CompactedError,
     Condition,
     Deleted,
     DeleteOperation,
     Found,
+    InvalidArgumentError,
     Item,
     KeyEvent,
     KeyValueError,
@@ -102,13 +102,13 @@ class KeyValueStore:
 
         Raises:
             LeaseExistsError: The id is in use.
-            BadRequestError: The id is not positive, or the time too long.
+            InvalidArgumentError: The id is not positive, or the time too long.
         """
         self.expire(now)
         if lease_id <= 0:
-            raise BadRequestError(f"lease id {lease_id} is not positive")
+            raise InvalidArgumentError(f"lease id {lease_id} is not positive")
         if ttl_seconds > TTL_SECONDS_MAX:
-            raise BadRequestError("etcdserver: too large lease TTL")
+            raise InvalidArgumentError("etcdserver: too large lease TTL")
         if lease_id in self._leases:
             raise LeaseExistsError
         terms = LeaseTerms(lease_id, max(ttl_seconds, self._ttl_seconds_min))
@@ -172,7 +172,7 @@ class KeyValueStore:
         A `range_end` of one zero byte means: to the last key there is.
 
         Raises:
-            BadRequestError: There is no key.
+            InvalidArgumentError: There is no key.
         """
         self.expire(now)
         _check_key(key)
@@ -189,7 +189,7 @@ class KeyValueStore:
 
         Raises:
             LeaseNotFoundError: A put that was to be done names a lease that is over.
-            BadRequestError: A key twice, no key, too many operations.
+            InvalidArgumentError: A key twice, no key, too many operations.
         """
         self.expire(now)
         for operations in (success, failure):
@@ -313,7 +313,7 @@ class KeyValueStore:
                 return _compare(actual > wanted, actual < wanted, condition.relation)
         elif isinstance(wanted, int):
             return _compare(actual > wanted, actual < wanted, condition.relation)
-        raise BadRequestError(f"{condition.target.value} is compared with {wanted!r}")
+        raise InvalidArgumentError(f"{condition.target.value} is compared with {wanted!r}")
 
     def _plan(self, operations: Sequence[Operation]) -> tuple[tuple[Answer, ...], Change | None]:
         """What the operations would answer and change. Ranges see what is done before them."""
@@ -356,19 +356,19 @@ def _in_range(name: bytes, key: bytes, range_end: bytes) -> bool:
 
 def _check_key(key: bytes) -> None:
     if not key:
-        raise BadRequestError("etcdserver: key is not provided")
+        raise InvalidArgumentError("etcdserver: key is not provided")
 
 
 def _check_operations(operations: Sequence[Operation]) -> None:
     if len(operations) > OPERATIONS_MAX:
-        raise BadRequestError("etcdserver: too many operations in txn request")
+        raise InvalidArgumentError("etcdserver: too many operations in txn request")
     for operation in operations:
         _check_key(operation.key)
     put = [operation.key for operation in operations if isinstance(operation, PutOperation)]
     deletes = [operation for operation in operations if isinstance(operation, DeleteOperation)]
     overlaps = any(_in_range(name, d.key, d.range_end) for name in put for d in deletes)
     if overlaps or len(set(put)) < len(put):
-        raise BadRequestError("etcdserver: duplicate key given in txn request")
+        raise InvalidArgumentError("etcdserver: duplicate key given in txn request")
 
 
 def _actual(item: Item | None, target: Target) -> int | bytes | None:

@@ -29,7 +29,7 @@ class LeaseExistsError(KeyValueError):
         super().__init__("etcdserver: lease already exists")
 
 
-class BadRequestError(KeyValueError):
+class InvalidArgumentError(KeyValueError):
     """The request makes no sense; asking again does not help."""
 
 

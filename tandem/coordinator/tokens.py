@@ -44,7 +44,7 @@ class NoTokenError(KeyValueError):
         super().__init__("etcdserver: user name is empty")
 
 
-class InvalidTokenError(KeyValueError):
+class TokenNotKnownError(KeyValueError):
     """The token of a request is not, or not any more, one of ours."""
 
     def __init__(self) -> None:
@@ -79,14 +79,14 @@ class Tokens:
 
         Raises:
             NoTokenError: There is none.
-            InvalidTokenError: It is not good.
+            TokenNotKnownError: It is not good.
         """
         if not token:
             raise NoTokenError
         digest = _digest(token)
         last_used = self._last_used.pop(digest, None)
         if last_used is None or now - last_used > IDLE_SECONDS_MAX:
-            raise InvalidTokenError
+            raise TokenNotKnownError
         self._last_used[digest] = now
 
     @property

@@ -1,11 +1,13 @@
 """What can go wrong when a store is looked at from outside. Each text names file and remedy."""
 
+from tandem import data_file
+
 
 class LogToolError(Exception):
     """Base of what `tandem.log` raises on purpose; one line for a person at a terminal."""
 
 
-class NotAStoreError(LogToolError):
+class NotAStoreError(data_file.NotAStoreError, LogToolError):
     """A path is neither a store root nor a directory with files of a commit log. Give another."""
 
 

@@ -1,8 +1,25 @@
-"""What can go wrong between a store directory and a Spark table."""
+"""What users of the Spark source, sink, audit, archive and jobs catch.
+
+    SparkSourceError
+      NoJavaError           no Java that Spark can run on was found
+      OptionError           an option is unknown, malformed or contradicts another one
+      NotAStoreError        a path is no store; see `tandem.data_file`
+      UnknownTopicError     nothing knows a topic that was named
+      DataLossError         what was to be read is gone, in a store, a cluster or an archive
+      LogDamagedError       a record is torn or corrupt
+      AuditTableError       the audit could not be done or written
+      PackageError          what workers need cannot be packed
+      ArchiveError          see `tandem.spark.archive.errors`
+
+Each has one home: whoever catches one by name catches it from every source. Readers in worker
+processes raise them too; Spark then shows the name and the text.
+"""
+
+from tandem import data_file
 
 
 class SparkSourceError(Exception):
-    """Reading a commit log with Spark cannot go on. The text says why and what to do."""
+    """What was asked of Spark cannot go on. The text says why and what to do."""
 
 
 class NoJavaError(SparkSourceError):
@@ -13,7 +30,7 @@ class OptionError(SparkSourceError):
     """An option of the source is unknown, malformed or contradicts another one."""
 
 
-class NotAStoreError(SparkSourceError):
+class NotAStoreError(data_file.NotAStoreError, SparkSourceError):
     """A path holds neither a store root nor a commitlog directory."""
 
 
@@ -22,11 +39,14 @@ class AuditTableError(SparkSourceError):
 
 
 class UnknownTopicError(SparkSourceError):
-    """No store knows a topic that is asked for, and `ignoreMissingTopics` is false."""
+    """Nothing knows a topic that is asked for, and `ignoreMissingTopics` is false."""
 
 
 class DataLossError(SparkSourceError):
-    """Bytes of a log that a query or stream was to read are gone, and `failOnDataLoss` is true."""
+    """What a query, stream or archive was to read is gone, and an option makes that an error.
+
+    `failOnDataLoss` of the sources, `--lost` of the archive.
+    """
 
 
 class LogDamagedError(SparkSourceError):

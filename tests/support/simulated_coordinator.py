@@ -33,11 +33,11 @@ from tandem.coordinator.interface import (
 )
 from tandem.coordinator.kv import KeyValueStore
 from tandem.coordinator.kv_records import (
-    BadRequestError,
     Change,
     CompactedError,
     Condition,
     DeleteOperation,
+    InvalidArgumentError,
     Item,
     LeaseNotFoundError,
     PutOperation,
@@ -185,7 +185,7 @@ class SimulatedCoordinator:
             result = work(trio.current_time())
         except LeaseNotFoundError as caught:
             error = LeaseLostError(str(caught))
-        except BadRequestError as caught:
+        except InvalidArgumentError as caught:
             error = CoordinatorRefusedError(str(caught))
         self._arm_sweep()
         if self._loses_reply(machine.ip):

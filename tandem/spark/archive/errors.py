@@ -1,6 +1,6 @@
 """What can be wrong with an archive. Every text is one that a person at a terminal can act on."""
 
-from tandem.spark.errors import SparkSourceError
+from tandem.spark.errors import DataLossError, SparkSourceError
 
 
 class ArchiveError(SparkSourceError):
@@ -19,5 +19,5 @@ class OtherLogError(ArchiveError):
     """A store does not go on where the archive ends: another log, or an older copy of it."""
 
 
-class DataLossError(ArchiveError):
+class LostBeforeArchivedError(ArchiveError, DataLossError):
     """The log has lost what was not archived yet."""

@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from tandem.data_file import DataFile, opened, read_at, read_into
-from tandem.spark.archive.errors import ArchiveError, DataLossError, OtherLogError
+from tandem.spark.archive.errors import ArchiveError, LostBeforeArchivedError, OtherLogError
 from tandem.spark.archive.manifest import Unit
 from tandem.spark.commitlog.log_files import (
     commit_log_folder,
@@ -55,7 +55,7 @@ def pieces_to_archive(
 
     Raises:
         NotAStoreError: `store` is none.
-        DataLossError: a piece between is missing, and `lost` is false.
+        LostBeforeArchivedError: a piece between is missing, and `lost` is false.
         OtherLogError: the log ends before the archive does, or is another one.
     """
     files = log_files(store)
@@ -152,8 +152,8 @@ def _confirmed(store: Path) -> int:
     return replicated or 2**63 - 1
 
 
-def _lost(group: str, have: int, first: int) -> DataLossError:
-    return DataLossError(
+def _lost(group: str, have: int, first: int) -> LostBeforeArchivedError:
+    return LostBeforeArchivedError(
         f"the log of {group} was archived up to {have}, and the store goes on at {first}:"
         f" {first - have} bytes are lost. Archive from a node that still has them, or go on"
         " without them with on_data_loss: continue"

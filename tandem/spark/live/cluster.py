@@ -30,7 +30,7 @@ from tandem.client.name_servers import REQUEST_TIMEOUT_SECONDS
 from tandem.client.queue_flow import RETRIED_AT_MASTER, QueueRequest, decode, expect_success
 from tandem.client.results import MessageQueue
 from tandem.client.routes import TopicRoute, lacks_masters
-from tandem.spark.errors import SparkSourceError
+from tandem.spark.errors import SparkSourceError, UnknownTopicError
 from tandem.spark.live.offsets import Offsets
 from tandem.spark.live.options import ANY_BROKER, GROUP_DEFAULT, LiveOptions
 from tandem.wire.remoting_command import RemotingCommand
@@ -50,10 +50,6 @@ COMMIT_SECONDS: Final = 3.0
 
 Queues = dict[MessageQueue, str]
 """Queues, and the cluster that each is in."""
-
-
-class UnknownTopicError(SparkSourceError):
-    """A topic that was named does not exist."""
 
 
 def client_core(options: LiveOptions) -> ClientCore:

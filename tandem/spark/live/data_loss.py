@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from tandem.client.results import MessageQueue
-from tandem.spark.errors import SparkSourceError
+from tandem.spark.errors import DataLossError
 
 _log = logging.getLogger(__name__)
 
@@ -31,18 +31,6 @@ class DataLoss(msgspec.Struct, frozen=True):
         )
 
 
-class DataLossError(SparkSourceError):
-    """Messages that a batch or stream was to read are gone, and `failOnDataLoss` is true."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(f"{what}. {REMEDY}")
-        self.what = what
-
-    def __reduce__(self) -> tuple[type["DataLossError"], tuple[str]]:
-        # Raised in a worker process: the default would call __init__ with the whole text.
-        return DataLossError, (self.what,)
-
-
 def report_loss(loss: DataLoss | str, *, fail: bool) -> None:
     """Raise, or log.
 
@@ -50,5 +38,5 @@ def report_loss(loss: DataLoss | str, *, fail: bool) -> None:
         DataLossError: `fail` is true.
     """
     if fail:
-        raise DataLossError(str(loss))
+        raise DataLossError(f"{loss}. {REMEDY}")
     _log.warning("%s", loss)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tandem.coordinator.gateway import Gateway, WatchOrder
 from tandem.coordinator.kv import KeyValueStore
-from tandem.coordinator.kv_records import BadRequestError, CompactedError
+from tandem.coordinator.kv_records import CompactedError, InvalidArgumentError
 from tandem.coordinator.tokens import Tokens
 
 PATHS = [
@@ -176,7 +176,7 @@ def test_a_watch_begins_where_it_asks_or_now() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"create_request":{}}', b"[1"])
 def test_a_watch_of_nothing_is_refused(body: bytes) -> None:
-    with pytest.raises(BadRequestError):
+    with pytest.raises(InvalidArgumentError):
         Gateway(KeyValueStore(), lambda: 1, some_tokens()).watch_order(body)
 
 

@@ -7,13 +7,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tandem.coordinator.kv import KeyValueStore
 from tandem.coordinator.kv_records import (
-    BadRequestError,
     Change,
     CompactedError,
     Condition,
     Deleted,
     DeleteOperation,
     Found,
+    InvalidArgumentError,
     Item,
     KeyEvent,
     KeyValueError,
@@ -115,7 +115,7 @@ def test_a_missing_key_is_all_zeros_but_has_no_value() -> None:
 def test_a_condition_of_the_wrong_type_is_refused() -> None:
     store = KeyValueStore()
     put(store, b"a")
-    with pytest.raises(BadRequestError, match="VERSION is compared with b'2'"):
+    with pytest.raises(InvalidArgumentError, match="VERSION is compared with b'2'"):
         store.transact([Condition(b"a", Target.VERSION, Relation.EQUAL, b"2")], [], [], 0.0)
 
 
@@ -130,7 +130,7 @@ def test_a_condition_of_the_wrong_type_is_refused() -> None:
 )
 def test_a_transaction_that_makes_no_sense_changes_nothing(operations: list[Operation]) -> None:
     store = KeyValueStore()
-    with pytest.raises(BadRequestError):
+    with pytest.raises(InvalidArgumentError):
         store.transact([], operations, [], 0.0)
     assert store.revision == 1
 
@@ -182,9 +182,9 @@ def test_leases_are_never_shorter_than_the_coordinator_can_hold() -> None:
     assert store.grant(7, 1, 0.0).ttl_seconds == 2
     with pytest.raises(LeaseExistsError):
         store.grant(7, 5, 0.0)
-    with pytest.raises(BadRequestError, match="too large"):
+    with pytest.raises(InvalidArgumentError, match="too large"):
         store.grant(8, 10**10, 0.0)
-    with pytest.raises(BadRequestError, match="not positive"):
+    with pytest.raises(InvalidArgumentError, match="not positive"):
         store.grant(0, 5, 0.0)
 
 

@@ -7,8 +7,8 @@ from tandem.coordinator.tokens import (
     TOKENS_MAX,
     USER,
     AuthenticationError,
-    InvalidTokenError,
     NoTokenError,
+    TokenNotKnownError,
     Tokens,
 )
 
@@ -32,7 +32,7 @@ def test_a_token_is_for_who_knows_the_password() -> None:
     tokens.check(tokens.authenticate(USER, "right", 0.0), 1.0)
     with pytest.raises(NoTokenError):
         tokens.check("", 1.0)
-    with pytest.raises(InvalidTokenError):
+    with pytest.raises(TokenNotKnownError):
         tokens.check("token 1", 1.0)
 
 
@@ -41,7 +41,7 @@ def test_a_token_lives_as_long_as_it_is_used() -> None:
     token = tokens.authenticate(USER, "right", 0.0)
     for number in range(1, 5):
         tokens.check(token, number * IDLE_SECONDS_MAX)
-    with pytest.raises(InvalidTokenError):
+    with pytest.raises(TokenNotKnownError):
         tokens.check(token, 5 * IDLE_SECONDS_MAX + 0.1)
 
 
@@ -53,5 +53,5 @@ def test_of_too_many_the_one_that_was_not_used_longest_goes() -> None:
     tokens.check(first, 1.0)
     tokens.authenticate(USER, "right", 1.0)
     tokens.check(first, 1.0)
-    with pytest.raises(InvalidTokenError):
+    with pytest.raises(TokenNotKnownError):
         tokens.check(second, 1.0)

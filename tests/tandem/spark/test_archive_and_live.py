@@ -10,9 +10,8 @@ import pytest
 from tandem.client.results import MessageQueue
 from tandem.spark.archive.errors import ArchiveError
 from tandem.spark.archive_and_live import plan_batch, read_archived
-from tandem.spark.errors import OptionError
+from tandem.spark.errors import DataLossError, OptionError
 from tandem.spark.live.columns import TYPES
-from tandem.spark.live.data_loss import DataLossError
 from tandem.wire.batch_body import encode_batch_entry
 from tandem.wire.crc import crc32
 from tandem.wire.message import COMPRESSED_FLAG, INNER_BATCH_FLAG, NEED_UNWRAP_FLAG

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tandem.spark.archive.errors import ArchiveError, DataLossError, OtherLogError
+from tandem.spark.archive.errors import ArchiveError, LostBeforeArchivedError, OtherLogError
 from tandem.spark.archive.log_piece import (
     log_crc,
     log_files,
@@ -69,7 +69,7 @@ def test_what_was_lost_is_told(small: SmallArchive) -> None:
     for file in log_files(str(small.store)):
         if file.offset <= units[-1].end:
             Path(file.path).unlink()
-    with pytest.raises(DataLossError, match=f"{FILE_BYTES} bytes are lost"):
+    with pytest.raises(LostBeforeArchivedError, match=f"{FILE_BYTES} bytes are lost"):
         pieces_to_archive("broker-a", str(small.store), units)
     pieces = pieces_to_archive("broker-a", str(small.store), units, lost=True)
     assert pieces[0].first == units[-1].end + FILE_BYTES

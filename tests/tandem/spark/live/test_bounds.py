@@ -3,9 +3,8 @@ from collections.abc import Iterable
 import pytest
 
 from tandem.client.results import MessageQueue
-from tandem.spark.errors import OptionError
+from tandem.spark.errors import DataLossError, OptionError
 from tandem.spark.live.bounds import ending_offsets, starting_offsets
-from tandem.spark.live.data_loss import DataLossError
 from tandem.spark.live.offsets import Offsets
 from tandem.spark.live.options import Bound
 from tests.tandem.spark.live.live_world import options, queue

@@ -4,9 +4,9 @@ import pytest
 
 from tandem.client.core import ClientCore
 from tandem.client.errors import ClientError
-from tandem.spark.errors import SparkSourceError
+from tandem.spark.errors import SparkSourceError, UnknownTopicError
 from tandem.spark.live import cluster as module
-from tandem.spark.live.cluster import Cluster, UnknownTopicError, group_of
+from tandem.spark.live.cluster import Cluster, group_of
 from tandem.spark.live.options import LiveOptions, parse_options
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode

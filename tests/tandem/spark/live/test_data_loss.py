@@ -4,7 +4,8 @@ import pickle
 import pytest
 
 from tandem.client.results import MessageQueue
-from tandem.spark.live.data_loss import DataLoss, DataLossError, report_loss
+from tandem.spark.errors import DataLossError
+from tandem.spark.live.data_loss import DataLoss, report_loss
 
 LOSS = DataLoss(MessageQueue("orders", "broker-a", 3), 5, 9, "deleted")
 

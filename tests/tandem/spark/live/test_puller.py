@@ -6,9 +6,8 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from tandem.spark.errors import SparkSourceError
+from tandem.spark.errors import DataLossError, SparkSourceError
 from tandem.spark.live.chunks import chunks, records_of
-from tandem.spark.live.data_loss import DataLossError
 from tandem.spark.live.puller import RangePuller
 from tandem.spark.live.ranges import QueueRange
 from tandem.wire.damaged_message import DamagedMessageHeader

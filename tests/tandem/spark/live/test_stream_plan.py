@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from tandem.spark.live.data_loss import DataLossError
+from tandem.spark.errors import DataLossError
 from tandem.spark.live.offsets import StreamOffset, stream_offset
 from tandem.spark.live.stream_plan import StreamPlan
 from tests.tandem.spark.live.live_world import Asked, FakeTime, options, queue
