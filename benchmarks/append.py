@@ -100,7 +100,7 @@ def open_store(directory: Path) -> MessageStore:
         is_slave=False,
     )
     for queue_id in (0, 1):
-        store.put_message(PutMessage("Bench", queue_id, BODY, PROPERTIES, 1, BORN_HOST))
+        store.puts.put_message(PutMessage("Bench", queue_id, BODY, PROPERTIES, 1, BORN_HOST))
     touch(store.commit_log.files.files[0].buffer)
     store.announce()
     return store
@@ -140,24 +140,24 @@ def main() -> None:
         directory = Path(name)
         store = open_store(directory)
         message = PutMessage("Bench", 0, BODY, PROPERTIES, 1, BORN_HOST)
-        result = store.put_message(message)
+        result = store.puts.put_message(message)
         copies = copy_rate(directory, result.wrote_bytes, options.count)
         copy = statistics.median(copies)
         print(f"records of {result.wrote_bytes} bytes, bodies of {len(BODY)}, median of 5 rounds")
         say("plain copy into a mapping", copies, copy, result.wrote_bytes)
-        single = rate(round_of(store, store.put_message, message), options.count, 1)
+        single = rate(round_of(store, store.puts.put_message, message), options.count, 1)
         say("put_message, one at a time", single, copy, result.wrote_bytes)
         body = encode_batch_body(
             [Message("Bench", BODY, keys=f"key-{i}", tags="TagA") for i in range(BATCH)]
         )
         batch = PutBatch("Bench", 1, body, b"", 1, BORN_HOST)
-        record_bytes = store.put_batch(batch).wrote_bytes // BATCH
-        rounds = rate(round_of(store, store.put_batch, batch), options.count // BATCH, BATCH)
+        record_bytes = store.puts.put_batch(batch).wrote_bytes // BATCH
+        rounds = rate(round_of(store, store.puts.put_batch, batch), options.count // BATCH, BATCH)
         say(f"put_batch of {BATCH}, keys and tags", rounds, copy, record_bytes)
         body = encode_batch_body([Message("Bench", BODY) for _ in range(BATCH)])
         plain = PutBatch("Bench", 1, body, b"", 1, BORN_HOST)
-        record_bytes = store.put_batch(plain).wrote_bytes // BATCH
-        rounds = rate(round_of(store, store.put_batch, plain), options.count // BATCH, BATCH)
+        record_bytes = store.puts.put_batch(plain).wrote_bytes // BATCH
+        rounds = rate(round_of(store, store.puts.put_batch, plain), options.count // BATCH, BATCH)
         say(f"put_batch of {BATCH}, bodies only", rounds, copy, record_bytes)
         store.close()
 

@@ -36,7 +36,7 @@ def rate(store: MessageStore, text: str) -> tuple[float, int]:
     wanted = compile_filter(text) if text else None
     begun, offset, found = time.process_time(), 0, 0
     while offset < MESSAGES:
-        result = store.get_message("T", 0, offset, 32, message_filter=wanted)
+        result = store.reads.get_message("T", 0, offset, 32, message_filter=wanted)
         offset, found = result.next_begin_offset, found + result.message_count
         for view in result.body:
             view.release()
@@ -56,7 +56,7 @@ def main() -> None:
         ) as store:
             for number in range(MESSAGES):
                 properties = PROPERTIES.format(number % 10).encode()
-                store.put_message(PutMessage("T", 0, b"x" * 100, properties, 0, BORN_HOST))
+                store.puts.put_message(PutMessage("T", 0, b"x" * 100, properties, 0, BORN_HOST))
             for text in EXPRESSIONS:
                 rounds = [rate(store, text) for _ in range(ROUNDS)]
                 median = statistics.median(speed for speed, _ in rounds)

@@ -79,7 +79,7 @@ def fill(directory: Path, log_bytes: int, body_bytes: int) -> int:
         # One file, nearly full.
         while store.max_physical_offset < log_bytes - 2 * len(batch_body) - (1 << 20):
             batch = PutBatch("Bench", count % QUEUES, batch_body, b"", 1, BORN_HOST)
-            assert store.put_batch(batch).status.name == "PUT_OK"
+            assert store.puts.put_batch(batch).status.name == "PUT_OK"
             count += 1
         store.announce()
     return count * BATCH

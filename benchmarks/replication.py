@@ -100,7 +100,7 @@ def fill(store: MessageStore, megabytes: int) -> None:
     """Put 1 KB messages until the log has this size."""
     body = encode_batch_body([Message("Bench", BODY, tags="TagA") for _ in range(256)])
     while store.max_physical_offset < megabytes << 20:
-        store.put_batch(PutBatch("Bench", 0, body, b"", 1, BORN_HOST))
+        store.puts.put_batch(PutBatch("Bench", 0, body, b"", 1, BORN_HOST))
     store.announce()
 
 

@@ -187,7 +187,7 @@ class Ours:
 
 def singles(store: MessageStore, topic: str, numbers: range) -> None:
     """Put messages one at a time; every 64th ends the round, as a node does when it answers."""
-    put = store.put_message
+    put = store.puts.put_message
     for number in numbers:
         properties = (
             f"TAGS\x01TagA\x02KEYS\x01k{number}\x02UNIQ_KEY\x017F00000100002A9F{number}\x02"
@@ -217,7 +217,7 @@ def batches(store: MessageStore, bodies: list[bytes], count: int) -> None:
     """Put so many batches, each a round of its own."""
     for number in range(count):
         body = bodies[number % BATCH_BODIES]
-        result = store.put_batch(PutBatch("Batch", 0, body, b"", 1, BORN_HOST))
+        result = store.puts.put_batch(PutBatch("Batch", 0, body, b"", 1, BORN_HOST))
         if result.status:
             raise SystemExit(f"put: {result}")
         store.announce()
@@ -226,7 +226,7 @@ def batches(store: MessageStore, bodies: list[bytes], count: int) -> None:
 def pulls(store: MessageStore, offsets: range) -> None:
     """Pull 32 messages from each of these queue offsets on."""
     for offset in offsets:
-        if store.get_message("Single", 0, offset, PULL).message_count != PULL:
+        if store.reads.get_message("Single", 0, offset, PULL).message_count != PULL:
             raise SystemExit(f"not {PULL} messages at {offset}")
 
 
@@ -234,7 +234,7 @@ def queries(store: MessageStore, numbers: range, count: int) -> None:
     """Ask for one message by its key, far apart from each other."""
     for number in numbers:
         key = f"k{number * 7919 % count}"
-        if not store.query_message("Single", key, 1).records:
+        if not store.reads.query_message("Single", key, 1).records:
             raise SystemExit(f"no message with key {key}")
 
 

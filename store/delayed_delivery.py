@@ -164,7 +164,7 @@ class DelayedDelivery:
 
     def _put(self, message: PutMessage) -> PutMessageResult:
         """Put a message whose time has come: whatever it still says, it is not delayed again."""
-        return self._store.put_message(message, hooks=False)
+        return self._store.puts.put_message(message, hooks=False)
 
     def start(self, services: trio.Nursery, after_delivery: Callable[[], None]) -> None:
         """Deliver until cancelled; `after_delivery` is called after each round of puts."""

@@ -22,7 +22,7 @@ Source: org.apache.rocketmq.store.DefaultMessageStore of 5.3.3.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import trio
 
@@ -36,6 +36,7 @@ from store.machine.errors import (
     StoreFullError,
 )
 from store.machine.signal import Signal
+from store.messages.arrivals import Arrivals, NoListener
 from store.messages.confirm_bound import ConfirmBound
 from store.messages.message_filter import bit_maps_of_records
 from store.messages.message_reads import MessageReads
@@ -57,10 +58,12 @@ if TYPE_CHECKING:
     from store.config import StoreConfig
     from store.machine.disk import Disk
     from store.recovery.opening import StoreParts
-    from store.results import OnArrival
+    from store.store_listener import StoreListener
     from tandem.wire.message import Host
 
 _log = logging.getLogger(__name__)
+
+NO_LISTENER: Final = NoListener()
 
 
 class MessageStore(LogPositions):
@@ -92,12 +95,13 @@ class MessageStore(LogPositions):
         self._announced = self.commit_log.max_offset
         self._enters_queue = not parts.has_pool
         """Whether a put enters its message in the queue. With a pool it cannot be read yet."""
-        self._bound = ConfirmBound(self.queues) if confirm_bounds_reads else None
+        self._bound = ConfirmBound() if confirm_bounds_reads else None
+        self.arrivals = Arrivals(self._bound)
         self.puts = self._puts(parts)
         self.reput_service = self._reput_service()
         self.record_check = parts.record_check
-        self.reads = reads = self._reads()
-        self.whole_log = reads.without_bound()
+        self.reads = self._reads()
+        self.whole_log = self.reads.without_bound()
         self.flush_service = self._flush_service()
         self._allocate_service = AllocateMappedFileService(
             self.commit_log.files,
@@ -111,19 +115,9 @@ class MessageStore(LogPositions):
         )
         if self._bound is not None:
             self._bound.raise_to(min(self.checkpoint.replicated_offset, self.max_physical_offset))
-        # What clients do, under the store's own name; no method stands between, for a put's sake.
-        self.put_message = self.puts.put_message
-        self.put_batch = self.puts.put_batch
-        self.put_pair = self.puts.put_pair
-        self.get_message = reads.get_message
-        self.min_offset_in_queue = reads.min_offset_in_queue
-        self.max_offset_in_queue = reads.max_offset_in_queue
-        self.offset_in_queue_by_time = reads.offset_in_queue_by_time
-        self.message_store_timestamp_ms = reads.message_store_timestamp_ms
-        self.look_message_by_offset = reads.look_message_by_offset
-        self.query_message = reads.query_message
-        healing = LogHealing(self.commit_log, self.fingerprints, parts.disk, self.config.directory)
-        self.heal = healing.heal
+        self.healing = LogHealing(
+            self.commit_log, self.fingerprints, parts.disk, self.config.directory
+        )
 
     def _puts(self, parts: StoreParts) -> MessagePuts:
         return MessagePuts(
@@ -136,6 +130,7 @@ class MessageStore(LogPositions):
             store_host=parts.store_host,
             enters_queue=self._enters_queue,
             on_clock_back=self._clock_went_back,
+            entered=self.arrivals.entered,
         )
 
     def _reput_service(self) -> ReputMessageService:
@@ -150,6 +145,8 @@ class MessageStore(LogPositions):
             reput_from_offset=self._announced,
             index_from_offset=index.next_offset if index is not None else 0,
             on_clock_back=self._clock_went_back,
+            entered=self.arrivals.entered,
+            after_dispatch=self.arrivals.end_round,
         )
 
     def _reads(self) -> MessageReads:
@@ -166,6 +163,7 @@ class MessageStore(LogPositions):
             self.config,
             on_failure=self._refuse,
             after_commit=self.grown.notify,
+            after_release=self.arrivals.answered,
             queued_timestamp_ms=(
                 None if self._enters_queue else self.reput_service.dispatched_timestamp_ms
             ),
@@ -352,12 +350,18 @@ class MessageStore(LogPositions):
         """Why the store takes no messages; None if it does."""
         return self.flags.refusal
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Flush and dispatch until cancelled.
+    async def run(
+        self,
+        listener: StoreListener = NO_LISTENER,
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Flush and dispatch until cancelled; `listener` hears first what has arrived before.
 
         Raises:
             CorruptLogError: see `ReputMessageService.run`.
         """
+        self.arrivals.listen(listener)
         async with trio.open_nursery() as nursery:
             await nursery.start(self.flush_service.run)
             await nursery.start(self.reput_service.run)
@@ -392,22 +396,12 @@ class MessageStore(LogPositions):
             self.grown.notify()
             self.flush_service.wake()
             self._allocate_service.wake()
+        if self.arrivals.entered:
+            self.arrivals.end_round()
 
     def calculate_bit_maps(self, bit_map_of: Callable[[str, bytes], bytes]) -> None:
         """Have the filter bit maps of messages from now on kept, by topic and property string."""
         self.queues.filter_bit_map = bit_maps_of_records(self.commit_log, bit_map_of)
-
-    @property
-    def on_arrival(self) -> OnArrival | None:
-        """Called for every message that has entered its queue and can be read."""
-        return self.reput_service.on_arrival if self._bound is None else self._bound.on_arrival
-
-    @on_arrival.setter
-    def on_arrival(self, hook: OnArrival | None) -> None:
-        if self._bound is not None:
-            self._bound.on_arrival = hook
-            hook = self._bound.arrived if hook is not None else None
-        self.reput_service.on_arrival = self.puts.on_arrival = hook
 
     # -- roles -----------------------------------------------------------------------------------
 
@@ -469,7 +463,7 @@ class MessageStore(LogPositions):
     def confirm(self, offset: int) -> None:
         """Let clients read the log below `offset`, as far as it goes.
 
-        Never goes back. `on_arrival` is called for what can be read from now on.
+        Never goes back. What can be read from now on is reported as arrived.
 
         Raises:
             StoreError: the store was not opened with `confirm_bounds_reads`.
@@ -482,7 +476,7 @@ class MessageStore(LogPositions):
         offset = min(offset, self.max_physical_offset)
         if offset > self._bound.offset:
             self.checkpoint.replicated_offset = offset
-            self._bound.raise_to(offset)
+            self.arrivals.readable(self._bound.raise_to(offset))
             self.confirmed.notify()
 
     # -- positions -------------------------------------------------------------------------------

@@ -15,8 +15,9 @@ PhysicalOffset: TypeAlias = int
 QueueOffset: TypeAlias = int
 """The number of a message in its queue."""
 
-OnArrival: TypeAlias = Callable[[str, int, QueueOffset, int | None], None]
-"""A queue has grown: (topic, queue id, new max queue offset, tags code or None if several)."""
+Arrival: TypeAlias = tuple[int, str, int, QueueOffset, int | None]
+"""A queue has grown: (where in the log its last record ends, topic, queue id, new max queue offset,
+tags code or None if several). No two are equal up to the last one: a queue grows with each."""
 
 
 class PutMessageStatus(enum.IntEnum):

@@ -97,7 +97,7 @@ class Transactions:
         op = missing_op(log, last, self._wall_clock_ms(), self._store_host)
         if op is None:
             return
-        result = store.put_message(op, hooks=False)
+        result = store.puts.put_message(op, hooks=False)
         if not result.status.is_stored:
             directory = store.config.directory
             raise StoreFullError(f"{directory}: {result.reason}", path=directory)
@@ -177,9 +177,9 @@ class Transactions:
         return checked.is_complete
 
     def _put(self, message: PutMessage) -> PutMessageResult:
-        return self._store.put_message(message, hooks=False)
+        return self._store.puts.put_message(message, hooks=False)
 
     def _put_pair(self, first: PutMessage, second: PutMessage) -> PutMessageResult:
         if first.topic == TRANS_CHECK_MAX_TIME_TOPIC:
             self._create_topic(first.topic)
-        return self._store.put_pair(first, second)
+        return self._store.puts.put_pair(first, second)

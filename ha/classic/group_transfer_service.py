@@ -86,8 +86,7 @@ class GroupTransferService:
         self._waiting: WaitingRow[Done] = WaitingRow()
         self._replicated_offset = 0
         self._nearest_position = UNKNOWN
-        self.after_release = after_release
-        """Called once after each round of answers, to send them off together."""
+        self._after_release = after_release
         self.push2_slave_max_offset = 0
         """Highest offset ever acknowledged by any slave. Never falls."""
 
@@ -129,7 +128,7 @@ class GroupTransferService:
         self._slaves_changed()
         self.push2_slave_max_offset = max(self.push2_slave_max_offset, offset)
         if self._release():
-            self.after_release()
+            self._after_release()
 
     def slave_lost(self, name: str, trouble: str = "") -> None:
         """Its connection ended; `trouble` says why if it is more than a lost wire.
@@ -178,7 +177,7 @@ class GroupTransferService:
         for end_offset, done in expired:
             done(PutMessageStatus.FLUSH_SLAVE_TIMEOUT, self._why_late(end_offset))
         if expired:
-            self.after_release()
+            self._after_release()
 
     def next_deadline(self) -> float | None:
         """Return when `expire` is due next, or None if nobody waits."""

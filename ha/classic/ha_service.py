@@ -50,10 +50,12 @@ class HAService:
         self._config = config
         self._store = store
         self._wall_clock_ms = wall_clock_ms
+        self._listener: ReplicationListener | None = None
         self.group_transfer_service = GroupTransferService(
             [slave.name for slave in config.slaves],
             max_gap_bytes=config.ha_max_gap_not_in_sync_bytes,
             in_sync_replicas=config.in_sync_replicas,
+            after_release=self._answered,
         )
         """Where the puts of a master wait. Idle on a slave."""
         self.is_master = config.master is None
@@ -77,10 +79,14 @@ class HAService:
             StoreError: the broker of a master could not begin.
             AddressInUseError: something else listens on the HA port.
         """
-        self.group_transfer_service.after_release = listener.answered
+        self._listener = listener
         if self.is_master:
             listener.opened(self.epoch)
         await self._service.run(task_status=task_status)
+
+    def _answered(self) -> None:
+        if self._listener is not None:
+            self._listener.answered()
 
     def refusal(self) -> Refusal | None:
         """Return why no put is taken: this node is a slave. None: it is the master."""

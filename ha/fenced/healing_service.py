@@ -273,7 +273,7 @@ class HealingService:
         if bad is None:
             return None  # somebody else was faster
         try:
-            await self._store.heal(piece.start, data)
+            await self._store.healing.heal(piece.start, data)
         except (StoreError, OSError) as error:
             return Stuck(f"the bytes of {node} cannot be put in place: {error}")
         _log.warning(

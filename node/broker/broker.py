@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from node.tables.tables import Tables
     from store import MessageStore
     from store.machine.machine import Machine
+    from store.results import Arrival
     from tandem.cluster_file.cluster_config import NodeConfig
 
 _log = logging.getLogger(__name__)
@@ -143,7 +144,7 @@ class Broker:
         )
         async with trio.open_nursery() as services:
             self._services = services
-            await services.start(self._store.run)
+            await services.start(self._store.run, self)
             await services.start(self._replicate)
             self._start_services(services)
             for task in own_tasks:
@@ -178,7 +179,18 @@ class Broker:
         self._store.announce()
         self._outbox.flush()
 
-    # -- what replication says -------------------------------------------------------------------
+    # -- what the store and replication say ------------------------------------------------------
+
+    def arrived(self, arrivals: list[Arrival]) -> None:
+        """Wake who waits for messages: after a round of puts, or when messages are confirmed."""
+        if self._delayed is not None:
+            for _, topic, *_ in arrivals:
+                if topic in DELAYING_TOPICS:
+                    self._delayed.message_arrived(topic)
+        self._tables.arrived(arrivals)
+        holds = self._parts.holds
+        if holds.held_count:
+            holds.messages_arrived(arrivals)
 
     def opened(self, epoch: int) -> None:
         """Take messages from now on: write tables, and deliver what is due.
@@ -258,16 +270,6 @@ class Broker:
         store.queues.hidden_before = topics.hidden_before
         store.queues.correct_min_offset(store.min_physical_offset)
         self._names.on_registered = self._registration.peer_registered
-        store.on_arrival = self._arrived
-        store.flush_service.after_release = self._outbox.flush
-
-    def _arrived(
-        self, topic: str, queue_id: int, max_queue_offset: int, tags_code: int | None
-    ) -> None:
-        if self._delayed is not None and topic in DELAYING_TOPICS:
-            self._delayed.message_arrived(topic)
-        self._tables.arrived(topic)
-        self._parts.holds.message_arrived(topic, queue_id, max_queue_offset, tags_code)
 
     def _connection_closed(self, connection: Connection) -> None:
         self._names.connection_closed(connection)

@@ -176,7 +176,7 @@ class BrokerRuntimeInfo:
     def _delays(self) -> dict[str, str]:
         return {
             f"scheduleMessageOffset_{level}": (
-                f"{offset},{self._store.max_offset_in_queue(SCHEDULE_TOPIC, level - 1)}"
+                f"{offset},{self._store.reads.max_offset_in_queue(SCHEDULE_TOPIC, level - 1)}"
             )
             for level, offset in self._delay_progress().items()
         }

@@ -242,7 +242,7 @@ class ClientInfo:
         """CONSUME_MESSAGE_DIRECTLY: have one client handle a message of this store."""
         header = command.decode_header(ClientRequestHeader)
         _, offset = decode_offset_msg_id(header.msg_id or "")
-        record = self._store.look_message_by_offset(offset)
+        record = self._store.reads.look_message_by_offset(offset)
         if record is None:
             raise RequestError(
                 ResponseCode.SYSTEM_ERROR, f"there is no message {header.msg_id} in this store"

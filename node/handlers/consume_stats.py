@@ -115,10 +115,10 @@ class ConsumeStatsRequests:
         entries = []
         for queue_id in range(queue_nums):
             consumed = self._offsets.query(group, topic, queue_id) or 0
-            stored_ms = store.message_store_timestamp_ms(topic, queue_id, consumed - 1)
+            stored_ms = store.reads.message_store_timestamp_ms(topic, queue_id, consumed - 1)
             pulled = self._stats.pull_offset(group, topic, queue_id) if with_pulls else 0
             progress = OffsetWrapper(
-                broker_offset=store.max_offset_in_queue(topic, queue_id),
+                broker_offset=store.reads.max_offset_in_queue(topic, queue_id),
                 consumer_offset=consumed,
                 last_timestamp=max(0, stored_ms),
                 pull_offset=max(consumed, pulled) if with_pulls else 0,
@@ -190,10 +190,10 @@ class ConsumeStatsRequests:
 
     def _span(self, group: str, topic: str, queue_id: int) -> QueueTimeSpan:
         def stored_ms(offset: int) -> int:
-            return self._store.message_store_timestamp_ms(topic, queue_id, offset)
+            return self._store.reads.message_store_timestamp_ms(topic, queue_id, offset)
 
-        end = self._store.max_offset_in_queue(topic, queue_id)
-        first_ms = stored_ms(self._store.min_offset_in_queue(topic, queue_id))
+        end = self._store.reads.max_offset_in_queue(topic, queue_id)
+        first_ms = stored_ms(self._store.reads.min_offset_in_queue(topic, queue_id))
         consumed = self._offsets.query(group, topic, queue_id) or 0
         next_ms = stored_ms(consumed) if consumed < end else -1
         return QueueTimeSpan(
@@ -229,7 +229,7 @@ class ConsumeStatsRequests:
         queue_nums = max(config.read_queue_nums, config.write_queue_nums) if config else 0
         for queue_id in range(queue_nums):
             known = [self._offsets.query(group, topic, queue_id) for group in groups]
-            first = self._store.min_offset_in_queue(topic, queue_id)
+            first = self._store.reads.min_offset_in_queue(topic, queue_id)
             held = [offset for offset in known if offset is not None and offset >= first]
             if not held:
                 continue

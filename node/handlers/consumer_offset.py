@@ -117,7 +117,7 @@ class ConsumerOffset:
 
     def _is_young(self, topic: str, queue_id: int) -> bool:
         """Whether the queue still has its first message, not far before the end of the log."""
-        result = self._store.get_message(topic, queue_id, 0, 1)
+        result = self._store.reads.get_message(topic, queue_id, 0, 1)
         if result.damaged is not None:
             raise result.damaged
         if result.min_offset > 0 or not result.body:

@@ -200,8 +200,8 @@ class PullMessage:
         ext = PullMessageResponseHeader(
             MASTER_ID,
             offset,
-            self._store.min_offset_in_queue(header.topic, header.queue_id),
-            self._store.max_offset_in_queue(header.topic, header.queue_id),
+            self._store.reads.min_offset_in_queue(header.topic, header.queue_id),
+            self._store.reads.max_offset_in_queue(header.topic, header.queue_id),
         )
         return response_to(command, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", ext=ext)
 
@@ -240,7 +240,7 @@ class PullMessage:
             )
 
     def _read(self, header: PullMessageRequestHeader, wanted: Wanted) -> GetMessageResult:
-        return self._store.get_message(
+        return self._store.reads.get_message(
             header.topic,
             header.queue_id,
             header.queue_offset,

@@ -2,7 +2,7 @@
 
     hold() --> HELD --+--> READY --> run again, once, by the service task
                       |
-                      +-- message_arrived(): a message the pull wants
+                      +-- messages_arrived(): one that the pull wants
                       +-- its deadline passed
 
 Messages arrive in the middle of somebody's round of puts. So an arrival only moves pulls to the
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from node.remoting.connection import Connection
+    from store.results import Arrival
 
 HELD_MAX: Final = 65_536
 """Pulls held at any time. Beyond it a pull is answered at once, empty."""
@@ -98,23 +99,19 @@ class PullRequestHoldService:
         self._by_sweep: dict[int, dict[HeldPull, None]] = {}
         self._by_owner: dict[Connection, dict[HeldPull, None]] = {}
         self._by_address: Counter[str] = Counter()
-        self._held_count = 0
+        self.held_count = 0
+        """How many pulls are waiting."""
         self._ready: deque[HeldPull] = deque()
         self._sweeps: list[int] = []
         """The numbers in `_by_sweep`, as a heap."""
         self._wake = Signal()
-
-    @property
-    def held_count(self) -> int:
-        """How many pulls are waiting."""
-        return self._held_count
 
     def hold(self, topic: str, queue_id: int, pull: HeldPull) -> bool:
         """Take in a pull; False if there are too many."""
         owner, address = pull.owner, pull.owner.peer.ip
         of_owner = self._by_owner.get(owner, {})
         if (
-            self._held_count >= HELD_MAX
+            self.held_count >= HELD_MAX
             or len(of_owner) >= HELD_PER_CONNECTION_MAX
             or self._by_address[address] >= HELD_PER_ADDRESS_MAX
         ):
@@ -124,7 +121,7 @@ class PullRequestHoldService:
         self._by_owner[owner] = of_owner
         of_owner[pull] = None
         self._by_address[address] += 1
-        self._held_count += 1
+        self.held_count += 1
         sweep = pull.sweep
         if sweep not in self._by_sweep:
             self._by_sweep[sweep] = {}
@@ -134,19 +131,16 @@ class PullRequestHoldService:
         self._by_sweep[sweep][pull] = None
         return True
 
-    def message_arrived(
-        self, topic: str, queue_id: int, max_queue_offset: int, tags_code: int | None
-    ) -> None:
-        """A message is in its queue. Called for every message, so cheap when nobody waits."""
-        if not self._held_count:
-            return
-        pulls = self._held.get((topic, queue_id))
-        if pulls is None:
-            return
-        wanting = [pull for pull in pulls if pull.wants(max_queue_offset, tags_code)]
-        if wanting:
-            self._make_ready(wanting)
-            self._wake.notify()
+    def messages_arrived(self, arrivals: list[Arrival]) -> None:
+        """Messages are in their queues. Called for every round of them, if any pull waits."""
+        for _, topic, queue_id, max_queue_offset, tags_code in arrivals:
+            pulls = self._held.get((topic, queue_id))
+            if pulls is None:
+                continue
+            wanting = [pull for pull in pulls if pull.wants(max_queue_offset, tags_code)]
+            if wanting:
+                self._make_ready(wanting)
+                self._wake.notify()
 
     def run_again(self, topic: str, queue_id: int) -> None:
         """Something other than a message has changed what the pulls of a queue are answered."""
@@ -193,7 +187,7 @@ class PullRequestHoldService:
 
     def _forget(self, pull: HeldPull) -> None:
         """Hold a pull no longer. Its sweep stays, even if that has nothing to do."""
-        self._held_count -= 1
+        self.held_count -= 1
         del self._by_sweep[pull.sweep][pull]
         held, owner, address = self._held[pull.key], pull.owner, pull.owner.peer.ip
         del held[pull]

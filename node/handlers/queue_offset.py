@@ -59,7 +59,7 @@ class QueueOffset:
         """GET_MAX_OFFSET: the queue offset of the next message."""
         header = command.decode_header(QueueRequestHeader)
         self._check_master(header)
-        offset = self._store.max_offset_in_queue(header.topic, header.queue_id)
+        offset = self._store.reads.max_offset_in_queue(header.topic, header.queue_id)
         return response_to(command, ext=OffsetResponseHeader(offset))
 
     @serves(
@@ -72,7 +72,7 @@ class QueueOffset:
         """GET_MIN_OFFSET: the queue offset of the first message that is held."""
         header = command.decode_header(QueueRequestHeader)
         self._check_master(header)
-        offset = self._store.min_offset_in_queue(header.topic, header.queue_id)
+        offset = self._store.reads.min_offset_in_queue(header.topic, header.queue_id)
         return response_to(command, ext=OffsetResponseHeader(offset))
 
     @serves(
@@ -90,7 +90,9 @@ class QueueOffset:
         """
         header = command.decode_header(QueueRequestHeader)
         store, topic, queue_id = self._store, header.topic, header.queue_id
-        first = store.get_message(topic, queue_id, store.min_offset_in_queue(topic, queue_id), 1)
+        first = store.reads.get_message(
+            topic, queue_id, store.reads.min_offset_in_queue(topic, queue_id), 1
+        )
         if first.damaged is not None:
             raise first.damaged
         messages = decode_messages(b"".join(first.body))
@@ -107,7 +109,7 @@ class QueueOffset:
         """SEARCH_OFFSET_BY_TIMESTAMP: the queue offset for a store time."""
         header = command.decode_header(SearchOffsetRequestHeader)
         self._check_master(header)
-        offset = self._store.offset_in_queue_by_time(
+        offset = self._store.reads.offset_in_queue_by_time(
             header.topic,
             header.queue_id,
             header.timestamp,
@@ -135,7 +137,7 @@ class QueueOffset:
         """
         header = command.decode_header(QueryMessageRequestHeader)
         by_unique_key = command.ext_fields().get(UNIQUE_KEY_QUERY) == "true"
-        found = self._store.query_message(
+        found = self._store.reads.query_message(
             header.topic,
             header.key,
             DEFAULT_QUERY_MAX_NUM if by_unique_key else max(0, header.max_num),
@@ -163,7 +165,7 @@ class QueueOffset:
     def view_message(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """VIEW_MESSAGE_BY_ID: one record by its physical offset."""
         header = command.decode_header(ViewMessageRequestHeader)
-        record = self._store.look_message_by_offset(header.offset)
+        record = self._store.reads.look_message_by_offset(header.offset)
         if record is None:
             raise RequestError(
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}"

@@ -131,7 +131,7 @@ class ReplyMessage:
         properties = header.properties or ""
         message_id, queue_id, queue_offset = "0", max(header.queue_id, 0), 0
         if self._is_kept:
-            result = self._store.put_message(
+            result = self._store.puts.put_message(
                 PutMessage(
                     header.topic,
                     queue_id,

@@ -104,8 +104,8 @@ class ResetOffset:
             raise RequestError(ResponseCode.INVALID_PARAMETER, f"queueId[{queue_id}] is illegal")
         if header.offset is None or header.offset == BY_TIME:
             return {queue_id: self._by_time(header, queue_id)}
-        first = self._store.min_offset_in_queue(header.topic, queue_id)
-        end = self._store.max_offset_in_queue(header.topic, queue_id)
+        first = self._store.reads.min_offset_in_queue(header.topic, queue_id)
+        end = self._store.reads.max_offset_in_queue(header.topic, queue_id)
         if not first <= header.offset <= end:
             raise RequestError(
                 ResponseCode.SYSTEM_ERROR,
@@ -116,8 +116,8 @@ class ResetOffset:
     def _by_time(self, header: ResetOffsetRequestHeader, queue_id: int) -> int:
         """The end of the queue for a negative time, which is what skipping all of it sends."""
         if header.timestamp < 0:
-            return self._store.max_offset_in_queue(header.topic, queue_id)
-        return self._store.offset_in_queue_by_time(header.topic, queue_id, header.timestamp)
+            return self._store.reads.max_offset_in_queue(header.topic, queue_id)
+        return self._store.reads.offset_in_queue_by_time(header.topic, queue_id, header.timestamp)
 
     def _body(self, topic: str, offsets: dict[int, int]) -> bytes:
         """By queue, the way Java writes a map whose keys are objects."""

@@ -41,4 +41,4 @@ class SendHalf:
                 "a message of a transaction cannot have a time of its own (TIMER_DELAY_MS and the"
                 " like); use a delay level (DELAY), which counts from the commit on",
             )
-        return self._store.put_message(half_message(message), hooks=False)
+        return self._store.puts.put_message(half_message(message), hooks=False)

@@ -101,7 +101,7 @@ class SendMessage:
         rejects_transactions: bool = False,
     ) -> None:
         self._store = store
-        self._put = (store.put_message, SendHalf(store, rejects=rejects_transactions).put)
+        self._put = (store.puts.put_message, SendHalf(store, rejects=rejects_transactions).put)
         """Of a message, and of one that is put aside until it is committed."""
         self._tables = tables
         self._topics = tables.topics
@@ -226,7 +226,7 @@ class SendMessage:
 
         Its WAIT is not asked: that was about the first send.
         """
-        result = self._store.put_message(message)
+        result = self._store.puts.put_message(message)
         if result.status is not _PUT_OK:
             return self.not_stored(command, result)
         properties = str(message.properties, "utf-8")
@@ -312,7 +312,7 @@ class SendMessage:
             )
         if asked.delay_level > 0:
             raise RequestError(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be delayed")
-        return self._store.put_batch(
+        return self._store.puts.put_batch(
             PutBatch(
                 header.topic,
                 queue_id,

@@ -78,9 +78,9 @@ class TopicStats:
         topic, store = config.topic_name, self._store
         entries = []
         for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
-            end = store.max_offset_in_queue(topic, queue_id)
-            last_ms = store.message_store_timestamp_ms(topic, queue_id, end - 1)
-            first = store.min_offset_in_queue(topic, queue_id)
+            end = store.reads.max_offset_in_queue(topic, queue_id)
+            last_ms = store.reads.message_store_timestamp_ms(topic, queue_id, end - 1)
+            first = store.reads.min_offset_in_queue(topic, queue_id)
             entries.append(
                 (
                     MessageQueueBody(self._broker_name, queue_id, topic),
@@ -157,8 +157,8 @@ class TopicStats:
         queue = self._store.queues.find(topic, queue_id)
         if queue is None:
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
-        first = self._store.min_offset_in_queue(topic, queue_id)
-        end = self._store.max_offset_in_queue(topic, queue_id)
+        first = self._store.reads.min_offset_in_queue(topic, queue_id)
+        end = self._store.reads.max_offset_in_queue(topic, queue_id)
         filter_data, wanted = self._subscription(header.consumer_group, topic)
         has_tags = wanted is not None and is_tag_type(wanted.expression_type)
         codes = (by_tags(wanted.sub_string) if wanted and has_tags else Wanted()).tags_codes

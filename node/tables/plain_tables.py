@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from node.tables.slave_synchronize import SlaveSynchronize
     from node.tables.tables import Settled
     from store.machine.disk import Disk
+    from store.results import Arrival
     from tandem.wire.request_headers import TopicConfig
     from tandem.wire.subscription_group import SubscriptionGroupConfig
 
@@ -136,9 +137,11 @@ class PlainTables:
         except RequestError as error:
             raise TableFileError(error.remark) from error
 
-    def arrived(self, topic: str) -> None:
+    def arrived(self, arrivals: list[Arrival]) -> None:
         """The log is quicker than the tables: a message of a new topic asks for its settings."""
-        if self.synchronize is not None and self.topics.get(topic) is None:
+        if self.synchronize is None:
+            return
+        if any(self.topics.get(topic) is None for _, topic, *_ in arrivals):
             self.synchronize.hurry()
 
     def end_round(self) -> None:

@@ -37,7 +37,7 @@ class PutCounting:
     ) -> None:
         """Begin to count: what is in the queues now has not come."""
         self._queues = store.queues
-        self._growth = QueueGrowth(store.queues, store.max_offset_in_queue)
+        self._growth = QueueGrowth(store.queues, store.reads.max_offset_in_queue)
         self._stats = stats
         self._wall_clock_ms = wall_clock_ms
         self._looked_at = -REFRESH_SECONDS

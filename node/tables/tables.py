@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from node.tables.subscription_group_table import SubscriptionGroupTable
     from node.tables.topic_config_table import TopicConfigTable
     from store.delayed_delivery import JournaledProgress
+    from store.results import Arrival
     from tandem.wire.request_headers import TopicConfig
     from tandem.wire.subscription_group import SubscriptionGroupConfig
 
@@ -154,8 +155,8 @@ class Tables(Protocol):
             StoreError: the topics cannot be written.
         """
 
-    def arrived(self, topic: str) -> None:
-        """A message of this topic can be read. Called for every message."""
+    def arrived(self, arrivals: list[Arrival]) -> None:
+        """Messages can be read. Called for every round of them."""
 
     def end_round(self) -> None:
         """Write what this round has gathered; the broker announces the log's growth after it."""

@@ -15,44 +15,39 @@ the group lets be under way (puts are refused when replicas do not follow).
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from store.queue.consume_queue_store import ConsumeQueueStore
-    from store.results import OnArrival
+    from collections.abc import Iterable
 
-_Arrival: TypeAlias = "tuple[int, str, int, int, int | None]"
-"""Where the record ends, and the arguments of `OnArrival`. No two are equal up to the last one: a
-queue grows with every record."""
+    from store.results import Arrival
 
 
 class ConfirmBound:
     """The bound of one store."""
 
-    def __init__(self, queues: ConsumeQueueStore) -> None:
+    def __init__(self) -> None:
         self.offset = 0
-        self.on_arrival: OnArrival | None = None
-        """Called for every message that can be read from now on."""
-        self._queues = queues
-        self._waiting: list[_Arrival] = []
+        self._waiting: list[Arrival] = []
 
-    def raise_to(self, offset: int) -> None:
-        """Let everything below `offset` be read, and report it. Never goes back."""
+    def raise_to(self, offset: int) -> list[Arrival]:
+        """Let everything below `offset` be read; return what of it had to wait. Never goes back."""
         self.offset = max(self.offset, offset)
+        readable = []
         while self._waiting and self._waiting[0][0] <= self.offset:
-            _, topic, queue_id, max_offset, tags_code = heappop(self._waiting)
-            if self.on_arrival is not None:
-                self.on_arrival(topic, queue_id, max_offset, tags_code)
+            readable.append(heappop(self._waiting))
+        return readable
 
-    def arrived(self, topic: str, queue_id: int, max_offset: int, tags_code: int | None) -> None:
-        """Take note of what has just entered its queue; an `OnArrival`.
+    def arrived(self, entered: Iterable[Arrival]) -> list[Arrival]:
+        """Take note of what has entered its queue; return what of it can be read already.
 
         Of several records that enter at once, as on a slave, only the last one counts: they are
         reported together.
         """
-        queue = self._queues.find(topic, queue_id)
-        end = -1 if queue is None else queue.max_physic_offset
-        if end > self.offset:
-            heappush(self._waiting, (end, topic, queue_id, max_offset, tags_code))
-        elif self.on_arrival is not None:
-            self.on_arrival(topic, queue_id, max_offset, tags_code)
+        readable = []
+        for arrival in entered:
+            if arrival[0] <= self.offset:
+                readable.append(arrival)
+            else:
+                heappush(self._waiting, arrival)
+        return readable

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from store.config import StoreConfig
     from store.log.commit_log import CommitLog
     from store.queue.consume_queue_store import AnyConsumeQueue, ConsumeQueueStore
-    from store.results import OnArrival, PutBatch, PutMessage
+    from store.results import Arrival, PutBatch, PutMessage
     from store.running_flags import RunningFlags
     from tandem.wire.delay_level import DelayLevels
     from tandem.wire.message import Host
@@ -81,7 +81,7 @@ class MessagePuts:
     """The puts of one store. `enters_queue` is false where dispatch enters messages in queues.
 
     `on_clock_back` is called with the time before a message is stored whose time is earlier than
-    that of the last one.
+    that of the last one. What has entered its queue is added to `entered`.
     """
 
     def __init__(
@@ -96,8 +96,8 @@ class MessagePuts:
         store_host: Host,
         enters_queue: bool,
         on_clock_back: Callable[[int], None],
+        entered: list[Arrival],
     ) -> None:
-        self.on_arrival: OnArrival | None = None
         self.no_room: str | None = None
         """Why the last put that found no room did not; empty once there was room again."""
         self.timer_rewrite: TimerRewrite | None = None
@@ -110,6 +110,7 @@ class MessagePuts:
         self._on_clock_back = on_clock_back
         self._host_hex = store_host.packed.hex().upper()
         self._enters_queue = enters_queue
+        self._entered = entered
         self.takes_runs = enters_queue and not config.enabled_append_prop_crc
         """Whether `put_run` may be called."""
         self._busy_timeout_ms = config.os_page_cache_busy_timeout_ms
@@ -169,8 +170,9 @@ class MessagePuts:
             return self._not_appended(error, queue)
         code = tags_code_of(properties)
         queue.append(offset, size, code, now_ms)
-        if self.on_arrival is not None:
-            self.on_arrival(topic, message.queue_id, queue.next_offset, code)
+        # `+=` on a list, and not `append`: no call.
+        entered = self._entered
+        entered += ((offset + size, topic, message.queue_id, queue.next_offset, code),)
         return PutMessageResult(
             PutMessageStatus.PUT_OK, "", offset, size, queue_offset, 1, now_ms, self._host_hex
         )
@@ -254,8 +256,8 @@ class MessagePuts:
                 queue.append(offset, size, code, now_ms, count)
             else:
                 queue.append(offset, size, code, now_ms)
-            if self.on_arrival is not None:
-                self.on_arrival(message.topic, message.queue_id, queue.next_offset, code)
+            end = offset + size
+            self._entered.append((end, message.topic, message.queue_id, queue.next_offset, code))
         return PutMessageResult(
             PutMessageStatus.PUT_OK, "", offset, size, queue_offset, count, now_ms, self._host_hex
         )
@@ -410,8 +412,8 @@ class MessagePuts:
                 RunningFlag.WRITE_LOGICS_QUEUE_ERROR,
                 f"{error} (a consume queue is behind: free space, then restart this node)",
             )
-        if self.on_arrival is not None:
-            self.on_arrival(queue.topic, queue.queue_id, queue.next_offset, None)
+        end = units[-3] + units[-2]
+        self._entered.append((end, queue.topic, queue.queue_id, queue.next_offset, None))
 
     def _not_appended(
         self, error: ValueError | StoreError, queue: AnyConsumeQueue

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from store.log.log_end import DispatchRequest
     from store.queue.consume_queue_store import AnyConsumeQueue, ConsumeQueueStore
-    from store.results import OnArrival
+    from store.results import Arrival
     from store.services.usual_records import UsualRecord
     from tandem.wire.record_scan import Bools, Int64s, RecordColumns
 
@@ -89,7 +89,7 @@ class ConsumeQueueDispatcher:
         request: DispatchRequest,
         *,
         may_start_late: bool = True,
-        on_arrival: OnArrival | None = None,
+        arrivals: list[Arrival] | None = None,
     ) -> None:
         """Enter one record, if it belongs in a queue.
 
@@ -112,17 +112,21 @@ class ConsumeQueueDispatcher:
                 raise
             _start_anew(queue, request.offset)
             is_new = queue.dispatch(request)
-        if is_new and on_arrival is not None:
-            on_arrival(queue.topic, queue.queue_id, queue.next_offset, request.tags_code)
+        if is_new and arrivals is not None:
+            arrivals += (_arrival(queue, request.tags_code),)
 
     def dispatch_usual(
-        self, records: Iterable[UsualRecord], since_ms: int, *, on_arrival: OnArrival | None = None
+        self,
+        records: Iterable[UsualRecord],
+        since_ms: int,
+        *,
+        arrivals: list[Arrival] | None = None,
     ) -> tuple[int, UsualRecord | None]:
         """Enter these records up to the first that `dispatch` has to look at.
 
         Return how many, and the last one. Looked at is what does not simply go on in a queue that
         is there, and what was stored before the one in front of it, the first before `since_ms`.
-        `on_arrival` is called once for each queue that has grown.
+        `arrivals` gets one entry for each queue that has grown.
 
         Raises:
             StoreFullError: see `ConsumeQueue.dispatch`. Some queues may have their records, others
@@ -143,7 +147,7 @@ class ConsumeQueueDispatcher:
             last = record
             count += 1
         for run in runs.values():
-            _enter_run(run, on_arrival)
+            _enter_run(run, arrivals)
         return count, last
 
     def _run_of(self, topic: bytes, queue_id: int, offset: int) -> _Run | None:
@@ -163,12 +167,12 @@ class ConsumeQueueDispatcher:
         columns: RecordColumns,
         *,
         may_start_late: bool = True,
-        on_arrival: OnArrival | None = None,
+        arrivals: list[Arrival] | None = None,
         new_queues_max: int | None = None,
     ) -> int:
         """Enter the records in `buffer` that `columns` describe; all of them are sound.
 
-        `on_arrival` is called once for each queue that has grown. Return how many records were
+        `arrivals` gets one entry for each queue that has grown. Return how many records were
         entered: all, or those before the one that needs one queue more than `new_queues_max`, which
         is 1 at least.
 
@@ -190,7 +194,7 @@ class ConsumeQueueDispatcher:
             if len(new) > new_queues_max:
                 columns = columns.take(slice(0, new[new_queues_max]))
                 return self.dispatch_columns(
-                    buffer, columns, may_start_late=may_start_late, on_arrival=on_arrival
+                    buffer, columns, may_start_late=may_start_late, arrivals=arrivals
                 )
         units = (
             columns.physical_offset[rows],
@@ -213,9 +217,8 @@ class ConsumeQueueDispatcher:
             try:
                 _enter(queue, own, may_start_late=may_start_late)
             finally:
-                if on_arrival is not None and queue.next_offset != before:
-                    code = _common(codes[rows[run]])
-                    on_arrival(queue.topic, queue.queue_id, queue.next_offset, code)
+                if arrivals is not None and queue.next_offset != before:
+                    arrivals += (_arrival(queue, _common(codes[rows[run]])),)
         return len(columns)
 
     def places(
@@ -277,15 +280,21 @@ class ConsumeQueueDispatcher:
             )
 
 
-def _enter_run(run: _Run, on_arrival: OnArrival | None) -> None:
+def _enter_run(run: _Run, arrivals: list[Arrival] | None) -> None:
     queue, codes = run.queue, run.units[2::3]
     before = queue.next_offset
     try:
         queue.append_many(run.units)
     finally:
-        if on_arrival is not None and queue.next_offset != before:
+        if arrivals is not None and queue.next_offset != before:
             code = codes[0] if codes.count(codes[0]) == len(codes) else None
-            on_arrival(queue.topic, queue.queue_id, queue.next_offset, code)
+            end = queue.max_physic_offset
+            arrivals += ((end, queue.topic, queue.queue_id, queue.next_offset, code),)
+
+
+def _arrival(queue: AnyConsumeQueue, code: int | None) -> Arrival:
+    end = queue.max_physic_offset
+    return (end, queue.topic, queue.queue_id, queue.next_offset, code)
 
 
 def _enter(queue: AnyConsumeQueue, units: tuple[Int64s, ...], *, may_start_late: bool) -> None:

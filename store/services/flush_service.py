@@ -75,6 +75,7 @@ class FlushService:
         *,
         on_failure: Callable[[str], None],
         after_commit: Callable[[], None],
+        after_release: Callable[[], None],
         queued_timestamp_ms: Callable[[], int] | None = None,
         dispatched_offset: Callable[[], int] | None = None,
         other_files: Sequence[DirtyFiles] = (),
@@ -89,13 +90,13 @@ class FlushService:
             config: Intervals, and how many pages make a flush worth while.
             on_failure: Called once, with what went wrong and what to do about it.
             after_commit: See `CommitRealTimeService`.
+            after_release: Called once after a round of answers, so that they leave together.
             queued_timestamp_ms: Returns up to which store time every message is in its queue;
                 where it is not given, puts enter their queue at once.
             dispatched_offset: Returns the same as an offset of the log.
             other_files: More files that are built from the log.
         """
-        self.after_release: Callable[[], None] = _nothing
-        """Called once after a round of answers, so that they leave together."""
+        self._after_release = after_release
         self.flushed = Signal()
         """Notified when a flush of the log has ended, well or not: look at `flushed_where`."""
         self._wanted = 0
@@ -196,7 +197,7 @@ class FlushService:
         for done in answered:
             done(PutMessageStatus.PUT_OK, "")
         if answered:
-            self.after_release()
+            self._after_release()
 
     async def _expire(self) -> None:
         """Answer those whose deadline has passed while a sync was on its way."""
@@ -215,7 +216,7 @@ class FlushService:
                     PutMessageStatus.FLUSH_DISK_TIMEOUT,
                     "the disk was too slow; the message is in the log and may yet become durable",
                 )
-            self.after_release()
+            self._after_release()
 
     async def _flush_real_time(self) -> None:
         thorough_seconds = self._config.flush_commit_log_thorough_interval_ms / 1000
@@ -316,7 +317,7 @@ class FlushService:
         self._on_failure(self._failure)
         for done in self._waiting.take_all():
             done(PutMessageStatus.FLUSH_DISK_TIMEOUT, self._failure)
-        self.after_release()
+        self._after_release()
         self.flushed.notify()
 
 
@@ -329,7 +330,3 @@ def dirty_index_files(index: IndexService) -> DirtyFiles:
 
     # The files are full: nothing is written to them while they are synced.
     return lambda _: [(file.file, partial(synced, file)) for file in index.files_to_sync()]
-
-
-def _nothing() -> None:
-    """Stand in for a hook that nobody set."""

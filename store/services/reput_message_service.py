@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from store.log.commit_log import CommitLog
     from store.machine.signal import Signal
     from store.queue.consume_queue_store import ConsumeQueueStore
-    from store.results import OnArrival
+    from store.results import Arrival
     from store.running_flags import RunningFlags
     from store.services.usual_records import UsualRecord
     from tandem.wire.delay_level import DelayLevels
@@ -123,7 +123,8 @@ class ReputMessageService:
     """The dispatch of one store.
 
     `stands_still` says why the queues do not follow, in words; None while they do. `on_clock_back`
-    is called with the time before a record enters that was stored before the last one.
+    is called with the time before a record enters that was stored before the last one. `entered`
+    gets an entry for each queue that has grown; `after_dispatch` is called after a step with some.
     """
 
     def __init__(
@@ -138,10 +139,11 @@ class ReputMessageService:
         reput_from_offset: int = 0,
         index_from_offset: int = 0,
         on_clock_back: Callable[[int], None] = lambda _: None,
+        entered: list[Arrival] | None = None,
+        after_dispatch: Callable[[], None] = lambda: None,
     ) -> None:
         self.reput_from_offset = reput_from_offset
         self.index_from_offset = index_from_offset
-        self.on_arrival: OnArrival | None = None
         self.stands_still: str | None = None
         self._commit_log = commit_log
         self._dispatcher = ConsumeQueueDispatcher(queues, levels)
@@ -150,6 +152,8 @@ class ReputMessageService:
         self._index_service = index_service
         self._running_flags = running_flags
         self._on_clock_back = on_clock_back
+        self._entered = [] if entered is None else entered
+        self._after_dispatch = after_dispatch
         self._one_by_one = False
         self._dispatched_timestamp_ms = commit_log.last_store_timestamp_ms
 
@@ -229,27 +233,38 @@ class ReputMessageService:
             StoreFullError: no room for a queue file; call again later. Everything before the
                 record that needs it was dispatched.
         """
-        stop = self.reput_from_offset + bytes_max
-        queues_before = self._queues.count
-        while records_max > 0:
-            # A slave's log may begin above 0.
-            offset = max(self.reput_from_offset, self._commit_log.min_offset)
-            if offset >= min(stop, self._commit_log.max_offset):
-                break
-            try:
-                records_max -= self._dispatch_next(offset, records_max, bytes_max, new_queues_max)
-            except QueueGapError as error:
-                raise CorruptLogError(
-                    f"{error}; restart the node: it builds the queues anew", path="", offset=offset
-                ) from error
-            except StoreFullError:
-                if self._one_by_one:
-                    raise
-                self._one_by_one = True
-            if new_queues_max is not None and self._queues.count - queues_before >= new_queues_max:
-                return True
-        self._one_by_one = False
-        return False
+        try:
+            stop = self.reput_from_offset + bytes_max
+            queues_before = self._queues.count
+            while records_max > 0:
+                # A slave's log may begin above 0.
+                offset = max(self.reput_from_offset, self._commit_log.min_offset)
+                if offset >= min(stop, self._commit_log.max_offset):
+                    break
+                try:
+                    records_max -= self._dispatch_next(
+                        offset, records_max, bytes_max, new_queues_max
+                    )
+                except QueueGapError as error:
+                    raise CorruptLogError(
+                        f"{error}; restart the node: it builds the queues anew",
+                        path="",
+                        offset=offset,
+                    ) from error
+                except StoreFullError:
+                    if self._one_by_one:
+                        raise
+                    self._one_by_one = True
+                if (
+                    new_queues_max is not None
+                    and self._queues.count - queues_before >= new_queues_max
+                ):
+                    return True
+            self._one_by_one = False
+            return False
+        finally:
+            if self._entered:
+                self._after_dispatch()
 
     def dispatch_all(self) -> None:
         """Dispatch all of the log to the queues, holding everything up.
@@ -281,7 +296,7 @@ class ReputMessageService:
             )
             if isinstance(record, DispatchRequest):
                 self._expect_clock_back(record.store_timestamp_ms)
-                self._dispatcher.dispatch(record, on_arrival=self.on_arrival)
+                self._dispatcher.dispatch(record, arrivals=self._entered)
                 self._dispatched(offset, record.size, record.store_timestamp_ms)
                 return 1
             self.reput_from_offset = self._after_blank(record, offset, file)
@@ -296,7 +311,7 @@ class ReputMessageService:
         columns = columns.take(slice(0, records_max))
         self._expect_clock_back(int(columns.store_timestamp_ms.min()))
         count = self._dispatcher.dispatch_columns(
-            data, columns, on_arrival=self.on_arrival, new_queues_max=new_queues_max
+            data, columns, arrivals=self._entered, new_queues_max=new_queues_max
         )
         columns = columns.take(slice(0, count))
         last = int(columns.physical_offset[-1])
@@ -306,7 +321,7 @@ class ReputMessageService:
     def _dispatch_usual(self, records: Iterable[UsualRecord]) -> int:
         """Dispatch records up to the first that needs a closer look; return how many."""
         count, last = self._dispatcher.dispatch_usual(
-            records, self._dispatched_timestamp_ms, on_arrival=self.on_arrival
+            records, self._dispatched_timestamp_ms, arrivals=self._entered
         )
         if last is not None:
             self._dispatched(last[0], last[1], last[4])

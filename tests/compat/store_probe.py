@@ -116,7 +116,7 @@ def _load(command: dict[str, Any]) -> Loaded | None:
         sys.stderr.write(f"{error}\n")
         return None
     with store:
-        ends = {f"{t} {q}": store.max_offset_in_queue(t, q) for t, q in store.list_queues()}
+        ends = {f"{t} {q}": store.reads.max_offset_in_queue(t, q) for t, q in store.list_queues()}
         return Loaded(store.max_physical_offset, ends)
 
 
@@ -125,10 +125,10 @@ def _put(store: MessageStore, message: dict[str, Any]) -> str:
     message["properties"] = message["properties"].encode()
     message["born_host"] = _host(message["born_host"]).packed
     if message["batch"]:
-        return store.put_batch(msgspec.convert(message, PutBatch)).status.name
+        return store.puts.put_batch(msgspec.convert(message, PutBatch)).status.name
     # Delayed messages come as they are stored; the store has its own host.
     put = msgspec.convert({**message, "store_host": b""}, PutMessage)
-    return store.put_message(put, hooks=False).status.name
+    return store.puts.put_message(put, hooks=False).status.name
 
 
 def look(store: MessageStore) -> Seen:
@@ -137,7 +137,7 @@ def look(store: MessageStore) -> Seen:
         store.reput_service.index_some()
     messages = log_messages(store)
     for message in messages:
-        record = store.look_message_by_offset(message.physical_offset)
+        record = store.reads.look_message_by_offset(message.physical_offset)
         assert record is not None
         assert decode_message(record, 0)[0] == message
     return Seen(
@@ -173,13 +173,13 @@ def _seen(message: MessageExt) -> SeenMessage:
 
 def _queue(store: MessageStore, topic: str, queue_id: int) -> SeenQueue:
     start, end = (
-        store.min_offset_in_queue(topic, queue_id),
-        store.max_offset_in_queue(topic, queue_id),
+        store.reads.min_offset_in_queue(topic, queue_id),
+        store.reads.max_offset_in_queue(topic, queue_id),
     )
     offsets = []
     offset = start
     while offset < end:
-        result = store.get_message(topic, queue_id, offset, 32)
+        result = store.reads.get_message(topic, queue_id, offset, 32)
         assert result.next_begin_offset > offset, result
         offsets += [m.physical_offset for view in result.body for m in decode_messages(view)]
         offset = result.next_begin_offset
@@ -193,7 +193,7 @@ def _keys(message: MessageExt) -> Iterator[str]:
 
 
 def _query(store: MessageStore, topic: str, key: str) -> list[int]:
-    found = store.query_message(topic, key, 64).records
+    found = store.reads.query_message(topic, key, 64).records
     return [decode_message(record, 0)[0].physical_offset for record in found]
 
 

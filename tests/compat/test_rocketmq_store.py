@@ -205,8 +205,8 @@ def test_rocketmq_opens_a_store_whose_disk_was_full_at_a_new_queue_file(
         put(store, a_message(number, body_bytes=650))
     disk.full = True
     for refused in (
-        store.put_message(a_message(10, body_bytes=5000)),
-        store.put_batch(a_batch(range(10, 60))),
+        store.puts.put_message(a_message(10, body_bytes=5000)),
+        store.puts.put_batch(a_batch(range(10, 60))),
     ):
         assert refused.status is PutMessageStatus.CREATE_MAPPED_FILE_FAILED
     messages = check_store(store)

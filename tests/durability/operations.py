@@ -159,7 +159,7 @@ async def _answer_puts(
         await nursery.start(store.run)
         for number in range(PUTS_COUNT):
             message = a_message(number, body_bytes=2000)
-            result = store.put_message(message)
+            result = store.puts.put_message(message)
             deadline = trio.current_time() + PATIENCE_SECONDS
             store.flush_service.submit(result.end_offset, deadline, partial(done, message.body))
             store.announce()

@@ -51,9 +51,9 @@ def put_next(store: MessageStore, number: int) -> int:
     message = a_message(number, topic, queue_id, body_bytes=body_bytes)
     if number % 11 == 0:
         batch: PutBatch = a_batch(range(number, number + 5), topic, queue_id)
-        result = store.put_batch(batch)
+        result = store.puts.put_batch(batch)
     else:
-        result = store.put_message(message)
+        result = store.puts.put_message(message)
     if result.status is not PutMessageStatus.PUT_OK:
         raise SystemExit(f"message {number} was refused: {result}")
     return number + result.msg_num

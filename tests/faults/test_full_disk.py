@@ -63,12 +63,14 @@ def test_a_full_disk_refuses_puts_and_takes_them_again_once_there_is_room(small_
     root = str(small_disk / "store")
     with open_store(RealDisk(), root, **SIZES) as store:  # type: ignore[arg-type] # sizes only
         number = 0
-        while (result := store.put_message(a_message(number, body_bytes=9000))).status.is_stored:
+        while (
+            result := store.puts.put_message(a_message(number, body_bytes=9000))
+        ).status.is_stored:
             number += 1
             assert number < 1000
         for refused in (
-            store.put_message(a_message(number, body_bytes=9000)),
-            store.put_batch(a_batch(range(number, number + 200))),
+            store.puts.put_message(a_message(number, body_bytes=9000)),
+            store.puts.put_batch(a_batch(range(number, number + 200))),
         ):
             if refused.status.is_stored:  # a small batch may still fit the last file
                 number += refused.msg_num
@@ -79,7 +81,7 @@ def test_a_full_disk_refuses_puts_and_takes_them_again_once_there_is_room(small_
         assert "No space left on device" in result.reason
         assert [number_of(m) for m in check_store(store)] == list(range(number))
         # Another queue needs a file of its own: there may be room for that, or not.
-        other = store.put_message(a_message(0, "TopicB", body_bytes=9000))
+        other = store.puts.put_message(a_message(0, "TopicB", body_bytes=9000))
         assert not other.status.is_stored
         free_space(small_disk)
         for more in range(number, number + 40):
@@ -149,12 +151,12 @@ async def test_the_file_that_does_not_fit_is_told_and_made_once_there_is_room(
             await nursery.start(store.reput_service.run)
             number = 1
             if which == "consumequeue":
-                other = store.put_message(a_message(1, "TopicB"))
+                other = store.puts.put_message(a_message(1, "TopicB"))
                 assert other.status is PutMessageStatus.CREATE_MAPPED_FILE_FAILED
                 assert "no room for 200 bytes" in other.reason
             number_max = {"commitlog": 1000, "consumequeue": 9, "index": 61}[which]
             while number < number_max:
-                result = store.put_message(a_message(number, body_bytes=900))
+                result = store.puts.put_message(a_message(number, body_bytes=900))
                 if not result.status.is_stored:
                     assert "no room for 400000 bytes" in result.reason
                     break
@@ -163,7 +165,7 @@ async def test_the_file_that_does_not_fit_is_told_and_made_once_there_is_room(
             assert (number < number_max) == (which == "commitlog")
             if which == "index":
                 await until(lambda: "the index stands still" in caplog.text)
-                assert not store.query_message("TopicA", "k1", 9).records
+                assert not store.reads.query_message("TopicA", "k1", 9).records
             assert [number_of(m) for m in check_store(store)] == list(range(number))
             filler.unlink()
             put(store, a_message(number))
@@ -171,7 +173,7 @@ async def test_the_file_that_does_not_fit_is_told_and_made_once_there_is_room(
             await until(lambda: not store.reput_service.is_index_behind)
             nursery.cancel_scope.cancel()
         for key in (0, 1, number - 1, number):
-            assert len(store.query_message("TopicA", f"k{key}", 9).records) == 1
+            assert len(store.reads.query_message("TopicA", f"k{key}", 9).records) == 1
         assert len(check_store(store)) == number + 2
         store._unmap()  # as kill -9 leaves it
         store._closed = True
@@ -215,14 +217,14 @@ def test_a_disk_that_turns_read_only_is_told_and_nothing_is_lost(
         put(store, a_message(number, body_bytes=900))
     make_writable = make_read_only()
     number = 30
-    while (result := store.put_message(a_message(number, body_bytes=900))).status.is_stored:
+    while (result := store.puts.put_message(a_message(number, body_bytes=900))).status.is_stored:
         number += 1
         assert number < 1000, "it never needs another file"
     assert result.status is PutMessageStatus.CREATE_MAPPED_FILE_FAILED
     assert "Read-only file system" in result.reason
     assert "check the disk and who may write to it" in result.reason
     store.announce()
-    assert not store.put_message(a_message(0, "TopicB")).status.is_stored
+    assert not store.puts.put_message(a_message(0, "TopicB")).status.is_stored
     assert [number_of(m) for m in check_store(store)] == list(range(number))
     with pytest.raises(DiskFailedError, match="Read-only file system"):
         store.close()

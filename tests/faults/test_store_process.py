@@ -103,8 +103,8 @@ def check_everything(writer: Writer) -> int:
             store.reput_service.index_some()
         for message in random.Random(len(messages)).sample(messages, min(5, len(messages))):
             key = f"k{number_of(message)}"
-            (record,) = store.query_message(message.topic, key, 32).records
-            assert record == store.look_message_by_offset(message.physical_offset)
+            (record,) = store.reads.query_message(message.topic, key, 32).records
+            assert record == store.reads.look_message_by_offset(message.physical_offset)
         return len(messages)
     finally:
         # As if this one were killed as well: nothing is synced, the stop is not clean.

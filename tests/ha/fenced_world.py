@@ -106,7 +106,7 @@ class Replica:
     def put(self, body: bytes = b"body") -> int:
         """Put one message; return its end offset."""
         assert self.ha.refusal() is None
-        result = self.store.put_message(PutMessage("T", 0, body, b"", 1, bytes(8)))
+        result = self.store.puts.put_message(PutMessage("T", 0, body, b"", 1, bytes(8)))
         assert result.status is PutMessageStatus.PUT_OK, result.reason
         return result.end_offset
 

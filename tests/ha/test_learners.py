@@ -23,7 +23,7 @@ HEADER_BYTES = 12
 
 
 def put(broker: Broker) -> int:
-    result = broker.store.put_message(PutMessage("T", 0, b"x" * 50, b"", NOW_MS, bytes(8)))
+    result = broker.store.puts.put_message(PutMessage("T", 0, b"x" * 50, b"", NOW_MS, bytes(8)))
     broker.store.announce()
     return result.end_offset
 

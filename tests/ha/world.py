@@ -118,7 +118,7 @@ class World:
 def put(store: MessageStore, *bodies: bytes, queue_id: int = 0) -> int:
     """Put messages; return the end of the log."""
     for body in bodies:
-        result = store.put_message(PutMessage("T", queue_id, body, b"", 1, bytes(8)))
+        result = store.puts.put_message(PutMessage("T", queue_id, body, b"", 1, bytes(8)))
         assert result.status is PutMessageStatus.PUT_OK, result.reason
     store.announce()
     return store.max_physical_offset

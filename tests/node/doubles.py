@@ -43,6 +43,7 @@ from tandem.wire.remoting_command import (
 )
 from tandem.wire.request_headers import HARuntimeInfo, TopicConfig
 from tandem.wire.response_code import ResponseCode
+from tests.support.listening import listen
 from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
@@ -331,7 +332,7 @@ class Broker(BrokerParts):
         self.counting = PutCounting(store, self.stats, lambda: self.now_ms)
         if not is_slave:
             self.transactions.open(self.transaction_tables.progress(is_journaled=is_fenced))
-        store.on_arrival = self.holds.message_arrived
+        listen(store, self.holds.messages_arrived)
         self.routes = RouteTable(20)
         self.spawned: list[Callable[[], Awaitable[None]]] = []
 

@@ -271,7 +271,11 @@ class Life:
             self._append_data()
             return
         message = draw_message(self.chance, self.world.number, self.plan)
-        put = self.store.put_batch if isinstance(message, PutBatch) else self.store.put_message
+        put = (
+            self.store.puts.put_batch
+            if isinstance(message, PutBatch)
+            else self.store.puts.put_message
+        )
         result = put(message)  # type: ignore[arg-type] # it is of the right kind
         expect(result.status is PutMessageStatus.PUT_OK, "refused", result)
         self.world.number += result.msg_num
@@ -366,7 +370,7 @@ class World:
         )
         for number in range(30 * LIVES):
             message = draw_message(self.chance, number, self.plan)
-            put = store.put_batch if isinstance(message, PutBatch) else store.put_message
+            put = store.puts.put_batch if isinstance(message, PutBatch) else store.puts.put_message
             put(message)  # type: ignore[arg-type] # it is of the right kind
             store.announce()
             self.clock.now_ms += self.chance.choice((0, 3, 300))

@@ -191,12 +191,12 @@ def _check_reads(
     """Read as consumers and operators do: some messages, by each of the ways there are."""
     for row in chance.sample(rows, min(3, len(rows))):
         record = bytes(history.log[row.offset : row.end])
-        expect(store.look_message_by_offset(row.offset) == record, "by offset", row)
+        expect(store.reads.look_message_by_offset(row.offset) == record, "by offset", row)
         message, _ = decode_message(record, 0)
         _check_get(store, row, record)
         key = message.properties.get("UNIQ_KEY", "")
         if key and row.keys and store.index_service is not None:
-            answer = store.query_message(message.topic, key, 64)
+            answer = store.reads.query_message(message.topic, key, 64)
             expected = tuple(
                 bytes(history.log[other.offset : other.end])
                 for other in rows
@@ -204,7 +204,10 @@ def _check_reads(
                 and _has_key(history, other, row.queue, key)
             )
             expect(answer.records == expected, "by key", key, len(answer.records), len(expected))
-    expect(not store.query_message("TopicA", "nobody has this key", 64).records, "a key of nobody")
+    expect(
+        not store.reads.query_message("TopicA", "nobody has this key", 64).records,
+        "a key of nobody",
+    )
 
 
 def _has_key(history: History, row: Row, queue: Queue, key: str) -> bool:
@@ -216,6 +219,6 @@ def _has_key(history: History, row: Row, queue: Queue, key: str) -> bool:
 def _check_get(store: MessageStore, row: Row, record: bytes) -> None:
     if not row.is_queued:
         return
-    result = store.get_message(*row.queue, row.queue_offset, 1)
+    result = store.reads.get_message(*row.queue, row.queue_offset, 1)
     expect(result.status.name == "FOUND", "by queue", row, result.status)
     expect(b"".join(map(bytes, result.body)) == record, "by queue", row)

@@ -401,13 +401,13 @@ def read_everything(store: MessageStore) -> dict[tuple[str, int], list[int]]:
     """Read every queue, look up every record by offset and key; return the queue offsets found."""
     found = {}
     for topic, queue_id in store.list_queues():
-        low = store.min_offset_in_queue(topic, queue_id)
-        high = store.max_offset_in_queue(topic, queue_id)
+        low = store.reads.min_offset_in_queue(topic, queue_id)
+        high = store.reads.max_offset_in_queue(topic, queue_id)
         assert 0 <= low <= high
         found[topic, queue_id] = _read_queue(store, topic, queue_id, low, high)
     for key in ("k1", "k17", "U4", "U0", "nobody's"):
         with suppress(RecordDamagedError):
-            for record in store.query_message("TopicA", key, 32).records:
+            for record in store.reads.query_message("TopicA", key, 32).records:
                 _check_record(store, record)
     _look_everywhere(store)
     return found
@@ -417,7 +417,7 @@ def _read_queue(store: MessageStore, topic: str, queue_id: int, low: int, high: 
     offsets: list[int] = []
     next_offset = low
     while next_offset < high:
-        result = store.get_message(topic, queue_id, next_offset, 32)
+        result = store.reads.get_message(topic, queue_id, next_offset, 32)
         count = 0
         any_inner = False
         for view in result.body:
@@ -470,33 +470,33 @@ def _look_everywhere(store: MessageStore) -> None:
         -(1 << 62),
     ):
         with suppress(RecordDamagedError):
-            record = store.look_message_by_offset(offset)
+            record = store.reads.look_message_by_offset(offset)
             if record is not None:
                 assert _check_record(store, record) == len(record)
     for topic, queue_id in store.list_queues():
         for time_ms in (0, BORN_MS, 1 << 62):
             for upper in (False, True):
                 try:
-                    at = store.offset_in_queue_by_time(topic, queue_id, time_ms, upper=upper)
+                    at = store.reads.offset_in_queue_by_time(topic, queue_id, time_ms, upper=upper)
                 except RecordDamagedError:
                     continue
-                low = store.min_offset_in_queue(topic, queue_id)
-                assert low <= at <= store.max_offset_in_queue(topic, queue_id)
+                low = store.reads.min_offset_in_queue(topic, queue_id)
+                assert low <= at <= store.reads.max_offset_in_queue(topic, queue_id)
 
 
 def put_one_more(store: MessageStore, topic: str, queue_id: int) -> None:
     """Put a message; it gets the next number of its queue and can be read."""
-    expected = store.max_offset_in_queue(topic, queue_id)
+    expected = store.reads.max_offset_in_queue(topic, queue_id)
     if topic == BATCH_TOPIC or isinstance(store.queues.find(topic, queue_id), BatchConsumeQueue):
         batch = a_batch(range(2), topic, queue_id)
         unique = encode_properties({"UNIQ_KEY": "U"})
-        result = store.put_batch(msgspec.structs.replace(batch, properties=unique))
+        result = store.puts.put_batch(msgspec.structs.replace(batch, properties=unique))
     else:
-        result = store.put_message(a_message(99_999, topic, queue_id))
+        result = store.puts.put_message(a_message(99_999, topic, queue_id))
     assert result.status.name == "PUT_OK", result
     assert result.queue_offset == expected
     store.announce()
-    read = store.get_message(topic, queue_id, expected, 1)
+    read = store.reads.get_message(topic, queue_id, expected, 1)
     assert read.status is GetMessageStatus.FOUND, (topic, queue_id, read)
 
 

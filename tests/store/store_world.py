@@ -127,9 +127,9 @@ def number_of(message: MessageExt) -> int:
 def put(store: MessageStore, message: PutMessage | PutBatch) -> int:
     """Put, expect it to be taken, announce; return the end of the log."""
     if isinstance(message, PutBatch):
-        result = store.put_batch(message)
+        result = store.puts.put_batch(message)
     else:
-        result = store.put_message(message)
+        result = store.puts.put_message(message)
     assert result.status.name == "PUT_OK", result
     store.announce()
     return result.end_offset
@@ -164,9 +164,9 @@ def log_messages(store: MessageStore) -> list[MessageExt]:
 def queue_messages(store: MessageStore, topic: str, queue_id: int) -> list[MessageExt]:
     """Read a queue from its first to its last message, as a consumer does."""
     messages: list[MessageExt] = []
-    offset = store.min_offset_in_queue(topic, queue_id)
-    while offset < store.max_offset_in_queue(topic, queue_id):
-        result = store.get_message(topic, queue_id, offset, 32)
+    offset = store.reads.min_offset_in_queue(topic, queue_id)
+    while offset < store.reads.max_offset_in_queue(topic, queue_id):
+        result = store.reads.get_message(topic, queue_id, offset, 32)
         assert result.status.name == "FOUND", result
         assert result.next_begin_offset == offset + result.message_count
         for view in result.body:
@@ -181,13 +181,13 @@ def check_store(store: MessageStore) -> list[MessageExt]:
     queues: defaultdict[tuple[str, int], list[MessageExt]] = defaultdict(list)
     for message in messages:
         queues[message.topic, message.queue_id].append(message)
-        assert store.look_message_by_offset(message.physical_offset) is not None
+        assert store.reads.look_message_by_offset(message.physical_offset) is not None
     for key in {*queues, *store.list_queues()}:
         expected = queues[key]
         assert queue_messages(store, *key) == expected
-        low = store.min_offset_in_queue(*key)
+        low = store.reads.min_offset_in_queue(*key)
         assert [m.queue_offset for m in expected] == list(range(low, low + len(expected)))
-        assert store.max_offset_in_queue(*key) == low + len(expected)
+        assert store.reads.max_offset_in_queue(*key) == low + len(expected)
         _check_units(store, key, expected)
     assert store.dispatched_offset == store.max_physical_offset
     assert store.last_record_offset == (messages[-1].physical_offset if messages else -1)

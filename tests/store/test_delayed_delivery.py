@@ -196,7 +196,7 @@ def test_a_group_that_has_noted_nothing_yet_repeats_nothing(
 
     first = become_master()
     message = msgspec.structs.replace(a_message(1), properties=request_)
-    assert store.put_message(message).status.is_stored
+    assert store.puts.put_message(message).status.is_stored
     store.announce()
     clock.now_ms += 3000
     assert deliver(first) == 1

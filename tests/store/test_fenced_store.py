@@ -22,6 +22,7 @@ from tests.store.store_world import (
     put,
     put_many,
 )
+from tests.support.listening import listen
 from tests.support.reasons import words
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -67,13 +68,13 @@ def test_becoming_a_master_twice_is_becoming_one() -> None:
 def test_an_unconfirmed_tail_keeps_its_numbers_and_shows_when_it_is_confirmed() -> None:
     with a_slave_behind(6) as store:
         store.become_master()
-        result = store.put_message(a_message(6))
+        result = store.puts.put_message(a_message(6))
         assert result.queue_offset == 2
-        assert store.max_offset_in_queue("TopicA", 0) == 0
+        assert store.reads.max_offset_in_queue("TopicA", 0) == 0
         store.confirm(result.wrote_offset)
-        assert store.max_offset_in_queue("TopicA", 0) == 2
+        assert store.reads.max_offset_in_queue("TopicA", 0) == 2
         store.confirm(result.end_offset)
-        assert store.max_offset_in_queue("TopicA", 0) == 3
+        assert store.reads.max_offset_in_queue("TopicA", 0) == 3
 
 
 def test_a_slave_without_anything_becomes_a_master() -> None:
@@ -88,8 +89,8 @@ async def test_services_run_on_while_a_slave_becomes_a_master(autojump_clock: Mo
     told: list[int] = []
     async with trio.open_nursery() as nursery:
         with a_slave_behind(5) as store:
-            store.on_arrival = lambda *facts: told.append(facts[2])
-            await nursery.start(store.run)
+            listener = listen(store, lambda arrivals: told.extend(each[3] for each in arrivals))
+            await nursery.start(store.run, listener)
             store.become_master()
             await trio.sleep(1)
             for number in range(5, 300):
@@ -100,7 +101,7 @@ async def test_services_run_on_while_a_slave_becomes_a_master(autojump_clock: Mo
             assert store.flushed_where == store.max_physical_offset
             assert len(check_store(store)) == len(told) == 300
             assert not store.reput_service.is_index_behind
-            records = store.query_message("TopicA", "k7", 5).records
+            records = store.reads.query_message("TopicA", "k7", 5).records
             assert [m.keys for r in records for m in decode_messages(r)] == ["k7"]
             nursery.cancel_scope.cancel()
 
@@ -142,7 +143,7 @@ async def test_a_store_without_room_for_its_next_file_should_be_no_master(
             refused = PutMessageStatus.PUT_OK
             for number in range(1, 100):
                 assert store.disk_trouble is None
-                refused = store.put_message(a_message(number, body_bytes=300)).status
+                refused = store.puts.put_message(a_message(number, body_bytes=300)).status
                 store.announce()
                 await trio.sleep(0.01)
                 if refused is not PutMessageStatus.PUT_OK:
@@ -177,7 +178,10 @@ def test_a_fenced_store_says_why_and_takes_what_a_master_sends() -> None:
     with a_slave() as store:
         store.become_master()
         store.fence("its lease is over")
-        for refused in (store.put_message(a_message(0)), store.put_batch(a_batch(range(2)))):
+        for refused in (
+            store.puts.put_message(a_message(0)),
+            store.puts.put_batch(a_batch(range(2))),
+        ):
             assert refused.status is PutMessageStatus.SERVICE_NOT_AVAILABLE
             assert refused.reason == "its lease is over"
         store.fence("broker-b is master")
@@ -209,7 +213,7 @@ def test_an_empty_slave_begins_where_the_log_of_its_master_does(end: str) -> Non
     start = master.min_physical_offset
     assert start == 2 * COMMIT_LOG_BYTES
     expected = check_store(master)
-    firsts = {key: master.min_offset_in_queue(*key) for key in master.list_queues()}
+    firsts = {key: master.reads.min_offset_in_queue(*key) for key in master.list_queues()}
     assert min(firsts.values()) > 0
     disk = SimulatedDisk()
     slave = a_slave(disk)
@@ -231,7 +235,7 @@ def test_an_empty_slave_begins_where_the_log_of_its_master_does(end: str) -> Non
         start,
         master.max_physical_offset,
     )
-    assert {key: again.min_offset_in_queue(*key) for key in again.list_queues()} == firsts
+    assert {key: again.reads.min_offset_in_queue(*key) for key in again.list_queues()} == firsts
     again.become_master()
     put(again, a_message(777))
     again.confirm(again.max_physical_offset)

@@ -44,7 +44,7 @@ def test_a_slave_and_a_reader_get_only_what_the_pool_has_given_to_the_files() ->
     assert store.max_physical_offset == store.dispatched_offset == 0
     copy_to(slave, store)
     assert slave.max_physical_offset == 0
-    assert store.look_message_by_offset(0) is None
+    assert store.reads.look_message_by_offset(0) is None
     store.commit_log.files.commit(0)
     while store.reput_service.is_behind:
         store.reput_service.dispatch_some()
@@ -162,23 +162,23 @@ async def test_after_cleaning_every_look_begins_at_what_is_left(autojump_clock: 
         # The log is shorter, and the queues do not know yet.
         low = store.min_physical_offset
         assert low > 8192
-        result = store.get_message("TopicA", 0, 0, 32)
+        result = store.reads.get_message("TopicA", 0, 0, 32)
         assert result.status.name == "MESSAGE_WAS_REMOVING"
         assert result.next_begin_offset > 0
-        assert store.look_message_by_offset(0) is None
+        assert store.reads.look_message_by_offset(0) is None
         assert not store.read_log(0, 100)
         await store.clean_service.consume_queue.clean()
         assert bytes(reading) == head
     check_store(store)
-    first = store.min_offset_in_queue("TopicA", 0)
+    first = store.reads.min_offset_in_queue("TopicA", 0)
     assert first > 0
-    assert store.get_message("TopicA", 0, 0, 1).status.name == "OFFSET_TOO_SMALL"
+    assert store.reads.get_message("TopicA", 0, 0, 1).status.name == "OFFSET_TOO_SMALL"
     for upper in (False, True):
-        assert store.offset_in_queue_by_time("TopicA", 0, 0, upper=upper) == first
+        assert store.reads.offset_in_queue_by_time("TopicA", 0, 0, upper=upper) == first
     while store.reput_service.is_index_behind:
         store.reput_service.index_some()
-    assert not store.query_message("TopicA", "k0", 32).records
-    assert store.query_message("TopicB", "k89", 32).records
+    assert not store.reads.query_message("TopicA", "k0", 32).records
+    assert store.reads.query_message("TopicB", "k89", 32).records
     store.close()
 
 
@@ -206,7 +206,7 @@ def test_an_index_that_was_off_during_a_hard_stop_is_not_believed_when_it_is_on_
             store.reput_service.index_some()
         for number in range(60):
             topic = ("TopicA", "TopicA", "TopicB")[number % 3]
-            assert len(store.query_message(topic, f"k{number}", 32).records) == 1, number
+            assert len(store.reads.query_message(topic, f"k{number}", 32).records) == 1, number
 
 
 def test_an_index_that_was_off_knows_everything_when_it_is_on_again() -> None:
@@ -216,11 +216,11 @@ def test_an_index_that_was_off_knows_everything_when_it_is_on_again() -> None:
             put_many(store, 30, start=start)
             assert (store.index_service is not None) == is_on
             if not is_on:
-                assert not store.query_message("TopicA", "k0", 32).records
+                assert not store.reads.query_message("TopicA", "k0", 32).records
     with open_store(disk) as store:
         for number in range(90):
             topic = ("TopicA", "TopicA", "TopicB")[number % 3]
-            assert len(store.query_message(topic, f"k{number}", 32).records) == 1, number
+            assert len(store.reads.query_message(topic, f"k{number}", 32).records) == 1, number
 
 
 def test_a_file_in_the_place_of_the_index_costs_nothing_but_the_index(
@@ -332,8 +332,8 @@ async def test_nobody_is_woken_where_nothing_was_put(autojump_clock: MockClock) 
         store.announce()
         await trio.testing.wait_all_tasks_blocked()
         assert woken == 0
-        store.put_batch(a_batch(range(3)))
-        store.put_message(a_message(9))
+        store.puts.put_batch(a_batch(range(3)))
+        store.puts.put_message(a_message(9))
         store.announce()
         store.announce()
         await trio.testing.wait_all_tasks_blocked()

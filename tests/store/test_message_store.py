@@ -1,5 +1,7 @@
 """Putting and getting: what is taken, what is refused and why, and what a reader is told."""
 
+from typing import TYPE_CHECKING
+
 import msgspec
 import pytest
 import trio
@@ -35,7 +37,11 @@ from tests.store.store_world import (
     queue_messages,
     recover_and_check,
 )
+from tests.support.listening import Listener, told_by
 from tests.support.simulated_disk import SimulatedDisk
+
+if TYPE_CHECKING:
+    from store.results import Arrival
 
 REFUSED = PutMessageStatus
 
@@ -53,8 +59,8 @@ def a_store(count: int = 0, **settings: int) -> MessageStore:
 def test_a_put_says_where_the_message_lies() -> None:
     """PutMessageResult and AppendMessageResult; the id is the offsetMsgId."""
     store = open_store(SimulatedDisk(), clock=Clock(BORN_MS, 7))
-    first = store.put_message(a_message(0))
-    second = store.put_message(a_message(1))
+    first = store.puts.put_message(a_message(0))
+    second = store.puts.put_message(a_message(1))
     assert (first.status, first.reason) == (PutMessageStatus.PUT_OK, "")
     assert (first.wrote_offset, first.queue_offset, first.msg_num) == (0, 0, 1)
     assert (second.wrote_offset, second.queue_offset) == (first.end_offset, 1)
@@ -79,7 +85,7 @@ def test_a_batch_says_where_each_message_lies() -> None:
     """CommitLog.asyncPutMessages; ids are joined by commas."""
     store = a_store(3)
     end = store.max_physical_offset
-    result = store.put_batch(a_batch(range(3, 8)))
+    result = store.puts.put_batch(a_batch(range(3, 8)))
     messages = check_store(store)[3:]
     assert result.status is PutMessageStatus.PUT_OK
     assert (result.queue_offset, result.msg_num) == (3, 5)
@@ -95,7 +101,7 @@ def test_entry_and_batch_properties_are_joined_with_one_separator(last: bytes) -
     store = a_store()
     body = bytes(16) + (1).to_bytes(4, "big") + b"x" + bytes([0, 3 + len(last)]) + b"a\x01b" + last
     put(store, msgspec.structs.replace(a_batch(range(1)), body=body))
-    record = store.look_message_by_offset(0)
+    record = store.reads.look_message_by_offset(0)
     assert record is not None
     assert record.endswith(b"\x00\x0ea\x01b\x02CLUSTER\x01c\x02")
 
@@ -105,7 +111,7 @@ def test_a_batch_that_does_not_fit_goes_to_the_next_file_as_a_whole() -> None:
     store = a_store()
     put(store, a_message(0, body_bytes=7900))
     end = store.max_physical_offset
-    result = store.put_batch(a_batch(range(1, 6)))
+    result = store.puts.put_batch(a_batch(range(1, 6)))
     assert result.wrote_offset == COMMIT_LOG_BYTES
     assert bytes(store.read_log(end, 8)) == (
         (COMMIT_LOG_BYTES - end).to_bytes(4, "big") + bytes.fromhex("cbd43194")
@@ -157,7 +163,7 @@ def test_a_message_that_cannot_be_stored_is_refused_with_the_reason(
     disk = SimulatedDisk()
     store = open_store(disk, max_message_size_bytes=4096)
     put(store, a_message(0))
-    result = store.put_message(msgspec.structs.replace(a_message(1), **changes))
+    result = store.puts.put_message(msgspec.structs.replace(a_message(1), **changes))
     assert result.status is status
     assert not result.status.is_stored
     assert reason in result.reason
@@ -170,7 +176,7 @@ def test_what_a_refused_message_left_in_the_mapping_is_wiped() -> None:
     disk = SimulatedDisk()
     store = open_store(disk)
     end = put(store, a_message(0))
-    store.put_message(msgspec.structs.replace(a_message(1), reconsume_times=2**31))
+    store.puts.put_message(msgspec.structs.replace(a_message(1), reconsume_times=2**31))
     file = disk.open(f"{DIRECTORY}/commitlog/{0:020d}")
     assert bytes(file.buffer[end:]) == bytes(COMMIT_LOG_BYTES - end)
 
@@ -237,7 +243,7 @@ def test_a_batch_that_cannot_be_stored_is_refused_as_a_whole(
     put(store, a_message(0))
     good = entry(b"1:", b"") if body else b""
     batch = msgspec.structs.replace(a_batch(range(1)), body=good + body, properties=shared)
-    result = store.put_batch(batch)
+    result = store.puts.put_batch(batch)
     assert result.status is PutMessageStatus.MESSAGE_ILLEGAL
     assert reason in result.reason
     put(store, a_message(1))
@@ -248,7 +254,7 @@ def test_a_batch_that_cannot_be_stored_is_refused_as_a_whole(
 def test_a_batch_is_not_transactional(sys_flag: int) -> None:
     """CommitLog.asyncPutMessages: MESSAGE_ILLEGAL."""
     batch = msgspec.structs.replace(a_batch(range(2)), sys_flag=sys_flag)
-    assert "transactional" in a_store().put_batch(batch).reason
+    assert "transactional" in a_store().puts.put_batch(batch).reason
 
 
 @pytest.mark.parametrize(("sys_flag", "number"), [(0, 1), (8, 1), (4, 0), (12, 0)])
@@ -259,21 +265,21 @@ def test_prepared_and_rolled_back_messages_have_no_place_in_a_queue(
     disk = SimulatedDisk()
     store = open_store(disk)
     put(store, a_message(0))
-    result = store.put_message(msgspec.structs.replace(a_message(1), sys_flag=sys_flag))
+    result = store.puts.put_message(msgspec.structs.replace(a_message(1), sys_flag=sys_flag))
     assert result.queue_offset == number
-    assert store.max_offset_in_queue("TopicA", 0) == 1 + number
+    assert store.reads.max_offset_in_queue("TopicA", 0) == 1 + number
     again = open_store(disk.crashed())
-    assert again.max_offset_in_queue("TopicA", 0) == 1 + number
+    assert again.reads.max_offset_in_queue("TopicA", 0) == 1 + number
 
 
 def test_a_slave_a_closed_store_and_a_failed_one_say_why_they_refuse() -> None:
     slave = open_store(SimulatedDisk(), is_slave=True)
-    result = slave.put_message(a_message(0))
+    result = slave.puts.put_message(a_message(0))
     assert result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE
     assert result.reason == "this node is a slave"
     store = a_store(1)
     store.close()
-    for refused in (store.put_message(a_message(1)), store.put_batch(a_batch(range(2)))):
+    for refused in (store.puts.put_message(a_message(1)), store.puts.put_batch(a_batch(range(2)))):
         assert refused.status is PutMessageStatus.SERVICE_NOT_AVAILABLE
         assert refused.reason == "the store is closed"
     with pytest.raises(StoreClosedError):
@@ -288,9 +294,9 @@ def test_a_batch_whose_queue_had_no_room_is_stored_and_stops_further_puts() -> N
     for number in range(5):
         put(store, a_message(number))
     disk.capacity_bytes = disk.used_bytes + CONSUME_QUEUE_BYTES
-    result = store.put_batch(a_batch(range(5, 30)))  # two queue files more
+    result = store.puts.put_batch(a_batch(range(5, 30)))  # two queue files more
     assert result.status is PutMessageStatus.PUT_OK
-    refused = store.put_message(a_message(30))
+    refused = store.puts.put_message(a_message(30))
     assert refused.status is PutMessageStatus.SERVICE_NOT_AVAILABLE
     assert "free space, then restart" in refused.reason
     store.close()
@@ -306,7 +312,7 @@ def test_a_batch_reserves_its_place_in_the_queue_first() -> None:
         put(store, a_message(number))
     disk.capacity_bytes = disk.used_bytes
     end = store.max_physical_offset
-    result = store.put_batch(a_batch(range(5, 15)))
+    result = store.puts.put_batch(a_batch(range(5, 15)))
     assert result.status is PutMessageStatus.CREATE_MAPPED_FILE_FAILED
     assert "/consumequeue/TopicA/0/" in result.reason
     assert store.max_physical_offset == end
@@ -320,16 +326,16 @@ def test_a_full_disk_refuses_puts_with_a_clear_text_and_takes_them_again_later()
     store = open_store(disk)
     disk.capacity_bytes = disk.used_bytes + 3 * COMMIT_LOG_BYTES
     number = 0
-    while (result := store.put_message(a_message(number, body_bytes=500))).status.is_stored:
+    while (result := store.puts.put_message(a_message(number, body_bytes=500))).status.is_stored:
         number += 1
     for _ in range(3):
-        result = store.put_message(a_message(number, body_bytes=500))
+        result = store.puts.put_message(a_message(number, body_bytes=500))
         assert result.status is PutMessageStatus.CREATE_MAPPED_FILE_FAILED
         assert result.reason.startswith(f"{DIRECTORY}/")
         assert "No space left on device" in result.reason
         assert "free space on that disk, then send again" in result.reason
         assert len(check_store(store)) == number
-    put_small = store.put_message(a_message(number))  # what fits is taken
+    put_small = store.puts.put_message(a_message(number))  # what fits is taken
     assert put_small.status in (PutMessageStatus.PUT_OK, PutMessageStatus.CREATE_MAPPED_FILE_FAILED)
     number += put_small.status.is_stored
     disk.capacity_bytes *= 2
@@ -372,7 +378,7 @@ def test_an_empty_log_starts_at_any_file_but_never_inside_one() -> None:
     assert again.max_physical_offset == 2 * COMMIT_LOG_BYTES
     first = log_messages(again)[0]
     key = (first.topic, first.queue_id)
-    assert again.min_offset_in_queue(*key) == first.queue_offset > 0
+    assert again.reads.min_offset_in_queue(*key) == first.queue_offset > 0
     assert queue_messages(again, *key)[0] == first
 
 
@@ -417,8 +423,8 @@ def test_what_a_reader_is_told_about_its_offset(
     disk.remove(f"{DIRECTORY}/commitlog/{0:020d}")
     for is_slave, expected in ((False, next_master), (True, next_slave)):
         with open_store(disk, consume_queue_bytes=2000, is_slave=is_slave) as store:
-            assert store.min_offset_in_queue("TopicA", 0) == 4
-            result = store.get_message("TopicA", 0, offset, 32)
+            assert store.reads.min_offset_in_queue("TopicA", 0) == 4
+            result = store.reads.get_message("TopicA", 0, offset, 32)
             assert (result.status, result.next_begin_offset) == (status, expected)
             assert (result.min_offset, result.max_offset) == (4, 20)
             assert result.message_count == (20 - offset if status is GetMessageStatus.FOUND else 0)
@@ -427,26 +433,30 @@ def test_what_a_reader_is_told_about_its_offset(
 def test_unknown_and_empty_queues_are_told_apart() -> None:
     """NO_MATCHED_LOGIC_QUEUE and NO_MESSAGE_IN_QUEUE, next offset 0."""
     store = a_store(1)
-    result = store.get_message("Other", 0, 5, 32)
+    result = store.reads.get_message("Other", 0, 5, 32)
     assert (result.status, result.next_begin_offset) == (GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0)
-    store.put_message(msgspec.structs.replace(a_message(1, "Half"), sys_flag=4))
-    result = store.get_message("Half", 0, 5, 32)
+    store.puts.put_message(msgspec.structs.replace(a_message(1, "Half"), sys_flag=4))
+    result = store.reads.get_message("Half", 0, 5, 32)
     assert (result.status, result.next_begin_offset) == (GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0)
-    assert store.min_offset_in_queue("Other", 0) == store.max_offset_in_queue("Other", 0) == 0
+    assert (
+        store.reads.min_offset_in_queue("Other", 0)
+        == store.reads.max_offset_in_queue("Other", 0)
+        == 0
+    )
 
 
 def test_messages_are_filtered_by_the_code_of_their_tags() -> None:
     """ConsumeQueue's tagsCode; what is filtered out is skipped for good."""
     store = a_store(20, consume_queue_bytes=6000)
     wanted = frozenset([tags_code("TagA")])
-    result = store.get_message("TopicA", 0, 0, 3, tags_codes=wanted)
+    result = store.reads.get_message("TopicA", 0, 0, 3, tags_codes=wanted)
     bodies = [number_of(m) for view in result.body for m in decode_messages(view)]
     assert bodies == [1, 4, 7]
     # Up to, not including, the first message that did not fit any more.
     assert result.next_begin_offset in (8, 10)
-    rest = store.get_message("TopicA", 0, result.next_begin_offset, 32, tags_codes=wanted)
+    rest = store.reads.get_message("TopicA", 0, result.next_begin_offset, 32, tags_codes=wanted)
     assert [number_of(m) for view in rest.body for m in decode_messages(view)] == [10, 13, 16, 19]
-    none = store.get_message("TopicA", 0, 0, 32, tags_codes=frozenset([4711]))
+    none = store.reads.get_message("TopicA", 0, 0, 32, tags_codes=frozenset([4711]))
     assert none.status is GetMessageStatus.NO_MATCHED_MESSAGE
     assert (none.next_begin_offset, none.message_count) == (20, 0)
 
@@ -454,24 +464,24 @@ def test_messages_are_filtered_by_the_code_of_their_tags() -> None:
 def test_one_read_looks_at_800_units_at_most() -> None:
     """maxFilterMessageSize: 16,000 bytes of units."""
     store = a_store(1000, consume_queue_bytes=60_000, commit_log_bytes=1 << 20)
-    result = store.get_message("TopicA", 0, 0, 32, tags_codes=frozenset([4711]))
+    result = store.reads.get_message("TopicA", 0, 0, 32, tags_codes=frozenset([4711]))
     assert (result.status, result.next_begin_offset) == (GetMessageStatus.NO_MATCHED_MESSAGE, 800)
 
 
 def test_a_read_ends_with_its_queue_file() -> None:
     """travelCqFileNumWhenGetMessage is 1."""
     store = a_store(25)
-    assert [store.get_message("TopicA", 0, at, 32).message_count for at in (0, 7, 10, 20)] == [
-        *(10, 3, 10, 5)
-    ]
+    assert [
+        store.reads.get_message("TopicA", 0, at, 32).message_count for at in (0, 7, 10, 20)
+    ] == [*(10, 3, 10, 5)]
 
 
 def test_at_most_32_messages_are_answered() -> None:
     """maxTransferCountOnMessageInMemory."""
     store = a_store(50, consume_queue_bytes=6000)
-    assert store.get_message("TopicA", 0, 0, 10_000).message_count == 32
-    assert store.get_message("TopicA", 0, 0, 5).message_count == 5
-    assert store.get_message("TopicA", 0, 0, 1).next_begin_offset == 1
+    assert store.reads.get_message("TopicA", 0, 0, 10_000).message_count == 32
+    assert store.reads.get_message("TopicA", 0, 0, 5).message_count == 5
+    assert store.reads.get_message("TopicA", 0, 0, 1).next_begin_offset == 1
 
 
 def test_the_bytes_of_an_answer_are_limited_but_the_first_message_always_comes() -> None:
@@ -479,18 +489,18 @@ def test_the_bytes_of_an_answer_are_limited_but_the_first_message_always_comes()
     store = a_store(commit_log_bytes=1 << 20, consume_queue_bytes=6000)
     for number, size in enumerate((300_000, 100_000, 100_000, 100_000)):
         put(store, a_message(number, body_bytes=size))
-    assert store.get_message("TopicA", 0, 0, 32).message_count == 1
-    second = store.get_message("TopicA", 0, 1, 32)
+    assert store.reads.get_message("TopicA", 0, 0, 32).message_count == 1
+    second = store.reads.get_message("TopicA", 0, 1, 32)
     assert second.message_count == 2
     assert second.body_bytes == sum(map(len, second.body)) < 262_144
-    assert store.get_message("TopicA", 0, 1, 32, max_bytes=1000).message_count == 1
+    assert store.reads.get_message("TopicA", 0, 1, 32, max_bytes=1000).message_count == 1
 
 
 def test_records_that_lie_together_are_one_view() -> None:
     store = a_store()
     for number in range(9):
         put(store, a_message(number, "TopicB" if number == 5 else "TopicA"))
-    result = store.get_message("TopicA", 0, 0, 32)
+    result = store.reads.get_message("TopicA", 0, 0, 32)
     assert (len(result.body), result.message_count) == (2, 8)
 
 
@@ -501,15 +511,15 @@ def test_messages_whose_file_is_gone_are_skipped() -> None:
     for number in range(20):
         put(store, a_message(number, body_bytes=1600))
     store.commit_log.files.files.pop(0)
-    result = store.get_message("TopicA", 0, 0, 32)
+    result = store.reads.get_message("TopicA", 0, 0, 32)
     assert result.status is GetMessageStatus.FOUND
     assert [number_of(m) for view in result.body for m in decode_messages(view)] == list(
         range(4, 20)
     )
-    result = store.get_message("TopicA", 0, 0, 32, tags_codes=frozenset([tags_code("TagX")]))
+    result = store.reads.get_message("TopicA", 0, 0, 32, tags_codes=frozenset([tags_code("TagX")]))
     assert result.status is GetMessageStatus.NO_MATCHED_MESSAGE
     del store.commit_log.files.files[:-1]
-    result = store.get_message("TopicA", 0, 0, 3)
+    result = store.reads.get_message("TopicA", 0, 0, 3)
     assert result.status is GetMessageStatus.FOUND
 
 
@@ -527,10 +537,13 @@ def test_a_queue_whose_log_starts_late_begins_with_fillers() -> None:
         disk.remove(f"{DIRECTORY}/consumequeue/TopicA/0/{name}")
     for _ in range(2):
         with open_store(disk) as store:
-            assert store.min_offset_in_queue("TopicA", 0) == 15
-            assert store.max_offset_in_queue("TopicA", 0) == 40
+            assert store.reads.min_offset_in_queue("TopicA", 0) == 15
+            assert store.reads.max_offset_in_queue("TopicA", 0) == 40
             assert number_of(queue_messages(store, "TopicA", 0)[0]) == 15
-            assert store.get_message("TopicA", 0, 14, 1).status is GetMessageStatus.OFFSET_TOO_SMALL
+            assert (
+                store.reads.get_message("TopicA", 0, 14, 1).status
+                is GetMessageStatus.OFFSET_TOO_SMALL
+            )
         names = disk.list_files(f"{DIRECTORY}/consumequeue/TopicA/0")
         assert names[0][0] == "00000000000000000200"
         units = disk.read(f"{DIRECTORY}/consumequeue/TopicA/0/{names[0][0]}") or b""
@@ -546,11 +559,11 @@ def test_messages_are_found_by_their_place_and_nowhere_else() -> None:
     store = a_store(5)
     starts = [m.physical_offset for m in log_messages(store)]
     for offset in range(store.max_physical_offset + 100):
-        record = store.look_message_by_offset(offset)
+        record = store.reads.look_message_by_offset(offset)
         assert (record is not None) == (offset in starts)
         if record is not None:
             assert decode_messages(record)[0].physical_offset == offset
-    assert store.look_message_by_offset(-1) is None
+    assert store.reads.look_message_by_offset(-1) is None
 
 
 def test_raw_bytes_come_from_one_file_and_end_with_the_log() -> None:
@@ -604,13 +617,13 @@ def test_messages_are_found_by_time(
     timed: MessageStore, timestamp_ms: int, lower: int, upper: int
 ) -> None:
     """ConsumeQueue.getOffsetInQueueByTime, LOWER and UPPER, held within the queue's bounds."""
-    assert timed.min_offset_in_queue("TopicA", 0) == 8
-    assert timed.offset_in_queue_by_time("TopicA", 0, timestamp_ms) == lower
-    assert timed.offset_in_queue_by_time("TopicA", 0, timestamp_ms, upper=True) == upper
+    assert timed.reads.min_offset_in_queue("TopicA", 0) == 8
+    assert timed.reads.offset_in_queue_by_time("TopicA", 0, timestamp_ms) == lower
+    assert timed.reads.offset_in_queue_by_time("TopicA", 0, timestamp_ms, upper=True) == upper
 
 
 def test_an_unknown_queue_has_no_times(timed: MessageStore) -> None:
-    assert timed.offset_in_queue_by_time("Other", 0, 100) == 0
+    assert timed.reads.offset_in_queue_by_time("Other", 0, 100) == 0
 
 
 # -- running ---------------------------------------------------------------------------------------
@@ -618,13 +631,37 @@ def test_an_unknown_queue_has_no_times(timed: MessageStore) -> None:
 
 def test_arrivals_are_told_with_the_new_end_and_the_code() -> None:
     store = a_store()
-    told: list[tuple[str, int, int, int | None]] = []
-    store.on_arrival = lambda *facts: told.append(facts)
-    store.put_message(a_message(1))
-    store.put_batch(a_batch(range(2, 5)))
-    store.put_message(msgspec.structs.replace(a_message(5), sys_flag=4))
+    told = told_by(store)
+    store.puts.put_message(a_message(1))
+    store.puts.put_batch(a_batch(range(2, 5)))
+    store.puts.put_message(msgspec.structs.replace(a_message(5), sys_flag=4))
+    assert told == [], "not from within a put"
+    store.announce()
     assert told == [("TopicA", 0, 1, tags_code("TagA")), ("TopicA", 0, 4, None)]
-    assert store.on_arrival is not None
+
+
+async def test_who_runs_the_store_hears_first_what_has_arrived_before() -> None:
+    store = a_store()
+    store.puts.put_message(a_message(1))
+    store.announce()
+    assert [arrival[1:4] for arrival in store.arrivals.take()] == [("TopicA", 0, 1)]
+    store.puts.put_message(a_message(3))
+    store.announce()
+    heard: list[Arrival] = []
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run, Listener(heard.extend, lambda: None))
+        nursery.cancel_scope.cancel()
+    assert [arrival[1:4] for arrival in heard] == [("TopicA", 0, 2)]
+
+
+async def test_a_store_that_runs_without_a_listener_keeps_no_arrivals() -> None:
+    store = a_store()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        store.puts.put_message(a_message(1))
+        store.announce()
+        nursery.cancel_scope.cancel()
+    assert store.arrivals.take() == []
 
 
 async def test_growth_is_announced_once_for_many_puts(autojump_clock: MockClock) -> None:
@@ -641,7 +678,7 @@ async def test_growth_is_announced_once_for_many_puts(autojump_clock: MockClock)
         nursery.start_soon(watch)
         await trio.sleep(1)
         for number in range(5):
-            store.put_message(a_message(number))
+            store.puts.put_message(a_message(number))
         store.announce()
         await trio.sleep(1)
         assert woken == 1

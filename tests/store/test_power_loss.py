@@ -95,7 +95,7 @@ class Life:
     def _put_some(self, store: MessageStore) -> None:
         for _ in range(self.chance.randrange(1, 8)):
             message = some_message(self.chance, self.number)
-            put = store.put_batch if isinstance(message, PutBatch) else store.put_message
+            put = store.puts.put_batch if isinstance(message, PutBatch) else store.puts.put_message
             result = put(message)  # type: ignore[arg-type] # it is of the right kind
             assert result.status is PutMessageStatus.PUT_OK, result
             self.number += result.msg_num

@@ -46,7 +46,7 @@ def test_the_first_message_that_a_queue_lacks_is_entered() -> None:
         disk.open(path).buffer[20:40] = bytes(20)
     with open_store(disk) as store:
         assert len(check_store(store)) == 6
-        assert store.max_offset_in_queue("TopicA", 0) == 2
+        assert store.reads.max_offset_in_queue("TopicA", 0) == 2
         put(store, a_message(6))
         assert [number_of(m) for m in queue_messages(store, "TopicA", 0)] == [0, 3, 6]
 
@@ -69,7 +69,7 @@ def test_a_queue_file_without_a_unit_neither_shifts_the_queue_nor_stops_the_star
         assert len(check_store(store)) == count + 1
         assert not disk.exists(f"{QUEUE}/{20 * count:020d}")
         put(store, a_message(count))
-        assert store.max_offset_in_queue("TopicA", 0) == count + 1
+        assert store.reads.max_offset_in_queue("TopicA", 0) == count + 1
         assert number_of(queue_messages(store, "TopicA", 0)[-1]) == count
 
 
@@ -101,11 +101,11 @@ def test_a_record_larger_than_a_file_is_refused_and_nothing_is_wasted() -> None:
     overhead = end - 2
     largest = a_message(1, body_bytes=COMMIT_LOG_BYTES - 8 - overhead - 5)
     too_large = msgspec.structs.replace(largest, body=largest.body + b"..............")
-    result = store.put_message(too_large)
+    result = store.puts.put_message(too_large)
     assert result.status is PutMessageStatus.MESSAGE_ILLEGAL
     assert f"the limit is {COMMIT_LOG_BYTES - 8}" in result.reason
     assert store.max_physical_offset == end
-    batch = store.put_batch(a_batch(range(500)))
+    batch = store.puts.put_batch(a_batch(range(500)))
     assert batch.status is PutMessageStatus.MESSAGE_ILLEGAL
     assert "send smaller batches" in batch.reason
     assert store.max_physical_offset == end
@@ -130,9 +130,9 @@ def test_offset_zero_is_not_found_once_its_file_is_gone() -> None:
     with open_store(disk) as store:
         assert store.min_physical_offset == COMMIT_LOG_BYTES
         for offset in (0, 1, COMMIT_LOG_BYTES - 1):
-            assert store.look_message_by_offset(offset) is None
+            assert store.reads.look_message_by_offset(offset) is None
             assert bytes(store.read_log(offset, 100)) == b""
-        assert store.look_message_by_offset(COMMIT_LOG_BYTES) is not None
+        assert store.reads.look_message_by_offset(COMMIT_LOG_BYTES) is not None
 
 
 def test_a_queue_that_lost_units_is_built_anew_instead_of_going_on_at_the_wrong_place() -> None:
@@ -186,15 +186,15 @@ def test_a_put_that_could_not_be_written_is_refused_and_moves_nothing(error: Exc
     end = store.max_physical_offset
     disk.failing = error
     refused = [
-        store.put_message(a_message(28, body_bytes=300)),
-        store.put_batch(a_batch(range(28, 35))),
+        store.puts.put_message(a_message(28, body_bytes=300)),
+        store.puts.put_batch(a_batch(range(28, 35))),
     ]
     for result in refused:
         assert result.status is PutMessageStatus.CREATE_MAPPED_FILE_FAILED
         assert result.reason == str(error)
         assert result.wrote_offset == -1
     assert store.max_physical_offset == end
-    assert store.max_offset_in_queue("TopicA", 0) == 28
+    assert store.reads.max_offset_in_queue("TopicA", 0) == 28
     assert len(check_store(store)) == 28
     disk.failing = None
     put(store, a_message(28, body_bytes=300))
@@ -210,7 +210,8 @@ def test_a_refused_put_leaves_no_queue_file_without_a_unit() -> None:
         put(store, a_message(number, body_bytes=650))
     disk.failing = StoreFullError("x: no room", path="x")
     assert (
-        store.put_message(a_message(10, body_bytes=5000)).status.name == "CREATE_MAPPED_FILE_FAILED"
+        store.puts.put_message(a_message(10, body_bytes=5000)).status.name
+        == "CREATE_MAPPED_FILE_FAILED"
     )
     assert [name for name, _ in disk.list_files(QUEUE)] == [f"{0:020d}"]
     assert len(check_store(store)) == 10
@@ -242,15 +243,15 @@ def test_extensions_behind_a_cut_go_with_the_units_that_point_at_them() -> None:
     ]
     disk.open(FIRST_LOG_FILE).buffer[starts[5] + 4] ^= 0xFF
     store = open_with_extensions(disk)
-    assert store.max_offset_in_queue("TopicA", 0) == 5
+    assert store.reads.max_offset_in_queue("TopicA", 0) == 5
     assert [name for name, _ in disk.list_files(extensions)] == ["0" * 20, f"{100:020d}"]
     last = disk.read(f"{extensions}/{100:020d}") or b""
     assert last[:2] == b"\0\x14"
     assert last[20:] == bytes(80)
     put(store, a_message(5))
     again = open_with_extensions(disk.crashed())
-    assert again.max_offset_in_queue("TopicA", 0) == 6
-    found = again.get_message("TopicA", 0, 5, 1, tags_codes=frozenset([tags_code("TagB")]))
+    assert again.reads.max_offset_in_queue("TopicA", 0) == 6
+    found = again.reads.get_message("TopicA", 0, 5, 1, tags_codes=frozenset([tags_code("TagB")]))
     assert found.message_count == 1
 
 
@@ -266,7 +267,10 @@ def test_the_numbers_of_long_topics_go_on_after_a_crash() -> None:
         for name, _ in disk.list_files(path):
             disk.remove(f"{path}/{name}")
     store = open_store(disk)
-    assert (store.max_offset_in_queue(topic, 0), store.max_offset_in_queue("TopicA", 0)) == (7, 8)
+    assert (
+        store.reads.max_offset_in_queue(topic, 0),
+        store.reads.max_offset_in_queue("TopicA", 0),
+    ) == (7, 8)
     put(store, a_message(15, topic))
     assert [m.queue_offset for m in queue_messages(store, topic, 0)] == list(range(8))
     check_store(store)
@@ -286,7 +290,7 @@ def test_a_topic_created_again_does_not_mix_its_messages_with_those_of_the_first
     disk.remove(f"{QUEUE}/{0:020d}")
     store = open_store(disk)
     assert [number_of(m) for m in queue_messages(store, "TopicA", 0)] == [3, 4]
-    assert store.max_offset_in_queue("TopicA", 0) == 2
+    assert store.reads.max_offset_in_queue("TopicA", 0) == 2
 
 
 @pytest.mark.parametrize("abort", ["clean", "killed"])
@@ -303,7 +307,7 @@ def test_no_batch_is_left_out_where_its_queue_lags(abort: str) -> None:
     if abort == "killed":
         disk.replace(f"{DIRECTORY}/abort", b"")
     with open_with_batches(disk) as store:
-        assert store.max_offset_in_queue("Batches", 0) == 40
+        assert store.reads.max_offset_in_queue("Batches", 0) == 40
         queue = store.queues.find("Batches", 0)
         assert queue is not None
         assert len(list(queue.units(0, 100))) == 4

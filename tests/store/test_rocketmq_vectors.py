@@ -121,13 +121,13 @@ def test_every_store_can_be_continued(name: str, tmp_path: Path) -> None:
     with opened_copy(tmp_path, name) as store:
         before = len(log_messages(store))
         topic, queue_id = store.list_queues()[0]
-        end = store.max_offset_in_queue(topic, queue_id)
+        end = store.reads.max_offset_in_queue(topic, queue_id)
         for number in range(100):
             put(store, a_message(number, topic, queue_id, body_bytes=200))
     with opened(tmp_path / name, name) as store:
         assert len(log_messages(store)) == before + 100
-        assert store.max_offset_in_queue(topic, queue_id) == end + 100
-        result = store.get_message(topic, queue_id, end, 1)
+        assert store.reads.max_offset_in_queue(topic, queue_id) == end + 100
+        result = store.reads.get_message(topic, queue_id, end, 1)
         assert bytes(result.body[0])[20:28] == end.to_bytes(8, "big")
 
 
@@ -147,7 +147,7 @@ def put_again(
     store: MessageStore, clock: Clock, message: MessageExt, raw: bytes
 ) -> PutMessageResult:
     clock.now_ms = message.store_timestamp_ms - clock.step_ms
-    return store.put_message(
+    return store.puts.put_message(
         PutMessage(
             topic=message.topic,
             queue_id=message.queue_id,
@@ -279,7 +279,7 @@ def test_the_same_batch_makes_the_same_bytes(tmp_path: Path) -> None:
             born_timestamp_ms=first.born_timestamp_ms,
             born_host=first.born_host.packed,
         )
-        result = store.put_batch(batch)
+        result = store.puts.put_batch(batch)
     assert (result.msg_num, result.wrote_bytes, result.queue_offset) == (2, 264, 0)
     assert result.msg_id == ("7F000001000000020000000000000000,7F000001000000020000000000000084")
     for folder in ("commitlog", "consumequeue"):
@@ -328,7 +328,7 @@ def test_retry_topics_are_taken_up_to_255_bytes(tmp_path: Path) -> None:
     with open_store(RealDisk(), str(tmp_path / "ours")) as store:
         put(store, a_message(0, topic))
         assert [m.topic for m in queue_messages(store, topic, 0)] == [topic]
-        record = store.look_message_by_offset(0) or b""
+        record = store.reads.look_message_by_offset(0) or b""
         assert record[4:8].hex() == "daa320ab"
 
 

@@ -77,7 +77,7 @@ class World:
         )
 
     def prepare(self, number: int) -> EndTransaction:
-        put = self.store.put_message(half_message(prepared(number)), hooks=False)
+        put = self.store.puts.put_message(half_message(prepared(number)), hooks=False)
         self.store.announce()
         return EndTransaction("pg", put.queue_offset, put.wrote_offset, COMMIT)
 
@@ -99,7 +99,7 @@ def test_a_missing_op_is_put_once() -> None:
     end = world.prepare(1)
     half = log_messages(world.store)[0]
     message = committed_message(half, half.physical_offset, lambda message: message)
-    world.store.put_message(message, hooks=False)
+    world.store.puts.put_message(message, hooks=False)
     for _ in range(2):
         world.transactions.put_missing_op()
     assert [m.topic for m in log_messages(world.store)] == [HALF, "TopicA", OP]
@@ -115,7 +115,7 @@ async def test_a_master_whose_last_commit_has_a_damaged_half_starts_and_goes_on_
     other, end = world.prepare(0), world.prepare(1)
     half = log_messages(world.store)[1]
     message = committed_message(half, half.physical_offset, lambda message: message)
-    world.store.put_message(message, hooks=False)
+    world.store.puts.put_message(message, hooks=False)
     place = half.physical_offset + 89
     world.store.commit_log.files.files[0].buffer[place] ^= 1
     world.transactions.put_missing_op()
@@ -142,7 +142,7 @@ def test_without_room_for_a_missing_op_there_is_no_master() -> None:
     world.prepare(1)
     half = log_messages(world.store)[0]
     message = committed_message(half, half.physical_offset, lambda message: message)
-    world.store.put_message(message, hooks=False)
+    world.store.puts.put_message(message, hooks=False)
     world.store.fence("full")
     with pytest.raises(StoreFullError, match="full"):
         world.transactions.put_missing_op()

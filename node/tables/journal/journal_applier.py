@@ -123,7 +123,7 @@ class JournalApplier:
 
     def _apply_confirmed(self, bytes_max: float) -> bool:
         while True:
-            result = self._store.get_message(JOURNAL_TOPIC, 0, self.position, READ_COUNT)
+            result = self._store.reads.get_message(JOURNAL_TOPIC, 0, self.position, READ_COUNT)
             self._note_damage(result.damaged)
             if result.status is GetMessageStatus.OFFSET_TOO_SMALL:
                 _log.info(

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from store import MessageStore
     from store.delayed_delivery import JournaledProgress
     from store.machine.disk import Disk
+    from store.results import Arrival
     from tandem.wire.request_headers import TopicConfig
     from tandem.wire.subscription_group import SubscriptionGroupConfig
 
@@ -244,10 +245,12 @@ class JournalTables:
         self.journal.open(opening)
         return self._saved.progress
 
-    def arrived(self, topic: str) -> None:
+    def arrived(self, arrivals: list[Arrival]) -> None:
         """See `Tables`."""
-        if topic == JOURNAL_TOPIC:
-            self.journal.arrived()
+        for _, topic, *_ in arrivals:
+            if topic == JOURNAL_TOPIC:
+                self.journal.arrived()
+                return
 
     def end_round(self) -> None:
         """See `Tables`."""

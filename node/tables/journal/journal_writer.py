@@ -103,7 +103,7 @@ class JournalWriter:
         Raises:
             RequestError: the store does not take it; nothing was written.
         """
-        result = self._store.put_message(
+        result = self._store.puts.put_message(
             PutMessage(
                 JOURNAL_TOPIC,
                 0,

@@ -54,7 +54,7 @@ async def test_puts_reach_both_slaves_and_their_queues(autojump_clock: MockClock
             await trio.sleep(0.0003)
         await master.wait_in_sync("a", "b")
         assert a.log == b.log == master.log
-        assert a.store.max_offset_in_queue("T", 0) == len(BODIES)
+        assert a.store.reads.max_offset_in_queue("T", 0) == len(BODIES)
 
 
 async def test_a_waiting_put_is_answered_when_a_slave_has_it(autojump_clock: MockClock) -> None:

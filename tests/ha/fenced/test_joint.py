@@ -11,7 +11,7 @@ async def test_a_checksum_is_of_all_bytes_between_two_offsets() -> None:
         store.become_master()
         for number in range(12):
             body = b"%d" % number * 3000
-            store.put_message(PutMessage("T", 0, body, b"", 1, bytes(8)))
+            store.puts.put_message(PutMessage("T", 0, body, b"", 1, bytes(8)))
         store.announce()
         end = store.max_physical_offset
         assert end > 2 * FILE_SIZE_BYTES

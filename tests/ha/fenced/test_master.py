@@ -126,7 +126,7 @@ class Master:
         return epochs
 
     def put(self) -> int:
-        end = self.store.put_message(PutMessage("T", 0, b"body", b"", 1, bytes(8))).end_offset
+        end = self.store.puts.put_message(PutMessage("T", 0, b"body", b"", 1, bytes(8))).end_offset
         self.store.announce()
         return end
 

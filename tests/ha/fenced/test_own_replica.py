@@ -53,7 +53,7 @@ def fill(store: MessageStore, count: int) -> list[int]:
     """Put messages; return where each ends."""
     store.become_master()
     message = PutMessage("T", 0, b"body", b"", 1, bytes(8))
-    ends = [store.put_message(message).end_offset for _ in range(count)]
+    ends = [store.puts.put_message(message).end_offset for _ in range(count)]
     store.announce()
     return ends
 

@@ -26,7 +26,7 @@ from tests.ha.world import DIRECTORY, KEYS
 def write(parts: Parts) -> int:
     """Have something in the log; return its end."""
     parts.store.become_master()
-    end = parts.store.put_message(PutMessage("T", 0, b"body", b"", 1, bytes(8))).end_offset
+    end = parts.store.puts.put_message(PutMessage("T", 0, b"body", b"", 1, bytes(8))).end_offset
     parts.store.announce()
     return end
 

@@ -18,9 +18,9 @@ async def test_settings_reach_the_parts() -> None:
 
 async def test_transactions_are_of_the_same_store() -> None:
     broker = Broker()
-    broker.store.put_message(PutMessage("T", 0, b"x", b"", NOW_MS, b"\x0a\1\2\3\0\0\4\xd2"))
+    broker.store.puts.put_message(PutMessage("T", 0, b"x", b"", NOW_MS, b"\x0a\1\2\3\0\0\4\xd2"))
     broker.store.announce()
-    found = broker.store.get_message("T", 0, 0, 1)
+    found = broker.store.reads.get_message("T", 0, 0, 1)
     assert [message.body for message in decode_messages(b"".join(found.body))] == [b"x"]
     assert broker.transactions.end is not None
     assert broker.filters is not None

@@ -22,7 +22,7 @@ def put(
     properties = f"TAGS\x01{tag}\x02".encode() if tag else b""
     for _ in range(count):
         message = PutMessage(topic, queue_id, b"x", properties, NOW_MS, b"\x0a\1\2\3\0\0\4\xd2")
-        assert broker.store.put_message(message).status == 0
+        assert broker.store.puts.put_message(message).status == 0
     broker.store.announce()
 
 

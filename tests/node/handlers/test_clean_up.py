@@ -44,7 +44,7 @@ async def test_a_queue_stays_with_its_numbers(code: RequestCode) -> None:
     client = looking_at(broker)
     assert client.call(code).code == 0
     await broker.spawned[0]()
-    assert broker.store.max_offset_in_queue("T", 0) == 3
+    assert broker.store.reads.max_offset_in_queue("T", 0) == 3
 
 
 async def test_expired_files_of_the_log_go_whatever_the_hour() -> None:

@@ -142,7 +142,7 @@ async def test_a_client_is_given_a_message_to_handle() -> None:
     operator, consumer = clients_of(broker, 2)
     consumer.call(BEAT, None, consumer_beat("c1"))
     consumer.answers()
-    put = broker.store.put_message(
+    put = broker.store.puts.put_message(
         PutMessage("T", 0, b"hello", b"", NOW_MS, b"\x0a\1\2\3\0\0\4\xd2")
     )
     broker.store.announce()

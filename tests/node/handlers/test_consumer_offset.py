@@ -27,7 +27,7 @@ def client_of(broker: Broker) -> Client:
 def put(broker: Broker, count: int = 1) -> None:
     message = PutMessage("T", 0, bytes(1000), b"", NOW_MS, b"\x0a\1\2\3\0\0\4\xd2")
     for _ in range(count):
-        broker.store.put_message(message)
+        broker.store.puts.put_message(message)
 
 
 async def test_a_committed_offset_is_told() -> None:

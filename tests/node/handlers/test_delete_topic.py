@@ -22,7 +22,7 @@ def client_of(broker: Broker) -> Client:
 
 def put(broker: Broker, body: bytes) -> int:
     message = PutMessage("T", 0, body, b"", NOW_MS, b"\x0a\1\2\3\0\0\4\xd2")
-    result = broker.store.put_message(message)
+    result = broker.store.puts.put_message(message)
     assert result.status == 0
     broker.store.announce()
     return result.queue_offset
@@ -41,7 +41,7 @@ async def test_a_deleted_topic_takes_its_offsets_and_its_messages_with_it() -> N
     assert broker.offsets.offsets() == {}
     assert broker.resets.take("g", "T", 0) is None
     broker.tables.change_topics(TopicConfig(topic_name="T"))
-    assert broker.store.min_offset_in_queue("T", 0) == 3
+    assert broker.store.reads.min_offset_in_queue("T", 0) == 3
     assert put(broker, b"new") == 3
     assert broker.topics.hidden_before("T") > 0
 
@@ -59,7 +59,7 @@ async def test_what_is_hidden_stays_hidden() -> None:
     for hidden_before, first in ((lambda _: 0, 0), (broker.topics.hidden_before, 1)):
         queues.hidden_before = hidden_before
         queues.correct_min_offset(0)
-        assert broker.store.min_offset_in_queue("T", 0) == first
+        assert broker.store.reads.min_offset_in_queue("T", 0) == first
 
 
 async def test_a_topic_that_never_was_hides_nothing() -> None:

@@ -57,7 +57,7 @@ def put(broker: Broker, *bodies: bytes, tag: str = "") -> None:
     properties = f"TAGS\x01{tag}\x02".encode() if tag else b""
     for body in bodies:
         message = PutMessage("T", 0, body, properties, NOW_MS, b"\x0a\1\2\3\0\0\4\xd2")
-        assert broker.store.put_message(message).status == 0
+        assert broker.store.puts.put_message(message).status == 0
     broker.store.announce()
 
 
@@ -302,7 +302,7 @@ def put_numbers(broker: Broker, *numbers: int) -> None:
     for number in numbers:
         properties = f"n\x01{number}\x02".encode()
         message = PutMessage("T", 0, b"%d" % number, properties, NOW_MS, b"\x0a\1\2\3\0\0\4\xd2")
-        assert broker.store.put_message(message).status == 0
+        assert broker.store.puts.put_message(message).status == 0
     broker.store.announce()
 
 

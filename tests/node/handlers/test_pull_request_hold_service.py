@@ -64,7 +64,7 @@ async def test_a_message_releases_the_pulls_of_its_queue(nursery: trio.Nursery) 
     pulls.hold("a", offset=5)
     pulls.hold("b", offset=6)
     pulls.hold("other", offset=5, queue_id=1)
-    pulls.service.message_arrived("T", 0, 6, None)
+    pulls.service.messages_arrived([(0, "T", 0, 6, None)])
     assert pulls.rounds == []
     await trio.testing.wait_all_tasks_blocked()
     assert pulls.rounds == [["a"]]
@@ -77,7 +77,7 @@ async def test_a_round_of_messages_releases_a_pull_once(nursery: trio.Nursery) -
     nursery.start_soon(pulls.service.run)
     pulls.hold("a")
     for offset in range(1, 10):
-        pulls.service.message_arrived("T", 0, offset, 0)
+        pulls.service.messages_arrived([(0, "T", 0, offset, 0)])
     await trio.testing.wait_all_tasks_blocked()
     assert pulls.rounds == [["a"]]
     assert pulls.service.held_count == 0
@@ -88,10 +88,10 @@ async def test_a_message_with_another_tag_does_not_count(nursery: trio.Nursery) 
     pulls = Pulls()
     nursery.start_soon(pulls.service.run)
     pulls.hold("a", codes=frozenset({7}))
-    pulls.service.message_arrived("T", 0, 1, 8)
+    pulls.service.messages_arrived([(0, "T", 0, 1, 8)])
     await trio.testing.wait_all_tasks_blocked()
     assert pulls.rounds == []
-    pulls.service.message_arrived("T", 0, 2, 7)
+    pulls.service.messages_arrived([(0, "T", 0, 2, 7)])
     await trio.testing.wait_all_tasks_blocked()
     assert pulls.rounds == [["a"]]
     nursery.cancel_scope.cancel()
@@ -101,7 +101,7 @@ async def test_several_messages_at_once_may_have_any_tag(nursery: trio.Nursery) 
     pulls = Pulls()
     nursery.start_soon(pulls.service.run)
     pulls.hold("a", codes=frozenset({7}))
-    pulls.service.message_arrived("T", 0, 3, None)
+    pulls.service.messages_arrived([(0, "T", 0, 3, None)])
     await trio.testing.wait_all_tasks_blocked()
     assert pulls.rounds == [["a"]]
     nursery.cancel_scope.cancel()
@@ -180,7 +180,7 @@ async def test_the_pulls_of_a_closed_connection_make_room_at_once(
     pulls.service.connection_closed(gone)
     assert pulls.service.held_count == 1
     assert pulls.hold("new", owner=stays)
-    pulls.service.message_arrived("T", 0, 1, None)
+    pulls.service.messages_arrived([(0, "T", 0, 1, None)])
     await trio.sleep(60)
     assert pulls.rounds == [["stays", "new"]]
     nursery.cancel_scope.cancel()
@@ -204,7 +204,7 @@ async def test_thousands_that_become_ready_at_once_are_run_in_turns(
 
     nursery.start_soon(pulls.service.run)
     nursery.start_soon(count_passes)
-    pulls.service.message_arrived("T", 0, 1, None)
+    pulls.service.messages_arrived([(0, "T", 0, 1, None)])
     while sum(map(len, pulls.rounds)) < 40:
         await trio.lowlevel.checkpoint()
     assert [len(names) for names in pulls.rounds] == [4] * 10

@@ -110,7 +110,7 @@ class Node:
         properties = f"TAGS\x01{tag}\x02".encode() if tag else b""
         for body in bodies:
             message = PutMessage(topic, queue_id, body, properties, NOW_MS, CLIENT.packed)
-            assert self.broker.store.put_message(message).status == 0
+            assert self.broker.store.puts.put_message(message).status == 0
         self.broker.store.announce()
 
     def end_round(self) -> None:

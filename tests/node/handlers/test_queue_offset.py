@@ -29,7 +29,7 @@ def filled(behind: str | None = None) -> tuple[Broker, Client]:
     broker = Broker()
     for number in range(3):
         message = PutMessage("T", 0, b"%d" % number, b"", NOW_MS, b"\x0a\1\2\3\0\0\4\xd2")
-        broker.store.put_message(message)
+        broker.store.puts.put_message(message)
     queue = QueueOffset(broker.store, lambda: behind)
     handlers = {
         RequestCode.GET_MAX_OFFSET: queue.max_offset,
@@ -102,7 +102,7 @@ async def test_messages_by_key() -> None:
         properties = f"KEYS\x01all k{number}\x02UNIQ_KEY\x01U{number}\x02".encode()
         body = b"key %d" % number
         message = PutMessage("T", 0, body, properties, NOW_MS, b"\x0a\1\2\3\0\0\4\xd2")
-        broker.store.put_message(message)
+        broker.store.puts.put_message(message)
     broker.store.reput_service.index_some()
 
     def query(key: str, max_num: int) -> RemotingCommand:

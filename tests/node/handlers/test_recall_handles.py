@@ -13,7 +13,7 @@ def handle_after(topic: str, real_topic: str) -> str | None:
     broker = Broker()
     properties = f"TIMER_OUT_MS\x015000\x02REAL_TOPIC\x01{real_topic}\x02UNIQ_KEY\x01K\x02".encode()
     message = PutMessage(topic, 0, b"x", properties, NOW_MS, BROKER.packed)
-    return recall_handle(broker.store, broker.store.put_message(message), "b")
+    return recall_handle(broker.store, broker.store.puts.put_message(message), "b")
 
 
 def test_a_message_of_the_timer_topic_has_one_unless_it_is_a_retry() -> None:

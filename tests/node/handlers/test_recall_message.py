@@ -47,7 +47,9 @@ async def test_a_timed_send_is_answered_with_a_handle_and_the_handle_recalls_it(
     handle = decode_recall_handle(answer.ext_fields()["recallHandle"])
     if is_fenced:
         broker.store.confirm(broker.store.max_physical_offset)
-    (waiting,) = decode_messages(b"".join(broker.store.get_message(TIMER_TOPIC, 0, 0, 1).body))
+    (waiting,) = decode_messages(
+        b"".join(broker.store.reads.get_message(TIMER_TOPIC, 0, 0, 1).body)
+    )
     assert handle == RecallHandle(
         "T", "broker-a", int(waiting.properties["TIMER_OUT_MS"]) + 1, "K1"
     )
@@ -57,7 +59,7 @@ async def test_a_timed_send_is_answered_with_a_handle_and_the_handle_recalls_it(
     assert recalled.ext_fields() == {"msgId": "K1", "MSG_REGION": "DefaultRegion"}
     if is_fenced:
         broker.store.confirm(broker.store.max_physical_offset)
-    (stored,) = decode_messages(b"".join(broker.store.get_message(TIMER_TOPIC, 0, 1, 1).body))
+    (stored,) = decode_messages(b"".join(broker.store.reads.get_message(TIMER_TOPIC, 0, 1, 1).body))
     assert stored.body == b"0"
     assert stored.properties == {
         "TAGS": "_RECALL_TAG_",

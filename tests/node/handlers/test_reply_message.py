@@ -83,7 +83,9 @@ async def test_a_reply_goes_to_the_client_that_asked(code: int, *, is_fenced: bo
     assert len(answer.ext_fields()["msgId"]) == 32
     if is_fenced:
         broker.store.confirm(broker.store.max_physical_offset)
-    (kept,) = decode_messages(b"".join(broker.store.get_message("C_REPLY_TOPIC", 0, 0, 9).body))
+    (kept,) = decode_messages(
+        b"".join(broker.store.reads.get_message("C_REPLY_TOPIC", 0, 0, 9).body)
+    )
     assert (kept.body, kept.properties["CLUSTER"]) == (b"answer", "C")
 
 
@@ -96,7 +98,7 @@ async def test_a_reply_need_not_be_kept() -> None:
     asker.answer(asker.answers()[0])
     (answer,) = replier.answers()
     assert (answer.code, answer.ext_fields()["msgId"]) == (0, "0")
-    assert broker.store.max_offset_in_queue("C_REPLY_TOPIC", 0) == 0
+    assert broker.store.reads.max_offset_in_queue("C_REPLY_TOPIC", 0) == 0
 
 
 @pytest.mark.parametrize(
@@ -113,7 +115,7 @@ async def test_nobody_to_send_a_reply_to(properties: str | None, remark: str) ->
     replier, _ = world(broker)
     answer = replier.call(REPLY, msgspec.structs.replace(HEADER, properties=properties), b"answer")
     assert (answer.code, answer.remark) == (1, remark)
-    assert broker.store.max_offset_in_queue("C_REPLY_TOPIC", 0) == 1
+    assert broker.store.reads.max_offset_in_queue("C_REPLY_TOPIC", 0) == 1
 
 
 async def test_a_client_that_does_not_take_the_reply() -> None:

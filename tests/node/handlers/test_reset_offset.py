@@ -28,7 +28,7 @@ def client_of(broker: Broker) -> Client:
 def put(broker: Broker, count: int, queue_id: int = 0) -> None:
     message = PutMessage("T", queue_id, b"x", b"", NOW_MS, b"\x0a\1\2\3\0\0\4\xd2")
     for _ in range(count):
-        assert broker.store.put_message(message).status == 0
+        assert broker.store.puts.put_message(message).status == 0
     broker.store.announce()
 
 

@@ -44,7 +44,7 @@ def back(**changes: object) -> ConsumerSendMsgBackRequestHeader:
 
 
 def stored(broker: Broker, topic: str, queue_id: int = 0) -> list[MessageExt]:
-    return decode_messages(b"".join(broker.store.get_message(topic, queue_id, 0, 32).body))
+    return decode_messages(b"".join(broker.store.reads.get_message(topic, queue_id, 0, 32).body))
 
 
 async def test_a_message_comes_back_after_the_delay_of_its_level() -> None:

@@ -22,7 +22,7 @@ async def test_a_half_is_put_whatever_its_delay_level() -> None:
     delayed = msgspec.structs.replace(MESSAGE, properties=MESSAGE.properties + b"DELAY\x013\x02")
     result = SendHalf(broker.store, rejects=False).put(delayed)
     assert result.status.is_stored
-    found = broker.store.get_message("RMQ_SYS_TRANS_HALF_TOPIC", 0, 0, 32)
+    found = broker.store.reads.get_message("RMQ_SYS_TRANS_HALF_TOPIC", 0, 0, 32)
     (half,) = decode_messages(b"".join(found.body))
     assert (half.properties["REAL_TOPIC"], half.properties["DELAY"]) == ("T", "3")
 

@@ -69,7 +69,7 @@ def header(**changes: object) -> SendMessageRequestHeaderV2:
 
 
 def stored_bodies(broker: Broker, topic: str = "T", queue_id: int = 1) -> list[bytes]:
-    result = broker.store.get_message(topic, queue_id, 0, 32)
+    result = broker.store.reads.get_message(topic, queue_id, 0, 32)
     return [message.body for message in decode_messages(b"".join(result.body))]
 
 
@@ -84,7 +84,7 @@ async def test_a_message_is_stored_and_described(serialize_type: SerializeType) 
         1,
         0,
     )
-    message = decode_messages(b"".join(broker.store.get_message("T", 1, 0, 1).body))[0]
+    message = decode_messages(b"".join(broker.store.reads.get_message("T", 1, 0, 1).body))[0]
     assert (message.body, message.flag, message.born_timestamp_ms) == (b"hello", 3, NOW_MS - 5)
     assert str(message.born_host) == "10.1.2.3:1234"
     assert message.properties == {
@@ -143,7 +143,7 @@ async def test_a_batch_becomes_consecutive_records() -> None:
     assert told.queue_offset == 0
     assert len(told.msg_id.split(",")) == 2
     assert stored_bodies(broker) == [b"a", b"b"]
-    first = decode_messages(b"".join(broker.store.get_message("T", 1, 0, 1).body))[0]
+    first = decode_messages(b"".join(broker.store.reads.get_message("T", 1, 0, 1).body))[0]
     assert first.properties == {"KEYS": "k1", "CLUSTER": "C"}
 
 
@@ -423,7 +423,7 @@ async def test_a_parked_answer_for_a_gone_client_is_dropped() -> None:
 async def test_properties_of_a_49_client_lose_nothing() -> None:
     broker = Broker()
     sender(broker).call(SEND, header(properties="UNIQ_KEY\x01U\x02TAGS\x01TagA"), b"x")
-    record = decode_messages(b"".join(broker.store.get_message("T", 1, 0, 1).body))[0]
+    record = decode_messages(b"".join(broker.store.reads.get_message("T", 1, 0, 1).body))[0]
     assert record.tags == "TagA"
     assert decode_properties(b"TAGS\x01TagA") == {"TAGS": "TagA"}
 

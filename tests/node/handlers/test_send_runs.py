@@ -31,9 +31,12 @@ from tandem.wire.request_headers import SendMessageRequestHeader
 from tandem.wire.response_code import ResponseCode
 from tests.node.doubles import CLIENT, NOW_MS, Broker, FakeReplication, FakeStream
 from tests.node.handlers.send_requests import HEADER, MORE, Waiters, as_in_cpp, received, with_more
+from tests.support.listening import listen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from store.results import Arrival
 
 pytestmark = pytest.mark.skipif(native.loops is None, reason="no C compiler at installation")
 
@@ -66,7 +69,7 @@ class Node:
         self.told = ""
         self.arrivals: dict[tuple[str, int], int] = {}
         store = self.broker.store
-        store.on_arrival = self._arrived
+        listen(store, self._arrived)
         self.send = SendMessage(
             store,
             self.broker.tables,
@@ -88,8 +91,9 @@ class Node:
         self.stream = FakeStream(peer)
         self.connection = Connection(self.stream, self.broker.outbox)
 
-    def _arrived(self, topic: str, queue_id: int, max_offset: int, _code: int | None) -> None:
-        self.arrivals[topic, queue_id] = max_offset
+    def _arrived(self, arrivals: list[Arrival]) -> None:
+        for _, topic, queue_id, max_offset, _ in arrivals:
+            self.arrivals[topic, queue_id] = max_offset
 
     def _handle(self, connection: Connection, command: RemotingCommand) -> Answer | None:
         self.alone.append(command.opaque)
@@ -116,7 +120,8 @@ class Node:
         """Make sure that a queue is there."""
         store = self.broker.store
         message = PutMessage(topic, queue_id, b"first", b"", NOW_MS, CLIENT.packed)
-        assert store.put_message(message).status is PutMessageStatus.PUT_OK
+        assert store.puts.put_message(message).status is PutMessageStatus.PUT_OK
+        store.announce()
         self.arrivals.clear()
 
     def answers(self) -> list[RemotingCommand]:

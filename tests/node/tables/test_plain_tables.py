@@ -65,9 +65,9 @@ def test_a_slave_takes_offsets_and_no_topics() -> None:
 def test_a_message_of_an_unknown_topic_makes_a_slave_copy_the_tables() -> None:
     tables, synchronize = slave()
     tables.topics.update(TopicConfig(topic_name="T"))
-    tables.arrived("T")
+    tables.arrived([(0, "T", 0, 1, None)])
     assert synchronize.hurries == 0
-    tables.arrived("Fresh")
+    tables.arrived([(0, "T", 0, 2, None), (0, "Fresh", 0, 1, None)])
     assert synchronize.hurries == 1
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def put(broker: Broker, count: int = 1) -> None:
     for _ in range(count):
         message = PutMessage("T", 0, b"x", b"", NOW_MS, b"\x0a\1\2\3\0\0\4\xd2")
-        assert broker.store.put_message(message).status == 0
+        assert broker.store.puts.put_message(message).status == 0
 
 
 def counting(broker: Broker) -> PutCounting:

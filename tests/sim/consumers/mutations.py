@@ -108,7 +108,7 @@ def _reads_no_ops(_: Real) -> Real:
 
 
 def _shows_halves(_: Real) -> Real:
-    return lambda self, message: self._store.put_message(message)
+    return lambda self, message: self._store.puts.put_message(message)
 
 
 def _never_expires(_: Real) -> Real:

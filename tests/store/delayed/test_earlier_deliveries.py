@@ -50,7 +50,7 @@ class World:
     def put(self, message: PutMessage, at_ms: int = T0) -> int:
         """Put a message as it is, at that time; return where the log ends then."""
         self.clock.now_ms = at_ms
-        result = self.store.put_message(message, hooks=False)
+        result = self.store.puts.put_message(message, hooks=False)
         self.store.announce()
         return result.end_offset
 
@@ -66,7 +66,7 @@ class World:
             offsets,
             find_queue=lambda queue_id: self.store.queues.find(SCHEDULE_TOPIC, queue_id),
             message=self.store.commit_log.message,
-            put=put or (lambda message: self.store.put_message(message, hooks=False)),
+            put=put or (lambda message: self.store.puts.put_message(message, hooks=False)),
             flushed_where=lambda: self.store.max_physical_offset,
             wall_clock_ms=self.clock,
             earlier=earlier,
@@ -219,8 +219,8 @@ def test_a_delay_level_goes_on_after_what_was_delivered_and_not_noted() -> None:
             nonlocal left
             left -= 1
             if left < 0:
-                return world.store.put_message(msgspec.structs.replace(message, topic=""))
-            return world.store.put_message(message, hooks=False)
+                return world.store.puts.put_message(msgspec.structs.replace(message, topic=""))
+            return world.store.puts.put_message(message, hooks=False)
 
         service, _ = world.service(earlier, put)
         world.clock.now_ms = T0 + 2000

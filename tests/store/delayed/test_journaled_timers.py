@@ -107,7 +107,7 @@ class World:
     def _put(self, message: PutMessage) -> PutMessageResult:
         if self.refused is not None:
             return PutMessageResult(self.refused, "refused")
-        result = self.store.put_message(message, hooks=False)
+        result = self.store.puts.put_message(message, hooks=False)
         self.store.announce()
         return result
 
@@ -115,7 +115,7 @@ class World:
         for message in messages:
             rewritten = self.timers.rewrite(message, self.clock.now_ms)
             assert isinstance(rewritten, PutMessage), rewritten
-            assert self.store.put_message(rewritten, hooks=False).status.is_stored
+            assert self.store.puts.put_message(rewritten, hooks=False).status.is_stored
             self.store.announce()
 
     def deliver(self, after_ms: int = 0) -> int | None:
@@ -536,7 +536,7 @@ def test_many_timers_are_back_within_seconds() -> None:
     for _ in range(20_000):
         rewritten = world.timers.rewrite(message, world.clock.now_ms)
         assert isinstance(rewritten, PutMessage)
-        assert world.store.put_message(rewritten, hooks=False).status.is_stored
+        assert world.store.puts.put_message(rewritten, hooks=False).status.is_stored
     world.store.announce()
     anew = JournaledTimers(
         TimerPlace(),

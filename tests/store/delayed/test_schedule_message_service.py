@@ -73,7 +73,7 @@ class World:
     def put(self, message: PutMessage) -> PutMessageResult:
         if self.refused is not None:
             return PutMessageResult(self.refused, "refused")
-        result = self.store.put_message(message, hooks=False)
+        result = self.store.puts.put_message(message, hooks=False)
         self.store.announce()
         return result
 
@@ -112,7 +112,7 @@ def service_of(
         offsets,
         find_queue=lambda queue_id: store.queues.find(SCHEDULE_TOPIC, queue_id),
         message=store.record_check.by_place(SCHEDULE_TOPIC),
-        put=put_message or (lambda message: store.put_message(message, hooks=False)),
+        put=put_message or (lambda message: store.puts.put_message(message, hooks=False)),
         flushed_where=lambda: store.flushed_where,
         wall_clock_ms=clock,
     )

@@ -28,7 +28,7 @@ def a_timed(**changes: str) -> MessageExt:
             reconsume_times=3,
             store_host=Host("10.9.8.7", 99).packed,
         )
-        record = store.look_message_by_offset(store.put_message(message).wrote_offset)
+        record = store.reads.look_message_by_offset(store.puts.put_message(message).wrote_offset)
     assert record is not None
     return decode_message(record)[0]
 

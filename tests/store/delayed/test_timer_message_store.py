@@ -96,7 +96,7 @@ class World:
     def put(self, message: PutMessage) -> PutMessageResult:
         if self.refused is not None:
             return PutMessageResult(self.refused, "refused")
-        result = self.store.put_message(message, hooks=False)
+        result = self.store.puts.put_message(message, hooks=False)
         self.store.announce()
         return result
 
@@ -104,7 +104,7 @@ class World:
         for message in messages:
             rewritten = self.timers.rewrite(message, self.clock.now_ms)
             assert isinstance(rewritten, PutMessage), rewritten
-            assert self.store.put_message(rewritten, hooks=False).status.is_stored
+            assert self.store.puts.put_message(rewritten, hooks=False).status.is_stored
             self.store.announce()
 
     def deliver(self, after_ms: int = 0) -> int | None:
@@ -624,7 +624,7 @@ async def test_the_service_delivers_flushes_and_sleeps_in_between(
         return clock.now_ms()
 
     def put(message: PutMessage) -> PutMessageResult:
-        return store.put_message(message, hooks=False)
+        return store.puts.put_message(message, hooks=False)
 
     timers = timers_of(store, disk, now_ms, put)
 

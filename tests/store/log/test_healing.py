@@ -47,7 +47,7 @@ async def _fingerprint(store: MessageStore, start: int = 0) -> None:
 
 def _heal(store: MessageStore, start: int, data: bytes) -> None:
     async def run() -> None:
-        await store.heal(start, data)
+        await store.healing.heal(start, data)
 
     trio.run(run, clock=MockClock(autojump_threshold=0))
 
@@ -87,14 +87,14 @@ async def test_bytes_with_another_fingerprint_are_refused(autojump_clock: MockCl
     wrong = b"?" + whole[1:BLOCK_BYTES]
 
     with pytest.raises(UnfitBytesError) as caught:
-        await store.heal(0, wrong)
+        await store.healing.heal(0, wrong)
     with pytest.raises(UnfitBytesError):
-        await store.heal(100, whole[100:149])  # one byte of the block stays bad
+        await store.healing.heal(100, whole[100:149])  # one byte of the block stays bad
 
     assert (caught.value.start, caught.value.end) == (0, BLOCK_BYTES)
     assert _log(store) == before
     assert [(bad.start, bad.end) for bad in store.commit_log.damage.ranges] == [(0, BLOCK_BYTES)]
-    await store.heal(100, whole[100:150])
+    await store.healing.heal(100, whole[100:150])
     assert _log(store) == whole
 
 
@@ -110,10 +110,10 @@ async def test_without_a_fingerprint_records_have_to_be_sound(
     wrong[place] ^= 1
 
     with pytest.raises(UnfitBytesError):
-        await store.heal(0, bytes(wrong))
+        await store.healing.heal(0, bytes(wrong))
     with pytest.raises(UnfitBytesError):
-        await store.heal(0, whole[: record + 90])  # what follows is not sound
-    await store.heal(0, whole[: 2 * record])
+        await store.healing.heal(0, whole[: record + 90])  # what follows is not sound
+    await store.healing.heal(0, whole[: 2 * record])
 
     assert _log(store) == whole
 
@@ -127,8 +127,8 @@ async def test_two_bad_ranges_of_a_file_are_healed_one_by_one_in_any_order(
     _flip(store, 2 * record, 200)
     _flip(store, 9 * record, 200)
 
-    await store.heal(9 * record, whole[9 * record : 10 * record])
-    await store.heal(2 * record, whole[2 * record : 3 * record])
+    await store.healing.heal(9 * record, whole[9 * record : 10 * record])
+    await store.healing.heal(2 * record, whole[2 * record : 3 * record])
 
     assert _log(store) == whole
 
@@ -141,8 +141,8 @@ async def test_a_range_over_two_files_and_up_to_the_end_of_the_log_is_healed(
     _flip(store, FILE_BYTES - 9, end - FILE_BYTES + 9)
 
     with pytest.raises(UnfitBytesError):
-        await store.heal(FILE_BYTES - 9, whole[FILE_BYTES - 9 : end + 1])
-    await store.heal(FILE_BYTES - 9, whole[FILE_BYTES - 9 : end])
+        await store.healing.heal(FILE_BYTES - 9, whole[FILE_BYTES - 9 : end + 1])
+    await store.healing.heal(FILE_BYTES - 9, whole[FILE_BYTES - 9 : end])
 
     assert _log(store) == whole
 
@@ -155,11 +155,11 @@ async def test_what_was_there_is_kept_but_for_zeros(autojump_clock: MockClock) -
     _flip(store, 0, 200)
     bad = _log(store)[:record]
 
-    await store.heal(0, whole[:record])
+    await store.healing.heal(0, whole[:record])
     _flip(store, 7, 1)
-    await store.heal(0, whole[:record])
+    await store.healing.heal(0, whole[:record])
     store.commit_log.files.files[0].buffer[:record] = bytes(record)
-    await store.heal(0, whole[:record])
+    await store.healing.heal(0, whole[:record])
 
     assert disk.read(f"{DIRECTORY}/damaged/{0:020d}-{record}") == bad
     assert [name for name, _ in disk.list_files(f"{DIRECTORY}/damaged")] == [
@@ -181,7 +181,7 @@ async def test_without_room_for_what_was_there_nothing_is_changed(
     disk.capacity_bytes = disk.used_bytes
 
     with pytest.raises(StoreFullError):
-        await store.heal(0, whole[:record])
+        await store.healing.heal(0, whole[:record])
 
     assert _log(store) == bad
     assert store.commit_log.damage
@@ -205,12 +205,12 @@ async def test_a_failed_sync_leaves_the_note_and_half_a_healing_is_known_to_be_b
 
     disk.sync = failing  # type: ignore[method-assign]
     with pytest.raises(OSError, match="EIO"):
-        await store.heal(0, whole[:record])
+        await store.healing.heal(0, whole[:record])
 
     assert writes[0].startswith(f"replace {DIRECTORY}/damage.json")
     assert [(bad.start, bad.end) for bad in store.commit_log.damage.ranges] == [(0, record)]
     disk.sync = original  # type: ignore[method-assign]
-    await store.heal(0, whole[:record])
+    await store.healing.heal(0, whole[:record])
     assert not store.commit_log.damage
 
 
@@ -226,7 +226,7 @@ async def test_where_one_of_two_files_would_not_be_whole_nothing_is_changed_in_e
     wrong[9 + 100] ^= 1
 
     with pytest.raises(UnfitBytesError):
-        await store.heal(FILE_BYTES - 9, bytes(wrong))
+        await store.healing.heal(FILE_BYTES - 9, bytes(wrong))
 
     assert _log(store) == before
 
@@ -240,7 +240,7 @@ async def test_what_was_there_at_two_healings_is_kept_twice_and_the_same_once(
     record = int.from_bytes(whole[:4], "big")
     for place in (100, 200, 100, 300):
         _flip(store, place)
-        await store.heal(0, whole[:record])
+        await store.healing.heal(0, whole[:record])
 
     names = [name for name, _ in disk.list_files(f"{DIRECTORY}/damaged")]
     kept = {disk.read(f"{DIRECTORY}/damaged/{name}") for name in names}
@@ -256,10 +256,10 @@ async def test_nothing_is_healed_past_the_end_of_the_log(autojump_clock: MockClo
     whole, end = _log(store), store.max_physical_offset
     before = _log(store)
     with pytest.raises(UnfitBytesError, match="is not in the log"):
-        await store.heal(end, b"?")
+        await store.healing.heal(end, b"?")
     last = store.last_record_offset
     with pytest.raises(UnfitBytesError, match="the log ends at"):
-        await store.heal(last, whole[last:end] + b"?")
+        await store.healing.heal(last, whole[last:end] + b"?")
     assert _log(store) == before
 
 
@@ -281,7 +281,7 @@ async def test_a_range_is_known_to_be_bad_and_kept_before_the_first_byte_is_writ
         real_write(position, data)
 
     monkeypatch.setattr(file, "write", write)
-    await store.heal(0, whole[:record])
+    await store.healing.heal(0, whole[:record])
 
     assert found == [(True, 1)]
     assert not store.commit_log.damage
@@ -301,6 +301,6 @@ async def test_a_file_whose_healing_failed_is_not_held_for_ever(
 
     monkeypatch.setattr(disk, "sync", failing)
     with pytest.raises(OSError, match="EIO"):
-        await store.heal(0, _log(store)[:record])
+        await store.healing.heal(0, _log(store)[:record])
 
     assert file.destroy(disk, 0, interval_forcibly_ms=1 << 40)

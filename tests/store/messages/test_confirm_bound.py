@@ -1,18 +1,14 @@
 from typing import Any
 
 from store import MessageStore
+from store.results import Arrival
 from tests.store.store_world import a_batch, a_message, copy_log, open_store, put, put_many
+from tests.support.listening import listen, told_by
 from tests.support.simulated_disk import SimulatedDisk
 
 
 def a_store(*, is_slave: bool = False, **settings: Any) -> MessageStore:  # noqa: ANN401
     return open_store(SimulatedDisk(), confirm_bounds_reads=True, is_slave=is_slave, **settings)
-
-
-def told_by(store: MessageStore) -> list[tuple[object, ...]]:
-    told: list[tuple[object, ...]] = []
-    store.on_arrival = lambda *facts: told.append(facts)
-    return told
 
 
 def test_an_arrival_is_told_when_its_record_is_confirmed_whole() -> None:
@@ -82,21 +78,34 @@ def test_a_reader_that_puts_from_within_the_call_gets_its_own_message_later() ->
     with a_store() as store:
         told: list[int] = []
 
-        def answer(_topic: str, _queue_id: int, max_offset: int, _code: int | None) -> None:
-            told.append(max_offset)
-            if max_offset < 3:
-                store.confirm(put(store, a_message(max_offset)))
+        def answer(arrivals: list[Arrival]) -> None:
+            for _, _, _, max_offset, _ in arrivals:
+                told.append(max_offset)
+                if max_offset < 3:
+                    store.confirm(put(store, a_message(max_offset)))
 
-        store.on_arrival = answer
+        listen(store, answer)
         store.confirm(put(store, a_message(0)))
         assert told == [1, 2, 3]
 
 
-def test_without_anybody_who_listens_nothing_is_kept() -> None:
+def test_several_of_one_round_wait_each_for_its_own_end() -> None:
     with a_store() as store:
-        put_many(store, 3)
-        store.confirm(store.max_physical_offset)
         told = told_by(store)
-        store.on_arrival = None
-        store.confirm(put(store, a_message(9)))
+        ends = [store.puts.put_message(a_message(number)).end_offset for number in range(3)]
+        store.announce()
+        for count, end in enumerate(ends):
+            assert len(told) == count
+            store.confirm(end - 1)
+            assert len(told) == count
+            store.confirm(end)
+        assert [facts[2] for facts in told] == [1, 2, 3]
+
+
+def test_what_is_confirmed_within_its_own_round_is_told_at_the_end_of_it() -> None:
+    with a_store() as store:
+        told = told_by(store)
+        store.confirm(store.puts.put_message(a_message(0)).end_offset)
         assert told == []
+        store.announce()
+        assert told == [("TopicA", 0, 1, 0)]

@@ -56,7 +56,7 @@ def a_disk_with_an_older_record_damaged(position: int) -> SimulatedDisk:
     with open_store(disk, consume_queue_bytes=1000) as store:
         for number in range(40):
             put(store, a_message(number, body_bytes=700))
-        record = store.look_message_by_offset(0)
+        record = store.reads.look_message_by_offset(0)
         assert record is not None
     disk.open(f"{DIRECTORY}/commitlog/{0:020d}").buffer[len(record) + position] ^= 1
     return disk
@@ -73,14 +73,14 @@ def test_a_read_ends_before_a_record_damaged_since_the_last_stop(
     """5.3.3 hands out what is there. Recovery after a clean stop begins in the last file."""
     disk = a_disk_with_an_older_record_damaged(position)
     with open_store(disk, consume_queue_bytes=1000) as store:
-        first = store.get_message("TopicA", 0, 0, 32)
+        first = store.reads.get_message("TopicA", 0, 0, 32)
         assert (first.status, numbers_of(first)) == (GetMessageStatus.FOUND, [0])
         assert (first.next_begin_offset, first.damaged) == (1, None)
         queue = store.queues.find("TopicA", 0)
         assert queue is not None
         at, size, _ = queue.unit(1)
         for _ in range(3):
-            alone = store.get_message("TopicA", 0, 1, 32)
+            alone = store.reads.get_message("TopicA", 0, 1, 32)
             assert (alone.status, alone.next_begin_offset, alone.body) == (
                 GetMessageStatus.MESSAGE_DAMAGED,
                 1,
@@ -91,7 +91,7 @@ def test_a_read_ends_before_a_record_damaged_since_the_last_stop(
             assert (found.topic, found.queue_id, found.queue_offset) == ("TopicA", 0, 1)
             assert found.physical_offset == at
         # An operator may move a reader past it.
-        assert numbers_of(store.get_message("TopicA", 0, 2, 32)) == [*range(2, 34)]
+        assert numbers_of(store.reads.get_message("TopicA", 0, 2, 32)) == [*range(2, 34)]
         assert [(bad.start, bad.end) for bad in store.commit_log.damage.ranges] == [(at, at + size)]
     assert caplog.text.count("message 1 of queue 0 of topic 'TopicA'") == 1
 
@@ -99,12 +99,12 @@ def test_a_read_ends_before_a_record_damaged_since_the_last_stop(
 def test_a_read_goes_on_when_the_record_is_healed() -> None:
     disk = a_disk_with_an_older_record_damaged(100)
     with open_store(disk, consume_queue_bytes=1000) as store:
-        assert store.get_message("TopicA", 0, 1, 1).status is GetMessageStatus.MESSAGE_DAMAGED
+        assert store.reads.get_message("TopicA", 0, 1, 1).status is GetMessageStatus.MESSAGE_DAMAGED
         bad = store.commit_log.damage.ranges[0]
         disk.open(f"{DIRECTORY}/commitlog/{0:020d}").buffer[bad.start + 100] ^= 1
-        assert store.get_message("TopicA", 0, 1, 1).status is GetMessageStatus.MESSAGE_DAMAGED
+        assert store.reads.get_message("TopicA", 0, 1, 1).status is GetMessageStatus.MESSAGE_DAMAGED
         store.commit_log.damage.healed(bad.start, bad.end)
-        assert numbers_of(store.get_message("TopicA", 0, 1, 3)) == [1, 2, 3]
+        assert numbers_of(store.reads.get_message("TopicA", 0, 1, 3)) == [1, 2, 3]
 
 
 def test_a_known_bad_range_is_not_handed_out_however_sound_its_records_look() -> None:
@@ -115,14 +115,14 @@ def test_a_known_bad_range_is_not_handed_out_however_sound_its_records_look() ->
         assert queue is not None
         at = queue.unit(3)[0]
         store.commit_log.damage.note(at + 5, at + 6, "its block differs")
-        assert numbers_of(store.get_message("TopicA", 0, 0, 32)) == [0, 1, 2]
-        result = store.get_message("TopicA", 0, 3, 32)
+        assert numbers_of(store.reads.get_message("TopicA", 0, 0, 32)) == [0, 1, 2]
+        result = store.reads.get_message("TopicA", 0, 3, 32)
         assert result.damaged is not None
         assert result.damaged.reason == "its block differs"
         assert store.reads.run_units("TopicA", 0, 0) is None
         store.commit_log.damage.healed(at, at + 10)
         assert store.reads.run_units("TopicA", 0, 0) is not None
-        assert numbers_of(store.get_message("TopicA", 0, 0, 32)) == [*range(6)]
+        assert numbers_of(store.reads.get_message("TopicA", 0, 0, 32)) == [*range(6)]
 
 
 def test_a_setting_passes_over_damaged_records_and_counts_them(
@@ -130,8 +130,8 @@ def test_a_setting_passes_over_damaged_records_and_counts_them(
 ) -> None:
     disk = a_disk_with_an_older_record_damaged(100)
     with open_store(disk, consume_queue_bytes=1000, skip_damaged_records=True) as store:
-        assert numbers_of(store.get_message("TopicA", 0, 0, 4)) == [0, 2, 3, 4]
-        alone = store.get_message("TopicA", 0, 1, 1)
+        assert numbers_of(store.reads.get_message("TopicA", 0, 0, 4)) == [0, 2, 3, 4]
+        alone = store.reads.get_message("TopicA", 0, 1, 1)
         assert (alone.status, alone.next_begin_offset) == (GetMessageStatus.FOUND, 3)
         assert store.record_check.passed_over == 2
     assert caplog.text.count("is passed over") == 1
@@ -140,7 +140,7 @@ def test_a_setting_passes_over_damaged_records_and_counts_them(
 def test_a_reader_of_other_tags_does_not_meet_the_damaged_record() -> None:
     disk = a_disk_with_an_older_record_damaged(100)
     with open_store(disk, consume_queue_bytes=1000) as store:
-        result = store.get_message("TopicA", 0, 0, 32, tags_codes=frozenset([1]))
+        result = store.reads.get_message("TopicA", 0, 0, 32, tags_codes=frozenset([1]))
         assert result.status is GetMessageStatus.NO_MATCHED_MESSAGE
 
 
@@ -153,11 +153,11 @@ def test_a_unit_of_an_older_file_that_names_another_record_ends_the_read() -> No
     other = disk.open(f"{DIRECTORY}/consumequeue/TopicA/1/{0:020d}").buffer
     queue[60:80] = other[60:80]
     with open_store(disk) as store:
-        assert numbers_of(store.get_message("TopicA", 0, 0, 8)) == [0, 1, 2]
-        assert store.get_message("TopicA", 0, 3, 8).status is GetMessageStatus.MESSAGE_DAMAGED
+        assert numbers_of(store.reads.get_message("TopicA", 0, 0, 8)) == [0, 1, 2]
+        assert store.reads.get_message("TopicA", 0, 3, 8).status is GetMessageStatus.MESSAGE_DAMAGED
         # The queue is wrong. The log is whole, and the other queue's readers get the record.
         assert not store.commit_log.damage
-        assert numbers_of(store.get_message("TopicA", 1, 3, 1)) == [3]
+        assert numbers_of(store.reads.get_message("TopicA", 1, 3, 1)) == [3]
 
 
 @pytest.mark.parametrize(
@@ -172,12 +172,12 @@ def test_a_unit_of_an_older_file_that_names_no_place_ends_the_read(unit: tuple[i
     queue = disk.open(f"{DIRECTORY}/consumequeue/TopicA/0/{0:020d}").buffer
     CQ_STORE_UNIT.pack_into(queue, 60, *unit, 0)
     with open_store(disk) as store:
-        assert store.min_offset_in_queue("TopicA", 0) == 0
-        assert numbers_of(store.get_message("TopicA", 0, 0, 8)) == [0, 1, 2]
-        result = store.get_message("TopicA", 0, 3, 3)
+        assert store.reads.min_offset_in_queue("TopicA", 0) == 0
+        assert numbers_of(store.reads.get_message("TopicA", 0, 0, 8)) == [0, 1, 2]
+        result = store.reads.get_message("TopicA", 0, 3, 3)
         assert (result.status, result.next_begin_offset) == (GetMessageStatus.MESSAGE_DAMAGED, 3)
         assert not store.commit_log.damage
-        assert numbers_of(store.get_message("TopicA", 0, 4, 2)) == [4, 5]
+        assert numbers_of(store.reads.get_message("TopicA", 0, 4, 2)) == [4, 5]
 
 
 @pytest.mark.parametrize("count", [1, 3, 5, 900, 0, -4])
@@ -197,7 +197,7 @@ def test_a_batch_that_holds_another_number_than_its_unit_says_is_waited_for(coun
         struct.pack_into(">h", units, 5 * 46 + 36, count)
         reached = 0
         for offset in range(60):
-            result = store.get_message("Batches", 0, offset, 1)
+            result = store.reads.get_message("Batches", 0, offset, 1)
             if result.status is GetMessageStatus.FOUND:
                 assert not 20 <= offset < 24
                 assert numbers_of(result) == [offset // 4 * 4]

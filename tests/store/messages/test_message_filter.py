@@ -43,7 +43,7 @@ def fill(store: MessageStore, count: int) -> None:
 
 
 def read(store: MessageStore, wanted: Wanted, offset: int = 0) -> tuple[list[int], int, int]:
-    result = store.get_message("TopicA", 0, offset, 32, message_filter=wanted)
+    result = store.reads.get_message("TopicA", 0, offset, 32, message_filter=wanted)
     found = [m.queue_offset for view in result.body for m in decode_messages(view)]
     for view in result.body:
         view.release()
@@ -58,7 +58,7 @@ def test_only_what_is_wanted_is_read_and_the_rest_is_passed_over() -> None:
         assert read(store, wanted) == ([3, 4, 13, 14, 23, 24], 25, 19)
         assert read(store, wanted, 5) == ([13, 14, 23, 24], 25, 16)
         assert read(store, Wanted(set())) == ([], 25, 25)
-        result = store.get_message("TopicA", 0, 0, 32, message_filter=Wanted(set()))
+        result = store.reads.get_message("TopicA", 0, 0, 32, message_filter=Wanted(set()))
         assert result.status is GetMessageStatus.NO_MATCHED_MESSAGE
 
 
@@ -142,7 +142,7 @@ def test_a_record_that_has_rotted_is_not_taken_for_one_that_is_not_wanted(at: in
         rot(store, 5, at)
         wanted = Wanted({b"n\x013\x02", b"n\x016\x02"})
         assert read(store, wanted)[:2] == ([3], 5)
-        damaged = store.get_message("TopicA", 0, 5, 32, message_filter=wanted)
+        damaged = store.reads.get_message("TopicA", 0, 5, 32, message_filter=wanted)
         assert damaged.status is GetMessageStatus.MESSAGE_DAMAGED
         assert damaged.next_begin_offset == 5
         rot(store, 5, at)
@@ -160,7 +160,7 @@ async def test_a_property_that_has_rotted_in_a_closed_file_is_noticed(
         assert queue is not None
         rot(store, 5, queue.unit(5)[1] - 2)
         assert read(store, Wanted({b"n\x013\x02"}))[0] == []
-        result = store.get_message("TopicA", 0, 0, 32, message_filter=Wanted(set()))
+        result = store.reads.get_message("TopicA", 0, 0, 32, message_filter=Wanted(set()))
         assert result.status is GetMessageStatus.MESSAGE_DAMAGED
         assert result.damaged is not None
         assert "fingerprint" in result.damaged.reason

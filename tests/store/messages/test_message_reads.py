@@ -47,7 +47,7 @@ def ends_of(store: MessageStore, topic: str = "TopicA") -> list[int]:
 
 
 def numbers_read(store: MessageStore, offset: int, topic: str = "TopicA") -> list[int]:
-    result = store.get_message(topic, 0, offset, 32)
+    result = store.reads.get_message(topic, 0, offset, 32)
     found = [number_of(m) for view in result.body for m in decode_messages(bytes(view))]
     for view in result.body:
         view.release()
@@ -62,7 +62,7 @@ def test_only_records_that_end_below_the_bound_are_read() -> None:
             assert numbers_read(store, 0) == list(range(confirmed))
             store.confirm(end)
             assert numbers_read(store, 0) == list(range(confirmed + 1))
-            assert store.max_offset_in_queue("TopicA", 0) == confirmed + 1
+            assert store.reads.max_offset_in_queue("TopicA", 0) == confirmed + 1
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_nobody_is_sent_back_while_the_queue_reaches_to_where_he_is(
 ) -> None:
     with a_store(5) as store:
         store.confirm(ends_of(store)[1])
-        result = store.get_message("TopicA", 0, offset, 32)
+        result = store.reads.get_message("TopicA", 0, offset, 32)
         assert (result.status, result.next_begin_offset) == (status, next_offset)
         assert (result.min_offset, result.max_offset) == (0, 2)
         for view in result.body:
@@ -91,7 +91,7 @@ def test_nobody_is_sent_back_while_the_queue_reaches_to_where_he_is(
 def test_a_filter_that_matches_nothing_goes_no_further_than_the_bound() -> None:
     with a_store(9) as store:
         store.confirm(ends_of(store)[3])
-        result = store.get_message("TopicA", 0, 0, 32, tags_codes=frozenset({1}))
+        result = store.reads.get_message("TopicA", 0, 0, 32, tags_codes=frozenset({1}))
         assert result.status is GetMessageStatus.NO_MATCHED_MESSAGE
         assert result.next_begin_offset == 4
 
@@ -104,15 +104,15 @@ def test_a_queue_of_batches_ends_at_the_last_batch_that_is_confirmed() -> None:
         assert queue is not None
         offset, size, _ = queue.unit(4)
         store.confirm(offset)
-        assert store.max_offset_in_queue("Batches", 0) == 4
+        assert store.reads.max_offset_in_queue("Batches", 0) == 4
         store.confirm(offset + size - 1)
-        result = store.get_message("Batches", 0, 2, 32)
+        result = store.reads.get_message("Batches", 0, 2, 32)
         assert (result.message_count, result.next_begin_offset) == (4, 4)
         for view in result.body:
             view.release()
         store.confirm(offset + size)
-        assert store.max_offset_in_queue("Batches", 0) == 8
-        ahead = store.get_message("Batches", 0, 9, 32)
+        assert store.reads.max_offset_in_queue("Batches", 0) == 8
+        ahead = store.reads.get_message("Batches", 0, 9, 32)
         assert ahead.status is GetMessageStatus.OFFSET_OVERFLOW_ONE
         assert ahead.next_begin_offset == 9
 
@@ -145,7 +145,7 @@ def test_a_search_by_time_ends_at_the_bound(topic: str) -> None:
         store.confirm(ends_of(store, topic)[3])
 
         def found(at: int, *, upper: bool = False) -> int:
-            return store.offset_in_queue_by_time(topic, 0, BORN_MS + at, upper=upper)
+            return store.reads.offset_in_queue_by_time(topic, 0, BORN_MS + at, upper=upper)
 
         assert [found(at) for at in (0, 25, 30, 31, 50, 99)] == [0, 3, 3, 4, 4, 4]
         assert [found(at, upper=True) for at in (0, 25, 30, 31, 50, 99)] == [0, 2, 3, 3, 3, 3]
@@ -156,12 +156,12 @@ def test_by_place_and_by_key_nothing_behind_the_bound_is_found() -> None:
         ends = [put(store, a_message(7)) for _ in range(400)]
         while store.reput_service.is_index_behind:
             store.reput_service.index_some()
-        assert store.query_message("TopicA", "k7", 32).records == ()
-        assert store.look_message_by_offset(0) is None
+        assert store.reads.query_message("TopicA", "k7", 32).records == ()
+        assert store.reads.look_message_by_offset(0) is None
         store.confirm(ends[1] - 1)
-        assert len(store.query_message("TopicA", "k7", 32).records) == 1
-        assert store.look_message_by_offset(0) is not None
-        assert store.look_message_by_offset(ends[0]) is None
+        assert len(store.reads.query_message("TopicA", "k7", 32).records) == 1
+        assert store.reads.look_message_by_offset(0) is not None
+        assert store.reads.look_message_by_offset(ends[0]) is None
         assert store.commit_log.record_at(ends[0]) is not None
 
 
@@ -169,7 +169,7 @@ def test_a_message_is_found_by_key_right_after_its_put() -> None:
     with a_store() as store:
         for number in range(3):
             store.confirm(put(store, a_message(number)))
-            found = store.query_message("TopicA", f"k{number}", 32)
+            found = store.reads.query_message("TopicA", f"k{number}", 32)
             assert [number_of(m) for m in decode_messages(found.records[0])] == [number]
             assert not store.reput_service.is_index_behind
 
@@ -180,17 +180,17 @@ def test_a_slave_sees_the_same_and_corrects_nobody() -> None:
         slave.reput_service.dispatch_some()
         slave.confirm(ends_of(master)[1])
         assert numbers_read(slave, 0) == [0, 1]
-        result = slave.get_message("TopicA", 0, 9, 32)
+        result = slave.reads.get_message("TopicA", 0, 9, 32)
         assert result.status is GetMessageStatus.OFFSET_OVERFLOW_BADLY
         assert result.next_begin_offset == 9
 
 
 def test_a_queue_of_which_nothing_is_confirmed_looks_empty() -> None:
     with a_store(3) as store:
-        assert store.max_offset_in_queue("TopicA", 0) == 0
-        result = store.get_message("TopicA", 0, 0, 32)
+        assert store.reads.max_offset_in_queue("TopicA", 0) == 0
+        result = store.reads.get_message("TopicA", 0, 0, 32)
         assert result.status is GetMessageStatus.OFFSET_OVERFLOW_ONE
-        assert store.get_message("TopicB", 0, 0, 1).status is (
+        assert store.reads.get_message("TopicB", 0, 0, 1).status is (
             GetMessageStatus.NO_MATCHED_LOGIC_QUEUE
         )
 
@@ -207,7 +207,7 @@ def test_the_readable_end_is_what_counting_finds(queue_ids: list[int], data: st.
         store.confirm(bound)
         for queue_id in range(3):
             expected = sum(owner == queue_id and end <= bound for owner, end in ends)
-            assert store.max_offset_in_queue("TopicA", queue_id) == expected
+            assert store.reads.max_offset_in_queue("TopicA", queue_id) == expected
 
 
 def test_looking_for_the_readable_end_costs_a_few_looks() -> None:
@@ -224,7 +224,7 @@ def test_looking_for_the_readable_end_costs_a_few_looks() -> None:
             return unit(number)
 
         queue.unit = counted  # type: ignore[method-assign, assignment]
-        assert store.max_offset_in_queue("TopicA", 0) == 1981
+        assert store.reads.max_offset_in_queue("TopicA", 0) == 1981
         assert looks < 12
 
 
@@ -232,7 +232,7 @@ def test_messages_of_several_queues_are_bounded_each_on_its_own() -> None:
     with a_store() as store:
         put_many(store, 9)
         store.confirm(ends_of(store)[1])
-        ends = [store.max_offset_in_queue(*key) for key in (("TopicA", 0), ("TopicA", 1))]
+        ends = [store.reads.max_offset_in_queue(*key) for key in (("TopicA", 0), ("TopicA", 1))]
         assert ends == [2, 1]
 
 
@@ -245,9 +245,11 @@ def test_when_a_message_was_stored_is_known_of_what_can_be_read() -> None:
         assert all(each > 0 for each in stored_ms)
         store.confirm(ends[1])
         queue.correct_min_offset(ends[0])
-        found = [store.message_store_timestamp_ms("TopicA", 0, offset) for offset in range(-1, 4)]
+        found = [
+            store.reads.message_store_timestamp_ms("TopicA", 0, offset) for offset in range(-1, 4)
+        ]
         assert found == [-1, -1, stored_ms[1], -1, -1]
-        assert store.message_store_timestamp_ms("TopicA", 9, 0) == -1
+        assert store.reads.message_store_timestamp_ms("TopicA", 9, 0) == -1
 
 
 def test_nothing_is_said_of_a_time_that_a_damaged_record_decides() -> None:
@@ -255,20 +257,20 @@ def test_nothing_is_said_of_a_time_that_a_damaged_record_decides() -> None:
     with open_store(disk) as store:
         for number in range(80):
             put(store, a_message(number, body_bytes=700))
-        timestamp_ms = store.message_store_timestamp_ms("TopicA", 0, 30)
+        timestamp_ms = store.reads.message_store_timestamp_ms("TopicA", 0, 30)
         at = note_damage(store, "TopicA", 40)
         with pytest.raises(RecordDamagedError):
-            store.offset_in_queue_by_time("TopicA", 0, timestamp_ms)
+            store.reads.offset_in_queue_by_time("TopicA", 0, timestamp_ms)
         with pytest.raises(RecordDamagedError):
-            store.message_store_timestamp_ms("TopicA", 0, 40)
+            store.reads.message_store_timestamp_ms("TopicA", 0, 40)
         with pytest.raises(RecordDamagedError):
-            store.look_message_by_offset(at)
+            store.reads.look_message_by_offset(at)
         heal(store)
-        assert store.offset_in_queue_by_time("TopicA", 0, timestamp_ms) == 30
+        assert store.reads.offset_in_queue_by_time("TopicA", 0, timestamp_ms) == 30
     # The same without a note, in an older file: its magic is destroyed.
     disk.open(f"{DIRECTORY}/commitlog/{at - at % 8192:020d}").buffer[at % 8192 + 5] ^= 1
     with open_store(disk) as store, pytest.raises(RecordDamagedError):
-        store.offset_in_queue_by_time("TopicA", 0, timestamp_ms)
+        store.reads.offset_in_queue_by_time("TopicA", 0, timestamp_ms)
 
 
 def test_a_query_does_not_leave_out_a_damaged_record() -> None:
@@ -278,12 +280,12 @@ def test_a_query_does_not_leave_out_a_damaged_record() -> None:
             put(store, a_message(number, body_bytes=700))
         at = note_damage(store, "TopicA", 7)
         with pytest.raises(RecordDamagedError):
-            store.query_message("TopicA", "k7", 32)
-        assert len(store.query_message("TopicA", "k8", 32).records) == 1
+            store.reads.query_message("TopicA", "k7", 32)
+        assert len(store.reads.query_message("TopicA", "k8", 32).records) == 1
         heal(store)
-        assert len(store.query_message("TopicA", "k7", 32).records) == 1
+        assert len(store.reads.query_message("TopicA", "k7", 32).records) == 1
     for byte in (5, 400):
         disk.open(f"{DIRECTORY}/commitlog/{0:020d}").buffer[at + byte] ^= 1
         with open_store(disk) as store, pytest.raises(RecordDamagedError):
-            store.query_message("TopicA", "k7", 32)
+            store.reads.query_message("TopicA", "k7", 32)
         disk.open(f"{DIRECTORY}/commitlog/{0:020d}").buffer[at + byte] ^= 1

@@ -33,6 +33,7 @@ from tests.store.store_world import (
     put,
     queue_messages,
 )
+from tests.support.listening import told_by
 from tests.support.simulated_disk import SimulatedDisk
 
 
@@ -44,7 +45,7 @@ def open_with_batch_topic(disk: SimulatedDisk) -> MessageStore:
 def test_prepared_and_rolled_back_messages_get_queue_offset_0_and_no_unit(kind: int) -> None:
     with open_store(SimulatedDisk()) as store:
         put(store, a_message(0))
-        result = store.put_message(msgspec.structs.replace(a_message(1), sys_flag=kind))
+        result = store.puts.put_message(msgspec.structs.replace(a_message(1), sys_flag=kind))
         assert (result.status, result.queue_offset) == (PutMessageStatus.PUT_OK, 0)
         put(store, msgspec.structs.replace(a_message(2), sys_flag=TRANSACTION_COMMIT_TYPE))
         assert [m.queue_offset for m in queue_messages(store, "TopicA", 0)] == [0, 1]
@@ -55,7 +56,7 @@ def test_a_delayed_message_goes_to_the_schedule_topic_with_its_deliver_time() ->
     with open_store(SimulatedDisk()) as store:
         plain = a_message(1)
         delayed = msgspec.structs.replace(plain, properties=plain.properties + b"DELAY\x013\x02")
-        result = store.put_message(delayed)
+        result = store.puts.put_message(delayed)
         assert result.status is PutMessageStatus.PUT_OK
         store.announce()
         (message,) = queue_messages(store, SCHEDULE_TOPIC, 2)
@@ -70,7 +71,7 @@ def test_without_hooks_a_message_with_a_delay_goes_where_it_says() -> None:
     with open_store(SimulatedDisk()) as store:
         plain = a_message(1)
         delayed = msgspec.structs.replace(plain, properties=plain.properties + b"DELAY\x013\x02")
-        store.put_message(delayed, hooks=False)
+        store.puts.put_message(delayed, hooks=False)
         assert len(queue_messages(store, "TopicA", 0)) == 1
 
 
@@ -78,7 +79,7 @@ def test_a_time_of_its_own_is_refused_by_name() -> None:
     with open_store(SimulatedDisk()) as store:
         plain = a_message(1)
         timed = plain.properties + b"TIMER_DELAY_MS\x01500\x02"
-        result = store.put_message(msgspec.structs.replace(plain, properties=timed))
+        result = store.puts.put_message(msgspec.structs.replace(plain, properties=timed))
         assert result.status is PutMessageStatus.WHEEL_TIMER_NOT_ENABLE
         assert "DELAY" in result.reason
 
@@ -86,30 +87,30 @@ def test_a_time_of_its_own_is_refused_by_name() -> None:
 def test_an_inner_batch_is_one_record_and_moves_the_queue_by_its_messages() -> None:
     disk = SimulatedDisk()
     with open_with_batch_topic(disk) as store:
-        first = store.put_batch(a_batch(range(3), "Batches"))
-        second = store.put_batch(a_batch(range(3, 5), "Batches"))
+        first = store.puts.put_batch(a_batch(range(3), "Batches"))
+        second = store.puts.put_batch(a_batch(range(3, 5), "Batches"))
         assert (first.status, first.queue_offset, first.msg_num) == (0, 0, 3)
         assert (second.queue_offset, second.msg_num) == (3, 2)
         store.announce()
         records = log_messages(store)
         assert [m.properties["INNER_BASE"] for m in records] == ["0", "3"]
-        found = store.get_message("Batches", 0, 1, 32)
+        found = store.reads.get_message("Batches", 0, 1, 32)
         assert (found.message_count, found.next_begin_offset) == (5, 5)
         body = b"".join(found.body)
         assert decode_message(body, 0)[0].sys_flag & INNER_BATCH_FLAG
         for view in found.body:
             view.release()
-        few = store.get_message("Batches", 0, 0, 3)
+        few = store.reads.get_message("Batches", 0, 0, 3)
         assert (few.message_count, few.next_begin_offset) == (3, 3)
         for view in few.body:
             view.release()
     with open_with_batch_topic(disk.crashed()) as again:
-        assert again.max_offset_in_queue("Batches", 0) == 5
+        assert again.reads.max_offset_in_queue("Batches", 0) == 5
 
 
 def test_what_nobody_could_ever_read_from_a_batch_queue_is_refused() -> None:
     with open_with_batch_topic(SimulatedDisk()) as store:
-        result = store.put_message(a_message(0, "Batches"))
+        result = store.puts.put_message(a_message(0, "Batches"))
         assert result.status is PutMessageStatus.MESSAGE_ILLEGAL
         assert "send batches" in result.reason
 
@@ -121,19 +122,19 @@ def test_flag_and_property_of_an_inner_batch_have_to_agree(sys_flag: int) -> Non
         inner = msgspec.structs.replace(
             plain, sys_flag=sys_flag, properties=plain.properties + b"INNER_NUM\x012\x02"
         )
-        assert store.put_message(inner).status is PutMessageStatus.MESSAGE_ILLEGAL
+        assert store.puts.put_message(inner).status is PutMessageStatus.MESSAGE_ILLEGAL
 
 
 def test_what_waited_behind_a_put_that_took_too_long_is_refused_until_the_round_ends() -> None:
     clock = Clock()
     with open_store(SimulatedDisk(), clock=clock) as store:
-        assert store.put_message(a_message(0)).status is PutMessageStatus.PUT_OK
+        assert store.puts.put_message(a_message(0)).status is PutMessageStatus.PUT_OK
         clock.now_ms += 1500
-        refused = store.put_message(a_message(1))
+        refused = store.puts.put_message(a_message(1))
         assert refused.status is PutMessageStatus.OS_PAGE_CACHE_BUSY
-        assert store.put_batch(a_batch(range(2))).status is PutMessageStatus.OS_PAGE_CACHE_BUSY
+        assert store.puts.put_batch(a_batch(range(2))).status is PutMessageStatus.OS_PAGE_CACHE_BUSY
         store.announce()
-        assert store.put_message(a_message(2)).status is PutMessageStatus.PUT_OK
+        assert store.puts.put_message(a_message(2)).status is PutMessageStatus.PUT_OK
 
 
 def test_the_statuses_come_in_rocketmqs_order() -> None:
@@ -141,21 +142,21 @@ def test_the_statuses_come_in_rocketmqs_order() -> None:
     clock = Clock()
     with open_store(SimulatedDisk(), clock=clock, max_message_size_bytes=100) as store:
         put(store, a_message(0))
-        store.put_message(a_message(0))
+        store.puts.put_message(a_message(0))
         clock.now_ms += 1500
         wrong = msgspec.structs.replace(
             a_message(1, body_bytes=200), properties=b"a\x01" + b"b" * 32_768 + b"\x02"
         )
-        assert store.put_message(wrong).status is PutMessageStatus.OS_PAGE_CACHE_BUSY
+        assert store.puts.put_message(wrong).status is PutMessageStatus.OS_PAGE_CACHE_BUSY
         nowhere = msgspec.structs.replace(wrong, topic="T" * 128)
-        assert store.put_message(nowhere).status is PutMessageStatus.MESSAGE_ILLEGAL
+        assert store.puts.put_message(nowhere).status is PutMessageStatus.MESSAGE_ILLEGAL
         store.announce()
-        assert store.put_message(wrong).status is PutMessageStatus.PROPERTIES_SIZE_EXCEEDED
+        assert store.puts.put_message(wrong).status is PutMessageStatus.PROPERTIES_SIZE_EXCEEDED
         too_large = a_message(1, body_bytes=200)
-        assert store.put_message(too_large).status is PutMessageStatus.MESSAGE_ILLEGAL
+        assert store.puts.put_message(too_large).status is PutMessageStatus.MESSAGE_ILLEGAL
         store.flags.set(RunningFlag.DISK_FULL, "the disk is full")
-        assert store.put_message(wrong).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
-        assert store.put_message(wrong).reason == "the disk is full"
+        assert store.puts.put_message(wrong).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+        assert store.puts.put_message(wrong).reason == "the disk is full"
         store.flags.clear(RunningFlag.DISK_FULL)
 
 
@@ -172,16 +173,16 @@ def test_with_a_pool_messages_enter_their_queue_when_they_are_committed() -> Non
     disk = SimulatedDisk()
     with open_store(disk, transient_store_pool_enable=True) as store:
         for number in range(3):
-            assert store.put_message(a_message(number)).queue_offset == number
-        batch = store.put_batch(a_batch(range(3, 6)))
+            assert store.puts.put_message(a_message(number)).queue_offset == number
+        batch = store.puts.put_batch(a_batch(range(3, 6)))
         assert (batch.queue_offset, batch.msg_num) == (3, 3)
         store.announce()
-        assert store.max_offset_in_queue("TopicA", 0) == 0
+        assert store.reads.max_offset_in_queue("TopicA", 0) == 0
         assert store.max_physical_offset == 0
         assert store.commit_log.files.commit(0)
         store.reput_service.dispatch_some()
-        assert store.max_offset_in_queue("TopicA", 0) == 6
-        assert store.put_message(a_message(6)).queue_offset == 6
+        assert store.reads.max_offset_in_queue("TopicA", 0) == 6
+        assert store.puts.put_message(a_message(6)).queue_offset == 6
     with open_store(disk) as again:
         assert len(check_store(again)) == 7
 
@@ -195,11 +196,11 @@ def test_a_put_after_the_clock_was_put_back_takes_back_what_the_checkpoint_says(
     with open_store(disk, clock=clock) as store:
         before_ms = store.checkpoint.physic_msg_timestamp_ms
         clock.now_ms -= 60_000
-        assert store.put_message(a_message(1)).status is PutMessageStatus.PUT_OK
+        assert store.puts.put_message(a_message(1)).status is PutMessageStatus.PUT_OK
         assert store.checkpoint.physic_msg_timestamp_ms < before_ms - 59_000
         durable = disk.open("/store/checkpoint").durable
         assert int.from_bytes(durable[:8], "big") == store.checkpoint.physic_msg_timestamp_ms
-        assert store.put_batch(a_batch(range(2, 4))).status is PutMessageStatus.PUT_OK
+        assert store.puts.put_batch(a_batch(range(2, 4))).status is PutMessageStatus.PUT_OK
         assert store.commit_log.clock_steps == 1
         store.announce()
 
@@ -261,11 +262,10 @@ def what_becomes_of(
         is_batch_topic=lambda topic: topic == "Batches",
         **variant,
     )
-    told: list[tuple[str, int, int, int | None]] = []
-    store.on_arrival = lambda *facts: told.append(facts)
+    told = told_by(store)
     results = []
     for message, hooks in messages:
-        results.append(store.put_message(message, hooks=hooks))
+        results.append(store.puts.put_message(message, hooks=hooks))
         store.announce()
     queues = [store.queues.find(*key) for key in store.list_queues()]
     ends = [(queue.next_offset, queue.assigned_offset) for queue in queues if queue is not None]
@@ -294,7 +294,7 @@ def test_the_plain_path_does_what_the_closer_look_does(
 def test_a_pair_stands_side_by_side_in_the_log() -> None:
     with open_store(SimulatedDisk()) as store:
         put(store, a_message(0))
-        result = store.put_pair(a_message(1), a_message(2, "TopicB"))
+        result = store.puts.put_pair(a_message(1), a_message(2, "TopicB"))
         assert (result.status, result.queue_offset) == (PutMessageStatus.PUT_OK, 0)
         assert result.end_offset == store.max_physical_offset
         assert [m.topic for m in log_messages(store)] == ["TopicA", "TopicA", "TopicB"]
@@ -312,18 +312,18 @@ def test_without_room_for_both_of_a_pair_neither_is_put(gap: int) -> None:
         disk.capacity_bytes = disk.used_bytes
         before = len(log_messages(store))
         first, second = a_message(1, body_bytes=200), a_message(2, "TopicB", body_bytes=200)
-        result = store.put_pair(first, second)
+        result = store.puts.put_pair(first, second)
         store.announce()
         added = len(log_messages(store)) - before
         assert added == (2 if result.status.is_stored else 0)
         disk.capacity_bytes += 1 << 20
-        assert store.put_pair(first, second).status.is_stored
+        assert store.puts.put_pair(first, second).status.is_stored
         assert len(log_messages(store)) == before + added + 2
 
 
 def test_a_pair_whose_first_message_cannot_be_stored_is_not_put() -> None:
     with open_store(SimulatedDisk(), max_message_size_bytes=100) as store:
-        result = store.put_pair(a_message(1, body_bytes=101), a_message(2))
+        result = store.puts.put_pair(a_message(1, body_bytes=101), a_message(2))
         assert result.status is PutMessageStatus.MESSAGE_ILLEGAL
         assert log_messages(store) == []
 
@@ -331,13 +331,13 @@ def test_a_pair_whose_first_message_cannot_be_stored_is_not_put() -> None:
 def test_the_second_of_a_pair_is_put_however_long_the_first_took() -> None:
     clock = Clock(step_ms=2000)
     with open_store(SimulatedDisk(), clock=clock) as store:
-        assert store.put_pair(a_message(1), a_message(2)).status.is_stored
-        result = store.put_pair(a_message(3), a_message(4))
+        assert store.puts.put_pair(a_message(1), a_message(2)).status.is_stored
+        result = store.puts.put_pair(a_message(3), a_message(4))
         assert result.status is PutMessageStatus.OS_PAGE_CACHE_BUSY
         assert len(log_messages(store)) == 2
 
 
 def test_a_store_that_takes_no_messages_takes_no_pair() -> None:
     with open_store(SimulatedDisk(), is_slave=True) as store:
-        result = store.put_pair(a_message(1), a_message(2))
+        result = store.puts.put_pair(a_message(1), a_message(2))
         assert result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE

@@ -15,7 +15,7 @@ BORN_HOST = b"\x0a\1\2\3\0\0\4\xd2"
 
 def put(store: MessageStore, topic: str, queue_id: int, body: bytes) -> int:
     """Put a message; return the size of its record."""
-    result = store.put_message(PutMessage(topic, queue_id, body, b"", NOW_MS, BORN_HOST))
+    result = store.puts.put_message(PutMessage(topic, queue_id, body, b"", NOW_MS, BORN_HOST))
     assert result.status == 0
     return result.wrote_bytes
 
@@ -32,7 +32,7 @@ def opened(*, is_fenced: bool = False) -> MessageStore:
 
 
 def counting(store: MessageStore) -> QueueGrowth:
-    return QueueGrowth(store.queues, store.max_offset_in_queue)
+    return QueueGrowth(store.queues, store.reads.max_offset_in_queue)
 
 
 def test_what_was_there_does_not_count_and_what_comes_counts_once() -> None:

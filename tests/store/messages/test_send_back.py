@@ -141,7 +141,7 @@ def test_a_message_that_always_fails_ends_with_the_dead_letters_after_all_its_tr
         table,
         find_queue=lambda queue_id: store.queues.find(SCHEDULE_TOPIC, queue_id),
         message=store.commit_log.message,
-        put=lambda message: store.put_message(message, hooks=False),
+        put=lambda message: store.puts.put_message(message, hooks=False),
         flushed_where=lambda: store.flushed_where,
         wall_clock_ms=clock,
     )

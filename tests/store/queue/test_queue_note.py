@@ -39,7 +39,7 @@ def test_a_quiet_queue_that_is_gone_is_built_anew_and_its_numbers_go_on(
         disk.replace(f"{DIRECTORY}/abort", b"")
     with open_store(disk) as store:
         check_store(store)
-        assert store.max_offset_in_queue("Quiet", 0) == 5
+        assert store.reads.max_offset_in_queue("Quiet", 0) == 5
         put(store, a_message(6, "Quiet"))
         check_store(store)
     assert "Quiet-0 had units, and has no file" in caplog.text
@@ -57,7 +57,7 @@ def test_what_was_there_at_the_start_is_missed_after_a_kill_too() -> None:
     disk = disk.crashed()
     _remove_queue(disk)
     with open_store(disk) as store:
-        assert store.max_offset_in_queue("Quiet", 0) == 5
+        assert store.reads.max_offset_in_queue("Quiet", 0) == 5
 
 
 def test_queues_that_somebody_else_has_deleted_are_not_missed(
@@ -69,7 +69,7 @@ def test_queues_that_somebody_else_has_deleted_are_not_missed(
     disk.lock(f"{DIRECTORY}/lock")()
     _remove_queue(disk)
     with open_store(disk) as store:
-        assert store.max_offset_in_queue("Quiet", 0) == 0
+        assert store.reads.max_offset_in_queue("Quiet", 0) == 0
     assert "anew" not in caplog.text
 
 

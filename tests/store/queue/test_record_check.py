@@ -92,7 +92,7 @@ def test_one_unit_that_seems_to_be_gone_does_not_move_the_begin_of_a_queue() -> 
         kept = bytes(units[number * 20 : number * 20 + 20])
         CQ_STORE_UNIT.pack_into(units, number * 20, -1, 790, 0)
         with open_store(disk) as store:
-            assert store.min_offset_in_queue("TopicA", 0) == 0
+            assert store.reads.min_offset_in_queue("TopicA", 0) == 0
         units[number * 20 : number * 20 + 20] = kept
 
 

@@ -53,7 +53,7 @@ def _shorten(disk: SimulatedDisk, start: int, size: int) -> None:
 
 async def _healed(store: MessageStore, log: bytes) -> None:
     for start, end in _bad(store):
-        await store.heal(start, log[start:end])
+        await store.healing.heal(start, log[start:end])
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])

@@ -416,15 +416,15 @@ def test_numbers_go_on_in_a_broken_queue_all_of_whose_messages_have_left_the_log
         store.commit_log.files.delete_expired_file_by_time(
             now_ms=1 << 62, expired_time_ms=0, interval_forcibly_ms=0, delete_file_batch_max=1
         )
-    before = store.max_offset_in_queue("TopicA", 1)
-    end = store.max_offset_in_queue("TopicA", 0)
+    before = store.reads.max_offset_in_queue("TopicA", 1)
+    end = store.reads.max_offset_in_queue("TopicA", 0)
     store.close()
     disk.remove(queue_file(1))
 
     with open_store(disk) as store:
         check_store(store)
-        assert store.max_offset_in_queue("TopicA", 0) == end
-        assert store.max_offset_in_queue("TopicA", 1) == before
+        assert store.reads.max_offset_in_queue("TopicA", 0) == end
+        assert store.reads.max_offset_in_queue("TopicA", 1) == before
 
 
 def test_a_queue_whose_first_files_went_with_their_messages_is_not_built_anew(
@@ -892,7 +892,7 @@ def test_queues_built_anew_give_numbers_of_torn_messages_away_again(
     with open_store(disk) as store:
         assert "building all consume queues anew" in caplog.text
         assert len(check_store(store)) == 150
-        assert store.put_message(a_message(199, "TopicQ")).queue_offset == 0
+        assert store.puts.put_message(a_message(199, "TopicQ")).queue_offset == 0
 
 
 @pytest.mark.parametrize("count", [7, 10])
@@ -909,7 +909,7 @@ def test_queues_built_anew_keep_their_numbers_when_all_their_messages_have_left(
     name = disk.list_files(f"{DIRECTORY}/consumequeue/TopicA/0")[-1][0]
     with open_store(disk.crashed()) as store:
         last = store.last_record_offset
-        position = store.max_offset_in_queue("TopicA", 0) * 20 - int(name)
+        position = store.reads.max_offset_in_queue("TopicA", 0) * 20 - int(name)
     CQ_STORE_UNIT.pack_into(
         disk.open(f"{DIRECTORY}/consumequeue/TopicA/0/{name}").buffer, position, last, 100, 0
     )
@@ -917,9 +917,9 @@ def test_queues_built_anew_keep_their_numbers_when_all_their_messages_have_left(
     for _ in range(2):
         with open_store(disk) as store:
             assert store.min_physical_offset == first
-            assert store.max_offset_in_queue("TopicB", 0) == 20
-            assert store.max_offset_in_queue("TopicQ", 0) == count
-            assert store.min_offset_in_queue("TopicQ", 0) == count
+            assert store.reads.max_offset_in_queue("TopicB", 0) == 20
+            assert store.reads.max_offset_in_queue("TopicQ", 0) == count
+            assert store.reads.min_offset_in_queue("TopicQ", 0) == count
     with open_store(disk) as store:
-        assert store.put_message(a_message(1, "TopicQ")).queue_offset == count
+        assert store.puts.put_message(a_message(1, "TopicQ")).queue_offset == count
         assert [m.queue_offset for m in queue_messages(store, "TopicQ", 0)] == [count]

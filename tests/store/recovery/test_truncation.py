@@ -179,7 +179,7 @@ def _check_index(store: MessageStore, world: Original, cut: int) -> None:
     while store.reput_service.is_index_behind:
         store.reput_service.index_some()
     for message in world.messages[:: len(world.messages) // 10]:
-        found = store.query_message(message.topic, message.keys, 32).records
+        found = store.reads.query_message(message.topic, message.keys, 32).records
         is_kept = message.physical_offset + message.store_size <= cut
         assert len(found) == is_kept
     assert store.index_service is not None
@@ -338,7 +338,7 @@ def test_numbers_go_on_where_the_cut_left_them() -> None:
     store = check_cut(original().with_intent(cut), cut, original())
     kept = original().kept_below(cut)
     store.become_master()
-    result = store.put_message(a_message(500))
+    result = store.puts.put_message(a_message(500))
     assert result.wrote_offset == cut
     assert result.queue_offset == sum(m.topic == "TopicA" and not m.queue_id for m in kept)
     store.confirm(1 << 60)
@@ -362,10 +362,10 @@ def test_queues_of_batches_are_cut_as_well() -> None:
     write_intent(disk, DIRECTORY, TruncationIntent(cut, "test", {}, "x"))
     with open_it() as store:
         assert store.max_physical_offset == cut
-        assert store.max_offset_in_queue("Batches", 0) == 20
+        assert store.reads.max_offset_in_queue("Batches", 0) == 20
         assert numbers(store) == [0, 4, 8, 12, 16]
         put(store, inner_batch(a_batch(range(90, 94), "Batches")))
-        assert store.max_offset_in_queue("Batches", 0) == 24
+        assert store.reads.max_offset_in_queue("Batches", 0) == 24
 
 
 def test_a_log_that_begins_above_0_is_cut_at_its_start() -> None:

@@ -10,7 +10,7 @@ from store.machine.errors import StoreFullError
 from store.queue.batch_consume_queue import BatchConsumeQueue
 from store.queue.consume_queue_store import ConsumeQueueStore
 from store.queue.queue_units import QueueGapError
-from store.results import OnArrival
+from store.results import Arrival
 from store.services.dispatch import ConsumeQueueDispatcher, is_directory_name
 from store.services.usual_records import usual_records
 from tandem.wire.delay_level import DelayLevels
@@ -53,20 +53,20 @@ def dispatch_usual_first(
     dispatcher: ConsumeQueueDispatcher,
     log: LogBuilder,
     levels: DelayLevels,
-    on_arrival: OnArrival | None = None,
+    arrivals: list[Arrival] | None = None,
 ) -> int:
     """Enter usual records in a loop, each other one alone; return how many were not usual."""
     data = bytes(log.log)
     at = others = 0
     while at < len(data):
         found = usual_records(data, at, len(data), at)
-        _, last = dispatcher.dispatch_usual(found, 0, on_arrival=on_arrival)
+        _, last = dispatcher.dispatch_usual(found, 0, arrivals=arrivals)
         if last is not None:
             at = last[0] + last[1]
             continue
         request = read_record(data, at, len(data), at, levels=levels)
         assert isinstance(request, DispatchRequest)
-        dispatcher.dispatch(request, on_arrival=on_arrival)
+        dispatcher.dispatch(request, arrivals=arrivals)
         others += 1
         at += request.size
     return others
@@ -128,23 +128,21 @@ def test_columns_and_one_after_the_other_have_the_same_effect(
             properties=some_properties,
         )
         ends[topic, queue_id] += not is_out
-    told: list[list[tuple[str, int, int, int | None]]] = [[], [], []]
+    told: list[list[tuple[int, str, int, int, int | None]]] = [[], [], []]
     disks = SimulatedDisk(), SimulatedDisk(), SimulatedDisk()
     levels = DelayLevels("1s 2m")
     one_by_one = ConsumeQueueDispatcher(some_queues(disks[0]), levels)
     for request in requests_of(log, levels):
-        one_by_one.dispatch(request, on_arrival=lambda *facts: told[0].append(facts))
+        one_by_one.dispatch(request, arrivals=told[0])
     at_once = ConsumeQueueDispatcher(some_queues(disks[1]), levels)
     data = bytes(log.log)
-    at_once.dispatch_columns(
-        data, intact_records(data, 0), on_arrival=lambda *facts: told[1].append(facts)
-    )
+    at_once.dispatch_columns(data, intact_records(data, 0), arrivals=told[1])
     in_a_loop = ConsumeQueueDispatcher(some_queues(disks[2]), levels)
-    dispatch_usual_first(in_a_loop, log, levels, lambda *facts: told[2].append(facts))
+    dispatch_usual_first(in_a_loop, log, levels, told[2])
     assert files_of(disks[0]) == files_of(disks[1]) == files_of(disks[2])
-    last = {facts[:2]: facts[2] for facts in told[0]}
-    assert {facts[:2]: facts[2] for facts in told[1]} == last
-    assert {facts[:2]: facts[2] for facts in told[2]} == last
+    last = {facts[1:3]: facts[3] for facts in told[0]}
+    assert {facts[1:3]: facts[3] for facts in told[1]} == last
+    assert {facts[1:3]: facts[3] for facts in told[2]} == last
     assert len(told[1]) == len(last)
 
 
@@ -152,14 +150,16 @@ def test_an_arrival_is_told_once_a_queue_with_the_tags_if_they_are_all_the_same(
     log = LogBuilder()
     for topic, tags in (("A", "x"), ("B", "x"), ("A", "x"), ("B", "y"), ("C", ""), ("C", "")):
         log.put(topic, tags=tags)
-    told: list[tuple[str, int, int, int | None]] = []
+    told: list[tuple[int, str, int, int, int | None]] = []
     dispatcher = ConsumeQueueDispatcher(some_queues())
     for _ in range(2):  # the second time nothing is new
         data = bytes(log.log)
-        dispatcher.dispatch_columns(
-            data, intact_records(data, 0), on_arrival=lambda *facts: told.append(facts)
-        )
-    assert told == [("A", 0, 2, tags_code("x")), ("B", 0, 2, None), ("C", 0, 2, 0)]
+        dispatcher.dispatch_columns(data, intact_records(data, 0), arrivals=told)
+    assert [facts[1:] for facts in told] == [
+        ("A", 0, 2, tags_code("x")),
+        ("B", 0, 2, None),
+        ("C", 0, 2, 0),
+    ]
 
 
 def test_prepared_and_rolled_back_messages_are_in_no_queue_whatever_number_they_have() -> None:
@@ -323,12 +323,10 @@ def test_batches_enter_their_queues_with_the_numbers_of_their_messages() -> None
     log = a_log_of_batches()
     disks = SimulatedDisk(), SimulatedDisk()
     queues = batch_queues(disks[0])
-    told: list[tuple[str, int, int, int | None]] = []
+    told: list[tuple[int, str, int, int, int | None]] = []
     data = bytes(log.log)
-    ConsumeQueueDispatcher(queues).dispatch_columns(
-        data, intact_records(data, 0), on_arrival=lambda *facts: told.append(facts)
-    )
-    assert told == [("TopicA", 0, 8, 0), ("Batches", 0, 32_788, None)]
+    ConsumeQueueDispatcher(queues).dispatch_columns(data, intact_records(data, 0), arrivals=told)
+    assert [facts[1:] for facts in told] == [("TopicA", 0, 8, 0), ("Batches", 0, 32_788, None)]
     queue = queues.find("Batches", 0)
     assert isinstance(queue, BatchConsumeQueue)
     units = [unit for n in (0, 32_773, 32_787) for unit in queue.batch_units(n, 10)]
@@ -400,14 +398,14 @@ def test_without_room_what_fitted_is_told_and_the_rest_follows_later() -> None:
     disk = SimulatedDisk(capacity_bytes=2 * FILE_BYTES + 5)
     queues = some_queues(disk)
     dispatcher = ConsumeQueueDispatcher(queues)
-    told: list[tuple[str, int, int, int | None]] = []
+    told: list[tuple[int, str, int, int, int | None]] = []
     data = bytes(log.log)
     columns = intact_records(data, 0)
     with pytest.raises(StoreFullError):
-        dispatcher.dispatch_columns(data, columns, on_arrival=lambda *facts: told.append(facts))
+        dispatcher.dispatch_columns(data, columns, arrivals=told)
     disk.capacity_bytes = 1 << 20
-    dispatcher.dispatch_columns(data, columns, on_arrival=lambda *facts: told.append(facts))
-    assert told == [("TopicA", 0, 20, 0), ("TopicA", 0, 30, 0)]
+    dispatcher.dispatch_columns(data, columns, arrivals=told)
+    assert [facts[1:] for facts in told] == [("TopicA", 0, 20, 0), ("TopicA", 0, 30, 0)]
 
 
 def test_the_loop_takes_what_is_usual_and_nothing_else() -> None:
@@ -472,15 +470,15 @@ def test_without_room_the_loop_tells_what_fitted_and_the_rest_follows_later() ->
     queues = some_queues(disk)
     dispatcher = ConsumeQueueDispatcher(queues)
     dispatcher.dispatch(requests_of(log)[0])
-    told: list[tuple[str, int, int, int | None]] = []
+    told: list[tuple[int, str, int, int, int | None]] = []
     data, second = bytes(log.log), log.messages[1].physical_offset
     with pytest.raises(StoreFullError):
         dispatcher.dispatch_usual(
             usual_records(data, second, len(data), second),
             0,
-            on_arrival=lambda *facts: told.append(facts),
+            arrivals=told,
         )
-    assert told == [("TopicA", 0, 20, 0)]
+    assert [facts[1:] for facts in told] == [("TopicA", 0, 20, 0)]
     disk.capacity_bytes = 1 << 20
     enter_all(dispatcher, log)
     queue = queues.find("TopicA", 0)

@@ -15,7 +15,7 @@ def looked_at(slice_bytes: int, hurt: int = -1) -> tuple[list[tuple[int, int]], 
     """Look at a closed file of records of 800 bytes, of which one byte may be changed."""
     store = open_store(SimulatedDisk(), commit_log_bytes=FILE_BYTES)
     while len(store.commit_log.files.files) < 2:
-        put(store, a_message(store.max_offset_in_queue("TopicA", 0), body_bytes=700))
+        put(store, a_message(store.reads.max_offset_in_queue("TopicA", 0), body_bytes=700))
     file = store.commit_log.files.files[0]
     if hurt >= 0:
         file.buffer[hurt] ^= 1

@@ -32,6 +32,7 @@ from tests.store.store_world import (
     put_many,
     recover_and_check,
 )
+from tests.support.listening import Listener
 from tests.support.reasons import words
 from tests.support.simulated_disk import SimulatedDisk, SimulatedFile
 
@@ -75,11 +76,11 @@ class Answers:
         self.releases = 0
         self._store = store
         self._start = trio.current_time()
-        store.flush_service.after_release = self._released
+        store.arrivals.listen(Listener(lambda _: None, self._released))
 
     def put(self, number: int, timeout_seconds: float = 5.0, *, body_bytes: int = 0) -> int:
         """Put message `number` and wait for the disk."""
-        end = self._store.put_message(a_message(number, body_bytes=body_bytes)).end_offset
+        end = self._store.puts.put_message(a_message(number, body_bytes=body_bytes)).end_offset
 
         def done(status: PutMessageStatus, reason: str) -> None:
             self.told.append((number, status.name, round(trio.current_time() - self._start, 3)))
@@ -195,7 +196,7 @@ async def test_what_nobody_waits_for_is_flushed_too(
         if is_slave:
             store.append_data(0, data)
         else:
-            store.put_message(a_message(0))
+            store.puts.put_message(a_message(0))
         store.announce()
         await trio.sleep(12)
         assert store.flushed_where == store.max_physical_offset > 0
@@ -248,7 +249,7 @@ async def test_a_failed_sync_makes_the_store_read_only_and_is_never_tried_again(
             assert f"{LOG}: sync failed" in reason
             assert "restart this node on a sound disk" in reason
         assert disk.synced_paths() == [0.0]
-        result = store.put_message(a_message(4))
+        result = store.puts.put_message(a_message(4))
         assert result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE
         assert result.reason == words(store.refusal) == answers.reasons[1]
         assert "the store takes no more writes" in caplog.text
@@ -269,7 +270,7 @@ async def test_every_failed_sync_counts(path: str, autojump_clock: MockClock) ->
         await trio.sleep(30)
         assert "sync failed" in words(store.refusal)
         assert path in words(store.refusal)
-        assert store.put_message(a_message(0)).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+        assert store.puts.put_message(a_message(0)).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
         tried = len([1 for _, synced in disk.synced if path in synced])
         await trio.sleep(60)
         assert len([1 for _, synced in disk.synced if path in synced]) == tried
@@ -298,7 +299,7 @@ async def test_the_checkpoint_never_claims_what_is_not_durable(
         times: list[tuple[int, int]] = []
         for number in range(150):
             await trio.sleep(0.23)
-            result = store.put_message(a_message(number, body_bytes=700))
+            result = store.puts.put_message(a_message(number, body_bytes=700))
             store.announce()
             times.append((result.store_timestamp_ms, result.end_offset))
             _check_claims(store, disk, times)
@@ -429,6 +430,7 @@ class FlushWorld:
                 commit_commit_log_least_pages=4,
                 commit_commit_log_thorough_interval_ms=200,
             ),
+            after_release=lambda: None,
             on_failure=self.failures.append,
             after_commit=self._committed,
             queued_timestamp_ms=queued_timestamp_ms,

@@ -44,7 +44,8 @@ def _found(store: MessageStore) -> list[int]:
     """Return how many messages each key finds."""
     topics = ("TopicA", "TopicA", "TopicB")
     return [
-        len(store.query_message(topics[n % 3], f"k{n}", 10, 0, 1 << 60).records) for n in range(100)
+        len(store.reads.query_message(topics[n % 3], f"k{n}", 10, 0, 1 << 60).records)
+        for n in range(100)
     ]
 
 

@@ -75,9 +75,9 @@ def bytes_of(queue: AnyConsumeQueue) -> list[bytes]:
 def read_batches(store: MessageStore) -> list[int]:
     """Return the numbers of a reader that reads from the beginning, as far as it gets."""
     got: list[int] = []
-    offset = store.min_offset_in_queue("Batches", 0)
-    while offset < store.max_offset_in_queue("Batches", 0):
-        result = store.get_message("Batches", 0, offset, 32)
+    offset = store.reads.min_offset_in_queue("Batches", 0)
+    while offset < store.reads.max_offset_in_queue("Batches", 0):
+        result = store.reads.get_message("Batches", 0, offset, 32)
         if result.status.name != "FOUND":
             break
         got += range(offset, result.next_begin_offset)
@@ -187,7 +187,7 @@ async def test_while_a_queue_is_built_anew_its_readers_get_an_error_and_puts_go_
     store = a_store(disk)
     for topic in ("TopicA", "Batches"):
         shorten(disk, store, queue_of(store, topic).files.files[1].file.path, 10)
-    ends = {t: store.max_offset_in_queue(t, 0) for t in ("TopicA", "Batches")}
+    ends = {t: store.reads.max_offset_in_queue(t, 0) for t in ("TopicA", "Batches")}
     looks = 0
     step = QueueRebuild._step
 
@@ -195,17 +195,17 @@ async def test_while_a_queue_is_built_anew_its_readers_get_an_error_and_puts_go_
         nonlocal looks
         for topic, offset in (("TopicA", 0), ("TopicA", 15), ("Batches", 3), ("Batches", 27)):
             for codes in (None, frozenset({1})):
-                result = store.get_message(topic, 0, offset, 32, tags_codes=codes)
+                result = store.reads.get_message(topic, 0, offset, 32, tags_codes=codes)
                 assert result.status.name == "MESSAGE_DAMAGED"
                 assert result.next_begin_offset == offset
                 assert "built anew" in str(result.damaged)
                 assert " at -1" not in str(result.damaged)
         assert store.reads.run_units("TopicA", 0, ends["TopicA"] - 1) is None
-        assert store.get_message("TopicA", 1, 0, 32).status.name == "FOUND"
+        assert store.reads.get_message("TopicA", 1, 0, 32).status.name == "FOUND"
         with pytest.raises(RecordDamagedError):
-            store.offset_in_queue_by_time("TopicA", 0, 1)
+            store.reads.offset_in_queue_by_time("TopicA", 0, 1)
         with pytest.raises(RecordDamagedError):
-            store.message_store_timestamp_ms("Batches", 0, 3)
+            store.reads.message_store_timestamp_ms("Batches", 0, 3)
         put(store, a_message(200 + looks))
         put(store, inner_batch(a_batch(range(200 + looks, 202 + looks), "Batches")))
         looks += 1
@@ -215,8 +215,8 @@ async def test_while_a_queue_is_built_anew_its_readers_get_an_error_and_puts_go_
     await scrub(store)
     assert looks > 5
     check_all(store)
-    assert store.max_offset_in_queue("TopicA", 0) == ends["TopicA"] + looks
-    assert store.max_offset_in_queue("Batches", 0) == ends["Batches"] + 2 * looks
+    assert store.reads.max_offset_in_queue("TopicA", 0) == ends["TopicA"] + looks
+    assert store.reads.max_offset_in_queue("Batches", 0) == ends["Batches"] + 2 * looks
 
 
 FIELDS = {"offset": 0, "size": 8, "base": 28, "count": 36}
@@ -344,7 +344,7 @@ async def test_what_has_no_place_in_a_queue_is_built_at_the_next_start_and_that_
     store.close()
     store = open_store(disk)
     check_store(store)
-    assert store.max_offset_in_queue("Quiet", 0) == 25
+    assert store.reads.max_offset_in_queue("Quiet", 0) == 25
     assert not (await scrub(store)).queues_left
 
 

@@ -52,11 +52,11 @@ async def test_what_has_no_sound_record_stays_wrong_and_is_not_read() -> None:
     assert not queue.trouble
     assert queue.unit(12) == (0, 0, 0)
     assert size
-    result = store.get_message("TopicA", 0, 11, 32, tags_codes=frozenset({1, 2, 3}))
+    result = store.reads.get_message("TopicA", 0, 11, 32, tags_codes=frozenset({1, 2, 3}))
     assert result.next_begin_offset == 12
-    result = store.get_message("TopicA", 0, 12, 32, tags_codes=frozenset({1, 2, 3}))
+    result = store.reads.get_message("TopicA", 0, 12, 32, tags_codes=frozenset({1, 2, 3}))
     assert (result.status.name, result.next_begin_offset) == ("MESSAGE_DAMAGED", 12)
-    assert store.get_message("TopicA", 0, 13, 32).status.name == "FOUND"
+    assert store.reads.get_message("TopicA", 0, 13, 32).status.name == "FOUND"
 
 
 async def test_records_of_an_earlier_life_of_a_topic_get_no_unit() -> None:
@@ -100,7 +100,7 @@ async def test_a_lost_unit_is_no_deleted_one_while_a_queue_has_yet_to_hear_of_re
     last = queue.next_offset - 1
     queue.rewrite_unit(last, 0, 0, 0)
     queue.confirmed_from = queue.next_offset
-    result = store.get_message("TopicA", 0, last, 32)
+    result = store.reads.get_message("TopicA", 0, last, 32)
     assert (result.status.name, result.next_begin_offset) == ("MESSAGE_DAMAGED", last)
-    first = store.get_message("TopicA", 0, 0, 32)
+    first = store.reads.get_message("TopicA", 0, 0, 32)
     assert first.status.name in ("MESSAGE_WAS_REMOVING", "FOUND")

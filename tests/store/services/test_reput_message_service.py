@@ -37,6 +37,7 @@ from tests.store.store_world import (
     put,
     put_many,
 )
+from tests.support.listening import told_by
 from tests.support.reasons import words
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -73,8 +74,7 @@ def test_queues_follow_as_far_as_they_are_asked_to() -> None:
 def test_every_arrival_is_told_once() -> None:
     data, ends = a_log(9)
     slave = a_slave()
-    told: list[tuple[str, int, int, int | None]] = []
-    slave.on_arrival = lambda *facts: told.append(facts)
+    told = told_by(slave)
     slave.append_data(0, data[: ends[3]])
     slave.reput_service.dispatch_some(1000)
     assert told == [
@@ -306,7 +306,7 @@ def test_without_room_all_is_dispatched_that_comes_before() -> None:
         with pytest.raises(StoreFullError):
             slave.reput_service.dispatch_some()
         # Three queues have a file of ten units each; the next record would need another one.
-        assert slave.max_offset_in_queue("TopicA", 0) == 10
+        assert slave.reads.max_offset_in_queue("TopicA", 0) == 10
         assert slave.last_record_offset < slave.dispatched_offset
     disk.capacity_bytes = capacity
     while slave.reput_service.is_behind:
@@ -342,10 +342,10 @@ async def test_with_a_pool_the_queues_follow_what_was_committed(autojump_clock: 
         await nursery.start(store.run)
         for number in range(60):
             put(store, a_message(3 * number, body_bytes=300))
-        assert store.max_offset_in_queue("TopicA", 0) == 0
+        assert store.reads.max_offset_in_queue("TopicA", 0) == 0
         await trio.sleep(1)
         assert store.dispatched_offset == store.max_physical_offset
-        assert store.max_offset_in_queue("TopicA", 0) == 60
+        assert store.reads.max_offset_in_queue("TopicA", 0) == 60
         nursery.cancel_scope.cancel()
     assert len(check_store(store)) == 60
     store.close()

@@ -27,7 +27,7 @@ FILE_BYTES = 3 * BLOCK_BYTES
 def _store(disk: SimulatedDisk, **settings: object) -> MessageStore:
     store = open_store(disk, commit_log_bytes=FILE_BYTES, **settings)  # type: ignore[arg-type]
     while len(store.commit_log.files.files) < 4:
-        put(store, a_message(store.max_offset_in_queue("TopicA", 0), body_bytes=5000))
+        put(store, a_message(store.reads.max_offset_in_queue("TopicA", 0), body_bytes=5000))
     store.sync_log()
     return store
 
@@ -80,7 +80,7 @@ def test_any_changed_byte_of_a_closed_file_is_found_in_its_block_and_healed(
 
     assert _bad(store) == [(begin, begin + BLOCK_BYTES)]
     assert progress.found_ranges == 1
-    _run(store.heal, begin, whole[begin : begin + BLOCK_BYTES])
+    _run(store.healing.heal, begin, whole[begin : begin + BLOCK_BYTES])
     assert _log(store) == whole
     assert not _run(_scrub, store).found_ranges
     assert not store.commit_log.damage
@@ -102,7 +102,7 @@ def test_without_fingerprints_what_a_record_shows_is_found_in_it(place: int) -> 
         assert bad_start <= place < bad_end
         assert bad_end - bad_start < 6000 or bad_end % FILE_BYTES == 0  # one record, or the blank
         assert store.fingerprints.of(start) is None
-        _run(store.heal, bad_start, whole[bad_start:bad_end])
+        _run(store.healing.heal, bad_start, whole[bad_start:bad_end])
         assert _log(store) == whole
     if not _bad(store):
         made = store.fingerprints.of(start)
@@ -225,7 +225,7 @@ async def test_a_file_that_others_cut_and_filled_again_is_not_damaged(
     store = _store(SimulatedDisk())
     other = open_store(SimulatedDisk(), commit_log_bytes=FILE_BYTES)
     while len(other.commit_log.files.files) < 4:  # from the second block on
-        number = other.max_offset_in_queue("TopicA", 0)
+        number = other.reads.max_offset_in_queue("TopicA", 0)
         put(other, a_message(number, body_bytes=5000 if number < 13 else 4000))
     await _take_fingerprints(store, era=store.fingerprints.era - is_other_era)
     for file, new in zip(store.commit_log.files.files, other.commit_log.files.files, strict=True):
@@ -390,7 +390,7 @@ async def test_a_file_that_was_deleted_under_the_process_is_written_anew(
     # What is healed later reaches the new file, and a power loss leaves all of it.
     _flip(store, FILE_BYTES + 7)
     await _scrub(store)
-    await store.heal(FILE_BYTES, whole[FILE_BYTES : FILE_BYTES + BLOCK_BYTES])
+    await store.healing.heal(FILE_BYTES, whole[FILE_BYTES : FILE_BYTES + BLOCK_BYTES])
     left = disk.powered_off(Random(1))
     assert left.read(second.file.path) == whole[FILE_BYTES : 2 * FILE_BYTES]
     assert _log(store) == whole

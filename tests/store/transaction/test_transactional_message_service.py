@@ -114,7 +114,7 @@ class World:
     def put(self, message: PutMessage) -> PutMessageResult:
         if self.refuses:
             return PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, "refused")
-        result = self.store.put_message(message, hooks=False)
+        result = self.store.puts.put_message(message, hooks=False)
         self.store.announce()
         return result
 
@@ -122,9 +122,9 @@ class World:
         if self.refuses:
             return PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, "refused")
         if self.dies_between:
-            self.store.put_message(first, hooks=False)
+            self.store.puts.put_message(first, hooks=False)
             raise Interrupted
-        result = self.store.put_pair(first, second)
+        result = self.store.puts.put_pair(first, second)
         self.store.announce()
         return result
 
@@ -919,8 +919,10 @@ class Transactions(RuleBasedStateMachine):
         self.delivered_as_decided()
         assert self.committed == {n for n, outcome in self.outcomes.items() if outcome == COMMIT}
         self.world.sync_and_save()
-        assert self.world.offsets.get(HALF, 0) == self.world.store.max_offset_in_queue(HALF, 0)
-        assert self.world.offsets.get(OP, 0) == self.world.store.max_offset_in_queue(OP, 0)
+        assert self.world.offsets.get(HALF, 0) == self.world.store.reads.max_offset_in_queue(
+            HALF, 0
+        )
+        assert self.world.offsets.get(OP, 0) == self.world.store.reads.max_offset_in_queue(OP, 0)
         service = self.world.service
         state = (service._ended, service._live, service._earlier, service._ops)
         assert not any(state)
@@ -976,7 +978,7 @@ def test_no_message_is_made_of_a_half_that_has_rotted_since_it_was_put() -> None
     # Nor does a check put it again, with a checksum that fits then.
     assert world.asked(60_000) == [0]
     assert world.asked(60_000) == []
-    assert world.store.max_offset_in_queue(HALF, 0) == 4
+    assert world.store.reads.max_offset_in_queue(HALF, 0) == 4
     rot(world, halves[1], 89)
     heal(world.store)
     assert world.end(halves[1], COMMIT) is EndTransactionStatus.ENDED
@@ -993,9 +995,9 @@ async def test_a_header_that_has_rotted_in_a_closed_file_ends_no_transaction(
         world.prepare(1)
     await take_fingerprints(world.store)
     rot(world, half, at)
-    halves = world.store.max_offset_in_queue(HALF, 0)
+    halves = world.store.reads.max_offset_in_queue(HALF, 0)
     assert world.asked(60_000) == []
-    assert world.store.max_offset_in_queue(HALF, 0) == halves
+    assert world.store.reads.max_offset_in_queue(HALF, 0) == halves
     with pytest.raises(RecordDamagedError):
         world.end(half, COMMIT)
-    assert world.store.max_offset_in_queue("TopicA", 0) == 0
+    assert world.store.reads.max_offset_in_queue("TopicA", 0) == 0

@@ -42,7 +42,7 @@ class Log:
 
     def put(self, *messages: PutMessage) -> None:
         for message in messages:
-            assert self.store.put_message(message, hooks=False).status.is_stored
+            assert self.store.puts.put_message(message, hooks=False).status.is_stored
 
     def messages(self) -> list[MessageExt]:
         return log_messages(self.store)

@@ -16,6 +16,7 @@ from tandem.wire.message import decode_messages
 from tandem.wire.request_headers import TopicConfig
 from tandem.wire.system_topics import JOURNAL_TOPIC
 from tests.node.doubles import BROKER, NOW_MS, open_store
+from tests.support.listening import listen
 from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from node.tables.journal.journal_writer import JournalWriter
     from node.tables.node_table import RecordWriter
     from node.tables.table_part import TablePart, Written
+    from store.results import Arrival
 
 
 FOREVER = float("inf")
@@ -139,7 +141,7 @@ class Node:
             born_host=BROKER.packed,
             wall_clock_ms=lambda: NOW_MS,
         )
-        self.store.on_arrival = self._arrived
+        listen(self.store, self._arrived)
         self.answers: list[str | None] = []
 
     @property
@@ -150,8 +152,8 @@ class Node:
     def commit(self, key: str, queue_id: int, offset: int) -> None:
         self.offsets.commits.commit(key, queue_id, offset)
 
-    def _arrived(self, topic: str, _queue_id: int, _max_offset: int, _code: int | None) -> None:
-        if topic == JOURNAL_TOPIC:
+    def _arrived(self, arrivals: list[Arrival]) -> None:
+        if any(topic == JOURNAL_TOPIC for _, topic, *_ in arrivals):
             self.journal.arrived()
 
     def open_as_master(self, *topics: TopicConfig) -> None:
@@ -196,8 +198,8 @@ class Node:
 
     def records(self) -> list[object]:
         """Every record that is confirmed and in the log."""
-        start = self.store.min_offset_in_queue(JOURNAL_TOPIC, 0)
-        result = self.store.get_message(JOURNAL_TOPIC, 0, start, 100)
+        start = self.store.reads.min_offset_in_queue(JOURNAL_TOPIC, 0)
+        result = self.store.reads.get_message(JOURNAL_TOPIC, 0, start, 100)
         messages = decode_messages(b"".join(result.body))
         return [JOURNAL_FORMAT.decode_record(message.body) for message in messages]
 

@@ -89,7 +89,7 @@ async def test_a_log_that_lost_its_beginning_still_tells_everything() -> None:
     master.commit("T@g", 0, 7)
     master.ask()
     while master.store.max_physical_offset < 3 * 16_384:
-        master.store.put_message(PutMessage("T", 0, b"x" * 3_000, b"", NOW_MS, BROKER.packed))
+        master.store.puts.put_message(PutMessage("T", 0, b"x" * 3_000, b"", NOW_MS, BROKER.packed))
     master.confirm()
     master.writer.write_snapshot()
     master.confirm()
@@ -123,7 +123,7 @@ async def test_a_node_that_was_away_for_a_whole_log_saves_where_it_goes_on() -> 
     master = Node(log_file_bytes=16_384)
     master.open_as_master(topic("T"))
     while master.store.max_physical_offset < 3 * 16_384:
-        master.store.put_message(PutMessage("T", 0, b"x" * 3_000, b"", NOW_MS, BROKER.packed))
+        master.store.puts.put_message(PutMessage("T", 0, b"x" * 3_000, b"", NOW_MS, BROKER.packed))
     master.writer.write_snapshot()
     master.confirm()
     slave = Node(log_file_bytes=16_384)
@@ -133,7 +133,7 @@ async def test_a_node_that_was_away_for_a_whole_log_saves_where_it_goes_on() -> 
         at += len(data)
     while slave.store.reput_service.is_behind:
         slave.store.reput_service.dispatch_some()
-    first = slave.store.min_offset_in_queue(JOURNAL_TOPIC, 0)
+    first = slave.store.reads.min_offset_in_queue(JOURNAL_TOPIC, 0)
     assert first > 0
     slave.confirm_before(first)
     slave.journal.save()
@@ -146,7 +146,7 @@ async def test_a_snapshot_that_the_log_has_lost_the_rest_of_is_not_ended_by_anot
     master = Node(log_file_bytes=16_384)
     master.open_as_master(topic("T"))
     while master.store.max_physical_offset < 3 * 16_384:
-        master.store.put_message(PutMessage("T", 0, b"x" * 3_000, b"", NOW_MS, BROKER.packed))
+        master.store.puts.put_message(PutMessage("T", 0, b"x" * 3_000, b"", NOW_MS, BROKER.packed))
     master.journal.write(snapshot_part(1, 2, [topic("B")]))
     master.confirm()
     slave = Node(log_file_bytes=16_384)
@@ -157,7 +157,7 @@ async def test_a_snapshot_that_the_log_has_lost_the_rest_of_is_not_ended_by_anot
         at += len(data)
     while slave.store.reput_service.is_behind:
         slave.store.reput_service.dispatch_some()
-    assert slave.store.min_offset_in_queue(JOURNAL_TOPIC, 0) > 1
+    assert slave.store.reads.min_offset_in_queue(JOURNAL_TOPIC, 0) > 1
     slave.store.confirm(at)
     slave.journal.catch_up()
     assert topics_of(slave.journal.applier.tables) == {}

@@ -111,10 +111,10 @@ async def test_a_topics_record_lies_before_its_first_message() -> None:
     node = Node()
     node.open_as_master()
     node.journal.write(TopicsChanged([topic("New")]))
-    result = node.store.put_message(PutMessage("New", 0, b"x", b"", NOW_MS, BROKER.packed))
+    result = node.store.puts.put_message(PutMessage("New", 0, b"x", b"", NOW_MS, BROKER.packed))
     node.confirm()
-    start = node.store.min_offset_in_queue(JOURNAL_TOPIC, 0)
-    body = b"".join(node.store.get_message(JOURNAL_TOPIC, 0, start, 100).body)
+    start = node.store.reads.min_offset_in_queue(JOURNAL_TOPIC, 0)
+    body = b"".join(node.store.reads.get_message(JOURNAL_TOPIC, 0, start, 100).body)
     record = decode_messages(body)[-1]
     assert JOURNAL_FORMAT.decode_record(record.body) == TopicsChanged([topic("New")])
     assert record.physical_offset < result.wrote_offset
@@ -214,7 +214,7 @@ def fill(node: Node, file_count: int) -> None:
     """Put messages until the log has grown by this many files."""
     end = node.store.max_physical_offset + file_count * SMALL_FILE_BYTES
     while node.store.max_physical_offset < end:
-        node.store.put_message(PutMessage("T", 0, b"x" * 3_000, b"", NOW_MS, BROKER.packed))
+        node.store.puts.put_message(PutMessage("T", 0, b"x" * 3_000, b"", NOW_MS, BROKER.packed))
 
 
 def snapshots_of(node: Node) -> int:
@@ -325,7 +325,7 @@ async def test_a_snapshot_says_of_deliveries_no_more_than_their_last_progress_do
         node.confirm()
         marks = marks_of(node)
         assert 0 < marks[0] < marks[1] < node.store.max_physical_offset
-        node.store.put_message(PutMessage("T", 0, b"delivered", b"", NOW_MS, BROKER.packed))
+        node.store.puts.put_message(PutMessage("T", 0, b"delivered", b"", NOW_MS, BROKER.packed))
         node.writer.write_snapshot()
         node.confirm()
         assert marks_of(node) == marks
