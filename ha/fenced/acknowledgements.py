@@ -44,13 +44,13 @@ class Acknowledgements:
         self._answering = answering
         self.replicated: WaitingRow[Done] = WaitingRow()
         self.flushed: WaitingRow[Done] = WaitingRow()
-        self._closed_because = ""
+        self._closed_because: str | None = None
 
     def submit(
         self, row: WaitingRow[Done], end: int, reached: int, deadline: float, done: Done
     ) -> None:
         """Call `done` at once or later. `reached` is how far the row's kind of progress is."""
-        if self._closed_because:
+        if self._closed_because is not None:
             done(PutMessageStatus.FLUSH_SLAVE_TIMEOUT, self._closed_because)
         elif end <= reached and not row and self._why_not_answer() is None:
             self._answering(end)
@@ -71,10 +71,10 @@ class Acknowledgements:
 
     def fail_all(self, reason: str) -> bool:
         """Answer no put PUT_OK any more, now or later. True if one was waiting."""
-        self._closed_because = self._closed_because or reason
+        why = self._closed_because = self._closed_because or reason
         failed = self.replicated.take_all() + self.flushed.take_all()
         for done in failed:
-            done(PutMessageStatus.FLUSH_SLAVE_TIMEOUT, self._closed_because)
+            done(PutMessageStatus.FLUSH_SLAVE_TIMEOUT, why)
         return bool(failed)
 
     @property

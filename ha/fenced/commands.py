@@ -71,7 +71,7 @@ class FencedCommands:
             if command.command == "rejoin":
                 return await self._rejoin(accept_loss=command.accept_loss)
             master = self._standing.mastership
-            if master is None or not master.is_open or master.closed_because:
+            if master is None or not master.is_open or master.closed_because is not None:
                 return _refused(f"{self._config.name} is not the master; ask `tandem ha status`")
             if command.command == "resign":
                 return await self._resign_now(master)
@@ -100,7 +100,7 @@ class FencedCommands:
                 state = msgspec.structs.replace(master.state, preferred=name)
                 return await self._leave(master, state, why, self._leadership.step_down)
         finally:
-            if not master.closed_because:
+            if master.closed_because is None:
                 master.hold_back("")
         return await self._promote_anyway(master, name, accept_loss=accept_loss)
 
@@ -129,7 +129,7 @@ class FencedCommands:
         """Refuse with numbers, or lose what they say."""
         view = self._session.view
         node = view.nodes.get(name) if view else None
-        if master.closed_because:
+        if master.closed_because is not None:
             return _refused(f"{self._config.name} is no longer master: {master.closed_because}")
         if node is None or node.trouble:
             trouble = node.trouble if node else "is not registered: start it first"
@@ -159,7 +159,7 @@ class FencedCommands:
         try:
             result = await self._leave(master, state, why, self._leadership.step_down)
         finally:
-            if not master.closed_because:
+            if master.closed_because is None:
                 master.hold_back("")
         return msgspec.structs.replace(result, lost_messages=messages, lost_bytes=lost_bytes)
 
@@ -213,7 +213,7 @@ class FencedCommands:
             state = msgspec.structs.replace(master.state, reason=reason)
             return await self._leave(master, state, why, self._leadership.resign)
         finally:
-            if not master.closed_because:
+            if master.closed_because is None:
                 master.hold_back("")
 
     async def _leave(
@@ -225,7 +225,7 @@ class FencedCommands:
     ) -> FencedCommandResult:
         """Delete the leader record and write `state`, as one; then step down."""
         state = msgspec.structs.replace(state, version=master.state.version + 1)
-        if master.closed_because:
+        if master.closed_because is not None:
             return _refused(f"{self._config.name} is no longer master: {master.closed_because}")
         if master.isr.outstanding:
             return _refused("a change of the in-sync set is under way; ask again")

@@ -4,7 +4,7 @@
                 |                                          |
                 +-- step_down, resign <--------------------+   in the very step that shows it
                           |
-                          +--> fenced, every waiting put answered, the round is over --> farewell
+                          +--> the steps of `mastership_end` --> farewell
 
 Each step of the beginning is durable before the next: the coordinator has taken the transaction;
 the epoch is entered in the epoch file; queues are brought up to the end; followers are served.
@@ -24,11 +24,14 @@ import trio
 from ha.errors import LocalHAError
 from ha.fenced.events import Elected, EpochAppended, MasterOpened, SteppedDown
 from ha.fenced.master import FencedMaster
+from ha.fenced.mastership_end import ORDER, ORDER_OF_A_STOP, EndStep
 from ha.fenced.replica_role import ReplicaRole
 from store.machine.errors import StoreError
 from tandem.coordinator.interface import CoordinatorError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ha.fenced.election import Won
     from ha.fenced.group_view import GroupView
     from ha.fenced.replica_parts import ReplicaParts
@@ -58,6 +61,7 @@ class Leadership:
         self._round_end = round_end
         self._listener = listener
         self._farewell: GroupState | None = None
+        self._has_failed_puts = False
 
     # -- the beginning ---------------------------------------------------------------------------
 
@@ -166,30 +170,50 @@ class Leadership:
 
     def step_down(self, reason: str) -> None:
         """Be master no more, from this very step on, and end the round. Harmless if it is not."""
-        if self.close(reason):
-            self._round_end.begin_again(reason)
+        self._end(reason, ORDER)
 
     def close(self, reason: str) -> bool:
-        """Take and answer nothing from this step on. True if this node was master, or about to."""
+        """The process stops: the same, without another round. True if this node was master."""
+        return self._end(reason, ORDER_OF_A_STOP)
+
+    def _end(self, reason: str, steps: Sequence[EndStep]) -> bool:
+        """Carry out the end of a mastership; False if there is none, or it is over."""
         master = self._standing.mastership
-        if master is None or master.closed_because:
+        if master is None or master.closed_because is not None:
             return False
-        name = self._config.name
-        self._store.fence(f"{name} is no longer master: {reason}")
-        self._standing.become(ReplicaRole.RESTARTING)
-        self._farewell = msgspec.structs.replace(
-            master.state, reason=f"{name} stepped down: {reason}"
-        )
-        master.close(reason)
-        self._on_event(SteppedDown(epoch=master.epoch, reason=reason))
-        _log.warning(
-            "no longer master of epoch %d: %s; the log ends at %d, confirmed up to %d",
-            master.epoch,
-            reason,
-            self._store.max_physical_offset,
-            master.isr.confirm,
-        )
+        for step in steps:
+            self._carry_out(step, master, reason)
         return True
+
+    def _carry_out(self, step: EndStep, master: FencedMaster, reason: str) -> None:
+        name = self._config.name
+        match step:
+            case EndStep.REFUSE_PUTS:
+                self._store.fence(f"{name} is no longer master: {reason}")
+            case EndStep.LEAVE_ROLE:
+                self._standing.become(ReplicaRole.RESTARTING)
+            case EndStep.KEEP_FAREWELL:
+                because = f"{name} stepped down: {reason}"
+                self._farewell = msgspec.structs.replace(master.state, reason=because)
+            case EndStep.STOP_ANSWERING:
+                master.stop_answering(reason)
+            case EndStep.FAIL_WAITING:
+                self._has_failed_puts = master.fail_waiting()
+            case EndStep.SEND_ANSWERS:
+                if self._has_failed_puts:
+                    self._listener.answered()
+            case EndStep.SAY_SO:
+                self._on_event(SteppedDown(epoch=master.epoch, reason=reason))
+                _log.warning(
+                    "this node is no longer master of epoch %d: %s; the log ends at %d, confirmed"
+                    " up to %d",
+                    master.epoch,
+                    reason,
+                    self._store.max_physical_offset,
+                    master.isr.confirm,
+                )
+            case EndStep.END_ROUND:
+                self._round_end.begin_again(reason)
 
     async def say_farewell(self) -> None:
         """End what depends on our lease, so that nobody has to wait for its end."""

@@ -107,8 +107,8 @@ class FencedMaster:
         """The record as it is at `isr.revision`."""
         self.leader_revision = won.leader_revision
         self.is_open = False
-        self.closed_because = ""
-        """Why nothing is answered SEND_OK any more; empty while it may be."""
+        self.closed_because: str | None = None
+        """Why nothing is answered SEND_OK any more; None while it may be."""
         self._holds_back = ""
         self.caught_up = trio.Event()
         """Set when every member has the log up to where the epoch starts."""
@@ -165,15 +165,17 @@ class FencedMaster:
         except NetworkError as error:
             self._listener.resign(f"it cannot serve replicas: {error}")
 
-    def close(self, reason: str) -> None:
-        """Answer nothing SEND_OK from this step on; the outcome of waiting puts is unknown."""
-        self.closed_because = self.closed_because or reason
+    def stop_answering(self, reason: str) -> None:
+        """Answer nothing SEND_OK from this step on, and take no put."""
+        self.closed_because = reason
         self._admitted_until = 0.0
-        if self.acknowledgements.fail_all(
-            f"{self._config.name} is no longer master of epoch {self.epoch}: {reason}; the message"
-            " may or may not survive"
-        ):
-            self._listener.answered()
+
+    def fail_waiting(self) -> bool:
+        """Answer the puts that wait: their outcome is unknown. True if there was one."""
+        return self.acknowledgements.fail_all(
+            f"{self._config.name} is no longer master of epoch {self.epoch}:"
+            f" {self.closed_because}; the message may or may not survive"
+        )
 
     def hold_back(self, reason: str) -> None:
         """Take no puts, for this reason; "" takes them again."""
@@ -181,7 +183,7 @@ class FencedMaster:
         self._admitted_until = 0.0
         if reason:
             self._store.fence(reason)
-        elif not self.closed_because and self.is_open:
+        elif self.closed_because is None and self.is_open:
             self._store.unfence()
 
     # -- puts ------------------------------------------------------------------------------------
@@ -264,7 +266,7 @@ class FencedMaster:
     def why_behind(self, now: float) -> str | None:
         """Return why, at boot time `now`, others may know of more; None if this is the master."""
         name = self._config.name
-        if self.closed_because:
+        if self.closed_because is not None:
             return f"{name} is no longer master: {self.closed_because}"
         lease = self._session.lease
         if lease is None or not lease.holds(now):
@@ -295,7 +297,7 @@ class FencedMaster:
         reason = f"{has}, and this log parts from it at {parting}: it is an older copy"
         if self.isr.confirm > parting:
             _log.critical("%s; but both have confirmed messages since: an operator decides", reason)
-        elif not self.closed_because:
+        elif self.closed_because is None:
             self._listener.resign(reason)
 
     def replica_acked(self, name: str, written: int, flushed: int, sent: int, now: float) -> None:
@@ -323,7 +325,7 @@ class FencedMaster:
 
     def _after_progress(self) -> None:
         """Answer what waits for the progress that has just been made."""
-        if self.closed_because:
+        if self.closed_because is not None:
             return
         confirm = self.isr.confirm
         if confirm > self.confirm_offset:
@@ -425,7 +427,7 @@ class FencedMaster:
             self._note_own_log()
             self.isr.tick(now)
             wanted = self.isr.proposal(now)
-            if wanted is not None and self._session.holds() and not self.closed_because:
+            if wanted is not None and self._session.holds() and self.closed_because is None:
                 await self._change_isr(wanted)
 
     async def _change_isr(self, wanted: dict[str, str]) -> None:

@@ -57,7 +57,7 @@ def fenced_status(parts: ReplicaParts, healing: Healing, refusal: str | None) ->
         undecided=healing.undecided,
         scrub=store.scrub_service.progress.in_words(),
         healed=healing.healed[-HEALED_SHOWN_MAX:],
-        replicas=_replicas(master) if master and not master.closed_because else [],
+        replicas=_replicas(master) if master and master.closed_because is None else [],
         last_switch_reason=state.reason if state else "",
         last_switch_at_ms=state.switched_at_ms if state else 0,
         previous_master=state.previous_master if state else "",
@@ -110,7 +110,7 @@ def runtime_info(parts: ReplicaParts) -> HARuntimeInfo:
     listed too, and each carries why it is not in sync.
     """
     master = parts.standing.mastership
-    if master is None or master.closed_because:
+    if master is None or master.closed_because is not None:
         return HARuntimeInfo(
             master=False,
             master_commit_log_max_offset=0,

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from ha.fenced.election import Won
 from ha.fenced.leadership import Leadership
 from ha.fenced.own_replica import OwnReplica
 from ha.fenced.participation import Participation
 from ha.fenced.replica_parts import ReplicaParts
+from ha.fenced.replica_role import ReplicaRole
 from ha.fenced.round_end import RoundEnd
 from ha.fenced.standing import Standing
 from store.machine.machine import Machine
+from tandem.wire.group_state import GroupState, LeaderRecord
 from tests.ha.fenced_world import FencedWorld
 from tests.ha.scripted_session import Desk
 from tests.ha.world import fenced_config
@@ -83,3 +86,14 @@ def open_parts(*script: str) -> Iterator[Parts]:
     world = FencedWorld()
     with world.open_store("a") as store:
         yield Parts(world, store, *script)
+
+
+def won_by(parts: Parts, *, log_end: int = 0) -> Won:
+    """Let the coordinator have elected node `a`, alone in its set."""
+    state = GroupState(
+        epoch=6, master="a", isr={"a": parts.replica.file.incarnation}, min_isr=1, reason="test"
+    )
+    parts.session.write(state, LeaderRecord(node="a", session="s-a", epoch=6))
+    parts.session.view = parts.session.truth
+    parts.standing.become(ReplicaRole.CANDIDATE)
+    return Won(state=state, state_revision=11, leader_revision=11, log_end=log_end)

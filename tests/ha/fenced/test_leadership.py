@@ -5,25 +5,12 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from ha.errors import LocalHAError
-from ha.fenced.election import Won
 from ha.fenced.events import Elected, EpochAppended, MasterOpened, SteppedDown
 from ha.fenced.lease import LeaseDeadline
 from ha.fenced.replica_role import ReplicaRole
-from tandem.wire.group_state import GroupState, LeaderRecord
-from tests.ha.fenced_parts import Parts, open_parts
+from tests.ha.fenced_parts import Parts, open_parts, won_by
 from tests.ha.fenced_world import open_world
 from tests.support.reasons import words
-
-
-def won_by(parts: Parts, *, log_end: int = 0) -> Won:
-    """Let the coordinator have elected node `a`, alone in its set."""
-    state = GroupState(
-        epoch=6, master="a", isr={"a": parts.replica.file.incarnation}, min_isr=1, reason="test"
-    )
-    parts.session.write(state, LeaderRecord(node="a", session="s-a", epoch=6))
-    parts.session.view = parts.session.truth
-    parts.standing.become(ReplicaRole.CANDIDATE)
-    return Won(state=state, state_revision=11, leader_revision=11, log_end=log_end)
 
 
 def kinds(parts: Parts) -> list[type]:

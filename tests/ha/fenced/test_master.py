@@ -239,7 +239,7 @@ async def test_only_a_master_with_a_lease_knows_all_that_was_acknowledged(
         assert "lease is over" in words(master.it.why_behind(trio.current_time() + left))
         master.it.is_open = False
         assert "about to become master" in words(master.it.why_behind(trio.current_time()))
-        master.it.close("it resigned")
+        master.it.stop_answering("it resigned")
         assert "no longer master: it resigned" in words(master.it.why_behind(trio.current_time()))
 
 
@@ -311,7 +311,8 @@ async def test_closing_answers_everybody_and_confirms_nothing_more(
         master.connect("b", "c")
         end = master.put()
         master.submit(end)
-        master.it.close("for a test")
+        master.it.stop_answering("for a test")
+        assert master.it.fail_waiting()
         assert master.answers[0][0] is LATE
         assert "for a test" in master.answers[0][1]
         master.ack("b", end)
@@ -406,7 +407,7 @@ async def test_a_master_that_is_closed_gives_way_to_no_second_objection(
     autojump_clock: MockClock,
 ) -> None:
     async with running() as master:
-        master.it.close("its lease is over")
+        master.it.stop_answering("its lease is over")
         master.it.replica_objected("b", 0, 900)
         assert master.over == []
         assert master.it.closed_because == "its lease is over"
