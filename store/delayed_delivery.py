@@ -107,7 +107,7 @@ class DelayedDelivery:
         elif store.config.timer_wheel_enable and journaled is not None:
             self._timers = self._timers_of_journal(journaled)
         if self._timers is not None:
-            store.puts.timer_rewrite = self._timers.rewrite
+            store.puts.take_timed(self._timers.rewrite)
 
     def _timers_of_files(self) -> TimerMessageStore:
         store = self._store

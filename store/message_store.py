@@ -41,7 +41,7 @@ from store.messages.confirm_bound import ConfirmBound
 from store.messages.message_filter import bit_maps_of_records
 from store.messages.message_reads import MessageReads
 from store.messages.put_message import MessagePuts
-from store.queue.consume_queue_store import no_batch_topic
+from store.queue.consume_queue_store import no_batch_topic, nothing_hidden
 from store.recovery.opening import disk_failed, open_parts
 from store.running_flags import RunningFlag, RunningFlags, StoreRefusal
 from store.services.allocate_mapped_file_service import AllocateMappedFileService
@@ -215,11 +215,13 @@ class MessageStore(LogPositions):
         store_host: Host,
         is_slave: bool,
         is_batch_topic: Callable[[str], bool] = no_batch_topic,
+        hidden_before: Callable[[str], int] = nothing_hidden,
         confirm_bounds_reads: bool = False,
     ) -> Self:
         """Lock, load and recover the store in `config.directory`; an empty directory is fine.
 
-        `is_batch_topic` says which topics have batch queues (queue.type=BatchCQ). With
+        `is_batch_topic` says which topics have batch queues (queue.type=BatchCQ), `hidden_before`
+        up to where in the log the records of a topic are those of a deleted one. With
         `confirm_bounds_reads` only what is below the offset given to `confirm` can be read, as in
         a fenced group; at first that is what was confirmed when the store was open last.
 
@@ -245,6 +247,7 @@ class MessageStore(LogPositions):
             store_host=store_host,
             is_slave=is_slave,
             is_batch_topic=is_batch_topic,
+            hidden_before=hidden_before,
             has_replicas=confirm_bounds_reads,
         )
         return cls(parts, flags, confirm_bounds_reads=confirm_bounds_reads)
@@ -401,7 +404,7 @@ class MessageStore(LogPositions):
 
     def calculate_bit_maps(self, bit_map_of: Callable[[str, bytes], bytes]) -> None:
         """Have the filter bit maps of messages from now on kept, by topic and property string."""
-        self.queues.filter_bit_map = bit_maps_of_records(self.commit_log, bit_map_of)
+        self.queues.calculate_bit_maps(bit_maps_of_records(self.commit_log, bit_map_of))
 
     # -- roles -----------------------------------------------------------------------------------
 

@@ -364,6 +364,77 @@ def test_what_formats_say_is_written_once() -> None:
     assert twice == WORDS_OF_SEVERAL
 
 
+def attributes_set(file: Path) -> Iterator[ast.Attribute]:
+    """Where a module sets attributes, of whatever object."""
+    for node in running_nodes(file):
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for part in (part for target in targets for part in ast.walk(target)):
+                if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store):
+                    yield part
+
+
+def hook_names(files: list[Path]) -> set[str]:
+    """Attributes that say that they are callables, or are set to a parameter that says so."""
+    aliases = {
+        node.target.id
+        for file in files
+        for node in syntax_tree(file).body
+        if isinstance(node, ast.AnnAssign)
+        and isinstance(node.target, ast.Name)
+        and node.value is not None
+        and "Callable" in ast.unparse(node.value)
+    }
+    words = re.compile(rf"\b({'|'.join(sorted({'Callable', *aliases}))})\b")
+    names = set()
+    for file in files:
+        for _, function in functions(file):
+            arguments = function.args
+            every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+            hooks = {
+                each.arg
+                for each in every
+                if each.annotation is not None and words.match(ast.unparse(each.annotation))
+            }
+            for node in ast.walk(function):
+                if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Attribute):
+                    if words.match(ast.unparse(node.annotation)):
+                        names.add(node.target.attr)
+                elif (
+                    isinstance(node, ast.Assign)
+                    and isinstance(node.value, ast.Name)
+                    and node.value.id in hooks
+                ):
+                    targets = [each for each in node.targets if isinstance(each, ast.Attribute)]
+                    names |= {target.attr for target in targets}
+    return names
+
+
+HOOKS_SET_FROM_OUTSIDE = {
+    # Recovery makes the log's first file itself; what hears of a first file begins after it.
+    "store/recovery/opening.py on_first_file",
+    # A mastership is opened and ended in one place, which is both of them.
+    "ha/fenced/leadership.py on_doubt",
+}
+
+
+def test_no_hook_is_set_from_outside() -> None:
+    """What an object calls is given to it when it is made, or to its `run`: the order is visible.
+
+    A hook is an attribute that a class says is a callable; it is set by methods of the class alone.
+    """
+    servers = [file for file in SOURCES if not file.is_relative_to(ROOT / "tandem")]
+    names = hook_names(servers)
+    assert {"_on_failure", "_after_release", "hidden_before", "on_doubt"} <= names
+    found = {
+        f"{file.relative_to(ROOT)} {target.attr}"
+        for file in servers
+        for target in attributes_set(file)
+        if target.attr in names and ast.unparse(target.value) not in ("self", "cls")
+    }
+    assert found == HOOKS_SET_FROM_OUTSIDE
+
+
 def test_every_engine_is_under_the_contract_for_engines() -> None:
     """An engine says so in its docstring; the contract in pyproject.toml has to know it."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -86,7 +86,12 @@ class Broker:
         )
         self._outbox = parts.outbox
         self._registration = Registration(
-            config, machine.network, names.routes, tables.topics, parts.outbox.flush
+            config,
+            machine.network,
+            names.routes,
+            names.newcomers,
+            tables.topics,
+            parts.outbox.flush,
         )
         self._handlers = handlers_of(
             parts,
@@ -109,7 +114,7 @@ class Broker:
         self._guard = names.guard
         self._served_always: dict[int, Handler] = {}
         self._dispatcher = Dispatcher(self._served_always)
-        self._connect_hooks()
+        store.queues.correct_min_offset(store.min_physical_offset)
 
     async def serve(
         self,
@@ -262,14 +267,6 @@ class Broker:
 
     def _delay_progress(self) -> dict[int, int]:
         return {} if self._delayed is None else self._delayed.delay_progress()
-
-    def _connect_hooks(self) -> None:
-        store, topics = self._store, self._tables.topics
-        topics.on_change = self._registration.topics_changed
-        topics.hide = store.queues.hide
-        store.queues.hidden_before = topics.hidden_before
-        store.queues.correct_min_offset(store.min_physical_offset)
-        self._names.on_registered = self._registration.peer_registered
 
     def _connection_closed(self, connection: Connection) -> None:
         self._names.connection_closed(connection)

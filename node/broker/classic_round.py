@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ha.classic.ha_service import HAService
 from node.broker.broker import Broker
 from node.config.part_configs import ha_config, store_config
-from node.tables.plain_tables import PlainTables
+from node.tables.plain_tables import PlainFiles, PlainTables
 from node.tables.slave_synchronize import SlaveSynchronize
 from store import MessageStore
 from tandem.wire.message import Host
@@ -37,25 +37,28 @@ async def run_classic_round(
         AddressInUseError: A port is taken.
     """
     # Before the store: which kind of queues a topic has, stands in its attributes.
-    tables = PlainTables(
+    files = PlainFiles(
         machine.disk,
         str(config.directory),
         machine.wall_clock_ms,
         auto_create_groups=config.cluster.broker.auto_create_subscription_group,
     )
-    if not config.node.is_master:
-        tables.synchronize = SlaveSynchronize(
-            config, machine.network, tables.topics, tables.groups, tables.offsets
-        )
     store = MessageStore.open(
         store_config(config),
         disk=machine.disk,
         wall_clock_ms=machine.wall_clock_ms,
         store_host=Host(config.node.address, config.node.port),
         is_slave=not config.node.is_master,
-        is_batch_topic=tables.topics.is_batch,
+        is_batch_topic=files.topics.is_batch,
+        hidden_before=files.topics.hidden_before,
     )
     with store:
+        synchronize = None
+        if not config.node.is_master:
+            synchronize = SlaveSynchronize(
+                config, machine.network, files.topics, files.groups, files.offsets
+            )
+        tables = PlainTables(files, hide=store.queues.hide, synchronize=synchronize)
         replication = HAService(
             ha_config(config), store, machine.network, wall_clock_ms=machine.wall_clock_ms
         )

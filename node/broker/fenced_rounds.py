@@ -127,6 +127,7 @@ async def _run_round(
         store_host=host,
         is_slave=True,
         is_batch_topic=saved.topics.is_batch,
+        hidden_before=saved.topics.hidden_before,
         confirm_bounds_reads=True,
     )
     closed = ClosedHealing(fenced_config(config), settings, machine, peer_logs)

@@ -72,7 +72,8 @@ class BrokerParts:
         self.host = Host(config.node.address, config.node.port)
         self.outbox = Outbox()
         self.holds = PullRequestHoldService(self.outbox.flush)
-        self.clients = ClientTable()
+        self.filters = self._registered_filters()
+        self.clients = ClientTable(on_group_gone=self.filters.unregister)
         self.producers = ProducerTable()
         self.to_clients = ClientRequests()
         self.locks = QueueLocks()
@@ -82,7 +83,6 @@ class BrokerParts:
         self.put_times = PutTimes()
         self.counting = PutCounting(store, self.stats, wall_clock_ms)
         self.stamp = PropertyStamp(cluster, UniqueKeys(self.host, wall_clock_ms, random).new)
-        self.filters = self._registered_filters()
         self.subscriptions = Subscriptions(
             self.clients,
             self.filters,

@@ -44,6 +44,7 @@ from tandem.wire.secret_keys import Purpose, key_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from node.name_server.newcomers import Newcomers
     from node.name_server.route_table import RouteTable
     from node.remoting.remoting_client import RemotingClient
     from node.tables.topic_config_table import TopicConfigTable
@@ -68,6 +69,7 @@ class Registration:
         config: NodeConfig,
         network: Network,
         routes: RouteTable,
+        newcomers: Newcomers,
         topics: TopicConfigTable,
         after_known: Callable[[], None],
     ) -> None:
@@ -77,6 +79,7 @@ class Registration:
         self._node_id = node.broker_id
         self._interval_seconds = settings.register_broker_interval_ms / 1000
         self._routes = routes
+        self._newcomers = newcomers
         self._topics = topics
         self._header = RegisterBrokerRequestHeader(
             broker_name=node.group,
@@ -128,10 +131,11 @@ class Registration:
         self._header = msgspec.structs.replace(self._header, client_addr=address)
         self.topics_changed()
 
-    def peer_registered(self, address: str) -> None:
-        """A node at this address is up: if we could not reach it before, we can now."""
+    def _peers_registered(self) -> None:
+        """Nodes have just registered, and are up: if we could not reach them before, we can now."""
+        addresses = self._newcomers.take()
         for link in self._links:
-            if link.peer.broker_address == address:
+            if link.peer.broker_address in addresses:
                 link.hurry()
 
     def leave(self) -> None:
@@ -198,7 +202,11 @@ class Registration:
 
     async def run(self) -> None:
         """Register until cancelled, or until `leave`."""
-        with self._scope:
+        with (
+            self._scope,
+            self._topics.changes.heard_by(self.topics_changed),
+            self._newcomers.signal.heard_by(self._peers_registered),
+        ):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._keep_telling)
                 for link in self._links:

@@ -89,7 +89,6 @@ class ClientHeartbeat:
         self._to_clients = to_clients
         self._filters = filters
         self._subscriptions = subscriptions
-        clients.on_group_gone = filters.unregister
 
     @serves(
         RequestCode.HEART_BEAT,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from node.name_server.name_server_admin import NameServerAdmin
+from node.name_server.newcomers import Newcomers
 from node.name_server.readiness import Readiness
 from node.name_server.route_table import RouteTable
 from node.name_server.topic_route import TopicRoute
@@ -21,8 +22,6 @@ from node.tables.kv_config_table import KvConfigTable
 from store.machine.table_file import TableFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from node.remoting.connection import Connection
     from node.security.guard import Guard
     from store.machine.disk import Disk
@@ -48,8 +47,7 @@ class NameServer:
         self.routes = RouteTable(broker.broker_expired_timeout_ms / 1000)
         self.guard = guard
         """Asks who may send a request; the same for the client port."""
-        self.on_registered: Callable[[str], None] | None = None
-        """Called with the address of each broker that is new here."""
+        self.newcomers = Newcomers()
         self._groups = {
             group: [node.broker_address for node in config.cluster.nodes if node.group == group]
             for group in config.cluster.groups
@@ -68,7 +66,7 @@ class NameServer:
     def families(self) -> tuple[object, ...]:
         """Return the handlers of all that a name server answers."""
         return (
-            TopicRoute(self.routes, self._registered, self._why_not_ready),
+            TopicRoute(self.routes, self.newcomers.add, self._why_not_ready),
             NameServerAdmin(self.routes, self._values, self._node.name_server_port),
         )
 
@@ -99,10 +97,6 @@ class NameServer:
         if self._readiness is None:
             return None
         return self._readiness.why_not(trio.current_time(), is_known=is_known)
-
-    def _registered(self, address: str) -> None:
-        if self.on_registered is not None:
-            self.on_registered(address)
 
     async def _forget_the_silent(self) -> None:
         while True:

@@ -17,7 +17,7 @@ from node.errors import RequestError
 from node.shadow.errors import ShadowError
 from node.shadow.follower import ShadowFollower
 from node.shadow.master_search import Found, MasterSearch
-from node.tables.plain_tables import PlainTables
+from node.tables.plain_tables import PlainFiles, PlainTables
 from node.tables.slave_synchronize import copy_tables
 from store import MessageStore, StoreConfig
 from store.machine.errors import ConnectionLost, TableFileError
@@ -81,7 +81,7 @@ async def run_shadow(
     search = MasterSearch(config, machine.network, known.broker_name)
     found = await _found(search, known)
     tables = PlainTables(
-        machine.disk, config.directory, machine.wall_clock_ms, auto_create_groups=False
+        PlainFiles(machine.disk, config.directory, machine.wall_clock_ms, auto_create_groups=False)
     )
     store = MessageStore.open(
         _store_config(config, known, found),

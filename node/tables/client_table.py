@@ -89,6 +89,10 @@ class TooManyClientsError(Exception):
     """The table is full; the text says of what."""
 
 
+def _nobody_cares(_: str) -> None:
+    """Do nothing."""
+
+
 class ClientTable:
     """The consumer groups of one broker. Time is passed in, in seconds of a monotonic clock.
 
@@ -96,14 +100,14 @@ class ClientTable:
     its members or topics changed and the group shares its queues (not when broadcasting).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, on_group_gone: Callable[[str], None] = _nobody_cares) -> None:
+        """`on_group_gone` is called with the name of a group whose last client has left."""
         self._groups: dict[str, _Group] = {}
         self._memberships: dict[Connection, dict[tuple[str, str], None]] = {}
         """(group, client) of each connection that has any."""
         self._count = 0
         self._subscription_bytes = 0
-        self.on_group_gone: Callable[[str], None] = _nobody_cares
-        """Called with the name of a group whose last client has left."""
+        self._on_group_gone = on_group_gone
 
     def heartbeat(
         self,
@@ -276,7 +280,7 @@ class ClientTable:
         if not group.members:
             del self._groups[name]
             self._subscription_bytes -= group.subscription_bytes
-            self.on_group_gone(name)
+            self._on_group_gone(name)
         return True
 
     def _forget_membership(self, connection: Connection, key: tuple[str, str]) -> None:
@@ -297,10 +301,6 @@ class ClientTable:
             return []
         # A proxy has many clients on one connection, and passes the notice on.
         return list(dict.fromkeys(member.connection for member in group.members.values()))
-
-
-def _nobody_cares(_: str) -> None:
-    """Do nothing."""
 
 
 def _bytes_of(subscription: SubscriptionData) -> int:

@@ -18,6 +18,7 @@ from node.tables.replicated_tables import REPLICATED_TABLES
 from node.tables.replicated_topics import TopicsTable
 from node.tables.saving import Saving
 from store.machine.errors import TableFileError
+from store.queue.consume_queue_store import nothing_hidden
 from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
@@ -37,12 +38,8 @@ FLUSH_CONSUMER_OFFSET_SECONDS: Final = 5.0
 """Source: BrokerConfig.flushConsumerOffsetInterval."""
 
 
-class PlainTables:
-    """A `Tables` on files alone.
-
-    Attributes:
-        synchronize: The copying of a slave; None on a master.
-    """
+class PlainFiles:
+    """The tables as their files have them: they are read before the store is opened."""
 
     def __init__(
         self,
@@ -64,12 +61,36 @@ class PlainTables:
         self.topics = self.shown.of(TopicsTable).table
         self.groups = self.shown.of(GroupsTable).table
         self.offsets = self.shown.of(OffsetsTable).table
-        self.synchronize: SlaveSynchronize | None = None
+
+
+class PlainTables:
+    """A `Tables` on files alone."""
+
+    def __init__(
+        self,
+        files: PlainFiles,
+        *,
+        hide: Callable[[str], int] = nothing_hidden,
+        synchronize: SlaveSynchronize | None = None,
+    ) -> None:
+        """Change what `files` have.
+
+        Args:
+            files: The tables.
+            hide: Passes over what is left of a deleted topic; see `TopicConfigTable.as_created`.
+            synchronize: The copying of a slave; None on a master.
+        """
+        self.shown = files.shown
+        self.topics = files.topics
+        self.groups = files.groups
+        self.offsets = files.offsets
+        self._hide = hide
+        self._synchronize = synchronize
         self._saving = Saving(*self.shown.by_kind.values())
 
     def check_change(self) -> None:
         """Source: AdminBrokerProcessor.updateAndCreateTopic."""
-        if self.synchronize is not None:
+        if self._synchronize is not None:
             raise RequestError(
                 ResponseCode.SYSTEM_ERROR,
                 "Can't modify topic or subscription group from slave broker,"
@@ -85,12 +106,12 @@ class PlainTables:
     def change_topics(self, *configs: TopicConfig) -> None:
         """See `Tables`."""
         self.topics.check_room(*configs)
-        self.topics.update(*self.topics.as_created(*configs))
+        self.topics.update(*self.topics.as_created(*configs, hide=self._hide))
 
     def change_topics_soon(self, *configs: TopicConfig) -> None:
         """See `Tables`. On disk within `FLUSH_CONSUMER_OFFSET_SECONDS`."""
         self.topics.check_room(*configs)
-        self.topics.update_soon(*self.topics.as_created(*configs))
+        self.topics.update_soon(*self.topics.as_created(*configs, hide=self._hide))
 
     def delete_topic(self, topic: str) -> None:
         """See `Tables`."""
@@ -139,10 +160,10 @@ class PlainTables:
 
     def arrived(self, arrivals: list[Arrival]) -> None:
         """The log is quicker than the tables: a message of a new topic asks for its settings."""
-        if self.synchronize is None:
+        if self._synchronize is None:
             return
         if any(self.topics.get(topic) is None for _, topic, *_ in arrivals):
-            self.synchronize.hurry()
+            self._synchronize.hurry()
 
     def end_round(self) -> None:
         """Nothing is gathered."""
@@ -150,8 +171,8 @@ class PlainTables:
     async def run(self, end_round: Callable[[], None]) -> None:
         """Save; copy the master's tables on a slave."""
         async with trio.open_nursery() as nursery:
-            if self.synchronize is not None:
-                nursery.start_soon(self.synchronize.run)
+            if self._synchronize is not None:
+                nursery.start_soon(self._synchronize.run)
             while True:
                 await trio.sleep(FLUSH_CONSUMER_OFFSET_SECONDS)
                 await self._saving.save_in_turns()

@@ -17,7 +17,9 @@ import msgspec
 from node.errors import RequestError
 from node.tables.topic_attributes import QUEUE_TYPE
 from store.machine.errors import StoreError
+from store.machine.signal import Signal
 from store.machine.table_file import next_version
+from store.queue.consume_queue_store import nothing_hidden
 from tandem.wire.request_headers import TopicConfig, TopicConfigSerializeWrapper
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import PERM_INHERIT, PERM_READ, PERM_WRITE
@@ -102,9 +104,7 @@ class TopicConfigTable:
     `save`. A copy for other programs is always written late.
 
     Attributes:
-        on_change: Called after each change, to register it; None while nobody registers.
-        hide: Passes over the messages that are left of a deleted topic, and returns where in the
-            log they end; 0 if there are none.
+        changes: Notified after each change, to register it.
     """
 
     def __init__(
@@ -119,8 +119,7 @@ class TopicConfigTable:
         Raises:
             TableFileError: the file is damaged.
         """
-        self.on_change: Callable[[], None] | None = None
-        self.hide: Callable[[str], int] = lambda _: 0
+        self.changes = Signal()
         self._deleted: set[str] = set()
         """Topics that were deleted since the start, and are not there again."""
         self._is_copy = is_copy
@@ -154,24 +153,29 @@ class TopicConfigTable:
         text = "" if config is None else config.attributes.get(HIDDEN_BEFORE_ATTRIBUTE, "")
         return int(text) if text.isascii() and text.isdigit() else 0
 
-    def as_created(self, *configs: TopicConfig) -> list[TopicConfig]:
+    def as_created(
+        self, *configs: TopicConfig, hide: Callable[[str], int] = nothing_hidden
+    ) -> list[TopicConfig]:
         """Return them with a note of what is hidden: of the known ones as it is, else as found.
+
+        `hide` passes over the messages that are left of a deleted topic, and returns where in the
+        log they end; 0 if there are none.
 
         Nothing is hidden of a topic that nobody has deleted since this table was read. It may be
         missing because a crash or a lost file took it out of the table: then what is in its queues
         is owed to its consumers. Where the table is a copy, the log knows each topic before its
         first message: one that is missing was deleted, perhaps by an earlier master.
         """
-        return [self._with_hidden(config) for config in configs]
+        return [self._with_hidden(config, hide) for config in configs]
 
-    def _with_hidden(self, config: TopicConfig) -> TopicConfig:
+    def _with_hidden(self, config: TopicConfig, hide: Callable[[str], int]) -> TopicConfig:
         known = self._topics.get(config.topic_name)
         if known is not None:
             note = known.attributes.get(HIDDEN_BEFORE_ATTRIBUTE, "")
         elif not self._is_copy and config.topic_name not in self._deleted:
             note = ""
         else:
-            end = self.hide(config.topic_name)
+            end = hide(config.topic_name)
             note = str(end) if end else ""
         if not note:
             return config
@@ -324,8 +328,7 @@ class TopicConfigTable:
         self._version = configs.data_version
         self._topics = configs.topic_config_table
         self._deleted.difference_update(self._topics)
-        if self.on_change is not None:
-            self.on_change()
+        self.changes.notify()
 
 
 def _as_file(configs: TopicConfigSerializeWrapper) -> dict[str, object]:

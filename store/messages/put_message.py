@@ -100,8 +100,7 @@ class MessagePuts:
     ) -> None:
         self.no_room: str | None = None
         """Why the last put that found no room did not; empty once there was room again."""
-        self.timer_rewrite: TimerRewrite | None = None
-        """Of the `TimerMessageStore`, if there is one."""
+        self._timer_rewrite: TimerRewrite | None = None
         self._commit_log = commit_log
         self._queues = queues
         self._flags = flags
@@ -124,6 +123,10 @@ class MessagePuts:
             config.max_message_size_bytes, commit_log.record_bytes_max - _RUN_OVERHEAD_BYTES_MAX
         )
         """Of a message in `put_run`."""
+
+    def take_timed(self, rewrite: TimerRewrite) -> None:
+        """Take messages with a time of their own from now on; `rewrite` is that of their timers."""
+        self._timer_rewrite = rewrite
 
     def found_room(self) -> None:
         """Take note that there is room again, whatever the last put has found."""
@@ -280,13 +283,13 @@ class MessagePuts:
 
     def _timed(self, message: PutMessage) -> PutMessage | PutMessageResult:
         """Return what is put instead of a message with a time of its own, or why nothing is."""
-        if self.timer_rewrite is None:
+        if self._timer_rewrite is None:
             return PutMessageResult(
                 PutMessageStatus.WHEEL_TIMER_NOT_ENABLE,
                 "messages with a time of their own (TIMER_DELAY_MS and the like) are switched off"
                 " (timer_wheel_enable); use a delay level (DELAY), or switch them on",
             )
-        rewritten = self.timer_rewrite(message, self._now_ms())
+        rewritten = self._timer_rewrite(message, self._now_ms())
         return PutMessageResult(*rewritten) if isinstance(rewritten, tuple) else rewritten
 
     def _fault(self, message: PutMessage, queue: AnyConsumeQueue) -> Fault | None:

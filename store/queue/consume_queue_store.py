@@ -70,6 +70,7 @@ class ConsumeQueueStore:
         ext_directory: of the extensions; empty: new units have none.
         ext_mapped_file_size: of their files.
         is_batch_topic: says which topics have queues of batches (attribute queue.type=BatchCQ).
+        hidden_before: says up to where in the log the records of a topic are of a deleted one.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class ConsumeQueueStore:
         ext_directory: str = "",
         ext_mapped_file_size: int = 50_331_648,
         is_batch_topic: Callable[[str], bool] = no_batch_topic,
+        hidden_before: Callable[[str], int] = nothing_hidden,
     ) -> None:
         self._directory = directory
         self._mapped_file_size = _whole_units(mapped_file_size, CQ_STORE_UNIT_SIZE)
@@ -100,10 +102,8 @@ class ConsumeQueueStore:
         self._queues: dict[tuple[str, int], AnyConsumeQueue] = {}
         self.broken: str | None = None
         """Why the queues have to be built anew from the log, in words; set by `load`."""
-        self.hidden_before: Callable[[str], int] = nothing_hidden
-        """Says up to where in the log the records of a topic are those of a deleted one."""
-        self.filter_bit_map: Callable[[str, int, int], bytes] | None = None
-        """Calculates that of a record, by topic, physical offset and size, for the extensions."""
+        self.hidden_before = hidden_before
+        self._filter_bit_map: Callable[[str, int, int], bytes] | None = None
 
     # -- opening ---------------------------------------------------------------------------------
 
@@ -247,10 +247,14 @@ class ConsumeQueueStore:
         directory = f"{self._ext_directory}/{topic}/{queue_id}"
 
         def bit_map_of(physical_offset: int, size: int) -> bytes:
-            calculate = self.filter_bit_map
+            calculate = self._filter_bit_map
             return b"" if calculate is None else calculate(topic, physical_offset, size)
 
         return ConsumeQueueExt(directory, self._ext_mapped_file_size, self._disk, bit_map_of)
+
+    def calculate_bit_maps(self, bit_map_of: Callable[[str, int, int], bytes]) -> None:
+        """Keep filter bit maps of records from now on: by topic, physical offset and size."""
+        self._filter_bit_map = bit_map_of
 
     def queues(self) -> list[tuple[str, int]]:
         """Return (topic, queue id) of all queues, sorted."""

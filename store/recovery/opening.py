@@ -24,7 +24,7 @@ from store.log.fingerprints import Fingerprints
 from store.log.log_start import UNKNOWN, LogStart, locked
 from store.machine.errors import DiskFailedError
 from store.machine.kept_files import keep
-from store.queue.consume_queue_store import ConsumeQueueStore
+from store.queue.consume_queue_store import ConsumeQueueStore, nothing_hidden
 from store.queue.queue_note import QueueNote
 from store.queue.record_check import RecordCheck
 from store.recovery.missing_files import make_stand_ins, missing_files, tell_missing
@@ -81,6 +81,7 @@ def open_parts(
     store_host: Host,
     is_slave: bool,
     is_batch_topic: Callable[[str], bool],
+    hidden_before: Callable[[str], int],
     has_replicas: bool,
 ) -> StoreParts:
     """Lock, load and recover the store in `config.directory`; an empty directory is fine.
@@ -95,13 +96,17 @@ def open_parts(
             release, log_start = locked(disk, config.directory)
             opened.callback(release)
             opening = _Opening(config, disk, wall_clock_ms, store_host, log_start, opened)
-            return opening.run(is_batch_topic, is_slave=is_slave, has_replicas=has_replicas)
+            queues = consume_queues(config, disk, is_batch_topic, hidden_before)
+            return opening.run(queues, is_slave=is_slave, has_replicas=has_replicas)
     except OSError as error:
         raise disk_failed(config.directory, error) from error
 
 
 def consume_queues(
-    config: StoreConfig, disk: Disk, is_batch_topic: Callable[[str], bool]
+    config: StoreConfig,
+    disk: Disk,
+    is_batch_topic: Callable[[str], bool],
+    hidden_before: Callable[[str], int] = nothing_hidden,
 ) -> ConsumeQueueStore:
     """Return the queues of a store, which are still to be loaded."""
     root = config.directory
@@ -114,6 +119,7 @@ def consume_queues(
         ext_directory=f"{root}/consumequeue_ext" if config.enable_consume_queue_ext else "",
         ext_mapped_file_size=config.mapped_file_size_consume_queue_ext_bytes,
         is_batch_topic=is_batch_topic,
+        hidden_before=hidden_before,
     )
 
 
@@ -176,14 +182,11 @@ class _Opening:
         self._levels = DelayLevels(config.message_delay_level)
         self._full_directories: set[str] = set()
 
-    def run(
-        self, is_batch_topic: Callable[[str], bool], *, is_slave: bool, has_replicas: bool
-    ) -> StoreParts:
+    def run(self, queues: ConsumeQueueStore, *, is_slave: bool, has_replicas: bool) -> StoreParts:
         config, disk, opened = self._config, self._disk, self._opened
         abort = f"{config.directory}/abort"
         log = self._commit_log(self._pool(is_slave=is_slave))
         opened.callback(log.files.close)
-        queues = consume_queues(config, disk, is_batch_topic)
         opened.callback(queues.close)
         if finish_set_aside(disk, config.directory):
             self._log_start.move_to(UNKNOWN)

@@ -19,7 +19,7 @@ from node.remoting.connection import Connection, Outbox
 from node.remoting.dispatcher import Dispatcher
 from node.security.request import handler_table
 from node.tables.broker_stats import BrokerStats
-from node.tables.plain_tables import PlainTables
+from node.tables.plain_tables import PlainFiles, PlainTables
 from node.tables.put_counting import PutCounting
 from node.tables.topic_config_table import system_topics
 from store import MessageStore, StoreConfig
@@ -43,7 +43,7 @@ from tandem.wire.remoting_command import (
 )
 from tandem.wire.request_headers import HARuntimeInfo, TopicConfig
 from tandem.wire.response_code import ResponseCode
-from tests.support.listening import listen
+from tests.support.listening import hear, listen
 from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
@@ -305,10 +305,9 @@ class Broker(BrokerParts):
         store = open_store(disk, is_slave=is_slave or is_fenced, is_fenced=is_fenced)
         if is_fenced:
             store.become_master()
-        self.plain = PlainTables(disk, "s", lambda: NOW_MS)
+        self.plain = PlainTables(PlainFiles(disk, "s", lambda: NOW_MS), hide=store.queues.hide)
         self.topics, self.offsets = self.plain.topics, self.plain.offsets
-        self.topics.on_change = self._topics_changed
-        self.topics.hide = store.queues.hide
+        hear(self.topics.changes, self._topics_changed)
         self.topics.update(*system_topics("C", "broker-a", auto_create_queue_nums=8))
         for topic in topics:
             self.topics.update(TopicConfig(topic_name=topic, read_queue_nums=4, write_queue_nums=4))

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from store import MessageStore
+    from store.machine.signal import Signal
     from store.results import Arrival
 
 
@@ -43,3 +44,14 @@ def told_by(store: MessageStore) -> list[tuple[str, int, int, int | None]]:
     told: list[tuple[str, int, int, int | None]] = []
     listen(store, lambda arrivals: told.extend(arrival[1:] for arrival in arrivals))
     return told
+
+
+_heard: list[object] = []
+"""A context that nothing refers to would end by itself."""
+
+
+def hear(signal: Signal, call: Callable[[], None]) -> None:
+    """Have `call` made by every notification from now on."""
+    context = signal.heard_by(call)
+    context.__enter__()
+    _heard.append(context)

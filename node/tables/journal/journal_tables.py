@@ -147,6 +147,7 @@ class JournalTables:
         self.groups = saved.shown.of(GroupsTable).table
         self._offsets_table = saved.shown.of(OffsetsTable)
         self.offsets = self._offsets_table.table
+        self._hide = store.queues.hide
         self._saved = saved
         self._replication = replication
         self._saving = Saving(*saved.shown.by_kind.values())
@@ -186,7 +187,7 @@ class JournalTables:
     def change_topics(self, *configs: TopicConfig) -> None:
         """See `Tables`. The record of a topic is in the log before its first message."""
         self.topics.check_room(*configs)
-        changed = self.topics.changed(*self.topics.as_created(*configs))
+        changed = self.topics.changed(*self.topics.as_created(*configs, hide=self._hide))
         if changed:
             self.journal.change(TopicsChanged(changed))
 

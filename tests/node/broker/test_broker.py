@@ -14,7 +14,7 @@ from node.broker.broker import Broker
 from node.config.part_configs import store_config
 from node.name_server.name_server import NameServer
 from node.security.guard import Guard
-from node.tables.plain_tables import PlainTables
+from node.tables.plain_tables import PlainFiles, PlainTables
 from store import MessageStore, PutMessageStatus
 from store.machine.machine import Machine
 from tandem.wire.message import Host
@@ -53,7 +53,7 @@ class Served:
             self.config, Guard(self.config, self.machine.random), SimulatedDisk()
         )
         self.replication = FakeReplication()
-        self.tables = PlainTables(self.machine.disk, "/s", self.machine.wall_clock_ms)
+        self.tables = PlainTables(PlainFiles(self.machine.disk, "/s", self.machine.wall_clock_ms))
         self.stop = trio.Event()
         self.has_ended = trio.Event()
         self.broker: Broker

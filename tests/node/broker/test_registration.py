@@ -8,6 +8,7 @@ import trio
 
 from node.broker.registration import KNOWN_SECONDS_MAX, Registration
 from node.name_server.name_server import NameServer
+from node.name_server.newcomers import Newcomers
 from node.name_server.route_table import RouteTable
 from node.security.guard import Guard
 from node.tables.topic_config_table import TopicConfigTable
@@ -40,7 +41,12 @@ async def test_a_node_registers_with_itself_and_its_peers_and_tells_of_new_topic
         topics = TopicConfigTable(TableFile(SimulatedDisk(), "t.json"), lambda: 1)
         topics.update(topic("T"), topic("U"))
         registration = Registration(
-            config.node("a1"), world.network.machine(SLAVE_1), routes, topics, lambda: None
+            config.node("a1"),
+            world.network.machine(SLAVE_1),
+            routes,
+            Newcomers(),
+            topics,
+            lambda: None,
         )
         async with trio.open_nursery() as nursery, world.client(MASTER) as master:
             nursery.start_soon(registration.run)
@@ -65,7 +71,12 @@ async def test_a_node_whose_peers_are_down_knows_itself(
         topics = TopicConfigTable(TableFile(SimulatedDisk(), "t.json"), lambda: 1)
         topics.update(topic("T"), topic("U"))
         registration = Registration(
-            config.node("a1"), world.network.machine(SLAVE_1), routes, topics, lambda: None
+            config.node("a1"),
+            world.network.machine(SLAVE_1),
+            routes,
+            Newcomers(),
+            topics,
+            lambda: None,
         )
         with trio.move_on_after(60):
             await registration.run()
@@ -84,7 +95,7 @@ async def test_a_change_of_role_is_known_to_all_name_servers_at_once(
     topics.update(topic("T"), topic("U"))
     here = RouteTable(20)
     registration = Registration(
-        config.node("a1"), network.machine(MASTER), here, topics, lambda: None
+        config.node("a1"), network.machine(MASTER), here, Newcomers(), topics, lambda: None
     )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(timeline.run)
@@ -115,8 +126,14 @@ async def test_a_peer_that_was_down_is_dialled_when_it_registers_itself(
     network = SimulatedNetwork(timeline, random.Random(1))
     topics = TopicConfigTable(TableFile(SimulatedDisk(), "t.json"), lambda: 1)
     topics.update(topic("T"), topic("U"))
+    newcomers = Newcomers()
     registration = Registration(
-        config.node("a1"), network.machine(MASTER), RouteTable(20), topics, lambda: None
+        config.node("a1"),
+        network.machine(MASTER),
+        RouteTable(20),
+        newcomers,
+        topics,
+        lambda: None,
     )
     peer = name_server(config.node("a2"))
     async with trio.open_nursery() as nursery:
@@ -124,7 +141,7 @@ async def test_a_peer_that_was_down_is_dialled_when_it_registers_itself(
         nursery.start_soon(registration.run)
         await trio.sleep(1.5)
         await nursery.start(peer.run, network.machine("10.0.0.2"))
-        registration.peer_registered("10.0.0.2:10911")
+        newcomers.add("10.0.0.2:10911")
         await trio.sleep(0.05)
         assert addresses_of(peer.routes) == {1: "10.0.0.1:10911"}
         nursery.cancel_scope.cancel()
@@ -144,10 +161,10 @@ async def test_a_change_is_known_when_all_name_servers_that_are_up_have_it(
         config.node("a1"),
         network.machine(MASTER),
         RouteTable(20),
+        Newcomers(),
         topics,
         lambda: sent.append(trio.current_time()),
     )
-    topics.on_change = registration.topics_changed
     peer = name_server(config.node("a2"))
     known: list[bool] = []
 
@@ -198,7 +215,7 @@ async def test_an_address_for_clients_is_told_to_all_name_servers_at_once_and_ta
     topics.update(topic("T"), topic("U"))
     here = RouteTable(20)
     registration = Registration(
-        config.node("a1"), network.machine(MASTER), here, topics, lambda: None
+        config.node("a1"), network.machine(MASTER), here, Newcomers(), topics, lambda: None
     )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(timeline.run)

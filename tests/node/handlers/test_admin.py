@@ -127,7 +127,7 @@ async def test_topics_are_not_created_where_the_tables_take_no_change() -> None:
 async def test_topics_are_not_created_on_a_slave(tmp_path: Path) -> None:
     broker = Broker()
     config, network = cluster_config(tmp_path).node("a1"), SimulatedNetwork(Timeline(), Random(1))
-    broker.plain.synchronize = SlaveSynchronize(
+    broker.plain._synchronize = SlaveSynchronize(
         config, network.machine(SLAVE_1), broker.topics, broker.tables.groups, broker.offsets
     )
     answer = client_of(broker).call(CREATE, HEADER)

@@ -22,8 +22,10 @@ DUE_MS = NOW_MS // 1000 * 1000 + 60_000
 
 def timed_broker(*, is_fenced: bool = False) -> Broker:
     broker = Broker(is_fenced=is_fenced)
-    broker.store.puts.timer_rewrite = lambda message, now_ms: timer_rewrite(
-        message, now_ms, TimerSettings(), lambda _: 0, broker.random
+    broker.store.puts.take_timed(
+        lambda message, now_ms: timer_rewrite(
+            message, now_ms, TimerSettings(), lambda _: 0, broker.random
+        )
     )
     return broker
 

@@ -184,9 +184,8 @@ async def test_how_a_group_reads_is_what_its_last_heartbeat_said() -> None:
 
 
 async def test_a_group_whose_last_client_has_left_is_told_once() -> None:
-    table = ClientTable()
     gone: list[str] = []
-    table.on_group_gone = gone.append
+    table = ClientTable(on_group_gone=gone.append)
     first, second = connection(), connection()
     table.heartbeat(beat("c1", "T"), first, 0)
     table.heartbeat(beat("c2", "T"), second, 0)

@@ -17,7 +17,7 @@ from node.tables.journal.journal_records import (
 )
 from node.tables.journal.journal_tables import JournalTables, SavedTables
 from node.tables.node_table import PartTable, Replicated, TableFiles
-from node.tables.plain_tables import PlainTables
+from node.tables.plain_tables import PlainFiles, PlainTables
 from node.tables.replicated_tables import REPLICATED_TABLES
 from store.machine.errors import StoreError, TableFileError
 from tests.node.doubles import BROKER, NOW_MS, FakeReplication, open_store
@@ -144,9 +144,9 @@ async def test_a_copy_for_other_programs_is_what_a_node_without_journal_begins_w
 
 def test_plain_files_have_it_before_it_shows() -> None:
     disk = SimulatedDisk()
-    tables = PlainTables(disk, "s", lambda: NOW_MS, registered=REGISTERED)
+    tables = PlainTables(PlainFiles(disk, "s", lambda: NOW_MS, registered=REGISTERED))
     tables.change(CHANGE)
-    again = PlainTables(disk, "s", lambda: NOW_MS, registered=REGISTERED)
+    again = PlainTables(PlainFiles(disk, "s", lambda: NOW_MS, registered=REGISTERED))
     assert again.shown.part_table(QuotasPart).part.quotas == CHANGE.quotas
     disk.writes_fail = True
     with pytest.raises(RequestError):
@@ -158,7 +158,7 @@ def test_a_damaged_file_of_it_is_an_error() -> None:
     disk = SimulatedDisk()
     disk.replace("s/config/quotas.json", b'{"quotas":')
     with pytest.raises(TableFileError, match="quotas"):
-        PlainTables(disk, "s", lambda: NOW_MS, registered=REGISTERED)
+        PlainTables(PlainFiles(disk, "s", lambda: NOW_MS, registered=REGISTERED))
 
 
 async def test_nodes_of_an_older_version_stop_at_it_and_not_before() -> None:

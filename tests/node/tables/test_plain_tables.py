@@ -1,16 +1,21 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, cast
+
 import pytest
 import trio
 
 from node.errors import RequestError
 from node.tables import topic_config_table
-from node.tables.plain_tables import FLUSH_CONSUMER_OFFSET_SECONDS, PlainTables
+from node.tables.plain_tables import FLUSH_CONSUMER_OFFSET_SECONDS, PlainFiles, PlainTables
 from store.machine.errors import TableFileError
 from tandem.wire.request_headers import TopicConfig
 from tandem.wire.subscription_group import SubscriptionGroupConfig
 from tests.node.doubles import NOW_MS
 from tests.support.simulated_disk import SimulatedDisk
+
+if TYPE_CHECKING:
+    from node.tables.slave_synchronize import SlaveSynchronize
 
 
 class FakeSynchronize:
@@ -25,13 +30,14 @@ class FakeSynchronize:
 
 
 def open_tables(disk: SimulatedDisk | None = None) -> PlainTables:
-    return PlainTables(disk or SimulatedDisk(), "s", lambda: NOW_MS)
+    files = PlainFiles(disk or SimulatedDisk(), "s", lambda: NOW_MS)
+    return PlainTables(files, hide=lambda _: 700)
 
 
 def slave() -> tuple[PlainTables, FakeSynchronize]:
-    tables, synchronize = open_tables(), FakeSynchronize()
-    tables.synchronize = synchronize  # type: ignore[assignment]
-    return tables, synchronize
+    synchronize = FakeSynchronize()
+    files = PlainFiles(SimulatedDisk(), "s", lambda: NOW_MS)
+    return PlainTables(files, synchronize=cast("SlaveSynchronize", synchronize)), synchronize
 
 
 def test_a_change_of_topics_is_on_disk_before_it_shows() -> None:
@@ -101,7 +107,6 @@ def test_a_full_disk_costs_repeated_messages_and_not_the_node(
 
 def hidden(tables: PlainTables) -> str:
     """What is hidden of `T` when a heartbeat sets it up, while its queues have messages."""
-    tables.topics.hide = lambda _: 700
     tables.change_topics_soon(TopicConfig(topic_name="T"))
     config = tables.topics.get("T")
     assert config is not None
@@ -129,7 +134,6 @@ def test_what_was_deleted_is_hidden_when_a_heartbeat_sets_it_up_again() -> None:
 
 def test_what_a_lost_file_took_hides_no_messages_from_whoever_creates_it() -> None:
     tables = open_tables()
-    tables.topics.hide = lambda _: 700
     tables.change_topics(TopicConfig(topic_name="T"))
     config = tables.topics.get("T")
     assert config is not None

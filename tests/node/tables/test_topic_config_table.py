@@ -18,6 +18,7 @@ from store.machine.real_disk import RealDisk
 from store.machine.table_file import TableFile
 from tandem.wire.request_headers import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from tandem.wire.response_code import ResponseCode
+from tests.support.listening import hear
 from tests.support.paths import GOLDEN
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ def table(
 ) -> TopicConfigTable:
     file = TableFile(disk or RealDisk(), str(directory / "topics.json"))
     topics = TopicConfigTable(file, lambda: 1000)
-    topics.on_change = changes
+    if changes is not None:
+        hear(topics.changes, changes)
     return topics
 
 
@@ -169,7 +171,7 @@ def test_a_bad_name_is_complained_about(topic: str, complaint: str) -> None:
 
 def test_only_what_is_not_there_yet_is_a_change(tmp_path: Path) -> None:
     topics, changes = master(tmp_path), Changes()
-    topics.on_change = changes
+    hear(topics.changes, changes)
     known, new = topics.get("SELF_TEST_TOPIC"), TopicConfig(topic_name="New")
     assert known is not None
     assert topics.changed(known, new) == [new]
@@ -179,7 +181,7 @@ def test_only_what_is_not_there_yet_is_a_change(tmp_path: Path) -> None:
 
 def test_all_topics_can_be_replaced(tmp_path: Path) -> None:
     topics, changes = table(tmp_path), Changes()
-    topics.on_change = changes
+    hear(topics.changes, changes)
     topics.update(TopicConfig(topic_name="T"))
     topics.replace_topics({"U": TopicConfig(topic_name="U")})
     topics.replace_topics({"U": TopicConfig(topic_name="U")})
@@ -294,17 +296,16 @@ def test_what_is_left_of_a_topic_is_hidden_once_it_was_deleted_and_until_it_is_t
     tmp_path: Path,
 ) -> None:
     topics = table(tmp_path)
-    topics.hide = lambda _: 700
     config = TopicConfig(topic_name="T")
-    assert topics.as_created(config) == [config], "nobody has deleted it: it is owed to consumers"
+    assert topics.as_created(config, hide=lambda _: 700) == [config], "it is owed to consumers"
     topics.update(config)
     topics.delete("T")
-    (created,) = topics.as_created(config)
+    (created,) = topics.as_created(config, hide=lambda _: 700)
     topics.update(created)
     assert topics.hidden_before("T") == 700
-    topics.hide = lambda _: 900
-    (changed,) = topics.as_created(TopicConfig(topic_name="T", perm=4))
+    (changed,) = topics.as_created(TopicConfig(topic_name="T", perm=4), hide=lambda _: 900)
     topics.update(changed)
     assert topics.hidden_before("T") == 700, "what came since is its own"
     topics.replace_topics({})
-    assert topics.as_created(config) == [config], "it was not deleted since it was there again"
+    again = topics.as_created(config, hide=lambda _: 700)
+    assert again == [config], "it was not deleted since it was there again"

@@ -13,6 +13,7 @@ from store.config import StoreConfig
 from store.machine.disk import Disk
 from store.machine.errors import CorruptLogError, DiskFailedError, StoreLockedError
 from store.machine.real_disk import RealDisk
+from store.queue.consume_queue_store import nothing_hidden
 from store.recovery.opening import StoreParts, open_parts
 from tandem.cluster_file.choices import FlushDiskType
 from tests.store.step_disk import StepDisk
@@ -35,6 +36,7 @@ def opened(disk: Disk, *, is_slave: bool = False, **settings: Any) -> StoreParts
         wall_clock_ms=lambda: BORN_MS,
         store_host=STORE_HOST,
         is_slave=is_slave,
+        hidden_before=nothing_hidden,
         is_batch_topic=lambda _: False,
         has_replicas=False,
     )
