@@ -280,7 +280,12 @@ def main() -> None:
     )
     parser.add_argument("--java-options", default="")
     arguments = parser.parse_args()
-    spark = None if arguments.parts else local_session(java_options=arguments.java_options)
+    settings = {"spark.tandem.columnPruning": "true"}
+    spark = (
+        None
+        if arguments.parts
+        else local_session(java_options=arguments.java_options, settings=settings)
+    )
     print(
         f"{os.cpu_count()} cores, {arguments.mebibytes} MiB of log, {arguments.rounds} rounds,"
         f" Python {platform.python_version()}, Spark {spark.version if spark else '-'}\n"

@@ -1,6 +1,8 @@
-"""Has Spark move only those columns into the JVM that a query uses.
+"""Has Spark move only those columns into the JVM that a query uses. Off unless it is asked for.
 
-    prune_columns(session)          # local_session and cluster_session have done it
+    prune_columns(session)          # or spark.tandem.columnPruning=true among the settings
+
+The option `columns`, or a schema, does the same by hand, and uses nothing but Spark's public API.
 
 Spark 4.3 does not say to a Python data source which columns a query wants: its PythonScanBuilder
 takes filters only, and shares what they changed between all queries of one `load()`. So we add two
@@ -14,8 +16,7 @@ compiles:
 
 Nothing else changes: filters stay where they are, streams are not touched, and a session without
 the rules gives the same rows. The reader of a pruned scan gets a schema whose fields are marked
-(`is_pruned`), and does not plan. `spark.tandem.columnPruning=false` among the settings switches it
-off.
+(`is_pruned`), and does not plan. Why it is off: docs/decisions/columns-are-pruned-when-asked.md.
 """
 
 import logging
@@ -43,8 +44,6 @@ def prune_columns(session: SparkSession) -> bool:
 
     A Spark that they do not fit is logged, and reads all columns as before.
     """
-    if str(session.conf.get(SETTING, "true")).lower() != "true":
-        return False
     jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - there is no other way into the JVM
     try:
         formats = jvm.java.util.ArrayList()
@@ -60,6 +59,11 @@ def prune_columns(session: SparkSession) -> bool:
         )
         return False
     return True
+
+
+def is_wanted(session: SparkSession) -> bool:
+    """Say whether the settings of a session ask for the rules."""
+    return str(session.conf.get(SETTING, "false")).lower() == "true"
 
 
 def _compiled(jvm: Any) -> Any:  # noqa: ANN401 - py4j's, as the objects behind it

@@ -22,7 +22,7 @@ from tandem.spark.commitlog.source import CommitLogDataSource
 from tandem.spark.errors import PackageError
 from tandem.spark.java import find_java, java_home
 from tandem.spark.package import ARCHIVE_SUFFIX, ZIP_SUFFIX
-from tandem.spark.pruning import prune_columns
+from tandem.spark.pruning import is_wanted, prune_columns
 from tandem.spark.source import TandemDataSource
 
 DRIVER_MEMORY: Final = "1g"
@@ -111,7 +111,8 @@ def cluster_session(
 def _knowing_our_sources(session: SparkSession) -> SparkSession:
     for source in (CommitLogDataSource, TandemDataSource):
         session.dataSource.register(source)
-    prune_columns(session)
+    if is_wanted(session):
+        prune_columns(session)
     return session
 
 

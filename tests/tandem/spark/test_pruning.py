@@ -1,6 +1,8 @@
 """Only the columns that a query uses are read, and every query answers as without that."""
 
 import logging
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,13 +16,18 @@ from pyspark.sql.types import StringType, StructField, StructType
 from tandem.spark import pruning
 from tandem.spark.commitlog.source import SCHEMA, CommitLogDataSource
 from tandem.spark.errors import OptionError
-from tandem.spark.pruning import is_pruned, prune_columns
+from tandem.spark.pruning import is_pruned, is_wanted, prune_columns
 from tests.support.log_builder import LogBuilder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def asked_for(spark: "SparkSession") -> None:
+    assert prune_columns(spark)
 
 
 @pytest.fixture(scope="module")
@@ -130,12 +137,36 @@ def test_the_rules_are_installed_once(spark: "SparkSession") -> None:
     assert names.count("PrunedScans") == 1
 
 
-def test_a_session_can_be_without(spark: "SparkSession") -> None:
-    spark.conf.set(pruning.SETTING, "false")
+@pytest.mark.parametrize(
+    ("setting", "wanted"), [(None, False), ("false", False), ("true", True), ("TRUE", True)]
+)
+def test_a_session_asks_for_it(
+    spark: "SparkSession",
+    setting: str | None,
+    wanted: bool,  # noqa: FBT001
+) -> None:
+    if setting is not None:
+        spark.conf.set(pruning.SETTING, setting)
     try:
-        assert not prune_columns(spark)
+        assert is_wanted(spark) is wanted
     finally:
         spark.conf.unset(pruning.SETTING)
+
+
+def test_without_being_asked_every_column_is_read(store: Path) -> None:
+    """A session of its own: rules that are there once stay for as long as the driver runs."""
+    program = (
+        "import sys; from tandem.spark.session import local_session;"
+        " spark = local_session(master='local[1]');"
+        " table = spark.read.format('commitlog').load(sys.argv[1]).select('topic');"
+        " print(table._jdf.queryExecution().executedPlan().toString());"
+        " spark.stop()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(store)], capture_output=True, text=True, check=True
+    )
+    scan = done.stdout.partition("BatchScan commitlog[")[2].partition("]")[0]
+    assert [name.partition("#")[0] for name in scan.split(", ")] == SCHEMA.names
 
 
 def test_a_spark_that_the_rules_do_not_fit_is_logged(
