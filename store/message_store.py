@@ -22,7 +22,7 @@ Source: org.apache.rocketmq.store.DefaultMessageStore of 5.3.3.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Self
 
 import trio
 
@@ -36,7 +36,7 @@ from store.machine.errors import (
     StoreFullError,
 )
 from store.machine.signal import Signal
-from store.messages.arrivals import Arrivals, NoListener
+from store.messages.arrivals import NO_LISTENER, Arrivals
 from store.messages.confirm_bound import ConfirmBound
 from store.messages.message_filter import bit_maps_of_records
 from store.messages.message_reads import MessageReads
@@ -62,8 +62,6 @@ if TYPE_CHECKING:
     from tandem.wire.message import Host
 
 _log = logging.getLogger(__name__)
-
-NO_LISTENER: Final = NoListener()
 
 
 class MessageStore(LogPositions):
@@ -359,7 +357,7 @@ class MessageStore(LogPositions):
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Flush and dispatch until cancelled; `listener` hears first what has arrived before.
+        """Flush and dispatch until cancelled; `listener` hears what arrives.
 
         Raises:
             CorruptLogError: see `ReputMessageService.run`.

@@ -1,19 +1,30 @@
 """What has arrived in the queues of a store, handed over as one list.
 
 That is after each round of puts or of dispatch, and when more of the log is confirmed: a put calls
-nothing above itself.
-
-Before the store runs there is no listener: what arrives is kept for it.
+nothing above itself. Before the store runs nothing hears of arrivals, and none are kept.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from store.messages.confirm_bound import ConfirmBound
     from store.results import Arrival
     from store.store_listener import StoreListener
+
+
+class NoListener:
+    """Hears nothing."""
+
+    def arrived(self, arrivals: list[Arrival]) -> None:
+        """See `StoreListener`."""
+
+    def answered(self) -> None:
+        """See `StoreListener`."""
+
+
+NO_LISTENER: Final = NoListener()
 
 
 class Arrivals:
@@ -26,14 +37,11 @@ class Arrivals:
     def __init__(self, bound: ConfirmBound | None) -> None:
         self.entered: list[Arrival] = []
         self._bound = bound
-        self._kept: list[Arrival] = []
-        self._listener: StoreListener | None = None
+        self._listener: StoreListener = NO_LISTENER
 
     def listen(self, listener: StoreListener) -> None:
-        """Report to this one from now on, and first of all what was kept for it."""
+        """Report to this one from now on."""
         self._listener = listener
-        if kept := self.take():
-            listener.arrived(kept)
 
     def end_round(self) -> None:
         """Report what has entered its queue, as far as it can be read."""
@@ -41,34 +49,14 @@ class Arrivals:
         del self.entered[:]
         if self._bound is not None:
             arrivals = self._bound.arrived(arrivals)
-        if self._listener is None:
-            self._kept += arrivals
-        elif arrivals:
+        if arrivals:
             self._listener.arrived(arrivals)
 
     def readable(self, arrivals: list[Arrival]) -> None:
         """Report what can be read from now on."""
-        if self._listener is None:
-            self._kept += arrivals
-        elif arrivals:
+        if arrivals:
             self._listener.arrived(arrivals)
-
-    def take(self) -> list[Arrival]:
-        """Return what was kept, and keep it no longer."""
-        kept, self._kept = self._kept, []
-        return kept
 
     def answered(self) -> None:
         """Report that puts were answered which waited for the disk."""
-        if self._listener is not None:
-            self._listener.answered()
-
-
-class NoListener:
-    """Hears nothing."""
-
-    def arrived(self, arrivals: list[Arrival]) -> None:
-        """See `StoreListener`."""
-
-    def answered(self) -> None:
-        """See `StoreListener`."""
+        self._listener.answered()
