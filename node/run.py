@@ -24,6 +24,7 @@ from node.errors import ConfigError
 from node.name_server.name_server import NameServer
 from node.security.exposure import check_exposure
 from node.security.guard import Guard
+from tandem.wire import native
 
 if TYPE_CHECKING:
     from store.machine.machine import Machine
@@ -62,6 +63,11 @@ async def run_node(
         config.cluster.fingerprint,
         config.directory,
     )
+    if native.why_not_native is not None:
+        _log.warning(
+            "this node does in Python what it could do in C, at about half the speed: %s",
+            native.why_not_native,
+        )
     if config.is_fenced and coordinator is None:
         raise ConfigError([f"group {config.node.group} is fenced: it needs a coordinator"])
     check_exposure(config)

@@ -346,17 +346,24 @@ def _read(source: str) -> bytes:
     return LIBRARY.with_name(source).read_bytes()
 
 
-def load() -> Loops | None:
-    """Return the loops, None where there are none that fit."""
-    if os.environ.get("TANDEM_NATIVE") == "off" or sys.byteorder != "little":
-        return None
+def load() -> Loops | str:
+    """Return the loops, or why there are none that fit, in words."""
+    if os.environ.get("TANDEM_NATIVE") == "off":
+        return "TANDEM_NATIVE is off"
+    if sys.byteorder != "little":
+        return "this machine is not little-endian"
+    if not LIBRARY.exists():
+        return "no C compiler was there at its installation: install one, then TandemMQ again"
     try:
         found = Loops(LIBRARY)
         is_ours = found.source_crc32 == zlib.crc32(b"".join(map(_read, SOURCES)))
-    except (OSError, AttributeError, ValueError):
-        return None
-    return found if is_ours else None
+    except (OSError, AttributeError, ValueError) as error:
+        return f"{LIBRARY.name} cannot be used ({error}): install TandemMQ again"
+    return found if is_ours else f"{LIBRARY.name} is of other sources: install TandemMQ again"
 
 
-loops = load()
+_loaded = load()
+loops = None if isinstance(_loaded, str) else _loaded
 """None: all is done in Python."""
+why_not_native: Final = _loaded if isinstance(_loaded, str) else None
+"""Why all is done in Python, in words; None if it is not."""

@@ -8,6 +8,7 @@ import trio
 from node.errors import ConfigError
 from node.run import run_node
 from store.machine.machine import this_machine
+from tandem.wire import native
 from tests.node.world import MASTER, cluster_config, fenced_cluster, open_world
 
 if TYPE_CHECKING:
@@ -34,3 +35,17 @@ async def test_a_node_runs_until_it_is_stopped_and_can_start_again(
                 assert answer.code == 0
             await world.stop("a0")
             assert count
+
+
+@pytest.mark.parametrize("why_not", [None, "TANDEM_NATIVE is off"])
+async def test_a_node_says_at_its_start_that_it_does_without_c(
+    tmp_path: Path,
+    autojump_clock: MockClock,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    why_not: str | None,
+) -> None:
+    monkeypatch.setattr(native, "why_not_native", why_not)
+    async with open_world(cluster_config(tmp_path, role="ASYNC_MASTER")) as world:
+        await world.start("a0")
+    assert ("at about half the speed: TANDEM_NATIVE is off" in caplog.text) is bool(why_not)

@@ -309,16 +309,19 @@ def test_loops_are_left_out_where_they_are_not_wanted_or_of_another_source(
 ) -> None:
     there = native.LIBRARY.is_file()
     monkeypatch.delenv("TANDEM_NATIVE", raising=False)
-    assert (native.load() is not None) == there
+    assert isinstance(native.load(), native.Loops) is there
     other = tmp_path / "native.c"
     other.write_text("another one")
     for sources in (native.SOURCES[1:], (*native.SOURCES, "native.py")):
         with monkeypatch.context() as patch:
             patch.setattr(native, "SOURCES", sources)
-            assert native.load() is None
-    for library in (tmp_path / "none.so", other):
+            assert (
+                native.load()
+                == f"{native.LIBRARY.name} is of other sources: install TandemMQ again"
+            )
+    for library, why in ((tmp_path / "none.so", "no C compiler"), (other, "cannot be used")):
         with monkeypatch.context() as patch:
             patch.setattr(native, "LIBRARY", library)
-            assert native.load() is None
+            assert why in str(native.load())
     monkeypatch.setenv("TANDEM_NATIVE", "off")
-    assert native.load() is None
+    assert native.load() == "TANDEM_NATIVE is off"
