@@ -81,8 +81,8 @@ class Leadership:
             random=self._machine.random,
             listener=self,
             on_event=self._on_event,
+            on_doubt=self._standing.was_doubted,
         )
-        master.server.on_doubt = self._standing.was_doubted
         self._standing.won(master)
         try:
             self._begin(won)

@@ -93,8 +93,9 @@ class FencedMaster:
         random: Random,
         listener: MasterListener,
         on_event: OnEvent,
+        on_doubt: Callable[[int, int], None],
     ) -> None:
-        """Nothing happens before `run`."""
+        """Nothing happens before `run`. For `on_doubt` see `ReplicaServer`."""
         self._config = config
         self._store = store
         self._session = session
@@ -147,6 +148,7 @@ class FencedMaster:
             confirm_offset=lambda: self.confirm_offset,
             flush_wanted=lambda: self._flush_wanted,
             random=random,
+            on_doubt=on_doubt,
         )
 
     async def run(self) -> None:

@@ -130,7 +130,7 @@ class ReplicaLink:
 
 
 def _nobody_looks(_start: int, _end: int) -> None:
-    """The first `on_doubt`."""
+    """The default of `on_doubt`."""
 
 
 class ReplicaServer:
@@ -149,13 +149,15 @@ class ReplicaServer:
         confirm_offset: Callable[[], int],
         flush_wanted: Callable[[], int],
         random: Random,
+        on_doubt: Callable[[int, int], None] = _nobody_looks,
     ) -> None:
         """Serve `epoch`, whose entry `epochs` has already.
 
         `confirm_offset` returns that of this moment; call `confirm_changed` when it rises.
         `flush_wanted` returns up to where followers shall make their logs durable; call
         `flush_wanted_changed` when it rises. `random` makes the numbers that are used once; outside
-        of tests it must be unpredictable.
+        of tests it must be unpredictable. `on_doubt` is called with from where to where a follower
+        has other bytes, of the same epochs.
         """
         self._config = config
         self._store = store
@@ -172,8 +174,7 @@ class ReplicaServer:
         self._handshakes = 0
         self._told: TellOnce[str] = TellOnce()
         """By node, or by address where no name was proved."""
-        self.on_doubt: Callable[[int, int], None] = _nobody_looks
-        """Called with from where to where a follower has other bytes, of the same epochs."""
+        self._on_doubt = on_doubt
         self.links: dict[str, ReplicaLink] = {}
         """The newest connection of each connected follower, by node name."""
 
@@ -457,7 +458,7 @@ class ReplicaServer:
                 end,
             )
             return theirs
-        self.on_doubt(start, end)
+        self._on_doubt(start, end)
         return found
 
     # For people

@@ -44,6 +44,7 @@ class MappedFileQueue:
         is_directory_full: asked for each directory before a file is made.
         pool: where the files that are written borrow their buffers.
         before_delete: called before the first file goes, with where the row begins after that.
+        on_first_file: called with where it begins when a row has got its first file; must not raise.
         remedy: what to do about a file that is missing or has a wrong length.
         warm: keep the file that is prepared, and so the one being written, locked in memory.
         grows: a file gets its blocks as it is written (`MappedFile.allocate`), and not as a whole.
@@ -62,6 +63,7 @@ class MappedFileQueue:
         grows: bool = False,
         remedy: str = "restore it from another node",
         before_delete: Callable[[int], None] = lambda _: None,
+        on_first_file: Callable[[int], None] = lambda _: None,
     ) -> None:
         paths = [directories] if isinstance(directories, str) else directories
         directories = [path.rstrip("/") for path in paths]
@@ -94,8 +96,7 @@ class MappedFileQueue:
         )
         self._grows = grows
         self._before_delete = before_delete
-        self.on_first_file: Callable[[int], None] = lambda _: None
-        """Called with where it begins when a row has got its first file; must not raise."""
+        self._on_first_file = on_first_file
 
     def load(self) -> None:
         """Open what is there, every file taken as full; recovery finds the real end.
@@ -265,7 +266,7 @@ class MappedFileQueue:
             self._buffered.append(mapped)
         self.files.append(mapped)
         if len(self.files) == 1:
-            self.on_first_file(offset)
+            self._on_first_file(offset)
         return mapped
 
     def find_by_offset(self, offset: int) -> MappedFile | None:

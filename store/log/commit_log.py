@@ -74,7 +74,8 @@ class CommitLog:
 
     Args:
         directories: one directory, or several; see `MappedFileQueue` for this, and for
-            read_only_directories, is_directory_full, pool, warm and before_delete.
+            read_only_directories, is_directory_full, pool, warm, before_delete and
+            on_first_file.
         max_message_size_bytes: the largest body.
         append_prop_crc: give every record the property of `tandem.wire.property_crc`.
         damage: what of it is known to be bad; None: nothing, and what is noted is not kept.
@@ -95,6 +96,7 @@ class CommitLog:
         append_prop_crc: bool = False,
         damage: LogDamage | None = None,
         before_delete: Callable[[int], None] = lambda _: None,
+        on_first_file: Callable[[int], None] = lambda _: None,
     ) -> None:
         self.damage = LogDamage() if damage is None else damage
         """What of it is known to be bad."""
@@ -107,6 +109,7 @@ class CommitLog:
             pool=pool,
             warm=warm,
             before_delete=before_delete,
+            on_first_file=on_first_file,
         )
         self.record_bytes_max = mapped_file_size - END_FILE_MIN_BLANK_LENGTH
         self.last_store_timestamp_ms = 0

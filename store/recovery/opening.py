@@ -208,7 +208,6 @@ class _Opening:
             short_end = _lost_end(log) or short_end
         log.damage.keep_within(log.min_offset, log.max_offset)
         self._log_start.move_to(log.min_offset if log.files.files else UNKNOWN)
-        log.files.on_first_file = self._log_start.begins_at
         self._fingerprints.keep_within(log.min_offset, log.max_offset, log.files.mapped_file_size)
         index = self._recovered(index, log)
         if truncation is not None:
@@ -288,6 +287,7 @@ class _Opening:
             append_prop_crc=config.enabled_append_prop_crc,
             damage=LogDamage(self._disk, config.directory, self._now_ms),
             before_delete=self._before_delete,
+            on_first_file=self._log_start.begins_at,
         )
 
     def _before_delete(self, start: int) -> None:

@@ -108,6 +108,7 @@ class Master:
             boottime=trio.current_time,
             random=random.Random(1),
             listener=self,
+            on_doubt=lambda _start, _end: None,
             on_event=self.events.append,
         )
 
