@@ -44,7 +44,7 @@ class MappedFileQueue:
         is_directory_full: asked for each directory before a file is made.
         pool: where the files that are written borrow their buffers.
         before_delete: called before the first file goes, with where the row begins after that.
-        on_first_file: called with where it begins when a row has got its first file; must not raise.
+        on_first_file: called with where a row begins that has got its first file; must not raise.
         remedy: what to do about a file that is missing or has a wrong length.
         warm: keep the file that is prepared, and so the one being written, locked in memory.
         grows: a file gets its blocks as it is written (`MappedFile.allocate`), and not as a whole.
