@@ -82,7 +82,7 @@ async def run_node(
         # Also a node that was stopped before it could serve has started.
         started()
         nursery.cancel_scope.cancel()
-    _log.info("stopped")
+    _log.info("this node has stopped")
 
 
 def _kind(config: NodeConfig) -> str:

@@ -101,7 +101,7 @@ class Transactions:
         if not result.status.is_stored:
             directory = store.config.directory
             raise StoreFullError(f"{directory}: {result.reason}", path=directory)
-        _log.warning("the log ended with a commit; that its transaction has ended is put now")
+        _log.warning("the log ended with a commit: writing the record that ends its transaction")
 
     def open(self, progress: Progress) -> None:
         """Take up the check where its progress says; ends count from now on."""

@@ -222,7 +222,9 @@ class MasterFollower:
         self._following = True
         self._told.over()
         _log.info(
-            "following master %s; our log ends at %d", self._master, self._store.max_physical_offset
+            "this node follows master %s; its log ends at %d",
+            self._master,
+            self._store.max_physical_offset,
         )
 
     def _tell(self, level: int, text: str) -> None:
@@ -233,7 +235,7 @@ class MasterFollower:
         seconds = self._config.ha_reconnect_interval_ms / 1000
         _log.log(
             level,
-            "not following master %s: %s. Trying every %g s",
+            "this node does not follow master %s: %s. Trying every %g s",
             self._master,
             text,
             seconds,

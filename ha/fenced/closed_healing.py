@@ -120,7 +120,10 @@ class ClosedHealing:
                 why_not = str(error)
                 continue
             _log.warning(
-                "healed the log from %d to %d with the bytes of %s", piece.start, piece.end, source
+                "the log is healed from %d to %d with the bytes of %s",
+                piece.start,
+                piece.end,
+                source,
             )
             healed = HealedParts(self._machine.disk, self._config.directory)
             now_ms = self._machine.wall_clock_ms()

@@ -353,7 +353,9 @@ class CoordinatorSession:
         self._published, self._record_revision = record, revision
         self._lost = trio.Event()
         _log.info(
-            "registered at the coordinator as %s, lease of %d s", record.node, lease.ttl_seconds
+            "this node is registered at the coordinator as %s, lease of %d s",
+            record.node,
+            lease.ttl_seconds,
         )
         self.changed.notify()
         self._want_read()
@@ -408,7 +410,7 @@ class CoordinatorSession:
         self.lease = None
         self._lease_id = self._record_revision = 0
         self._published = None
-        _log.warning("not registered at the coordinator any more: %s", reason)
+        _log.warning("this node is not registered at the coordinator any more: %s", reason)
         self._listener.lease_lost(reason)
         self.changed.notify()
 

@@ -179,7 +179,9 @@ class HealingService:
             for name, session in sessions.items():
                 nursery.start_soon(ask, name, session)
         if troubles and self._told.is_news("; ".join(sorted(troubles))):
-            _log.info("not asked about the damaged log: %s", "; ".join(sorted(troubles)))
+            _log.info(
+                "these nodes were not asked about the damaged log: %s", "; ".join(sorted(troubles))
+            )
         return sorted(answers, key=lambda answer: answer.part.node)
 
     @property
@@ -277,7 +279,7 @@ class HealingService:
         except (StoreError, OSError) as error:
             return Stuck(f"the bytes of {node} cannot be put in place: {error}")
         _log.warning(
-            "healed the log from %d to %d with the bytes of %s (%s)",
+            "the log is healed from %d to %d with the bytes of %s (%s)",
             piece.start,
             piece.end,
             node,

@@ -87,7 +87,9 @@ class Healing:
                     except PeerSilentError as error:
                         if told.is_news(str(error)):
                             _log.warning(
-                                "cannot say to %s that its log is bad: %s", bad.node, error
+                                "this node cannot say to %s that its log is bad: %s",
+                                bad.node,
+                                error,
                             )
             # It sends the same again until it has looked, several times a second.
             await trio.sleep(TELL_SECONDS)

@@ -108,7 +108,7 @@ class Leadership:
         self._on_event(EpochAppended(won.epoch, won.log_end, won.state.epoch_id))
         self._store.become_master()
         _log.warning(
-            "won epoch %d (%s): the log ends at %d, confirmed up to %d, in-sync set %s",
+            "this node won epoch %d (%s): the log ends at %d, confirmed up to %d, in-sync set %s",
             won.epoch,
             won.state.reason,
             won.log_end,
@@ -128,7 +128,9 @@ class Leadership:
         self._store.unfence()
         self._on_event(MasterOpened(epoch=master.epoch, confirm=master.isr.confirm))
         _log.warning(
-            "master of epoch %d from offset %d on: takes messages", master.epoch, master.epoch_start
+            "this node is master of epoch %d from offset %d on: takes messages",
+            master.epoch,
+            master.epoch_start,
         )
         self._listener.opened(master.epoch)
         self._listener.role_changed()

@@ -140,7 +140,7 @@ class OwnReplica:
             if state is not None:
                 self.file.note_seen(*state.age)
         except StoreError as error:
-            _log.warning("what the coordinator has could not be noted: %s", error)
+            _log.warning("the coordinator's record could not be noted: %s", error)
         if state is not None and state.age > self._seen_before:
             # Whoever wrote this has seen all that this node had, or is an operator.
             self.coordinator_is_old = None

@@ -127,7 +127,7 @@ class Participation:
         why = decision.why if isinstance(decision, Wait | Show | Refuse) else ""
         if why and why != self._standing.waits_for:
             level = logging.ERROR if isinstance(decision, Refuse) else logging.INFO
-            _log.log(level, "follows nobody: %s", why)
+            _log.log(level, "this node follows no master: %s", why)
         self._standing.waits_for = why
         if not isinstance(decision, Follow):
             self._note_master("")
@@ -183,7 +183,7 @@ class Participation:
             is_in_dispute=partial(self._is_in_dispute, decision.master),
             on_event=self._on_event,
         )
-        _log.info("follows %s, master of epoch %d", decision.master, decision.epoch)
+        _log.info("this node follows %s, master of epoch %d", decision.master, decision.epoch)
         outcome: FollowerOutcome | None = None
         try:
             async with trio.open_nursery() as nursery:
@@ -254,7 +254,7 @@ class Participation:
         try:
             self._replica.promise(epoch)
             end = self._store.max_physical_offset
-            _log.info("runs for master of epoch %d with a log up to %d", epoch, end)
+            _log.info("this node runs for master of epoch %d with a log up to %d", epoch, end)
             await self._publish()
             candidacy = Candidacy(
                 self._session,

@@ -475,7 +475,7 @@ class ReplicaFollower:
         self.trouble = ""
         if self._told.last() is None:
             _log.info(
-                "following %s, the master of epoch %d; our log ends at %d",
+                "this node follows %s, the master of epoch %d; its log ends at %d",
                 self._master.name,
                 self.epoch,
                 self._store.max_physical_offset,
@@ -485,4 +485,6 @@ class ReplicaFollower:
         """Log a trouble, once."""
         self.trouble = text
         if self._told.is_news(text):
-            _log.log(level, "not following %s: %s. Trying again", self._master.name, text)
+            _log.log(
+                level, "this node does not follow %s: %s. Trying again", self._master.name, text
+            )

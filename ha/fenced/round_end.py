@@ -52,7 +52,7 @@ class RoundEnd:
         self.is_over.set()
         self._replica.quarantine = f"{reason}; start this node again on a sound disk"
         self._standing.become(ReplicaRole.QUARANTINED)
-        _log.critical("takes no part any more: %s", self._replica.quarantine)
+        _log.critical("this node takes no part any more: %s", self._replica.quarantine)
         self._report()
 
     def begin_empty(self, reason: str) -> None:
@@ -74,7 +74,10 @@ class RoundEnd:
         self._store.fence(f"{self._replica.config.name} is in quarantine: {reason}")
         self._standing.become(ReplicaRole.QUARANTINED)
         self._on_event(Quarantined(reason=reason))
-        _log.critical("in quarantine, nothing is changed until an operator has looked: %s", reason)
+        _log.critical(
+            "this node is in quarantine, and changes nothing until an operator has looked: %s",
+            reason,
+        )
         self._report()
 
     def is_recovered(self, state: GroupState | None) -> bool:

@@ -304,10 +304,10 @@ class Broker:
         """Leave the routes and take no more requests; return how long answers owed may take."""
         grace_seconds = self._config.cluster.broker.stop_grace_ms / 1000
         if stop.is_set():
-            _log.info("stopping")
+            _log.info("this node is stopping")
         else:
             grace_seconds = min(grace_seconds, RESTART_GRACE_SECONDS)
-            _log.warning("begins again as a follower: %s", self.ended_because)
+            _log.warning("this node begins again as a follower: %s", self.ended_because)
         self._registration.leave()
         self._tables.close(self.ended_because or f"{self._config.node.name} is stopping")
         self._outbox.flush()

@@ -87,7 +87,7 @@ async def run_fenced_rounds(
         except* RecordDamagedError as group:
             damaged = group
         if damaged is not None:
-            _log.error("begins again as a follower: %s", _first(damaged))
+            _log.error("this node begins again as a follower: %s", _first(damaged))
         if full is not None:
             if not has_started:
                 raise full

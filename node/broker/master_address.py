@@ -73,7 +73,7 @@ class MasterAddress:
 
     async def _hold(self, serve: Callable[[Listener], Awaitable[None]]) -> None:
         listener = await self._listen()
-        _log.info("serving at %s, the address of the group's master", self._address)
+        _log.info("this node serves at %s, the address of the group's master", self._address)
         self._when_changed(str(self._address))
         try:
             await serve(listener)
@@ -87,8 +87,8 @@ class MasterAddress:
             except (AddressInUseError, ConnectionLost) as error:
                 if self._told.is_news(str(error)):
                     _log.warning(
-                        "cannot serve at %s, the address of the group's master: %s. Clients are"
-                        " told this node's own until it can",
+                        "this node cannot serve at %s, the address of the group's master: %s."
+                        " Clients are told this node's own until it can",
                         self._address,
                         error,
                     )

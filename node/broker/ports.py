@@ -66,7 +66,7 @@ class Ports:
             listeners.start_soon(serve, VipChannel(dispatcher), listener)
         if self._master is not None:
             listeners.start_soon(self._master.run, partial(serve, dispatcher))
-        _log.info("serving at %s", node.broker_address)
+        _log.info("this node serves at %s", node.broker_address)
 
     def role_changed(self, *, is_master: bool) -> None:
         """Take the group's master address, or leave it."""

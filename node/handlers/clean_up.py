@@ -61,7 +61,7 @@ class CleanUp:
         try:
             await self._store.clean_service.consume_queue.clean()
         except OSError as error:
-            _log.warning("cannot delete: %s; check who may write there", error)
+            _log.warning("a file cannot be deleted: %s; check who may write there", error)
         finally:
             self._is_cleaning = False
 

@@ -94,7 +94,7 @@ class Places:
             return False
         if self._told.is_news("full"):
             _log.warning(
-                "all %d places are taken (connections_max): connections that are still give way,"
+                "all %d places are taken (connections_max): idle connections are closed,"
                 " first the one from %s",
                 self._most,
                 victim.peer,

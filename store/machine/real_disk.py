@@ -244,8 +244,8 @@ class RealDisk:
         if error and not self._has_warned:
             self._has_warned = True
             _log.warning(
-                "cannot lock %d bytes into memory (%s; the limit is %d): the store goes on without,"
-                " slower when memory is short; raise the limit (ulimit -l, LimitMEMLOCK=)",
+                "%d bytes cannot be locked into memory (%s; the limit is %d): the store goes on"
+                " without, slower when memory is short; raise the limit (ulimit -l, LimitMEMLOCK=)",
                 size,
                 os.strerror(error),
                 resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],

@@ -365,7 +365,7 @@ class ConsumeQueueStore:
         for files in queue.file_queues:
             self._disk.remove_directory(files.directory)
             self._disk.remove_directory(files.directory.rsplit("/", 1)[0])
-        _log.info("deleted queue %d of topic %s", queue_id, topic)
+        _log.info("queue %d of topic %s is deleted", queue_id, topic)
 
     def numbers_left(self, min_physical_offset: int) -> dict[tuple[str, int], int]:
         """Return the number after the last message of each queue that has left the commit log.

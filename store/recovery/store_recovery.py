@@ -405,7 +405,7 @@ class StoreRecovery:
         self._checkpoint.confirm_physical_offset = log.max_offset
         self._confirm_no_more_than(log.max_offset)
         _log.info(
-            "store open after a %s stop: log %d to %d, %d records checked, %d queues",
+            "the store is open after a %s stop: log %d to %d, %d records checked, %d queues",
             "clean" if clean else "hard",
             start,
             log.max_offset,
@@ -446,7 +446,7 @@ class _Progress:
             return
         if self._told_ms and elapsed_ms > 0:
             _log.info(
-                "checking the commit log: %d %% of %.1f GiB at most, %.2f GB/s",
+                "the commit log is checked: %d %% of %.1f GiB at most, %.2f GB/s",
                 100 * walked_bytes // self._total_bytes,
                 self._total_bytes / (1 << 30),
                 (walked_bytes - self._told_bytes) / elapsed_ms / 1e6,

@@ -191,7 +191,7 @@ class CleanCommitLogService:
         )
         for file in deleted:
             _log.info(
-                "deleted %s, last written to %.1f h ago: %s%s",
+                "%s is deleted, last written to %.1f h ago: %s%s",
                 file.file.path,
                 age_ms / HOUR_MS,
                 decision.reason,
@@ -240,7 +240,7 @@ class CleanCommitLogService:
             self._now_ms(), self._config.destroy_mapped_file_interval_forcibly_ms
         )
         if deleted is not None:
-            _log.warning("deleted %s, which had been in use for a long time", deleted.file.path)
+            _log.warning("%s is deleted, which had been in use for a long time", deleted.file.path)
 
     def _tell(self, text: str) -> None:
         """Log what an operator has to know, but not in each run."""
@@ -281,7 +281,7 @@ class CleanConsumeQueueService:
                 await self.clean()
             except OSError as error:
                 if self._told.is_news(str(error)):
-                    _log.warning("cannot delete: %s; check who may write there", error)
+                    _log.warning("a file cannot be deleted: %s; check who may write there", error)
             await trio.sleep(self._config.clean_resource_interval_ms / 1000)
 
     async def clean(self) -> None:
@@ -298,7 +298,9 @@ class CleanConsumeQueueService:
                 await trio.sleep(self._config.delete_consume_queue_files_interval_ms / 1000)
         count = self._index.delete_expired_files(min_offset) if self._index is not None else 0
         if count:
-            _log.info("deleted %d files of the index: the log begins at %d now", count, min_offset)
+            _log.info(
+                "%d files of the index are deleted: the log begins at %d now", count, min_offset
+            )
         self._last_physical_min_offset = min_offset
 
     def _clean_queue(self, topic: str, queue_id: int, min_offset: int) -> int:
@@ -310,7 +312,7 @@ class CleanConsumeQueueService:
         self._queues.correct_min_offset_of(topic, queue_id, min_offset)
         if count:
             _log.info(
-                "deleted %d files of queue %d of %s: the log begins at %d now",
+                "%d files of queue %d of %s are deleted: the log begins at %d now",
                 count,
                 queue_id,
                 topic,

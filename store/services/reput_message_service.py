@@ -205,7 +205,7 @@ class ReputMessageService:
             except (StoreFullError, DiskFailedError) as error:
                 obstacle = str(error)
             if obstacle is not None and self.stands_still is None:
-                _log.error("consume queues stand still: %s", obstacle)
+                _log.error("no message enters the consume queues: %s", obstacle)
             self.stands_still = obstacle
             await trio.sleep(RETRY_SECONDS if obstacle is not None else 0)
 
@@ -385,7 +385,7 @@ class ReputMessageService:
             except (StoreFullError, DiskFailedError) as error:
                 obstacle = str(error)
             if obstacle and not told:
-                _log.error("the index stands still: %s", obstacle)
+                _log.error("no message enters the index: %s", obstacle)
             told = bool(obstacle)
             if obstacle:
                 await trio.sleep(RETRY_SECONDS)

@@ -42,7 +42,7 @@ def check_damaged(cursor: Cursor, error: MessageDamagedError, now: float) -> Non
     """
     if cursor.damaged_since is None:
         cursor.damaged_since = now
-        logger.warning("waiting, and trying again every second: %s", error)
+        logger.warning("the reader waits, and tries again every second: %s", error)
     if cursor.end is not None and now - cursor.damaged_since >= DAMAGED_SECONDS:
         raise error
 

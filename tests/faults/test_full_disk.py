@@ -164,7 +164,7 @@ async def test_the_file_that_does_not_fit_is_told_and_made_once_there_is_room(
                 number += 1
             assert (number < number_max) == (which == "commitlog")
             if which == "index":
-                await until(lambda: "the index stands still" in caplog.text)
+                await until(lambda: "no message enters the index" in caplog.text)
                 assert not store.reads.query_message("TopicA", "k1", 9).records
             assert [number_of(m) for m in check_store(store)] == list(range(number))
             filler.unlink()

@@ -218,7 +218,7 @@ def serving(file: Path, names: Sequence[str]) -> Iterator[list[Node]]:
         command = [*NODE, "--config", str(file), "--name"]
         nodes = [stack.enter_context(started([*command, name])) for name in names]
         for node in nodes:
-            wait_output(node, "serving at")
+            wait_output(node, "this node serves at")
         yield nodes
 
 

@@ -94,7 +94,9 @@ async def test_a_slave_dials_from_its_own_address_and_complains_once(
     assert network.dialled == [(MASTER_IP, HA_PORT, SLAVE_IPS["a"])] * 5
     refused = "cannot connect to 127.0.0.1:10912: Connection refused. Trying every 1 s"
     told = [r.getMessage() for r in caplog.records if r.name == "ha.classic.master_follower"]
-    assert [text.removeprefix("not following master 127.0.0.1:10912: ") for text in told] == [
+    assert [
+        text.removeprefix("this node does not follow master 127.0.0.1:10912: ") for text in told
+    ] == [
         refused,
         "no answer within 5 seconds. Trying every 1 s",
         refused,

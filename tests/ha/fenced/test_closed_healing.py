@@ -76,7 +76,7 @@ async def test_what_stops_the_start_comes_from_a_peer(
             assert read_whole_log(store) == group.log
             assert not store.commit_log.damage
         assert closed.tries == 2
-        assert "healed the log from 32768 to" in caplog.text
+        assert "the log is healed from 32768 to" in caplog.text
         again = group.world.start(closed.name)
         await group.world.wait_for(lambda: again.serves)
         (healed,) = again.ha.status().healed

@@ -105,8 +105,8 @@ async def test_why_it_follows_nobody_is_logged_once_per_reason(
             parts.participation._note_decision(decision)
         told = [(r.levelname, r.getMessage()) for r in caplog.records if "nobody" in r.msg]
         assert told == [
-            ("INFO", "follows nobody: c is missing"),
-            ("ERROR", "follows nobody: older than known"),
+            ("INFO", "this node follows no master: c is missing"),
+            ("ERROR", "this node follows no master: older than known"),
         ]
         parts.participation._note_decision(Follow("b", 5))
         assert parts.standing.waits_for == ""

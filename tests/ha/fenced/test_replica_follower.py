@@ -377,7 +377,7 @@ async def test_trouble_is_logged_once(
     async with open_world() as world, world.master(), world.follower(secret="guess") as b:
         await trio.sleep(2)
         assert "a was started with another secret" in b.follower.trouble
-        assert caplog.text.count("not following a") == 1
+        assert caplog.text.count("this node does not follow a:") == 1
         assert caplog.text.count("'b' and was refused") == 1
 
 

@@ -554,4 +554,4 @@ async def test_a_damaged_record_that_a_master_needs_ends_a_round_and_not_the_nod
         await node.broker.fenced_rounds.run_fenced_rounds(
             nothing, nothing, nothing, nothing, stop, lambda: None
         )
-    assert caplog.text.count("begins again as a follower: message 7 of queue 0") == 2
+    assert caplog.text.count("this node begins again as a follower: message 7 of queue 0") == 2

@@ -33,7 +33,7 @@ async def test_a_disk_that_refuses_is_logged(caplog: pytest.LogCaptureFixture) -
     client.call(EXPIRED_QUEUES)
     with patch.object(CleanConsumeQueueService, "clean", AsyncMock(side_effect=OSError("no"))):
         await broker.spawned[0]()
-    assert "cannot delete: no" in caplog.text
+    assert "a file cannot be deleted: no" in caplog.text
 
 
 @pytest.mark.parametrize("code", [EXPIRED_QUEUES, UNUSED_TOPICS])

@@ -229,7 +229,7 @@ async def test_without_the_right_to_lock_memory_the_store_goes_on_and_says_so_on
         buffer = disk.allocate_buffer(1 << 16)
     assert (len(buffer), file.buffer[:3]) == (1 << 16, bytes(3))
     (message,) = caplog.messages
-    assert message.startswith("cannot lock 65536 bytes into memory (Cannot allocate memory")
+    assert message.startswith("65536 bytes cannot be locked into memory (Cannot allocate memory")
     assert "ulimit -l" in message
     file.close()
     buffer.close()

@@ -800,7 +800,7 @@ def test_a_long_walk_tells_how_far_it_is(
     monkeypatch.setattr(store_recovery, "PROGRESS_STEP_BYTES", 2048)
     caplog.set_level("INFO")
     Opened(disk_with(log), clock=Clock(step_ms=2600))
-    lines = [line for line in caplog.messages if line.startswith("checking the commit log")]
+    lines = [line for line in caplog.messages if line.startswith("the commit log is checked")]
     assert 1 <= len(lines) <= log.end_offset // 2048 // 2
     assert all(line.endswith("% of 0.0 GiB at most, 0.00 GB/s") for line in lines)
     shares = [int(line.split()[4]) for line in lines]

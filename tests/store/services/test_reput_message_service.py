@@ -213,7 +213,7 @@ async def test_a_full_disk_stops_the_queues_until_there_is_room(
         slave.announce()
         await trio.sleep(30)
         assert 0 < slave.dispatched_offset < ends[-1]
-        assert caplog.text.count("consume queues stand still") == 1
+        assert caplog.text.count("no message enters the consume queues") == 1
         assert "no room" in caplog.text
         disk.capacity_bytes = capacity
         await trio.sleep(1.1)
@@ -327,7 +327,12 @@ async def test_dispatch_stops_while_the_running_flags_forbid_it(
         await trio.sleep(5)
         assert slave.dispatched_offset == 0
         assert words(slave.reput_service.stands_still) == "the disk of the queues is full"
-        assert caplog.text.count("consume queues stand still: the disk of the queues is full") == 1
+        assert (
+            caplog.text.count(
+                "no message enters the consume queues: the disk of the queues is full"
+            )
+            == 1
+        )
         slave.flags.clear(RunningFlag.LOGIC_DISK_FULL)
         await trio.sleep(1.1)
         assert slave.dispatched_offset == len(data)
@@ -575,7 +580,7 @@ async def test_a_full_disk_stops_the_index_until_there_is_room(
         await trio.sleep(0.1)
         put_many(store, 10)
         await trio.sleep(10)
-        assert caplog.text.count("the index stands still: index/1: no room") == 1
+        assert caplog.text.count("no message enters the index: index/1: no room") == 1
         assert service.stands_still is None  # the queues go on
         index.error = None
         await trio.sleep(1.1)

@@ -41,7 +41,7 @@ def test_it_says_what_there_is(cluster: RunningCluster) -> None:
     assert len(cluster.secret.strip()) == 64
     assert cluster.file.name == "cluster.yaml"
     assert (cluster.store_directory(MASTER) / "commitlog").is_dir()
-    assert "serving at" in cluster.log_text(SLAVE)
+    assert "this node serves at" in cluster.log_text(SLAVE)
     with pytest.raises(UnknownNodeError, match="broker-a-7"):
         cluster.log_text("broker-a-7")
 
