@@ -142,6 +142,7 @@ class MessageStore(LogPositions):
             running_flags=self.flags,
             reput_from_offset=self._announced,
             index_from_offset=index.next_offset if index is not None else 0,
+            heals=self._bound is not None,
             on_clock_back=self._clock_went_back,
             entered=self.arrivals.entered,
             after_dispatch=self.arrivals.end_round,
@@ -179,6 +180,7 @@ class MessageStore(LogPositions):
             wall_clock_ms=parts.wall_clock_ms,
             index_service=self.index_service,
             on_index_dropped=self._index_dropped,
+            indexed=lambda: self.reput_service.index_from_offset,
             levels=parts.delay_levels,
             dispatched=lambda: self.dispatched_offset,
         )

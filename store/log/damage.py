@@ -99,6 +99,11 @@ class LogDamage:
         bad = self.within(start, end)
         return bad is not None and bad.start <= start and end <= bad.end
 
+    def is_young(self, offset: int, age_ms_max: int) -> bool:
+        """True if the byte at `offset` has been known to be bad for no longer than this."""
+        bad = self.within(offset, offset + 1)
+        return bad is not None and self._now_ms() - bad.found_at_ms <= age_ms_max
+
     def note(self, start: int, end: int, reason: str) -> bool:
         """Take `start` up to `end` for bad. Return whether it was not known before.
 

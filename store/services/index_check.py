@@ -4,6 +4,9 @@
     slot -> unit -> unit ...     each of the same slot, and earlier; each is named once; as many
                                  slots and first units as the header says
     unit                         the record it names has a key of this hash, and this time
+    record of the log            has as many units as keys; looked at with the closed files of the
+                                 log. Keys are missing where the index was built while a part of the
+                                 log was bad that has been healed since
 
 In the last file, which is being written, units are looked at that were there when the look began:
 none of them changes any more. Their chains are built once more beside them, and have to be those
@@ -21,7 +24,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import trio
 
-from tandem.wire.record_keys import key_hash, key_values, record_texts
+from tandem.wire.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK_TYPE
+from tandem.wire.record_keys import hash_keys, key_hash, key_values, record_texts
 from tandem.wire.record_rule import store_timestamp_ms
 
 if TYPE_CHECKING:
@@ -32,11 +36,14 @@ if TYPE_CHECKING:
     from store.index.index_file import IndexFile
     from store.index.index_service import IndexService
     from store.log.commit_log import CommitLog
+    from tandem.wire.record_scan import RecordColumns
 
 _log = logging.getLogger(__name__)
 
 SLICE_UNITS: Final = 200
 SLICE_SLOTS: Final = 1 << 18
+DROP_TRIES: Final = 50
+DROP_PAUSE_SECONDS: Final = 0.01
 _INT_MAX: Final = (1 << 31) - 1
 
 
@@ -51,11 +58,19 @@ class IndexCheck:
     """Compares the index of one store with its log. `on_dropped` has the rest built anew."""
 
     def __init__(
-        self, log: CommitLog, index: IndexService | None, on_dropped: Callable[[], None]
+        self,
+        log: CommitLog,
+        index: IndexService | None,
+        on_dropped: Callable[[], None],
+        indexed: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`indexed` says up to where in the log the index has been built."""
         self._log = log
         self._index = index
         self._on_dropped = on_dropped
+        self._indexed = indexed
+        self._lacking: tuple[IndexFile, str] | None = None
+        """The first file that was seen to lack keys, and how many."""
 
     async def run(self, rest: Callable[[float], Awaitable[bool]]) -> int:
         """Look at all files; return how many are built anew.
@@ -63,8 +78,12 @@ class IndexCheck:
         `rest` is told after each slice how many seconds it took, and says whether to go on.
         """
         index = self._index
-        for file in list(index.files) if index is not None else []:
-            assert index is not None
+        if index is None:
+            return 0
+        lacking, self._lacking = self._lacking, None
+        if lacking is not None and lacking[0] in index.files:
+            return await self._drop_when_clean(index, *lacking, rest)
+        for file in list(index.files):
             _mend_header(file)
             faults = self._faults(file) if file.is_full else self._faults_so_far(file)
             while file in index.files:  # retention may delete it meanwhile
@@ -74,14 +93,49 @@ class IndexCheck:
                 except StopIteration:
                     break
                 if fault is not None:
-                    return self._drop(index, file, fault)
+                    return await self._drop_when_clean(index, file, fault, rest)
                 if not await rest(trio.current_time() - began):
                     return 0
         return 0
 
-    def _drop(self, index: IndexService, file: IndexFile, fault: str) -> int:
+    def look_at_records(self, buffer: bytes | memoryview, columns: RecordColumns) -> None:
+        """Look whether all keys of sound records of a closed file are there; `run` sees to it."""
+        index = self._index
+        if self._lacking is not None or index is None or not index.files or not len(columns):
+            return
+        # What is older than the index was deleted from it, or never entered.
+        first = max(int(columns.physical_offset[0]), index.files[0].begin_physical_offset + 1)
+        last = int(columns.physical_offset[-1])
+        if last >= self._indexed():
+            return
+        kind = columns.sys_flag & TRANSACTION_MASK
+        wanted = columns.sound & (kind != TRANSACTION_ROLLBACK_TYPE)
+        wanted &= columns.physical_offset >= first
+        keys = len(hash_keys(buffer, columns.take(wanted)))
+        units = sum(_units_within(file, first, last) for file in index.files)
+        if units < keys:
+            file = next((f for f in index.files if first <= f.end_physical_offset), index.files[-1])
+            fault = f"it lacks {keys - units} of {keys} keys of messages from {first} to {last}"
+            self._lacking = file, fault
+
+    async def _drop_when_clean(
+        self,
+        index: IndexService,
+        file: IndexFile,
+        fault: str,
+        rest: Callable[[float], Awaitable[bool]],
+    ) -> int:
+        """Have a file and all later ones built anew, in a moment in which none is being synced."""
         path, count = file.file.path, len(index.files) - index.files.index(file)
-        if not index.drop_from(file):
+        for _ in range(DROP_TRIES):
+            if file not in index.files:
+                return 0
+            count = len(index.files) - index.files.index(file)
+            if index.drop_from(file):
+                break
+            if not await rest(DROP_PAUSE_SECONDS):
+                return 0
+        else:
             _log.error("%s: %s; it is built anew after the next scrub", path, fault)
             return 0
         _log.error(
@@ -173,6 +227,12 @@ class IndexCheck:
             # One that is there and not sound is the log's fault.
             return None if log.seems_record(offset) else f"no record is at {offset}"
         return _contradiction(file, number, record, wanted, seconds)
+
+
+def _units_within(file: IndexFile, first: int, last: int) -> int:
+    """Return how many units are of records from offset `first` to `last`; they are in order."""
+    offsets = file.units()["physical_offset"][1:]
+    return int(np.searchsorted(offsets, last, "right") - np.searchsorted(offsets, first, "left"))
 
 
 def _contradiction(

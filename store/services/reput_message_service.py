@@ -82,6 +82,9 @@ INDEXED_FOR_QUERY_BYTES_MAX: Final = 4 << 20
 """A few milliseconds' work. Of an index that is further behind a query takes what is there."""
 
 RETRY_SECONDS: Final = 1.0
+
+HEALING_MS: Final = 60_000
+"""So long the index waits for a bad part of the log to be healed. Heals take seconds."""
 """When to look again whether the disk has room, or the running flags allow dispatch."""
 
 GATHER_SECONDS: Final = 0.01
@@ -138,6 +141,7 @@ class ReputMessageService:
         running_flags: RunningFlags | None = None,
         reput_from_offset: int = 0,
         index_from_offset: int = 0,
+        heals: bool = False,
         on_clock_back: Callable[[int], None] = lambda _: None,
         entered: list[Arrival] | None = None,
         after_dispatch: Callable[[], None] = lambda: None,
@@ -154,6 +158,7 @@ class ReputMessageService:
         self._on_clock_back = on_clock_back
         self._entered = [] if entered is None else entered
         self._after_dispatch = after_dispatch
+        self._heals = heals
         self._one_by_one = False
         self._dispatched_timestamp_ms = commit_log.last_store_timestamp_ms
 
@@ -354,14 +359,23 @@ class ReputMessageService:
             )
         return self._commit_log.roll_next_file(offset)
 
-    def _after_damage(self, found: Damage, offset: int, file: MappedFile) -> int:
-        """Return where the index goes on in an older file that has been damaged since."""
+    def _after_damage(
+        self, found: Damage, offset: int, file: MappedFile, *, waits: bool
+    ) -> int | None:
+        """Return where the index goes on in an older file that has been damaged since.
+
+        None while it `waits`: others may have the bytes, and what is entered later would come
+        after its file was closed.
+        """
         following = record_behind([file], offset)
         after = following.offset if following else self._commit_log.roll_next_file(offset)
-        self._commit_log.damage.note(offset, after, found.reason)
+        damage = self._commit_log.damage
+        damage.note(offset, after, found.reason)
+        if waits and self._heals and damage.is_young(offset, HEALING_MS):
+            return None
         _log.error(
-            "%s: no record at %d: %s; messages up to %d cannot be found by key."
-            " Restore the file from another node of the group",
+            "%s: no record at %d: %s; messages up to %d cannot be found by key until it is healed"
+            " and a scrub has seen that: restore the file from another node of the group",
             file.file.path,
             offset,
             found.reason,
@@ -380,8 +394,8 @@ class ReputMessageService:
             began = trio.current_time()
             obstacle = self._forbidden
             try:
-                if obstacle is None:
-                    self.index_some()
+                if obstacle is None and not self.index_some(waits=True):
+                    await trio.sleep(RETRY_SECONDS)
             except (StoreFullError, DiskFailedError) as error:
                 obstacle = str(error)
             if obstacle and not told:
@@ -408,33 +422,39 @@ class ReputMessageService:
         first_bytes = int.from_bytes(file.buffer[position : position + 4], "big")
         return min(INDEX_SLICE_BYTES, INDEX_SLICE_RECORDS * first_bytes)
 
-    def index_some(self, bytes_max: int = INDEX_SLICE_BYTES) -> None:
+    def index_some(self, bytes_max: int = INDEX_SLICE_BYTES, *, waits: bool = False) -> bool:
         """Enter the keys of the next records, those in about `bytes_max` bytes, in the index.
+
+        Return False if it `waits` for the log to be healed, and did nothing.
 
         Raises:
             CorruptLogError: see `run`.
             StoreFullError: no room for an index file; call again later.
         """
         if self._index_service is None or not self.is_index_behind:
-            return
+            return True
         offset = max(self.index_from_offset, self._commit_log.min_offset)
         file = self._file_at(offset)
         position = offset - file.file_from_offset
         end = min(file.size, self._commit_log.max_offset - file.file_from_offset)
         bytes_max = min(bytes_max, self._index_slice_bytes())
         if self._index_usual(self._index_service, file, offset, min(end, position + bytes_max)):
-            return
+            return True
         data, columns = next_records(
             file.buffer, position, end, offset, bytes_max=bytes_max, check_crc=False
         )
         if isinstance(columns, Damage) and file is not self._commit_log.files.last:
-            self.index_from_offset = self._after_damage(columns, offset, file)
-            return
+            after = self._after_damage(columns, offset, file, waits=waits)
+            if after is None:
+                return False
+            self.index_from_offset = after
+            return True
         if isinstance(columns, Blank | Damage):
             self.index_from_offset = self._after_blank(columns, offset, file)
-            return
+            return True
         self._index_service.dispatch_columns(data, columns)
         self.index_from_offset = int(columns.physical_offset[-1] + columns.size[-1])
+        return True
 
     def _index_usual(
         self, index_service: IndexBuilder, file: MappedFile, offset: int, end: int

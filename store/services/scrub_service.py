@@ -135,12 +135,13 @@ class ScrubService:
         wall_clock_ms: Callable[[], int],
         index_service: IndexService | None = None,
         on_index_dropped: Callable[[], None] = lambda: None,
+        indexed: Callable[[], int] = lambda: 0,
         levels: DelayLevels = DELAY_LEVELS,
         dispatched: Callable[[], int] | None = None,
     ) -> None:
         self._log = log
         self._small_files = SmallFilesCheck(disk, config.directory)
-        self._index_check = IndexCheck(log, index_service, on_index_dropped)
+        self._index_check = IndexCheck(log, index_service, on_index_dropped, indexed)
         self._fingerprints = fingerprints
         self._disk = disk
         self._path = f"{config.directory}/{FILE_NAME}"
@@ -378,6 +379,7 @@ class ScrubService:
             before = self._queue_care.rewritten_units
             self._queue_care.look_at_records(buffer, columns)
             self._counted(before, self._queue_care.rewritten_files)
+            self._index_check.look_at_records(buffer, columns)
 
     async def _differs(self, look: FileLook, known: Fingerprint, start: int, end: int) -> None:
         """See to a block that the disk has otherwise."""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from store.services.index_check import IndexCheck
+from store.services.reput_message_service import HEALING_MS
 from tandem.wire.store_layout import INDEX_HEADER_BYTES, INDEX_UNIT_BYTES
 from tests.store.store_world import check_store, open_store, put_many
 from tests.support.simulated_disk import SimulatedDisk
@@ -211,3 +212,62 @@ async def test_the_index_task_builds_anew_what_was_dropped(autojump_clock: MockC
         nursery.cancel_scope.cancel()
     assert len(index.files) >= 2
     assert _found(store) == [1] * 100
+
+
+def _indexed_over_damage(*, heals: bool) -> tuple[MessageStore, bytes, int]:
+    """A store whose index was built while a record of its first file was zeros; what was there."""
+    store = open_store(
+        SimulatedDisk(), confirm_bounds_reads=heals, max_hash_slot_num=SLOTS, max_index_num=UNITS
+    )
+    put_many(store, 100, body_bytes=20)
+    file = store.commit_log.files.files[0]
+    at, size, _ = _unit(store, 4)
+    before = bytes(file.buffer[at : at + size])
+    file.buffer[at : at + size] = bytes(size)
+    store.reput_service.index_the_rest()
+    return store, before, at
+
+
+def _unit(store: MessageStore, number: int) -> tuple[int, int, int]:
+    queue = store.queues.find("TopicA", 0)
+    assert queue is not None
+    return queue.unit(number)
+
+
+def test_keys_that_were_left_out_of_a_bad_log_are_entered_once_it_is_healed() -> None:
+    store, before, at = _indexed_over_damage(heals=False)
+    damage = store.commit_log.damage
+    assert damage.within(at, at + 1) is not None
+    assert 0 in _found_where_sound(store)
+    assert _scrub(store) == 0, "what is bad cannot be entered"
+
+    assert store.index_service is not None
+    store.index_service.sync_all()
+    store.commit_log.files.files[0].buffer[at : at + len(before)] = before
+    damage.healed(0, store.max_physical_offset)
+    assert _scrub(store) >= 1
+    store.reput_service.index_the_rest()
+    assert _found(store) == [1] * 100
+    rebuilt = store.scrub_service.progress.rebuilt_index_files
+    assert _scrub(store) == 0, f"{rebuilt} were enough"
+
+
+def _found_where_sound(store: MessageStore) -> list[int]:
+    index = store.index_service
+    assert index is not None
+    topics = ("TopicA", "TopicA", "TopicB")
+    return [len(index.query_offset(topics[n % 3], f"k{n}", 10, 0, 1 << 60)) for n in range(100)]
+
+
+async def test_the_index_waits_a_while_for_a_log_that_others_can_heal(
+    autojump_clock: MockClock,
+) -> None:
+    store, before, at = _indexed_over_damage(heals=True)
+    del before
+    service = store.reput_service
+    service.index_from_offset = at
+    assert store.commit_log.damage.is_young(at, HEALING_MS)
+    assert not service.index_some(waits=True)
+    assert service.index_from_offset == at
+    assert service.index_some(), "whoever does not wait goes on"
+    assert service.index_from_offset > at
