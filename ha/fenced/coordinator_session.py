@@ -352,11 +352,8 @@ class CoordinatorSession:
         self.lease = LeaseDeadline(lease.ttl_seconds, asked_at)
         self._published, self._record_revision = record, revision
         self._lost = trio.Event()
-        _log.info(
-            "this node is registered at the coordinator as %s, lease of %d s",
-            record.node,
-            lease.ttl_seconds,
-        )
+        words = "this node is registered at the coordinator as %s, lease of %d s"
+        _log.info(words, record.node, lease.ttl_seconds)
         self.changed.notify()
         self._want_read()
 

@@ -128,7 +128,7 @@ class CleanCommitLogService:
             try:
                 await self.clean()
             except OSError as error:
-                self._tell(f"cannot delete: {error}; check who may write there")
+                self._tell(f"a file cannot be deleted: {error}; check who may write there")
             await trio.sleep(self._config.clean_resource_interval_ms / 1000)
 
     async def clean(self) -> None:

@@ -359,20 +359,13 @@ class ReputMessageService:
             )
         return self._commit_log.roll_next_file(offset)
 
-    def _after_damage(
-        self, found: Damage, offset: int, file: MappedFile, *, waits: bool
-    ) -> int | None:
-        """Return where the index goes on in an older file that has been damaged since.
-
-        None while it `waits`: others may have the bytes, and what is entered later would come
-        after its file was closed.
-        """
+    def _pass_damage(self, found: Damage, offset: int, file: MappedFile, *, waits: bool) -> bool:
+        """Have the index go on behind what is bad; False if it `waits`: others may have it."""
         following = record_behind([file], offset)
         after = following.offset if following else self._commit_log.roll_next_file(offset)
-        damage = self._commit_log.damage
-        damage.note(offset, after, found.reason)
-        if waits and self._heals and damage.is_young(offset, HEALING_MS):
-            return None
+        self._commit_log.damage.note(offset, after, found.reason)
+        if waits and self._heals and self._commit_log.damage.is_young(offset, HEALING_MS):
+            return False
         _log.error(
             "%s: no record at %d: %s; messages up to %d cannot be found by key until it is healed"
             " and a scrub has seen that: restore the file from another node of the group",
@@ -381,7 +374,8 @@ class ReputMessageService:
             found.reason,
             after,
         )
-        return after
+        self.index_from_offset = after
+        return True
 
     # -- index -----------------------------------------------------------------------------------
 
@@ -444,11 +438,7 @@ class ReputMessageService:
             file.buffer, position, end, offset, bytes_max=bytes_max, check_crc=False
         )
         if isinstance(columns, Damage) and file is not self._commit_log.files.last:
-            after = self._after_damage(columns, offset, file, waits=waits)
-            if after is None:
-                return False
-            self.index_from_offset = after
-            return True
+            return self._pass_damage(columns, offset, file, waits=waits)
         if isinstance(columns, Blank | Damage):
             self.index_from_offset = self._after_blank(columns, offset, file)
             return True

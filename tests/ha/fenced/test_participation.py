@@ -103,7 +103,7 @@ async def test_why_it_follows_nobody_is_logged_once_per_reason(
     with open_parts() as parts, caplog.at_level(logging.INFO):
         for decision in (Wait("c is missing"), Wait("c is missing"), Refuse("older than known")):
             parts.participation._note_decision(decision)
-        told = [(r.levelname, r.getMessage()) for r in caplog.records if "nobody" in r.msg]
+        told = [(r.levelname, r.getMessage()) for r in caplog.records if "no master" in r.msg]
         assert told == [
             ("INFO", "this node follows no master: c is missing"),
             ("ERROR", "this node follows no master: older than known"),

@@ -803,7 +803,7 @@ def test_a_long_walk_tells_how_far_it_is(
     lines = [line for line in caplog.messages if line.startswith("the commit log is checked")]
     assert 1 <= len(lines) <= log.end_offset // 2048 // 2
     assert all(line.endswith("% of 0.0 GiB at most, 0.00 GB/s") for line in lines)
-    shares = [int(line.split()[4]) for line in lines]
+    shares = [int(line.split()[5]) for line in lines]
     assert shares == sorted(shares)
     assert 0 < shares[0] <= shares[-1] <= 100
     caplog.clear()

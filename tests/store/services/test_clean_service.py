@@ -268,11 +268,11 @@ async def test_every_deletion_is_told_with_its_reason(
     await clean.commit_log.clean()
     clean.fill(95)
     await clean.commit_log.clean()
-    told = [r.getMessage() for r in caplog.records if r.getMessage().startswith("deleted")]
+    told = [r.getMessage() for r in caplog.records if " is deleted, last" in r.getMessage()]
     assert told == [
-        "deleted /store/commitlog/00000000000000000000, last written to 73.0 h ago:"
+        "/store/commitlog/00000000000000000000 is deleted, last written to 73.0 h ago:"
         " it is the hour 0 of delete_when",
-        "deleted /store/commitlog/00000000000000008192, last written to 73.0 h ago:"
+        "/store/commitlog/00000000000000008192 is deleted, last written to 73.0 h ago:"
         " it is the hour 0 of delete_when, the disk of /store/commitlog is 95 % full,"
         " the disk of /store/consumequeue is 95 % full (whatever its age)",
     ]
@@ -337,9 +337,9 @@ async def test_queues_and_index_follow_the_log(
     messages = check_store(clean.store)
     assert messages[0].physical_offset == 3 * COMMIT_LOG_BYTES
     assert [r.getMessage() for r in caplog.records if " of the index" in r.getMessage()] == [
-        "deleted 1 files of the index: the log begins at 24576 now"
+        "1 files of the index are deleted: the log begins at 24576 now"
     ]
-    assert "deleted 1 files of queue 1 of TopicA: the log begins at 24576 now" in caplog.text
+    assert "1 files of queue 1 of TopicA are deleted: the log begins at 24576 now" in caplog.text
     await clean.consume_queue.clean()
     assert clean.index.calls == [3 * COMMIT_LOG_BYTES], "only when the log has lost more"
 
