@@ -32,6 +32,7 @@ from tandem.wire.store_layout import (
     INDEX_UNIT_BYTES,
     index_file_bytes,
 )
+from tandem.wire.unit_types import INDEX_UNIT_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
     from tandem.wire.record_scan import Int64s
 
 _INT_MAX: Final = 2**31 - 1
-_UNIT: Final = np.dtype(
-    [("key_hash", ">i4"), ("physical_offset", ">i8"), ("seconds", ">i4"), ("before", ">i4")]
-)
 _ROUND_BITS: Final = 18
 """At most 2**18 keys are entered at once."""
 
@@ -54,7 +52,7 @@ have makes chains of millions, and numpy passes 100 units while Python follows o
 
 _UNITS_SCANNED: Final = 1 << 16
 
-assert _UNIT.itemsize == INDEX_UNIT_BYTES
+assert INDEX_UNIT_TYPE.itemsize == INDEX_UNIT_BYTES
 
 
 class IndexFile:
@@ -191,7 +189,7 @@ class IndexFile:
         slots, at = order >> _ROUND_BITS, order & ((1 << _ROUND_BITS) - 1)
         before = self._before(slots, at)
         units = np.ndarray(
-            (count,), _UNIT, self.file.buffer, self._units_at + number * INDEX_UNIT_BYTES
+            (count,), INDEX_UNIT_TYPE, self.file.buffer, self._units_at + number * INDEX_UNIT_BYTES
         )
         units["key_hash"] = key_hashes
         units["physical_offset"] = offsets
@@ -232,7 +230,7 @@ class IndexFile:
 
     def units(self) -> NDArray[np.void]:
         """Return all units by number: key_hash, physical_offset, seconds, before. 0 is none."""
-        return np.ndarray((self.index_count,), _UNIT, self.file.buffer, self._units_at)
+        return np.ndarray((self.index_count,), INDEX_UNIT_TYPE, self.file.buffer, self._units_at)
 
     def _begin(self, physical_offset: int, store_timestamp_ms: int) -> None:
         self.begin_physical_offset = physical_offset
@@ -305,7 +303,7 @@ class IndexFile:
             start = max(1, stop - _UNITS_SCANNED)
             units = np.ndarray(
                 (stop - start,),
-                _UNIT,
+                INDEX_UNIT_TYPE,
                 self.file.buffer,
                 self._units_at + start * INDEX_UNIT_BYTES,
             )

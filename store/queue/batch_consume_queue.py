@@ -39,6 +39,7 @@ from tandem.wire.store_layout import (
     BATCH_CQ_STORE_UNIT,
     BATCH_CQ_STORE_UNIT_SIZE,
 )
+from tandem.wire.unit_types import BATCH_CQ_UNIT_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,7 +76,7 @@ class BatchUnit(NamedTuple):
 def _examine(units: Units, before: Ends) -> tuple[Bools, tuple[Int64s, ...]]:
     """Say which of these are no units, and where their records and their messages end."""
     offsets, sizes, bases, counts = (
-        units[name].astype(np.int64) for name in ("offset", "size", "base", "batch_size")
+        units[name].astype(np.int64) for name in ("offset", "size", "base_offset", "batch_size")
     )
     ends, queue_ends = offsets + sizes, bases + counts
     bad = (sizes <= 0) | (counts <= 0) | (offsets > _OFFSET_MAX) | (bases > _BASE_MAX)
@@ -85,22 +86,10 @@ def _examine(units: Units, before: Ends) -> tuple[Bools, tuple[Int64s, ...]]:
 
 BATCH_CQ_UNIT: Final = UnitKind(
     BATCH_CQ_STORE_UNIT,
-    np.dtype(
-        [
-            ("offset", ">i8"),
-            ("size", ">i4"),
-            ("tags_code", ">i8"),
-            ("store_timestamp_ms", ">i8"),
-            ("base", ">i8"),
-            ("batch_size", ">i2"),
-            ("compacted_offset", ">i4"),
-            ("reserved", ">i4"),
-        ]
-    ),
+    BATCH_CQ_UNIT_TYPE,
     _examine,
     before_all=(0, 0),
 )
-assert BATCH_CQ_UNIT.columns.itemsize == BATCH_CQ_STORE_UNIT_SIZE
 
 
 class BatchConsumeQueue(UnitQueue):

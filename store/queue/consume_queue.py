@@ -42,6 +42,7 @@ from tandem.wire.store_layout import (
     is_ext_address,
 )
 from tandem.wire.system_topics import SCHEDULE_TOPIC
+from tandem.wire.unit_types import CQ_UNIT_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -74,11 +75,10 @@ def _examine(units: Units, before: Ends) -> tuple[Bools, tuple[Int64s, ...]]:
 
 CQ_UNIT: Final = UnitKind(
     CQ_STORE_UNIT,
-    np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")]),
+    CQ_UNIT_TYPE,
     _examine,
     before_all=(0,),
 )
-assert CQ_UNIT.columns.itemsize == CQ_STORE_UNIT_SIZE
 
 
 class ConsumeQueue(UnitQueue):

@@ -96,14 +96,14 @@ class _IndexChecker:
         self._check_slots(index, last_of_slot)
 
     def _check_end(self, position: int, which: str, said: int, unit: Units) -> None:
-        offset = int(unit["offset"][0])
+        offset = int(unit["physical_offset"][0])
         if said != offset:
             what = f"{which} physical offset is {said}, that unit leads to {offset}"
             self._found.add("index-header", self._file.path, position, what)
 
     def _check_chains(self, units: Units, first: int, last_of_slot: Int32s) -> None:
         """Compare each unit's `previous` with the last unit of its slot before it."""
-        hashes = units["hash"].astype(np.int64)
+        hashes = units["key_hash"].astype(np.int64)
         self._add_rows("index-chain", first, np.flatnonzero(hashes < 0), "its hash is negative")
         slots = np.abs(hashes) % self._settings.hash_slot_num
         numbers = np.arange(first, first + len(units))
@@ -112,7 +112,7 @@ class _IndexChecker:
         continues = np.concatenate(([False], in_order[1:] == in_order[:-1]))
         expected = np.empty(len(units), np.int64)
         expected[order] = np.where(continues, np.roll(numbers[order], 1), last_of_slot[in_order])
-        wrong = np.flatnonzero(units["previous"] != expected)
+        wrong = np.flatnonzero(units["before"] != expected)
         self._add_rows("index-chain", first, wrong, "does not point to the unit before it")
         last_of_slot[in_order] = numbers[order]  # of equals the last one stays
 
@@ -133,7 +133,7 @@ class _IndexChecker:
             self._found.add("index-header", self._file.path, 32, what)
 
     def _hand_on(self, units: Units, first: int) -> None:
-        offsets = units["offset"].astype(np.int64)
+        offsets = units["physical_offset"].astype(np.int64)
         self._ahead += int((offsets >= self._pieces.end).sum())
         at = self._settings.units_at + first * INDEX_UNIT_BYTES
         self._segments += self._pieces.segments(

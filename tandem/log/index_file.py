@@ -32,6 +32,7 @@ from tandem.wire.store_layout import (
     INDEX_UNIT_BYTES,
     index_file_bytes,
 )
+from tandem.wire.unit_types import INDEX_UNIT_TYPE
 
 HASH_SLOT_NUM_DEFAULT: Final = 5_000_000
 INDEX_NUM_DEFAULT: Final = 20_000_000
@@ -41,12 +42,7 @@ INDEX_FILE_BYTES_MAX: Final = 2**31 - 1
 CHAIN_STEPS_MAX: Final = 1_000_000
 """A chain this long is no use to anybody, and following one must end."""
 
-UNIT: Final = np.dtype(
-    [("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
-)
 Units = NDArray[np.void]
-
-assert UNIT.itemsize == INDEX_UNIT_BYTES
 
 
 class IndexSettings(msgspec.Struct, frozen=True):
@@ -116,7 +112,7 @@ class IndexFile:
         """Return units from `first` on; fewer if the file ends before."""
         at = self.settings.units_at + first * INDEX_UNIT_BYTES
         data = read_at(self._descriptor, at, count * INDEX_UNIT_BYTES)
-        return np.frombuffer(data, UNIT, len(data) // INDEX_UNIT_BYTES)
+        return np.frombuffer(data, INDEX_UNIT_TYPE, len(data) // INDEX_UNIT_BYTES)
 
     def slots(self, first: int, count: int) -> NDArray[np.int32]:
         """Return slots from `first` on."""

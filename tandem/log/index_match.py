@@ -10,10 +10,11 @@ from tandem.data_file import read_at
 from tandem.log.break_table import BreakTable
 from tandem.log.files import open_file
 from tandem.log.findings import FindingList
-from tandem.log.index_file import UNIT, Units
+from tandem.log.index_file import Units
 from tandem.log.pieces import Segment
 from tandem.log.record_facts import RecordFacts
 from tandem.wire.record_scan import Bools, Int64s
+from tandem.wire.unit_types import INDEX_UNIT_TYPE
 
 SECONDS_MAX: Final = 2**31 - 1
 _HASH_BITS: Final = 31
@@ -58,10 +59,12 @@ def match_index(
     for segment in segments:
         units = _read_units(segment)
         count += len(units)
-        pairs = _pairs(units["offset"].astype(np.int64), units["hash"].astype(np.int64), base)
+        pairs = _pairs(
+            units["physical_offset"].astype(np.int64), units["key_hash"].astype(np.int64), base
+        )
         entered.append(pairs)
         known = _are_among(pairs, wanted)
-        strange = ~breaks.contain(units["offset"].astype(np.int64)) & ~known
+        strange = ~breaks.contain(units["physical_offset"].astype(np.int64)) & ~known
         what = "no message with such a key is there"
         _add(found, "index-entry", segment, units, np.flatnonzero(strange), what)
         _check_times(records, index.files[segment.owner], segment, units, known, found)
@@ -86,8 +89,8 @@ def _are_among(values: Int64s, in_order: Int64s) -> Bools:
 
 def _read_units(segment: Segment) -> Units:
     with open_file(segment.path) as descriptor:
-        data = read_at(descriptor, segment.position, segment.count * UNIT.itemsize)
-    return np.frombuffer(data, UNIT, len(data) // UNIT.itemsize)
+        data = read_at(descriptor, segment.position, segment.count * INDEX_UNIT_TYPE.itemsize)
+    return np.frombuffer(data, INDEX_UNIT_TYPE, len(data) // INDEX_UNIT_TYPE.itemsize)
 
 
 def _check_times(
@@ -100,7 +103,7 @@ def _check_times(
 ) -> None:
     """Compare the time of each entry, and those of the header, with the times of the messages."""
     rows = np.flatnonzero(known)
-    at = np.searchsorted(records.offset, units["offset"][rows].astype(np.int64))
+    at = np.searchsorted(records.offset, units["physical_offset"][rows].astype(np.int64))
     stored_ms = records.store_timestamp_ms[at]
     numbers = segment.number + rows
     seconds = units["seconds"][rows]
@@ -149,7 +152,7 @@ def _add(
         if found.is_full(kind, segment.path):
             found.add_count(kind, segment.path, 1)
             continue
-        offset = int(units["offset"][row])
-        at = segment.position + row * UNIT.itemsize
+        offset = int(units["physical_offset"][row])
+        at = segment.position + row * INDEX_UNIT_TYPE.itemsize
         number = segment.number + row
         found.add(kind, segment.path, at, f"unit {number} leads to offset {offset}: {what}", offset)

@@ -10,7 +10,7 @@ from tandem.log.break_table import BreakTable
 from tandem.log.files import open_file
 from tandem.log.findings import FindingList
 from tandem.log.pieces import Segment
-from tandem.log.queue_units import BATCH_UNIT, UNIT, Units
+from tandem.log.queue_units import Units
 from tandem.log.record_facts import RecordFacts
 from tandem.wire.record_scan import Bools, Int64s
 from tandem.wire.store_layout import (
@@ -20,6 +20,7 @@ from tandem.wire.store_layout import (
     ext_offset,
 )
 from tandem.wire.system_topics import LMQ_PREFIX
+from tandem.wire.unit_types import BATCH_CQ_UNIT_TYPE, CQ_UNIT_TYPE
 
 
 class QueueFacts(msgspec.Struct, frozen=True):
@@ -77,7 +78,7 @@ def match_units(
 
 
 def _read_units(segment: Segment, queue: QueueFacts) -> Units:
-    kind = BATCH_UNIT if queue.is_batch else UNIT
+    kind = BATCH_CQ_UNIT_TYPE if queue.is_batch else CQ_UNIT_TYPE
     with open_file(segment.path) as descriptor:
         data = read_at(descriptor, segment.position, segment.count * kind.itemsize)
     return np.frombuffer(data, kind, len(data) // kind.itemsize)

@@ -17,31 +17,15 @@ from tandem.log.files import open_file
 from tandem.log.store_directory import QueueFiles
 from tandem.wire.record_scan import Bools
 from tandem.wire.store_layout import (
-    BATCH_CQ_STORE_UNIT_SIZE,
     CQ_STORE_UNIT_SIZE,
     FILLER_SIZE,
 )
+from tandem.wire.unit_types import BATCH_CQ_UNIT_TYPE, CQ_UNIT_TYPE
 
 UNITS_READ: Final = 1 << 16
 """How many units are read at a time."""
 
-UNIT: Final = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
-BATCH_UNIT: Final = np.dtype(
-    [
-        ("offset", ">i8"),
-        ("size", ">i4"),
-        ("tags_code", ">i8"),
-        ("store_timestamp_ms", ">i8"),
-        ("base_offset", ">i8"),
-        ("batch_size", ">i2"),
-        ("compacted_offset", ">i4"),
-        ("reserved", ">i4"),
-    ]
-)
 Units = NDArray[np.void]
-
-assert UNIT.itemsize == CQ_STORE_UNIT_SIZE
-assert BATCH_UNIT.itemsize == BATCH_CQ_STORE_UNIT_SIZE
 
 
 class UnitRun(msgspec.Struct, frozen=True, eq=False):
@@ -60,7 +44,7 @@ class UnitRun(msgspec.Struct, frozen=True, eq=False):
 def are_units(units: Units) -> Bools:
     """Say which are units at all. Source: ConsumeQueue.recover, BatchConsumeQueue.recover."""
     valid: Bools = (units["offset"] >= 0) & (units["size"] > 0)
-    if units.dtype == BATCH_UNIT:
+    if units.dtype == BATCH_CQ_UNIT_TYPE:
         valid &= (units["base_offset"] >= 0) & (units["batch_size"] > 0)
     return valid
 
@@ -76,7 +60,7 @@ class QueueReader:
 
     def __init__(self, queue: QueueFiles) -> None:
         self._queue = queue
-        self._dtype = BATCH_UNIT if queue.is_batch else UNIT
+        self._dtype = BATCH_CQ_UNIT_TYPE if queue.is_batch else CQ_UNIT_TYPE
 
     def runs(self) -> Iterator[UnitRun]:
         """Yield what the files hold, the units that are none at the end included.

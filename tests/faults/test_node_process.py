@@ -310,7 +310,7 @@ def stop(process: subprocess.Popen[str], signal_number: int) -> str:
 @pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_a_node_cleanly(cluster: Cluster, signal_number: int) -> None:
     log = stop(cluster.start("a0"), signal_number)
-    assert log.splitlines()[-1].endswith("INFO a0 stopped")
+    assert log.splitlines()[-1].endswith("INFO a0 this node has stopped")
     assert not (cluster.directory / "data/a0/abort").exists()
 
 

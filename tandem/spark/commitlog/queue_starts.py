@@ -21,11 +21,11 @@ from tandem.spark.commitlog.places import is_log_file
 from tandem.spark.commitlog.split import UnitPiece
 from tandem.spark.commitlog.storage import Storage
 from tandem.wire.store_layout import CQ_STORE_UNIT, CQ_STORE_UNIT_SIZE
+from tandem.wire.unit_types import CQ_UNIT_TYPE
 
 QUEUES_ASKED_MAX: Final = 8
 """The longest ones. Any start near the wanted place will do, so asking all queues gains nothing."""
 
-_UNIT_FIELDS: Final = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 _BLOCKS_MAX: Final = 64
 _NEVER: Final = 2**63
 """As an offset: past every record. What was never written, or is no unit, sorts there."""
@@ -203,7 +203,7 @@ def load_units(storage: Storage, pieces: Sequence[UnitPiece]) -> NDArray[np.void
             with storage.opened(piece.path) as opened:
                 opened.read_into(view[at : at + size], piece.position)
             at += size
-    return np.frombuffer(data, _UNIT_FIELDS)
+    return np.frombuffer(data, CQ_UNIT_TYPE)
 
 
 def _known(offset: int) -> int | None:

@@ -80,7 +80,7 @@ def test_a_key_is_found_by_its_chain() -> None:
         assert list(index.offsets(key_hash("TopicA", b"k1"))) == [272, 136, 0]
         assert list(index.offsets(key_hash("TopicA", b"none"))) == []
         assert index.unit_count == 10
-        assert index.units(1, 2)["offset"].tolist() == [0, 0]
+        assert index.units(1, 2)["physical_offset"].tolist() == [0, 0]
         assert int((index.slots(0, 100) > 0).sum()) == header.hash_slot_count
 
 
