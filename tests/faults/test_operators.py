@@ -119,8 +119,12 @@ class Terminal:
         status, words = expected
         ended, out, err = self._run(line)
         deadline = time.monotonic() + PATIENCE_SECONDS
-        # Refused, and nothing done, until the master before this one follows.
-        while line.startswith("ha rejoin") and ended and time.monotonic() < deadline:
+        # Refused, and nothing done, while the master before this one, or the set, is changing.
+        while (
+            ended
+            and (line.startswith("ha rejoin") or "; ask again" in err)
+            and time.monotonic() < deadline
+        ):
             ended, out, err = self._run(line)
         assert ended == status, (line, err)
         assert self._named(words) in out + err, (line, out, err)
