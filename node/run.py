@@ -65,7 +65,7 @@ async def run_node(
     )
     if native.why_not_native is not None:
         _log.warning(
-            "this node does in Python what it could do in C, at about half the speed: %s",
+            "this node does in Python what it could do in C, and is slower for it: %s",
             native.why_not_native,
         )
     if config.is_fenced and coordinator is None:

@@ -48,4 +48,4 @@ async def test_a_node_says_at_its_start_that_it_does_without_c(
     monkeypatch.setattr(native, "why_not_native", why_not)
     async with open_world(cluster_config(tmp_path, role="ASYNC_MASTER")) as world:
         await world.start("a0")
-    assert ("at about half the speed: TANDEM_NATIVE is off" in caplog.text) is bool(why_not)
+    assert ("is slower for it: TANDEM_NATIVE is off" in caplog.text) is bool(why_not)

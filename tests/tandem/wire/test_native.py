@@ -319,7 +319,7 @@ def test_loops_are_left_out_where_they_are_not_wanted_or_of_another_source(
                 native.load()
                 == f"{native.LIBRARY.name} is of other sources: install TandemMQ again"
             )
-    for library, why in ((tmp_path / "none.so", "no C compiler"), (other, "cannot be used")):
+    for library, why in ((tmp_path / "none.so", "nothing was compiled"), (other, "cannot be used")):
         with monkeypatch.context() as patch:
             patch.setattr(native, "LIBRARY", library)
             assert why in str(native.load())
