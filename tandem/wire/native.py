@@ -353,7 +353,9 @@ def load() -> Loops | str:
     if sys.byteorder != "little":
         return "this machine is not little-endian"
     if not LIBRARY.exists():
-        return "nothing was compiled at installation: with a C compiler there, install TandemMQ again"
+        return (
+            "nothing was compiled at installation: with a C compiler there, install TandemMQ again"
+        )
     try:
         found = Loops(LIBRARY)
         is_ours = found.source_crc32 == zlib.crc32(b"".join(map(_read, SOURCES)))
