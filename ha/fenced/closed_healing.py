@@ -9,7 +9,8 @@ Where no file of the log is left, nothing can be put into it: it is copied as a 
 
 Each turn must get further than the one before. Where no peer has the bytes, whole, and confirmed or
 surely of the same masters (see `history`), the error stands: the node stops with it, as one without
-peers does.
+peers does. Of a part whose end only this node has, from a master that was alone, the peers give the
+beginning: the end is cut off when the node follows a master.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ha.fenced.comparison import Vote, right_crc, votes_in_words
 from ha.fenced.epoch_file import EpochFile
 from ha.fenced.healed_parts import HealedParts
 from ha.fenced.healing import RANGE_BYTES_MAX, Piece, can_give
-from ha.fenced.history import are_of_one_history, epochs_within
+from ha.fenced.history import epochs_within, shared_end
 from ha.fenced.lost_log import begin_anew_if_log_is_lost
 from ha.fenced.peer_logs import all_of
 from store.machine.errors import CorruptLogError, StoreError, UnfitBytesError
@@ -89,19 +90,23 @@ class ClosedHealing:
         at = start
         while at < end:
             piece = Piece(at, min(end, at - at % size + size, at + RANGE_BYTES_MAX))
-            why_not = await self._heal_piece(piece, reason)
-            if why_not is not None:
-                return why_not
+            healed = await self._heal_piece(piece, reason)
+            if isinstance(healed, str):
+                return healed
+            if healed.end < piece.end:
+                return None
             at = piece.end
         return None
 
-    async def _heal_piece(self, piece: Piece, reason: str) -> str | None:
-        why_not: str | None = None
+    async def _heal_piece(self, piece: Piece, reason: str) -> Piece | str:
+        """Heal one piece; return what of it the peers had, or why that cannot be, in words."""
+        why_not = ""
         for number in range(TRIES_MAX):
             if number:
                 await trio.sleep(TRY_SECONDS)
             try:
                 source, data = await self._fetch(piece)
+                given = Piece(piece.start, piece.start + len(data))
                 heal_closed_log(
                     self._store_config,
                     piece.start,
@@ -121,19 +126,19 @@ class ClosedHealing:
                 continue
             _log.warning(
                 "the log is healed from %d to %d with the bytes of %s",
-                piece.start,
-                piece.end,
+                given.start,
+                given.end,
                 source,
             )
             healed = HealedParts(self._machine.disk, self._config.directory)
             now_ms = self._machine.wall_clock_ms()
-            healed.add(HealedPart(piece.start, piece.end, source, reason, now_ms))
+            healed.add(HealedPart(given.start, given.end, source, reason, now_ms))
             healed.save()
-            return None
+            return given
         return why_not
 
     async def _fetch(self, piece: Piece) -> tuple[str, bytes]:
-        """Return the right bytes, and who gave them.
+        """Return the right bytes, and who gave them; fewer, if nobody else can have the end.
 
         Raises:
             PeerSilentError: nobody has them, or it is not known who is right.
@@ -144,13 +149,17 @@ class ClosedHealing:
         epochs = epochs_within(own, *bounds)
         got: dict[str, bytes] = {}
         troubles: list[str] = []
+        shared = piece.start
         async with AsyncExitStack() as stack:
             for peer in self._config.peers:
                 session = await stack.enter_async_context(self._peers.session(peer.name))
                 try:
                     part = await session.part(*bounds)
-                    if not are_of_one_history(epochs, part.epochs):
-                        troubles.append(f"{peer.name} has it from other masters")
+                    common = shared_end(epochs, part.epochs, *bounds)
+                    if common < piece.end:
+                        where = f", from {common} on" if common > piece.start else ""
+                        troubles.append(f"{peer.name} has it from other masters{where}")
+                        shared = max(shared, common)
                     elif not can_give(part, piece, epochs):
                         troubles.append(f"{peer.name} has not confirmed all of it, or is damaged")
                     else:
@@ -158,6 +167,8 @@ class ClosedHealing:
                 except PeerSilentError as error:
                     troubles.append(str(error))
         if not got:
+            if shared > piece.start:
+                return await self._fetch(Piece(piece.start, shared))
             raise PeerSilentError("; ".join(troubles) or "there is no other node")
         votes = [Vote(name, raw_crc32(data), is_written=False) for name, data in got.items()]
         right = right_crc(votes, 1 + len(self._config.peers))

@@ -56,6 +56,20 @@ def are_of_one_history(own: Sequence[EpochPart], theirs: Sequence[EpochPart]) ->
     return True
 
 
+def shared_end(own: Sequence[EpochPart], theirs: Sequence[EpochPart], start: int, end: int) -> int:
+    """Return up to where two nodes may have the part from `start` to `end` from the same masters.
+
+    `end` if they may have all of it, `start` if none. A log that has to be cut back yet is equal to
+    the others up to where its last master was alone.
+    """
+    ours, others = narrowed(own, start, end), narrowed(theirs, start, end)
+    for index in range(1 + max(len(ours), len(others))):
+        if not are_of_one_history(ours[:index], others[:index]):
+            begins = [each[index - 1].start for each in (ours, others) if index <= len(each)]
+            return max(start, min(begins))
+    return end
+
+
 def history_of(epochs: Sequence[EpochPart], start: int, end: int) -> str:
     """Return what is equal for two nodes only if this part of their logs is, confirmed or not.
 

@@ -217,7 +217,9 @@ class MessageAdministration:
             answer = yield from self._calls.broker(
                 queue.broker_name, RequestCode.PULL_MESSAGE, header, accepted=PULL_ANSWERS
             )
-            result = pull_result(answer.command, answer.address, ALL_TAGS, offset)
+            result = pull_result(
+                answer.command, answer.address, topic, queue.queue_id, ALL_TAGS, offset
+            )
             found += result.messages
             if result.next_begin_offset <= offset:
                 break

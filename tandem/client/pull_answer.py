@@ -1,26 +1,33 @@
 """What the answer to a pull says: a status, where to go on, and single messages. Pure.
 
+A node checks a record when it takes it, and what it reads of older files; what changes on its disk
+after that, a scrub finds, hours later perhaps. So each record is looked at here once more: it has
+to be of the queue that was asked for, in order, with a body that its CRC fits, as Kafka's consumers
+look (`check.crcs`). An answer ends before one that is not so. RocketMQ's clients hand out whatever
+comes.
+
 Source: RocketMQ 5.3.3, PullAPIWrapper.processPullResult, MQClientAPIImpl.processPullResponse.
 """
 
 from typing import Final
 
 from tandem.client.compression import decompressed
-from tandem.client.errors import ConnectionLostError
+from tandem.client.errors import MessageDamagedError
 from tandem.client.queue_flow import decode, refusal_in
 from tandem.client.results import PullResult, PullStatus
+from tandem.wire.crc import CRC_MASK, raw_crc32
 from tandem.wire.errors import MalformedMessageError
 from tandem.wire.message import (
     COMPRESSED_FLAG,
     INNER_BATCH_FLAGS,
     MessageExt,
-    is_inner_batch,
     unwrap_inner_batch,
 )
 from tandem.wire.pulled_records import decode_pulled
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_headers import PullMessageResponseHeader
 from tandem.wire.response_code import ResponseCode
+from tandem.wire.system_topics import LMQ_PREFIX
 
 PULL_STATUSES: Final = {
     ResponseCode.SUCCESS.value: PullStatus.FOUND,
@@ -65,52 +72,86 @@ def expression_type(tags: str) -> str:
     return "SQL92" if isinstance(tags, Sql92) else "TAG"
 
 
-def pull_result(answer: RemotingCommand, address: str, tags: str, offset: int) -> PullResult:
-    """Return what a pull of `tags` from `offset` on has found.
+def pull_result(
+    answer: RemotingCommand, address: str, topic: str, queue_id: int, tags: str, offset: int
+) -> PullResult:
+    """Return what a pull of `tags` from `offset` of a queue on has found.
 
     Raises:
         BrokerError: it is a refusal; MessageDamagedError if the next message is damaged there.
-        ConnectionLostError: it does not parse.
+        ConnectionLostError: its fields do not parse.
         CompressedBodyError: a body that this client cannot read.
     """
     status = PULL_STATUSES.get(answer.code)
     if status is None:
         raise refusal_in(answer, address)
     header = decode(answer, PullMessageResponseHeader, address)
-    try:
-        stored = decode_pulled(answer.body)
-    except MalformedMessageError as error:
-        raise ConnectionLostError(address, f"the answer does not parse: {error}") from error
-    messages: list[MessageExt] = []
-    takes_all = is_all(tags)
-    for message in stored:
-        if takes_all and not message.sys_flag & _NOT_AS_STORED:
-            messages.append(message)
-        else:
-            messages += _singles(message, tags, offset)
+    stored, malformed = decode_pulled(answer.body)
+    messages, due, fault = _taken(stored, topic, queue_id, tags, offset)
+    if fault is None and malformed is not None:
+        fault = str(malformed)
+    if fault is not None and due == offset:
+        raise _damaged(address, topic, queue_id, offset, fault)
     if status is PullStatus.FOUND and not messages:
         status = PullStatus.NO_MATCHED_MSG
-    return PullResult(
-        status, header.next_begin_offset, header.min_offset, header.max_offset, messages
+    next_offset = due if fault is not None else header.next_begin_offset
+    return PullResult(status, next_offset, header.min_offset, header.max_offset, messages)
+
+
+def _taken(
+    stored: list[MessageExt], topic: str, queue_id: int, tags: str, offset: int
+) -> tuple[list[MessageExt], int, str | None]:
+    """Return the messages with one of the tags, and the offset after the last record.
+
+    The third value says what is wrong with the record that comes next, which ends it.
+    """
+    messages: list[MessageExt] = []
+    takes_all = is_all(tags)
+    # A light queue has messages of other topics, with the numbers that they have there.
+    is_light = topic.startswith(LMQ_PREFIX)
+    due = offset
+    for message in stored:
+        if message.body_crc != raw_crc32(message.body) & CRC_MASK:
+            return messages, due, f"its body's CRC is not {message.body_crc}"
+        last, singles = message.queue_offset, None
+        if message.sys_flag & _NOT_AS_STORED:
+            singles = _singles(message)
+            last = singles[-1].queue_offset
+        if (message.queue_id != queue_id or last < due or message.topic != topic) and not is_light:
+            came = f"{message.queue_offset} of queue {message.queue_id} of topic {message.topic!r}"
+            return messages, due, f"message {came} came for message {due}"
+        due = last + 1
+        if singles is not None:
+            messages += [m for m in singles if m.queue_offset >= offset and _has_tag(m, tags)]
+        elif takes_all or _has_tag(message, tags):
+            messages.append(message)
+    return messages, due, None
+
+
+def _damaged(
+    address: str, topic: str, queue_id: int, offset: int, fault: str
+) -> MessageDamagedError:
+    remark = (
+        f"message {offset} of queue {queue_id} of topic {topic!r} is damaged, or one that came in"
+        f" its place: {fault}. `tandem ha scrub`, or `tandem log verify` of a classic node, finds"
+        " what is bad"
     )
+    return MessageDamagedError(ResponseCode.SERVICE_NOT_AVAILABLE, remark, address, offset, -1)
 
 
-def _singles(message: MessageExt, tags: str, offset: int) -> list[MessageExt]:
-    """Return the messages of a record from queue offset `offset` on that have one of the tags.
+def _singles(message: MessageExt) -> list[MessageExt]:
+    """Return the messages of a record, as they were sent.
 
     A record that holds a whole batch comes whole, also when its middle is asked for. If it does
     not parse it is given out as it is.
 
     Source: PullAPIWrapper.processPullResult.
     """
-    if not is_inner_batch(message.sys_flag):
-        return [decompressed(message)] if _has_tag(message, tags) else []
     message = decompressed(message)
     try:
-        singles = unwrap_inner_batch(message)
+        return unwrap_inner_batch(message) or [message]
     except MalformedMessageError:
         return [message]
-    return [m for m in singles if m.queue_offset >= offset and _has_tag(m, tags)]
 
 
 def is_all(tags: str) -> bool:

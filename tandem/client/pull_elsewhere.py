@@ -45,7 +45,9 @@ def pull_elsewhere(
             answer = yield from brokers.call(
                 queue, address, RequestCode.PULL_MESSAGE, now, REQUEST_TIMEOUT_SECONDS
             )
-            result = pull_result(answer, address, tags, ext.queue_offset)
+            result = pull_result(
+                answer, address, queue.topic, queue.queue_id, tags, ext.queue_offset
+            )
         except (ConnectionLostError, RequestTimeoutError, BrokerError):
             continue
         # Another node may lag, or have deleted what is damaged here.

@@ -259,7 +259,7 @@ class Puller:
             queue, RequestCode.PULL_MESSAGE, ext, seconds
         )
         try:
-            result = pull_result(answer, address, tags, offset)
+            result = pull_result(answer, address, queue.topic, queue.queue_id, tags, offset)
         except MessageDamagedError as error:
             return (yield from pull_elsewhere(self._core, self._brokers, queue, ext, error))
         if passes_over(result, tags, offset):

@@ -8,6 +8,7 @@ of `struct` and four slices. Every other one, and every one that does not add up
 import struct
 from typing import Final
 
+from tandem.wire.errors import MalformedMessageError
 from tandem.wire.message import (
     BORNHOST_V6_FLAG,
     FIXED_HEADER,
@@ -23,22 +24,24 @@ _V4_HEAD: Final = struct.Struct(FIXED_HEADER.format + "8sq8siqi")
 """TOTALSIZE to BODYLENGTH of a record with v4 hosts."""
 
 
-def decode_pulled(body: bytes) -> list[MessageExt]:
-    """Decode the records of a pull's body, which are back to back.
+def decode_pulled(body: bytes) -> tuple[list[MessageExt], MalformedMessageError | None]:
+    """Decode the records of a pull's body, which are back to back, up to one that is none.
 
-    Raises:
-        MalformedMessageError: as `decode_messages`, which this is the fast form of.
+    The second value says what is wrong with that one. The fast form of `decode_messages`.
     """
-    messages = []
+    messages: list[MessageExt] = []
     position = 0
     end = len(body)
     while position < end:
         decoded = None
         if position + _V4_HEAD.size <= end:
             decoded = _decode_short(body, position)
-        message, position = decoded or decode_message(body, position)
+        try:
+            message, position = decoded or decode_message(body, position)
+        except MalformedMessageError as error:
+            return messages, error
         messages.append(message)
-    return messages
+    return messages, None
 
 
 def _decode_short(data: bytes, start: int) -> tuple[MessageExt, int] | None:

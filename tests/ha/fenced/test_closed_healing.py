@@ -313,6 +313,46 @@ async def test_bytes_of_other_masters_are_not_taken(
     assert bench.disk.read(f"{DIRECTORY_OF_BENCH}/commitlog/{0:020d}") != bench.log[:FILE_BYTES]
 
 
+class OtherEnd:
+    """The peers have other bytes from the fourth record on, from another master."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.at = bench.records[3]
+        assert self.at < BLOCK_BYTES
+        for peer in bench.peers:
+            peer.epochs = (EpochPart(3, self.at, "another"),)
+            peer.log[self.at :] = bytes(len(peer.log) - self.at)
+
+
+async def test_what_comes_before_the_end_that_only_this_node_has_is_healed(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A master that was alone filled a file, which has a fingerprint, and is down since."""
+    bench = Bench()
+    await bench.take_fingerprints()
+    other = OtherEnd(bench)
+    bench.flip(200)
+    bench.flip(bench.records[2] + 20)
+    store = await bench.closed_healing().open(BadStart(bench, 0, bench.records[1]))
+    assert read_whole_log(store) == bench.log
+    assert f"is healed from 0 to {other.at} with the bytes of a1" in caplog.text
+    parts = [(part.start, part.end) for part in HealedParts(bench.disk, DIRECTORY_OF_BENCH).parts]
+    assert parts == [(0, other.at)]
+
+
+async def test_what_only_this_node_has_nobody_can_heal(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench()
+    await bench.take_fingerprints()
+    other = OtherEnd(bench)
+    bench.flip(other.at + 100)
+    with pytest.raises(CorruptLogError):
+        await bench.closed_healing().open(BadStart(bench, 0, BLOCK_BYTES))
+    assert "has another fingerprint" in caplog.text
+    assert not HealedParts(bench.disk, DIRECTORY_OF_BENCH).parts
+
+
 async def test_what_a_peer_has_not_confirmed_is_not_taken(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:

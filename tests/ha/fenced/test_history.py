@@ -3,7 +3,13 @@
 import pytest
 
 from ha.fenced.epochs import EpochEntry
-from ha.fenced.history import are_of_one_history, epochs_within, history_of, narrowed
+from ha.fenced.history import (
+    are_of_one_history,
+    epochs_within,
+    history_of,
+    narrowed,
+    shared_end,
+)
 from tandem.wire.peer_log import EPOCHS_MAX, EpochPart
 
 OWN = (EpochPart(3, 100, "x"), EpochPart(4, 900, "y"), EpochPart(6, 950, "z"))
@@ -74,3 +80,30 @@ def test_what_is_outside_of_a_part_says_nothing_about_it() -> None:
 )
 def test_where_a_master_is_not_known_there_is_none(epochs: tuple[EpochPart, ...]) -> None:
     assert history_of(epochs, 200, 1000) == ""
+
+
+@pytest.mark.parametrize(
+    ("theirs", "end"),
+    [
+        (OWN, 1000),
+        ((EpochPart(3, 150, "x"), *OWN[1:]), 1000),
+        ((EpochPart(3, 100, ""), *OWN[1:]), 1000),
+        (OWN[:2], 950),
+        ((*OWN[:2], EpochPart(6, 950, "w")), 950),
+        ((*OWN[:2], EpochPart(6, 940, "z")), 940),
+        ((*OWN[:2], EpochPart(6, 960, "z")), 950),
+        ((*OWN, EpochPart(7, 990, "w")), 990),
+        ((*OWN, EpochPart(7, 1000, "w")), 1000),
+        (OWN[:1], 900),
+        ((EpochPart(3, 100, "w"), *OWN[1:]), 200),
+        ((), 200),
+    ],
+)
+def test_up_to_where_a_part_is_shared(theirs: tuple[EpochPart, ...], end: int) -> None:
+    assert shared_end(OWN, theirs, 200, 1000) == end
+    assert shared_end(theirs, OWN, 200, 1000) == end
+    assert shared_end((), (), 200, 1000) == 1000
+    if end > 200:
+        assert are_of_one_history(narrowed(OWN, 200, end), narrowed(theirs, 200, end))
+    if end < 1000:
+        assert not are_of_one_history(narrowed(OWN, 200, end + 1), narrowed(theirs, 200, end + 1))

@@ -8,7 +8,8 @@ MISPLACED       stored elsewhere than the producer was told
 GAP             queue offsets of a queue are not 0, 1, 2, ...
 REWRITTEN       the log of an opened master is no beginning of that of a later one
 RESURRECTED     a later log has, below where a master opened, what that master had not
-VANISHED        a reader received a record that is not in the final log at that place
+VANISHED        a reader received a record that is not in the final log at that place, with that
+                body
 MISREAD         a reader received records of a queue out of order, or one place twice
 READ_AHEAD      a reader received a record that no master had confirmed by then
 UNREAD          in the log, but not to be had by pulling its queue
@@ -560,7 +561,8 @@ def _check_reads(reads: Iterable[Read], records: Iterable[LogRecord]) -> Iterato
     places = {(r.topic, r.queue_id, r.queue_offset): r for r in records}
     for read in reads:
         place = places.get((read.topic, read.queue_id, read.queue_offset))
-        if place is None or (place.key, place.physical_offset) != (read.key, read.physical_offset):
+        seen = read.key, read.physical_offset, read.body_crc
+        if place is None or (place.key, place.physical_offset, place.body_crc) != seen:
             text = f"{read.reader}: {read.key!r} of queue {read.queue_id}, {read.queue_offset}"
             yield Finding(Kind.VANISHED, f"{text}, read at {read.at_seconds:.6f}, is not there")
 

@@ -150,6 +150,10 @@ def _vanished(run: Run) -> None:
     run.history.reads[6] = msgspec.structs.replace(run.history.reads[6], key="key9")
 
 
+def _vanished_body(run: Run) -> None:
+    run.history.reads[6] = msgspec.structs.replace(run.history.reads[6], body_crc=7)
+
+
 def _misread_out_of_order(run: Run) -> None:
     run.history.reads.pop(2)
 
@@ -431,6 +435,7 @@ PLANTED: dict[Callable[[Run], None], set[Kind]] = {
     _rewritten: {Kind.REWRITTEN},
     _resurrected: {Kind.RESURRECTED},
     _vanished: {Kind.VANISHED},
+    _vanished_body: {Kind.VANISHED},
     _misread_out_of_order: {Kind.MISREAD},
     _misread_two_contents: {Kind.MISREAD},
     _read_ahead: {Kind.READ_AHEAD},

@@ -145,7 +145,10 @@ def test_any_other_code_is_a_refusal() -> None:
 def test_tags_are_compared_as_text_since_the_broker_compares_hashes() -> None:
     bench = Bench()
     # "Aa" and "BB" have the same hash.
-    records = [message_ext(b"x", properties={PROPERTY_TAGS: tag}) for tag in ("Aa", "BB", "C")]
+    records = [
+        message_ext(b"x", queue_offset=number, properties={PROPERTY_TAGS: tag})
+        for number, tag in enumerate(("Aa", "BB", "C"))
+    ]
     bench.answer_pulls_with(0, b"".join(map(encode_record, records)))
     assert [message.tags for message in bench.pull(tags="BB || C").messages] == ["BB", "C"]
     result = bench.pull(tags="D")
@@ -183,11 +186,16 @@ def test_a_batch_that_does_not_parse_is_given_out_whole() -> None:
 
 
 @pytest.mark.parametrize("body", [b"x", encode_record(message_ext())[:-1]])
-def test_a_body_that_does_not_parse_is_the_brokers_fault(body: bytes) -> None:
+def test_a_body_that_does_not_parse_is_damaged_at_the_broker(body: bytes) -> None:
+    """So another node is asked."""
     bench = Bench()
     bench.answer_pulls_with(0, body)
-    with pytest.raises(ConnectionLostError, match="does not parse"):
+    assert [message.body for message in bench.pull().messages] == [b"0", b"1", b"2"]
+    assert bench.shell.calls_to(PULL) == [MASTER, SLAVE]
+    del bench.shell.brokers[SLAVE]
+    with pytest.raises(MessageDamagedError) as caught:
         bench.pull()
+    assert (caught.value.address, caught.value.queue_offset) == (MASTER, 0)
 
 
 def test_an_answer_without_its_fields_is_refused() -> None:
