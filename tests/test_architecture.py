@@ -454,6 +454,15 @@ def test_importing_the_library_loads_neither_client_nor_trio_nor_numpy() -> None
 
 
 @pytest.mark.slow
+def test_the_audit_without_spark_loads_nothing_of_spark() -> None:
+    code = "import sys, tandem.drill.quick_audit; print({'pyspark', 'py4j'} & set(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.slow
 def test_the_command_line_loads_no_client_before_a_command_runs() -> None:
     code = (
         "import sys, tandem.cli.command_line; "

@@ -1,7 +1,7 @@
 """The table of findings as Arrow and Parquet, written in parts that appear all at once.
 
     out/audit/_parts-6f…/part-….parquet     what tasks write, each under a name of its own
-    out/audit/part-….parquet                what counts: moved there by `publish`, which removes
+    out/audit/part-0.parquet                what counts: moved there by `publish`, which removes
                                             the table of an audit before
 
 A task that is tried again writes another part; only those that its last try names are published.
@@ -116,8 +116,8 @@ def publish(parts: str, names: Iterable[str]) -> None:
     """
     source = Path(parts)
     table = source.parent
-    wanted = set(names)
-    missing = sorted(name for name in wanted if not (source / name).is_file())
+    wanted = list(dict.fromkeys(names))
+    missing = [name for name in wanted if not (source / name).is_file()]
     if missing:
         raise AuditTableError(
             f"{source / missing[0]} is not here: a worker wrote it on another machine;"
@@ -126,10 +126,10 @@ def publish(parts: str, names: Iterable[str]) -> None:
     if not wanted:  # a table without rows is a table
         name = "part-none.parquet"
         pq.write_table(SCHEMA.empty_table(), source / name)
-        wanted = {name}
+        wanted = [name]
     for old in table.iterdir():
         if old != source:
             shutil.rmtree(old) if old.is_dir() else old.unlink()
-    for name in sorted(wanted):
-        (source / name).rename(table / name)
+    for number, name in enumerate(wanted):
+        (source / name).rename(table / f"part-{number}.parquet")
     shutil.rmtree(source)

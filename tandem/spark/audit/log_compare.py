@@ -5,7 +5,8 @@ follow it do not count. The range is cut into pieces, so that Spark can spread t
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -52,6 +53,37 @@ def open_extent(store: str) -> Log:
     tail = log_tail(files[-1])
     end = tail.end if tail.clean else files[-1].size
     return Log(files, files[0].offset, files[-1].offset + end)
+
+
+def open_logs(
+    stores: Mapping[str, str | Path], master: str, confirm: int | None = None
+) -> dict[str, Log]:
+    """Return the log of each of these stores, by node, up to `confirm` if that is given.
+
+    Raises:
+        NotAStoreError: the master's directory is not a store.
+    """
+    commit_log_folder(local_path(str(stores[master])))
+    logs = {node: open_extent(str(path)) for node, path in stores.items()}
+    return logs if confirm is None else {node: bounded(log, confirm) for node, log in logs.items()}
+
+
+def differences_by_node(
+    logs: Mapping[str, Log],
+    master: str,
+    find: Callable[[Sequence[tuple[str, Piece]]], Iterable[tuple[str, int]]],
+) -> dict[str, int | None]:
+    """Return where each other node's log first differs.
+
+    `find` is `differences_in`, or spreads it over tasks.
+    """
+    others = {node: log for node, log in logs.items() if node != master}
+    work = [(node, piece) for node, log in others.items() for piece in pieces(logs[master], log)]
+    found = list(find(work)) if work else []
+    return {
+        node: logs_differ_at(logs[master], log, [at for name, at in found if name == node])
+        for node, log in others.items()
+    }
 
 
 def pieces(master: Log, other: Log) -> list[Piece]:

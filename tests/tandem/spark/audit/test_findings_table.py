@@ -52,7 +52,7 @@ def test_parts_become_the_table_all_at_once_and_replace_what_was_there(tmp_path:
 
     publish(parts, names)
 
-    assert [path.name for path in table.iterdir()] == list(names)
+    assert [path.name for path in table.iterdir()] == ["part-0.parquet"]
     assert pq.read_table(table)["finding"].to_pylist() == ["stored", "phantom"]
 
 

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from tandem.spark.audit import tasks
+from tandem.spark.audit.audit_work import DEFAULT_SIZES
 from tandem.spark.audit.findings_table import new_parts
-from tandem.spark.audit.job import DEFAULT_SIZES
 from tandem.spark.audit.record_rows import RECORDS, scan_options
 from tandem.spark.audit.send_judge import SENDS as SENDS_SCHEMA
 from tandem.spark.audit.tasks import AuditPlan, ReadTask, RowGroup, TaskReport
