@@ -48,6 +48,7 @@ from tandem.wire.record_rule import (
     body_fault,
     look,
     record_parts,
+    record_starts,
     store_timestamp_ms,
 )
 from tandem.wire.record_scan import Bools, RecordColumns, read_columns, scan_records
@@ -64,13 +65,6 @@ CHUNK_BYTES: Final = 2 << 20
 
 BLANK_HEADER: Final = struct.Struct(">II")
 _SEARCH_BYTES: Final = 1 << 17
-_SEARCHED_ZEROS: Final = bytes(_SEARCH_BYTES + 3)
-"""A piece with nothing in it: most of what is searched."""
-
-_MAGIC_BYTES: Final = (
-    MESSAGE_MAGIC_CODE.to_bytes(4, "big"),
-    MESSAGE_MAGIC_CODE_V2.to_bytes(4, "big"),
-)
 _QUEUE_PLACE: Final = struct.Struct(">12xi4xq8xi16xq")
 """QUEUEID, QUEUEOFFSET, SYSFLAG and, where the born host is a v4 one, STORETIMESTAMP."""
 
@@ -368,39 +362,22 @@ def record_behind(files: Sequence[LogFile], offset: int) -> DispatchRequest | No
     itself; a record that a body happens to carry is believed too if it names the right offset.
     """
     for file in files:
-        start = max(0, offset + 1 - file.file_from_offset)
-        if start >= file.size:
-            continue
-        hits = [_first_record(file, start, magic) for magic in _MAGIC_BYTES]
-        found = [hit for hit in hits if hit is not None]
-        if found:
-            return min(found, key=lambda record: record.offset)
+        base = file.file_from_offset
+        start = max(0, offset + 1 - base)
+        for at in record_starts(partial(_copy, file), base, start, file.size, _SEARCH_BYTES):
+            record = read_record(file.buffer, at, file.size, base + at)
+            if isinstance(record, DispatchRequest):
+                return record
     return None
 
 
-def _first_record(file: LogFile, start: int, magic: bytes) -> DispatchRequest | None:
-    hit = _find(file, magic, start + 4)
-    while hit >= 0:
-        record = read_record(file.buffer, hit - 4, file.size, file.file_from_offset + hit - 4)
-        if isinstance(record, DispatchRequest):
-            return record
-        hit = _find(file, magic, hit + 1)
-    return None
-
-
-def _find(file: LogFile, needle: bytes, start: int) -> int:
-    """Return where `needle` is at or behind `start`, -1 if it is not there.
+def _copy(file: LogFile, position: int, size: int) -> bytes:
+    """Return bytes to search.
 
     Not `mmap.find`: before Python 3.11.5 it reads past the end of the mapping, which kills the
     process (CPython issue 105235).
     """
-    for position in range(start, file.size, _SEARCH_BYTES):
-        # Parts overlap, so that a needle on the seam is found.
-        part = bytes(file.buffer[position : position + _SEARCH_BYTES + len(needle) - 1])
-        found = -1 if part == _SEARCHED_ZEROS else part.find(needle)
-        if found >= 0:
-            return position + found
-    return -1
+    return bytes(file.buffer[position : position + size])
 
 
 def count_records(files: Sequence[LogFile], start: int, end: int) -> int:

@@ -16,6 +16,7 @@ import os
 import struct
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -28,7 +29,6 @@ from tandem.wire.message import RECORD_BYTES_MIN
 from tandem.wire.record_rule import (
     BLANK_HEADER_BYTES,
     BODY_AT,
-    CHECKED_HEAD_BYTES,
     TEXTS_BYTES_MAX,
     RecordParts,
     ScanStop,
@@ -37,6 +37,7 @@ from tandem.wire.record_rule import (
     look,
     record_fault,
     record_parts,
+    record_starts,
 )
 from tandem.wire.record_scan import Int64s, RecordColumns, RecordWalk, read_columns, walk_records
 
@@ -298,18 +299,9 @@ def adds_up(descriptor: int, file: DataFile, position: int) -> bool:
 
 def next_record(descriptor: int, file: DataFile, start: int) -> int:
     """Return the first position at or after `start` where a record starts, else the file's end."""
-    position = start
-    while (position := _over_hole(descriptor, position)) < file.size:
-        data = read_at(descriptor, position, min(_SEARCH_BYTES, file.size - position))
-        at = 0
-        while (found := find_record_start(data, file.offset + position, at)) >= 0:
-            if adds_up(descriptor, file, position + found):
-                return position + found
-            at = found + 1
-        if len(data) < _SEARCH_BYTES:
-            break
-        position += len(data) - CHECKED_HEAD_BYTES
-    return file.size
+    read, skip = partial(read_at, descriptor), partial(_over_hole, descriptor)
+    found = record_starts(read, file.offset, start, file.size, _SEARCH_BYTES, skip)
+    return next((at for at in found if adds_up(descriptor, file, at)), file.size)
 
 
 def _over_hole(descriptor: int, position: int) -> int:

@@ -4,6 +4,7 @@
     record_parts       where body, topic and properties are, or which length does not add up
     record_fault       what is wrong with a whole record: its place, its lengths, its body's CRC
     find_record_start  the first record at or after an arbitrary position, for cuts inside a file
+    record_starts      all of them in a file, which is read a piece at a time
 
 A sound record has a known magic, lengths that add up to TOTALSIZE (the rule of RocketMQ's
 checkMessageAndReturnSize), a PHYSICALOFFSET that is its own place in the log, and a body that its
@@ -14,7 +15,9 @@ is what tells a leftover of an earlier life of the file from a record.
 """
 
 import enum
+import re
 import struct
+from collections.abc import Callable, Iterator
 from typing import Final, Protocol, TypeAlias
 
 import msgspec
@@ -61,6 +64,7 @@ _SIZE_MAGIC = struct.Struct(">II")
 _CHECKED_HEAD = struct.Struct(">III16xqI")
 _INT = struct.Struct(">i")
 V6_FLAGS: Final = BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG
+_MAGICS: Final = re.compile(rb"\xda\xa3\x20[\xa7\xab]")
 _LONG = struct.Struct(">q")
 _SHORT = struct.Struct(">h")
 
@@ -199,20 +203,41 @@ def find_record_start(buffer: bytes | bytearray, base_offset: int, start: int = 
     """
     position = start
     while True:
-        magic_at = _find_magic(buffer, position + 4)
-        if magic_at < 0:
+        magic = _MAGICS.search(buffer, position + 4)
+        if magic is None:
             return -1
-        position = magic_at - 4
+        position = magic.start() - 4
         if _seems_record(buffer, base_offset, position):
             return position
         position += 1
 
 
-def _find_magic(buffer: bytes | bytearray, start: int) -> int:
-    found = buffer.find(b"\xda\xa3\x20", start)
-    while found >= 0 and buffer[found + 3 : found + 4] not in (b"\xa7", b"\xab"):
-        found = buffer.find(b"\xda\xa3\x20", found + 1)
-    return found
+def record_starts(
+    read: Callable[[int, int], bytes | bytearray],
+    base_offset: int,
+    start: int,
+    end: int,
+    piece_bytes: int,
+    skip: Callable[[int], int] = int,
+) -> Iterator[int]:
+    """Yield the positions in [start, end) of a file where records seem to begin; cross-check them.
+
+    `base_offset` is where in the log the file begins. `read` returns up to as many bytes as it is
+    asked for, from a position on, and `skip` the first position from one on with anything to read.
+    """
+    zeros = bytes(piece_bytes)  # most of what is searched, and sooner compared than searched
+    position, searched = skip(start), start
+    while position < end:
+        data = read(position, min(piece_bytes, end - position))
+        at = max(searched - position, 0)
+        while data != zeros and (at := find_record_start(data, base_offset + position, at)) >= 0:
+            yield position + at
+            at += 1
+        if position + len(data) >= end or len(data) <= CHECKED_HEAD_BYTES:
+            return
+        # Pieces overlap, so that a head on the seam is found.
+        searched = position + len(data) - CHECKED_HEAD_BYTES + 1
+        position = skip(searched - 1)
 
 
 def _seems_record(buffer: bytes | bytearray, base_offset: int, position: int) -> bool:

@@ -29,6 +29,7 @@ from tandem.wire.record_rule import (
     CHECKED_HEAD_BYTES,
     ScanStop,
     find_record_start,
+    record_starts,
 )
 from tandem.wire.record_scan import RecordScan, scan_records
 
@@ -149,19 +150,13 @@ def _look_at_tail(opened: OpenedFile, file: DataFile, start: int) -> tuple[int, 
 
 def next_record(opened: OpenedFile, file: DataFile, start: int, end: int) -> int | None:
     """Return the first position in [start, end) where a record seems to begin."""
-    data = bytearray(min(WINDOW_BYTES, max(end - start, CHECKED_HEAD_BYTES)))
-    position = start
-    while position < end:
-        size = opened.read_into(memoryview(data)[: end - position], position)
-        if size < len(data):
-            del data[size:]
-        found = find_record_start(data, file.offset + position)
-        if found >= 0:
-            return position + found
-        if position + size >= end or size <= CHECKED_HEAD_BYTES:
-            return None
-        position += size - CHECKED_HEAD_BYTES
-    return None
+
+    def read(position: int, size: int) -> bytearray:
+        data = bytearray(size)
+        del data[opened.read_into(memoryview(data), position) :]
+        return data
+
+    return next(record_starts(read, file.offset, start, end, WINDOW_BYTES), None)
 
 
 def cut_file(

@@ -14,6 +14,7 @@ from tandem.wire.record_rule import (
     look,
     record_fault,
     record_parts,
+    record_starts,
     store_timestamp_ms,
 )
 from tandem.wire.record_scan import (
@@ -125,3 +126,34 @@ def test_a_start_is_accepted_before_the_record_is_whole() -> None:
     data = bytes(log.log[: last.physical_offset + 60])
     assert find_record_start(data, 0, last.physical_offset) == last.physical_offset
     assert find_record_start(data[: last.physical_offset + 39], 0, last.physical_offset) == -1
+
+
+@pytest.mark.parametrize("piece_bytes", [41, 79, 127, 4096, 1 << 20])
+def test_record_starts_are_the_same_in_pieces_of_any_size(piece_bytes: int) -> None:
+    log = mixed_log()
+    data = bytes(100) + bytes(log.log) + bytes(57)
+    wanted = [100 + message.physical_offset for message in log.messages]
+
+    def read(position: int, size: int) -> bytes:
+        return data[position : position + size]
+
+    for start, end in ((0, len(data)), (wanted[1], wanted[-1]), (wanted[1] + 1, wanted[-1] + 40)):
+        found = list(record_starts(read, -100, start, end, piece_bytes))
+        assert found == [at for at in wanted if start <= at <= end - 40]
+
+
+def test_the_search_ends_where_a_file_does_and_leaves_out_what_is_skipped() -> None:
+    log = mixed_log()
+    data = bytes(log.log)
+    half = log.messages[len(log.messages) // 2].physical_offset
+    asked: list[int] = []
+
+    def read(position: int, size: int) -> bytes:
+        asked.append(position)
+        return data[position : position + size]
+
+    found = record_starts(read, 0, 1, 1 << 40, 512, lambda position: max(position, half - 8))
+    assert next(found) == half
+    assert asked == [half - 8]
+    assert list(found)[-1] == log.messages[-1].physical_offset
+    assert max(asked) < len(data)
