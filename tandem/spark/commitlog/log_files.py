@@ -4,16 +4,18 @@
                          00000000000067108864    the name is the physical offset of its first byte
 
 The end of the log is where, in the last file that holds anything, sound records end and nothing but
-zeros follows, or a blank record does. If something else follows, the tail is *unclean*: it is read
-to the end of the file, and the reader will meet the damage and say what it is. A running node is
-writing while we look, so an unclean tail is looked at again for a short while; if records have
-become whole by then, the log simply ends, for us, where it ended at first sight.
+zeros follows, or a blank record that fills the file. If something else follows, the tail is
+*unclean*: it is read to the end of the file, and the reader will meet the damage and say what it
+is. A running node is writing while we look, so an unclean tail is looked at again for a short
+while; if records have become whole by then, the log simply ends, for us, where it ended at first
+sight.
 
 A file is cut only where a record is known to start: at an entry of a consume queue that the log
 confirms, else at the first record found by its magic and physical offset after the wanted place.
 """
 
 import time
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -24,6 +26,7 @@ from tandem.data_file import DataFile
 from tandem.spark.commitlog.places import StorePlace, list_files, place_of
 from tandem.spark.commitlog.queue_starts import QueueStarts
 from tandem.spark.commitlog.storage import LocalStorage, OpenedFile, Storage, local_part
+from tandem.wire.log_end import blank_fault
 from tandem.wire.record_rule import (
     BLANK_HEADER_BYTES,
     CHECKED_HEAD_BYTES,
@@ -138,14 +141,13 @@ def log_tail(file: DataFile, start: int = 0, storage: Storage | None = None) -> 
 
 
 def _look_at_tail(opened: OpenedFile, file: DataFile, start: int) -> tuple[int, bool]:
-    end = start
-    stop = ScanStop.END
-    for window in scan_windows(opened, file, start, file.size):
-        end = window.end
-        stop = window.scan.check.stop
-    if stop is ScanStop.ZEROS:
+    (window,) = deque(scan_windows(opened, file, start, file.size), maxlen=1)
+    end, check = window.end, window.scan.check
+    if check.stop is ScanStop.ZEROS:
         return end, opened.only_zeros(end, file.size)
-    return end, stop in (ScanStop.BLANK, ScanStop.END)
+    if check.stop is ScanStop.BLANK:
+        return end, not blank_fault(check.needed_bytes, file.size - end)
+    return end, check.stop is ScanStop.END
 
 
 def next_record(opened: OpenedFile, file: DataFile, start: int, end: int) -> int | None:

@@ -140,6 +140,17 @@ def test_a_closed_file_ends_at_its_blank_record(tmp_path: Path) -> None:
     assert log_tail(only_file(log.write(tmp_path))) == LogTail(end, clean=True)
 
 
+def test_a_blank_record_of_the_wrong_size_ends_no_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_files, "_LOOK_INTERVAL_SECONDS", 0)
+    log = a_log()
+    end = log.end_offset
+    log.roll()
+    log.log[end + 3] ^= 1
+    assert log_tail(only_file(log.write(tmp_path))) == LogTail(end, clean=False)
+
+
 @pytest.mark.parametrize("behind", [0, 1000])
 def test_a_torn_last_record_makes_the_tail_unclean(
     tmp_path: Path, behind: int, monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,5 @@
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from tandem.spark.commitlog.plan import plan_splits
 from tandem.spark.commitlog.read import read_split
 from tandem.spark.errors import LogDamagedError
 from tandem.spark.record_batches import COLUMNS
-from tests.support.log_builder import BORN_TIMESTAMP_MS, LogBuilder
+from tests.support.log_builder import BORN_TIMESTAMP_MS, LogBuilder, blank
 
 NAMES = tuple(COLUMNS)
 FILE_BYTES = 65_536
@@ -241,6 +242,20 @@ def test_a_full_file_that_ends_in_zeros_is_corrupt(tmp_path: Path) -> None:
     rows = read(log.write(tmp_path), on_error="row")
     assert list(errors(rows)) == [blank_at]
     assert errors(rows)[blank_at].startswith("corrupt: zeros")
+
+
+def test_records_past_a_blank_of_the_wrong_size_in_the_last_file_are_read(tmp_path: Path) -> None:
+    log = LogBuilder(file_bytes=FILE_BYTES)
+    for _ in range(9):
+        log.put(topic="orders")
+    changed = log.messages[4]
+    log.log[changed.physical_offset + 4 : changed.physical_offset + 8] = blank(8)[4:]
+    root = log.write(tmp_path)
+    shutil.rmtree(root / "consumequeue")  # which know of records past it
+    rows = read(root, on_error="row")
+    assert list(errors(rows)) == [changed.physical_offset]
+    assert errors(rows)[changed.physical_offset].startswith("corrupt: blank record of")
+    assert len(rows) == 9
 
 
 def test_a_blank_record_of_the_wrong_size_is_corrupt(tmp_path: Path) -> None:
