@@ -8,12 +8,14 @@ writing.
 import fcntl
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import msgspec
+
+from tandem.wire.store_layout import OFFSET_MAX, offset_named
 
 READ_BYTES: Final = 4 << 20
 """How much is read at a time. Larger pieces were not faster."""
@@ -42,6 +44,41 @@ class DataFile(msgspec.Struct, frozen=True):
     def end_offset(self) -> int:
         """The offset after the file."""
         return self.offset + self.size
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One name in a directory; `size` in bytes, 0 of a directory."""
+
+    name: str
+    is_directory: bool
+    size: int
+
+
+def entries_in(directory: str) -> list[Entry]:
+    """Return the files and directories in a directory, in no order."""
+    found = []
+    with os.scandir(directory) as listed:
+        for entry in listed:
+            is_directory = entry.is_dir()
+            if not is_directory and not entry.is_file():
+                continue
+            try:
+                size = 0 if is_directory else entry.stat().st_size
+            except FileNotFoundError:  # deleted between the two
+                continue
+            found.append(Entry(entry.name, is_directory, size))
+    return found
+
+
+def data_files(directory: str, entries: Iterable[Entry]) -> list[DataFile]:
+    """Return, in order, the files of a row among `entries`, which are those of `directory`."""
+    named = [(offset_named(entry.name), entry) for entry in entries if not entry.is_directory]
+    files = [
+        DataFile(f"{directory}/{entry.name}", offset, entry.size)
+        for offset, entry in named
+        if offset is not None and offset <= OFFSET_MAX
+    ]
+    return sorted(files, key=lambda file: file.offset)
 
 
 @contextmanager

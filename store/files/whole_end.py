@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tandem.wire.store_layout import FILE_NAME_DIGITS, OFFSET_MAX
+from tandem.wire.store_layout import OFFSET_MAX, offset_named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,9 +14,8 @@ if TYPE_CHECKING:
 
 def is_file_name(name: str, file_size: int) -> bool:
     """True if a file of a row may have this name: the offset of its first byte."""
-    if len(name) != FILE_NAME_DIGITS or not (name.isascii() and name.isdecimal()):
-        return False
-    return int(name) % file_size == 0 and int(name) <= OFFSET_MAX - file_size
+    offset = offset_named(name)
+    return offset is not None and offset % file_size == 0 and offset <= OFFSET_MAX - file_size
 
 
 def whole_end(

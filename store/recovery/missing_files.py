@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tandem.wire.store_layout import FILE_NAME_DIGITS
+from tandem.wire.store_layout import offset_named
 
 if TYPE_CHECKING:
     from store.config import StoreConfig
@@ -59,10 +59,10 @@ def missing_files(
     read_only = {path.rstrip("/") for path in config.read_only_commit_log_store_paths}
     writable = sorted({path.rstrip("/") for path in config.commit_log_directories} - read_only)
     found = sorted(
-        (int(name), found_bytes, directory)
+        (offset, found_bytes, directory)
         for directory in {*writable, *read_only}
         for name, found_bytes in disk.list_files(directory)
-        if len(name) == FILE_NAME_DIGITS and name.isascii() and name.isdecimal()
+        if (offset := offset_named(name)) is not None
     )
     while found and not found[-1][1]:
         found.pop()

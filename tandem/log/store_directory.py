@@ -11,7 +11,6 @@ touching the lock: POSIX record locks vanish when any descriptor of the file is 
 process that holds them, so a lock of our own process is looked up before the file is opened.
 """
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from tandem.data_file import DataFile, is_locked
+from tandem.data_file import DataFile, data_files, entries_in, is_locked
 from tandem.log.errors import NotAStoreError, UnreadableFileError
 from tandem.wire.errors import MalformedFrameError
 from tandem.wire.route import decode_json_body
@@ -29,6 +28,7 @@ from tandem.wire.store_layout import (
     CQ_STORE_UNIT_SIZE,
     FILE_NAME_DIGITS,
     OFFSET_MAX,
+    offset_named,
 )
 
 TOPICS_BYTES_MAX: Final = 64 << 20
@@ -216,19 +216,16 @@ def _numbered(directory: Path, strays: list[StrayFile]) -> list[DataFile]:
     """The files of `directory` that are named by an offset; others go to `strays`."""
     if not directory.is_dir():
         return []
-    files = []
-    for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
-        if _is_offset(entry.name) and entry.is_file() and int(entry.name) > OFFSET_MAX:
-            strays.append(StrayFile(entry.path, f"its name is an offset past {OFFSET_MAX}"))
-        elif _is_offset(entry.name) and entry.is_file():
-            files.append(DataFile(entry.path, int(entry.name), entry.stat().st_size))
-        elif entry.is_file() and not entry.name.endswith(_EXPECTED_BESIDE):
-            strays.append(StrayFile(entry.path, "its name is not an offset of 20 digits"))
-    return files
-
-
-def _is_offset(name: str) -> bool:
-    return len(name) == FILE_NAME_DIGITS and name.isascii() and name.isdecimal()
+    entries = entries_in(str(directory))
+    for name in sorted(entry.name for entry in entries if not entry.is_directory):
+        offset = offset_named(name)
+        if offset is None and not name.endswith(_EXPECTED_BESIDE):
+            what = f"its name is not an offset of {FILE_NAME_DIGITS} digits"
+            strays.append(StrayFile(f"{directory}/{name}", what))
+        elif offset is not None and offset > OFFSET_MAX:
+            what = f"its name is an offset past {OFFSET_MAX}"
+            strays.append(StrayFile(f"{directory}/{name}", what))
+    return data_files(str(directory), entries)
 
 
 def _is_time(name: str) -> bool:
@@ -255,19 +252,21 @@ def _queues(root: Path, kind: QueueKind, strays: list[StrayFile]) -> Iterator[Qu
 def _folders(directory: Path) -> list[Path]:
     if not directory.is_dir():
         return []
-    return sorted(Path(entry.path) for entry in os.scandir(directory) if entry.is_dir())
+    return sorted(
+        directory / entry.name for entry in entries_in(str(directory)) if entry.is_directory
+    )
 
 
 def _index_files(directory: Path, strays: list[StrayFile]) -> tuple[DataFile, ...]:
     if not directory.is_dir():
         return ()
     files = []
-    for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
-        name = entry.name
-        if entry.is_file() and _is_time(name):
-            files.append(DataFile(entry.path, int(name), entry.stat().st_size))
-        elif entry.is_file() and not name.endswith(_EXPECTED_BESIDE):
-            strays.append(StrayFile(entry.path, "its name is not a time of 17 digits"))
+    for entry in sorted(entries_in(str(directory)), key=lambda entry: entry.name):
+        path = f"{directory}/{entry.name}"
+        if not entry.is_directory and _is_time(entry.name):
+            files.append(DataFile(path, int(entry.name), entry.size))
+        elif not entry.is_directory and not entry.name.endswith(_EXPECTED_BESIDE):
+            strays.append(StrayFile(path, "its name is not a time of 17 digits"))
     return tuple(files)
 
 

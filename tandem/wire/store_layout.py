@@ -93,6 +93,12 @@ assert INDEX_HEADER.size == INDEX_HEADER_BYTES
 assert INDEX_UNIT.size == INDEX_UNIT_BYTES
 
 
+def offset_named(name: str) -> int | None:
+    """Return the offset that a file of the log or of a queue is named by; None for other names."""
+    is_offset = len(name) == FILE_NAME_DIGITS and name.isascii() and name.isdecimal()
+    return int(name) if is_offset else None
+
+
 def is_ext_address(tags_code: int) -> bool:
     """True if a queue unit's tags code is the address of an ext unit."""
     return tags_code <= EXT_ADDRESS_MAX

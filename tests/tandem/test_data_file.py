@@ -1,9 +1,21 @@
+import os
 from pathlib import Path
 
 import pytest
 
 from tandem import data_file
-from tandem.data_file import DataFile, data_end, is_hole, only_zeros, opened, read_at, read_into
+from tandem.data_file import (
+    DataFile,
+    Entry,
+    data_end,
+    data_files,
+    entries_in,
+    is_hole,
+    only_zeros,
+    opened,
+    read_at,
+    read_into,
+)
 
 
 def test_a_file_ends_at_its_name_plus_its_size() -> None:
@@ -48,3 +60,27 @@ def test_a_file_cut_meanwhile_counts_as_zeros(tmp_path: Path) -> None:
     path.write_bytes(bytes(10))
     with opened(str(path)) as descriptor:
         assert only_zeros(descriptor, 0, 100)
+
+
+def test_a_row_of_files_is_in_order_and_has_nothing_that_no_offset_names(tmp_path: Path) -> None:
+    for name, size in ((f"{4096:020d}", 7), (f"{0:020d}", 0), ("9" * 20, 3), ("0" * 19, 3)):
+        (tmp_path / name).write_bytes(bytes(size))
+    (tmp_path / f"{8192:020d}").mkdir()
+    (tmp_path / "\u0660\u0661").write_bytes(b"")
+    folder = str(tmp_path)
+    assert data_files(folder, entries_in(folder)) == [
+        DataFile(f"{folder}/{0:020d}", 0, 0),
+        DataFile(f"{folder}/{4096:020d}", 4096, 7),
+    ]
+
+
+def test_what_is_neither_file_nor_directory_is_not_listed(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / f"{0:020d}")
+    (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "file").write_bytes(b"abc")
+    (tmp_path / "folder").mkdir()
+    found = sorted(entries_in(str(tmp_path)), key=lambda entry: entry.name)
+    assert found == [
+        Entry("file", is_directory=False, size=3),
+        Entry("folder", is_directory=True, size=0),
+    ]

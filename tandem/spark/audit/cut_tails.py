@@ -7,7 +7,6 @@ A cut record was never acknowledged as replicated; the audit makes sure of that.
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
@@ -17,9 +16,7 @@ from tandem.spark.commitlog.log_files import local_path
 from tandem.spark.record_batches import RecordSlice
 from tandem.wire.record_rule import BLANK_HEADER_BYTES, ScanStop
 from tandem.wire.record_scan import scan_records
-from tandem.wire.store_layout import SIDE_DIRECTORY
-
-_DIGITS: Final = 20
+from tandem.wire.store_layout import SIDE_DIRECTORY, offset_named
 
 
 class CutRecord(msgspec.Struct, frozen=True):
@@ -51,10 +48,10 @@ def cut_records(node: str, store: str) -> Iterator[CutRecord]:
     if not folder.is_dir():
         return
     for path in sorted(folder.iterdir()):
-        digits = path.name[:_DIGITS]
-        is_tail = path.name[_DIGITS : _DIGITS + 1] == "-" and path.suffix != ".json"
-        if is_tail and len(digits) == _DIGITS and digits.isdecimal():
-            yield from _records_of(node, path, int(digits))
+        digits, dash, _ = path.name.partition("-")
+        start = offset_named(digits)
+        if dash and start is not None and path.suffix != ".json":
+            yield from _records_of(node, path, start)
 
 
 def _records_of(node: str, path: Path, start: int) -> Iterator[CutRecord]:

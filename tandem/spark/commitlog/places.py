@@ -21,9 +21,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from tandem.data_file import DataFile
+from tandem.data_file import DataFile, data_files
 from tandem.spark.commitlog.storage import (
-    Entry,
     Storage,
     is_remote,
     local_part,
@@ -32,7 +31,6 @@ from tandem.spark.commitlog.storage import (
     storage_at,
 )
 from tandem.spark.errors import NotAStoreError
-from tandem.wire.store_layout import FILE_NAME_DIGITS, OFFSET_MAX
 
 _GLOB: Final = re.compile(r"[*?\[{]")
 _BRACES: Final = re.compile(r"\{([^{}]*)\}")
@@ -87,7 +85,7 @@ def place_of(path: str) -> StorePlace:
         return StorePlace(shown(path), path, (f"{place}/commitlog",), place)
     entries = storage.entries(place)
     named = place.rsplit("/", 1)[-1] == "commitlog"
-    if named or any(is_log_file(entry) for entry in entries):
+    if named or data_files(place, entries):
         # What is beside a directory of another name belongs to who knows whom.
         return StorePlace(shown(path), path, (place,), place.rpartition("/")[0] if named else "")
     if any(entry.is_directory and entry.name == "consumequeue" for entry in entries):
@@ -215,13 +213,6 @@ def _with_secrets(path: str, folder: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc, folder, parts.query, ""))
 
 
-def is_log_file(entry: Entry) -> bool:
-    """Say whether the name is an offset of 20 digits."""
-    name = entry.name
-    is_number = len(name) == FILE_NAME_DIGITS and name.isascii() and name.isdecimal()
-    return is_number and not entry.is_directory and int(name) <= OFFSET_MAX
-
-
 def list_files(place: StorePlace) -> list[DataFile]:
     """Return the files of a log in order, from all its directories. Empty ones are left out.
 
@@ -234,11 +225,7 @@ def list_files(place: StorePlace) -> list[DataFile]:
             entries = place.storage.entries(directory)
         except OSError as error:
             raise NotAStoreError(f"{directory} cannot be listed: {error}") from error
-        files += [
-            DataFile(f"{directory}/{entry.name}", int(entry.name), entry.size)
-            for entry in entries
-            if is_log_file(entry) and entry.size
-        ]
+        files += [file for file in data_files(directory, entries) if file.size]
     twice = [offset for offset, count in Counter(f.offset for f in files).items() if count > 1]
     if twice:
         paths = " and ".join(file.path for file in files if file.offset == twice[0])

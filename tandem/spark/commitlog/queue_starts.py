@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem.spark.commitlog.places import is_log_file
+from tandem.data_file import data_files
 from tandem.spark.commitlog.split import UnitPiece
 from tandem.spark.commitlog.storage import Storage
 from tandem.wire.store_layout import CQ_STORE_UNIT, CQ_STORE_UNIT_SIZE
@@ -91,14 +91,13 @@ class QueueUnits:
 
     def __init__(self, storage: Storage, folder: str) -> None:
         self._storage = storage
-        entries = [entry for entry in storage.entries(folder) if is_log_file(entry)]
-        entries.sort(key=lambda entry: entry.name)
-        self.paths = [f"{folder}/{entry.name}" for entry in entries]
-        self.counts = [entry.size // CQ_STORE_UNIT_SIZE for entry in entries]
-        self.bases = [int(entry.name) // CQ_STORE_UNIT_SIZE for entry in entries]
-        ends = [int(entry.name) + entry.size for entry in entries]
-        names = [int(entry.name) for entry in entries]
-        self.is_whole = ends[:-1] == names[1:] and not any(at % CQ_STORE_UNIT_SIZE for at in ends)
+        files = data_files(folder, storage.entries(folder))
+        self.paths = [file.path for file in files]
+        self.counts = [file.size // CQ_STORE_UNIT_SIZE for file in files]
+        self.bases = [file.offset // CQ_STORE_UNIT_SIZE for file in files]
+        ends = [file.end_offset for file in files]
+        starts = [file.offset for file in files]
+        self.is_whole = ends[:-1] == starts[1:] and not any(at % CQ_STORE_UNIT_SIZE for at in ends)
         """Whether the files follow one another without a gap."""
         self._firsts: dict[int, int] = {}
         self._blocks: dict[tuple[int, int], bytearray] = {}

@@ -20,25 +20,17 @@ from contextlib import contextmanager
 from typing import Final, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-import msgspec
 import pyarrow as pa
 from pyarrow import fs
 
 from tandem import data_file
+from tandem.data_file import Entry
 from tandem.spark.errors import NotAStoreError
 
 REMOTE_BLOCK_BYTES: Final = 256 * 1024
 """What a small read of a remote file fetches: a request takes longer than its bytes."""
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
-
-
-class Entry(msgspec.Struct, frozen=True):
-    """One name in a directory; `size` in bytes, 0 of a directory."""
-
-    name: str
-    is_directory: bool
-    size: int
 
 
 class OpenedFile(Protocol):
@@ -152,16 +144,7 @@ class LocalStorage:
 
     def entries(self, directory: str) -> list[Entry]:
         """See `Storage`."""
-        found = []
-        with os.scandir(directory) as listed:
-            for entry in listed:
-                is_directory = entry.is_dir()
-                try:
-                    size = 0 if is_directory else entry.stat().st_size
-                except FileNotFoundError:  # deleted between the two
-                    continue
-                found.append(Entry(entry.name, is_directory, size))
-        return found
+        return data_file.entries_in(directory)
 
     def is_directory(self, path: str) -> bool:
         """See `Storage`."""

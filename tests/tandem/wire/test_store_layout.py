@@ -1,5 +1,7 @@
 """Values of RocketMQ 5.3.3's own classes."""
 
+import pytest
+
 from tandem.wire.store_layout import (
     BATCH_CQ_COMPACTED_OFFSET,
     BATCH_CQ_STORE_UNIT,
@@ -10,6 +12,7 @@ from tandem.wire.store_layout import (
     index_key,
     index_key_hash,
     is_ext_address,
+    offset_named,
 )
 
 
@@ -47,3 +50,21 @@ def test_a_batch_unit_is_packed_as_rocketmq_packs_it() -> None:
         "ffffffff"
         "00000000"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "offset"),
+    [
+        ("0" * 20, 0),
+        (f"{1 << 30:020d}", 1 << 30),
+        ("9" * 20, 10**20 - 1),
+        ("0" * 19, None),
+        ("0" * 21, None),
+        ("-" + "0" * 19, None),
+        ("0" * 19 + " ", None),
+        ("\u0660" * 20, None),
+        ("0" * 16 + ".tmp", None),
+    ],
+)
+def test_twenty_digits_name_an_offset_and_nothing_else_does(name: str, offset: int | None) -> None:
+    assert offset_named(name) == offset
