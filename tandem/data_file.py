@@ -11,15 +11,19 @@ import struct
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
+from tandem.wire.errors import MalformedFrameError
+from tandem.wire.route import decode_json_body
 from tandem.wire.store_layout import OFFSET_MAX, offset_named
 
 READ_BYTES: Final = 4 << 20
 """How much is read at a time. Larger pieces were not faster."""
 
+TOPIC_TABLE_BYTES_MAX: Final = 64 << 20
+"""A larger table is left unread."""
 
 _LOCKS: Final = Path("/proc/locks")
 _FLOCK: Final = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
@@ -79,6 +83,18 @@ def data_files(directory: str, entries: Iterable[Entry]) -> list[DataFile]:
         if offset is not None and offset <= OFFSET_MAX
     ]
     return sorted(files, key=lambda file: file.offset)
+
+
+class _TopicTable(msgspec.Struct, frozen=True, rename="camel"):
+    topic_config_table: dict[str, Any] = {}
+
+
+def topics_in_table(data: bytes) -> frozenset[str] | None:
+    """Return the topics of a broker's table, a `config/topics.json`; None if it is none."""
+    try:
+        return frozenset(decode_json_body(data, _TopicTable).topic_config_table)
+    except MalformedFrameError:
+        return None
 
 
 @contextmanager

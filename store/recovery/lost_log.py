@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from store.log.log_start import UNKNOWN, noted_start
 from store.recovery.truncation import SET_ASIDE_FILE
 from tandem.wire.checkpoint_copy import settled
-from tandem.wire.store_layout import CHECKPOINT_BYTES
+from tandem.wire.store_layout import CHECKPOINT_BYTES, QUEUE_KINDS
 
 if TYPE_CHECKING:
     from store.config import StoreConfig
@@ -40,7 +40,7 @@ def why_log_is_lost(config: StoreConfig, disk: Disk) -> str | None:
         return f"{vouched_bytes} bytes of it were on disk before the last stop"
     if noted_start(disk, directory) != UNKNOWN:
         return "it is written down where it began"
-    for name in ("consumequeue", "batchconsumequeue"):
+    for name in QUEUE_KINDS:
         if _has_files(disk, f"{directory}/{name}"):
             return f"there are queues in {name}"
     return None

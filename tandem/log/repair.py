@@ -28,9 +28,10 @@ from tandem.log.findings import Finding
 from tandem.log.healing import HealPlan
 from tandem.log.index_file import DEFAULT_SETTINGS, IndexSettings, find_settings
 from tandem.log.log_scan import LogWindow, adds_up, scan_log
-from tandem.log.store_directory import QUEUE_KINDS, QueueKind, StoreDirectory, usual_size
+from tandem.log.store_directory import StoreDirectory, usual_size
 from tandem.log.verify import VerifyReport, verify_store
 from tandem.wire.delay_level import MESSAGE_DELAY_LEVEL
+from tandem.wire.store_layout import QUEUE_KINDS, QueueKind
 from tandem.wire.untrusted import UnreadableError, decode_json
 
 LOG_DAMAGE: Final = frozenset(

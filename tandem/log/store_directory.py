@@ -14,28 +14,28 @@ process that holds them, so a lock of our own process is looked up before the fi
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final
 
 import msgspec
 
-from tandem.data_file import DataFile, data_files, entries_in, is_locked
+from tandem.data_file import (
+    TOPIC_TABLE_BYTES_MAX,
+    DataFile,
+    data_files,
+    entries_in,
+    is_locked,
+    topics_in_table,
+)
 from tandem.log.errors import NotAStoreError, UnreadableFileError
-from tandem.wire.errors import MalformedFrameError
-from tandem.wire.route import decode_json_body
 from tandem.wire.store_layout import (
-    BATCH_CQ_STORE_UNIT_SIZE,
     CHECKPOINT,
-    CQ_STORE_UNIT_SIZE,
     FILE_NAME_DIGITS,
     OFFSET_MAX,
+    QUEUE_KINDS,
+    UNIT_BYTES,
+    QueueKind,
     offset_named,
 )
-
-TOPICS_BYTES_MAX: Final = 64 << 20
-
-
-QueueKind = Literal["consumequeue", "batchconsumequeue"]
-QUEUE_KINDS: Final[tuple[QueueKind, ...]] = ("consumequeue", "batchconsumequeue")
 
 _EXPECTED_BESIDE: Final = (".tmp",)
 
@@ -60,7 +60,7 @@ class QueueFiles(msgspec.Struct, frozen=True):
     @property
     def unit_bytes(self) -> int:
         """How long one unit is."""
-        return BATCH_CQ_STORE_UNIT_SIZE if self.is_batch else CQ_STORE_UNIT_SIZE
+        return UNIT_BYTES[self.kind]
 
     @property
     def is_batch(self) -> bool:
@@ -113,9 +113,8 @@ class StoreDirectory(msgspec.Struct, frozen=True):
 
     def queue_file_bytes(self, kind: QueueKind) -> int:
         """The size of a queue file of this kind; 0 if there is none."""
-        unit_bytes = BATCH_CQ_STORE_UNIT_SIZE if kind == "batchconsumequeue" else CQ_STORE_UNIT_SIZE
         files = (file for queue in self.queues if queue.kind == kind for file in queue.files)
-        return usual_size(files, unit_bytes)
+        return usual_size(files, UNIT_BYTES[kind])
 
     @property
     def checkpoint_path(self) -> str:
@@ -281,15 +280,8 @@ def _read_checkpoint(path: Path) -> tuple[Checkpoint | None, int]:
     return Checkpoint(*CHECKPOINT.unpack(head)), size
 
 
-class _TopicTable(msgspec.Struct, frozen=True, rename="camel"):
-    topic_config_table: dict[str, Any] = {}
-
-
 def _read_topics(path: Path) -> frozenset[str] | None:
     """The topics of a broker's table; None if there is none, or it could not be read."""
-    if not path.is_file() or path.stat().st_size > TOPICS_BYTES_MAX:
+    if not path.is_file() or path.stat().st_size > TOPIC_TABLE_BYTES_MAX:
         return None
-    try:
-        return frozenset(decode_json_body(path.read_bytes(), _TopicTable).topic_config_table)
-    except MalformedFrameError:
-        return None
+    return topics_in_table(path.read_bytes())

@@ -36,13 +36,14 @@ from tandem.log.queue_check import QueueCheck, check_queue
 from tandem.log.queue_match import QueueFacts
 from tandem.log.record_filter import time_text
 from tandem.log.small_files import check_small_files, noted_start
-from tandem.log.store_directory import QUEUE_KINDS, QueueFiles, StoreDirectory
+from tandem.log.store_directory import QueueFiles, StoreDirectory
 from tandem.log.workers import Workers
 from tandem.wire.delay_level import MESSAGE_DELAY_LEVEL
 from tandem.wire.store_layout import (
     CHECKPOINT_BYTES,
     INDEX_HEADER_BYTES,
     INDEX_UNIT_BYTES,
+    QUEUE_KINDS,
     SAFETY_MARGIN_MS,
 )
 

@@ -36,7 +36,7 @@ StoreCheckpoint.
 """
 
 import struct
-from typing import Final
+from typing import Final, Literal
 
 from tandem.wire.message_properties import java_string_hash
 
@@ -48,6 +48,14 @@ FILLER_SIZE: Final = 0x7FFFFFFF
 BATCH_CQ_STORE_UNIT: Final = struct.Struct(">qiqqqhii")
 BATCH_CQ_STORE_UNIT_SIZE: Final = 46
 BATCH_CQ_COMPACTED_OFFSET: Final = -1
+
+QueueKind = Literal["consumequeue", "batchconsumequeue"]
+"""The directories of queues that lead into the log."""
+QUEUE_KINDS: Final[tuple[QueueKind, ...]] = ("consumequeue", "batchconsumequeue")
+UNIT_BYTES: Final[dict[QueueKind, int]] = {
+    "consumequeue": CQ_STORE_UNIT_SIZE,
+    "batchconsumequeue": BATCH_CQ_STORE_UNIT_SIZE,
+}
 
 EXT_UNIT_HEAD: Final = struct.Struct(">hqqh")
 EXT_UNIT_BYTES_MIN: Final = 20

@@ -15,6 +15,7 @@ from tandem.data_file import (
     opened,
     read_at,
     read_into,
+    topics_in_table,
 )
 
 
@@ -84,3 +85,19 @@ def test_what_is_neither_file_nor_directory_is_not_listed(tmp_path: Path) -> Non
         Entry("file", is_directory=False, size=3),
         Entry("folder", is_directory=True, size=0),
     ]
+
+
+@pytest.mark.parametrize(
+    ("data", "topics"),
+    [
+        (b'{"topicConfigTable":{"a":{},"b":{"order":true}},"dataVersion":{}}', {"a", "b"}),
+        (b"{}", set()),
+        (b"", None),
+        (b"[]", None),
+        (b'{"topicConfigTable":{"a"', None),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_not_one_without_topics(
+    data: bytes, topics: set[str] | None
+) -> None:
+    assert topics_in_table(data) == topics

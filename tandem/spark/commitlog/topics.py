@@ -6,47 +6,36 @@ true answer. A log without anything beside it knows no topics, and then nothing 
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
 
-import msgspec
-
+from tandem.data_file import TOPIC_TABLE_BYTES_MAX, topics_in_table
 from tandem.spark.commitlog.places import StorePlace
 from tandem.spark.commitlog.queue_starts import sub_directories
 from tandem.spark.errors import UnknownTopicError
-from tandem.wire.errors import MalformedFrameError
-from tandem.wire.route import decode_json_body
-
-TABLE_BYTES_MAX: Final = 64 << 20
-
-
-class _TopicTable(msgspec.Struct, frozen=True, rename="camel"):
-    topic_config_table: dict[str, Any] = {}
+from tandem.wire.store_layout import QUEUE_KINDS
 
 
 def known_topics(place: StorePlace) -> frozenset[str] | None:
     """Return the topics of a store; None if nothing beside its log says."""
     storage = place.storage
     queues = {
-        topic
-        for kind in ("consumequeue", "batchconsumequeue")
-        for topic in sub_directories(storage, place.beside(kind))
+        topic for kind in QUEUE_KINDS for topic in sub_directories(storage, place.beside(kind))
     }
     table = _table(place)
-    return frozenset(queues | table) if queues or table else None
+    return table | queues or None
 
 
-def _table(place: StorePlace) -> set[str]:
+def _table(place: StorePlace) -> frozenset[str]:
     if not place.root:
-        return set()
+        return frozenset()
     try:
         entries = place.storage.entries(place.beside("config"))
         size = next((entry.size for entry in entries if entry.name == "topics.json"), 0)
-        data = bytearray(min(size, TABLE_BYTES_MAX))
+        data = bytearray(min(size, TOPIC_TABLE_BYTES_MAX))
         with place.storage.opened(place.beside("config/topics.json")) as opened:
             opened.read_into(memoryview(data), 0)
-        return set(decode_json_body(bytes(data), _TopicTable).topic_config_table)
-    except (OSError, MalformedFrameError):
-        return set()
+    except OSError:
+        return frozenset()
+    return topics_in_table(bytes(data)) or frozenset()
 
 
 def check_topics(topics: frozenset[str] | None, places: Sequence[StorePlace]) -> None:
