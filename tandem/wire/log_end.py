@@ -24,8 +24,8 @@ The three readers of logs follow this rule and differ in what they do at a tail:
     tandem.spark.commitlog    looks again, for a node may be writing just now. A tail that stays
                               is read to the end of the file, and corrupt if any record follows.
 
-All three look for the next record by `record_rule.record_starts`, and check for themselves what that
-finds: recovery all of the record, the log tools its lengths, Spark what it reads there.
+All three look for the next record by `record_rule.record_starts`, and check what that finds for
+themselves: recovery all of the record, the log tools its lengths, Spark what it reads there.
 
 Recovery alone takes a blank of any size that is left in its file: RocketMQ only checks its bounds
 (CommitLog.checkMessageAndReturnSize), and a log that RocketMQ opens has to open here.
