@@ -34,9 +34,9 @@ def ask(
     secret = "" if name_server and config is None else secret_of(config)
 
     async def asked() -> T:
-        from tandem.client import Admin
+        from tandem.client import Admin, ClusterAccess
 
-        async with Admin(name_servers, secret=secret) as admin:
+        async with Admin(ClusterAccess(name_servers, secret=secret)) as admin:
             return await question(admin)
 
     return run_with_progress(what, asked)

@@ -137,12 +137,12 @@ def set_setting(
     secret = secret_of(config)
 
     async def change() -> list[str]:
-        from tandem.client import Admin, ClientError
+        from tandem.client import Admin, ClientError, ClusterAccess
         from tandem.cluster.spec import default_config, read_spec
 
         servers = read_spec(config or default_config()).name_servers
         troubles = []
-        async with Admin(servers, secret=secret) as admin:
+        async with Admin(ClusterAccess(servers, secret=secret)) as admin:
             for node, address in addresses.items():
                 try:
                     await admin.update_broker_config(address, {LIVE[name]: value})

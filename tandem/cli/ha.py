@@ -260,13 +260,10 @@ def _carry_out(
 async def _give_order(
     spec: "ClusterSpec", group: str, order: "Callable[[FencedGroup], Awaitable[Outcome]]"
 ) -> "Outcome":
-    from tandem.client import Admin
+    from tandem.client import Admin, ClusterAccess
 
-    secret = spec.read_secret()
-    async with (
-        Admin(spec.name_servers, secret=secret) as admin,
-        _coordinator_of(spec) as coordinator,
-    ):
+    access = ClusterAccess(spec.name_servers, secret=spec.read_secret())
+    async with Admin(access) as admin, _coordinator_of(spec) as coordinator:
         return await order(_group_of(spec, group, admin, coordinator))
 
 

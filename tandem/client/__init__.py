@@ -4,6 +4,7 @@ from tandem.client.ack import Ack
 from tandem.client.admin import Admin, BlockingAdmin
 from tandem.client.blocking_consumer import BlockingConsumer
 from tandem.client.blocking_producer import BlockingProducer
+from tandem.client.cluster_access import ClusterAccess
 from tandem.client.consumer import Consumer
 from tandem.client.duplicate_filter import DuplicateFilter
 from tandem.client.errors import (
@@ -39,6 +40,7 @@ __all__ = [
     "BlockingPullConsumer",
     "BrokerError",
     "ClientError",
+    "ClusterAccess",
     "CompressedBodyError",
     "ConnectionLostError",
     "Consumer",

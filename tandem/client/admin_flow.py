@@ -37,6 +37,9 @@ ALL_PERMISSIONS: Final = PERM_READ | PERM_WRITE
 DEFAULT_QUEUE_NUMS: Final = 8
 """RocketMQ's `mqadmin updateTopic`."""
 
+COMMAND_SECONDS_DEFAULT: Final = 10.0
+"""For an operator's order: a node may have to write to its coordinator and its disk for it."""
+
 
 class Administration:
     """Asks for one administrator. Flows only; the shell does the rest."""
@@ -49,21 +52,33 @@ class Administration:
         self.group = GroupAdministration(self.calls, self.topic)
         self.message = MessageAdministration(self.calls, self.topic, self.group)
 
+    @property
+    def parts(self) -> tuple[object, ...]:
+        """All whose flows an administrator has."""
+        return self, self.topic, self.group, self.message
+
     def cluster_info(self) -> Flow[ClusterInfo]:
         """Return all brokers that the name servers know."""
         return self.calls.cluster_info()
 
     def topic_route(self, topic: str) -> Flow[TopicRouteData]:
-        """Return the route of one topic, freshly asked for."""
+        """Return where a topic lives, freshly asked for."""
         yield from self._core.refresh_route(topic)
         return self._core.routes[topic].data
 
     def create_topic(
-        self, topic: str, queue_nums: int, perm: int, broker_name: str | None
+        self,
+        topic: str,
+        *,
+        queue_nums: int = DEFAULT_QUEUE_NUMS,
+        perm: int = ALL_PERMISSIONS,
+        broker_name: str | None = None,
     ) -> Flow[None]:
-        """Create a topic, or change it, at the masters of all broker names or of one.
+        """Create a topic, or change it, at all masters or at that of one broker name.
 
-        A master that is missing is waited for, for `SWITCH_SECONDS`; then the others are enough.
+        `perm` bits: 4 read, 2 write. A route shows it once the broker has registered again, which
+        it does at once. A master that is missing is waited for, for 12 s; then the others are
+        enough.
         """
         ext = CreateTopicRequestHeader(
             topic=topic,
@@ -105,17 +120,30 @@ class Administration:
         return decode_body(answer, FencedStatus, address)
 
     def fenced_command(
-        self, address: str, command: FencedCommand, timeout_seconds: float
+        self,
+        address: str,
+        command: FencedCommand,
+        *,
+        timeout_seconds: float = COMMAND_SECONDS_DEFAULT,
     ) -> Flow[FencedCommandResult]:
-        """Give an order to the node at `address`; the result says if it was done."""
+        """Give an order to the node at `address`. That it refuses is a result, not an error."""
         body = msgspec.json.encode(command)
         deadline = self._core.clock() + timeout_seconds
         call = Call(address, RequestCode.FENCED_COMMAND, None, deadline, body)
         answer = yield from self.calls.call_signed(call)
         return decode_body(answer, FencedCommandResult, address)
 
-    def queue_offset(self, address: str, topic: str, queue_id: int, code: RequestCode) -> Flow[int]:
-        """Return the min or max offset of a queue as the broker at `address` has it."""
+    def min_offset(self, address: str, topic: str, queue_id: int) -> Flow[int]:
+        """Return the oldest offset of a queue at the broker at `address`, master or not."""
+        return self._queue_offset(address, topic, queue_id, RequestCode.GET_MIN_OFFSET)
+
+    def max_offset(self, address: str, topic: str, queue_id: int) -> Flow[int]:
+        """Return the next offset of a queue at the broker at `address`, master or not."""
+        return self._queue_offset(address, topic, queue_id, RequestCode.GET_MAX_OFFSET)
+
+    def _queue_offset(
+        self, address: str, topic: str, queue_id: int, code: RequestCode
+    ) -> Flow[int]:
         call = Call(address, code, QueueRequestHeader(topic, queue_id), self.calls.deadline())
         answer = yield from call_successfully(call)
         try:
@@ -124,7 +152,7 @@ class Administration:
             raise illegible(address, error) from error
 
     def broker_config(self, address: str) -> Flow[dict[str, str]]:
-        """Return the settings that the node at `address` goes by, under RocketMQ's names."""
+        """Return the settings of the broker at `address`, under RocketMQ's names."""
         call = Call(address, RequestCode.GET_BROKER_CONFIG, None, self.calls.deadline())
         answer = yield from call_successfully(call)
         try:
@@ -133,7 +161,13 @@ class Administration:
             raise illegible(address, error) from error
 
     def update_broker_config(self, address: str, settings: Mapping[str, str]) -> Flow[None]:
-        """Change settings of the broker at `address` until it stops."""
+        """Change settings of the broker at `address` until it stops; needs the cluster's secret.
+
+        A broker of ours takes `fileReservedTime`, in hours.
+
+        Raises:
+            BrokerError: it does not change them while it runs; nothing was changed.
+        """
         body = "".join(f"{key}={value}\n" for key, value in settings.items()).encode()
         code = RequestCode.UPDATE_BROKER_CONFIG
         call = Call(address, code, None, self.calls.deadline(), body)

@@ -9,7 +9,7 @@ while the user's code is busy. Every method may be called from any thread.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
@@ -19,6 +19,7 @@ import msgspec
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from tandem.client.asyncio_loop import call_soon_from_threads
+from tandem.client.cluster_access import Cluster
 from tandem.client.consumer import CONCURRENCY, Consumer
 from tandem.client.consumer_settings import (
     COMMIT_INTERVAL_MS,
@@ -141,7 +142,7 @@ class BlockingConsumer:
 
     def __init__(
         self,
-        name_servers: str | Sequence[str],
+        cluster: Cluster,
         group: str,
         *,
         message_model: MessageModel = "clustering",
@@ -153,11 +154,9 @@ class BlockingConsumer:
         pull_threshold_bytes_for_queue: int = PULL_THRESHOLD_BYTES_FOR_QUEUE,
         commit_interval_ms: int = COMMIT_INTERVAL_MS,
         offsets_file: Path | str | None = None,
-        access_key: str = "",
-        secret_key: str = "",
     ) -> None:
         self._consumer = Consumer(
-            name_servers,
+            cluster,
             group,
             message_model=message_model,
             orderly=orderly,
@@ -168,8 +167,6 @@ class BlockingConsumer:
             pull_threshold_bytes_for_queue=pull_threshold_bytes_for_queue,
             commit_interval_ms=commit_interval_ms,
             offsets_file=offsets_file,
-            access_key=access_key,
-            secret_key=secret_key,
         )
         self._open_portal: BlockingPortal | None = None
         self._exit = ExitStack()

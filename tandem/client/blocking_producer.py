@@ -1,32 +1,31 @@
 """`BlockingProducer`: what `tandem.client.producer` does, for plain code. One set of rules."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Self
+from collections.abc import Callable
 
 from tandem.client.ack import Ack, chosen_ack
 from tandem.client.blocking_shell import BlockingShell, SocketOpener, open_socket
-from tandem.client.core import ClientCore, parse_addresses
-from tandem.client.credentials import Credentials
-from tandem.client.errors import ClientError
-from tandem.client.identity import ClientIdentity, local_identity, wall_clock_ms
-from tandem.client.results import SendResult
+from tandem.client.cluster_access import Cluster, ClusterAccess
+from tandem.client.faces import BlockingFace, operation
+from tandem.client.identity import wall_clock_ms
 from tandem.client.send_flow import Sender
-from tandem.client.sending import MESSAGE_BYTES_MAX, SendOptions, SendSettings
+from tandem.client.send_operations import SendOperations, Sends
+from tandem.client.sending import MESSAGE_BYTES_MAX, SendSettings
 from tandem.wire.compression import Codec, checked_codec
-from tandem.wire.message import Message
 
 
-class BlockingProducer:
+class BlockingProducer(BlockingFace, SendOperations):
     """A producer for plain code: no event loop, one socket per broker, one send at a time.
 
     Use it as a context manager, from one thread. Arguments as for `Producer`. A send waits for its
     answer, so nothing is gathered: `send_many` and `send_batch` are the fast ways here.
     """
 
+    send = operation(Sends.send)
+
     def __init__(
         self,
-        name_servers: str | Sequence[str],
+        cluster: Cluster,
         group: str,
         *,
         wait_store_msg_ok: bool = True,
@@ -40,17 +39,8 @@ class BlockingProducer:
         compression: Codec = "zlib",
         opener: SocketOpener = open_socket,
         wall_clock_ms: Callable[[], int] = wall_clock_ms,
-        identity: ClientIdentity | None = None,
-        access_key: str = "",
-        secret_key: str = "",
     ) -> None:
-        core = ClientCore(
-            name_servers,
-            identity=identity or local_identity(parse_addresses(name_servers)[0]),
-            clock=time.monotonic,
-            producer_group=group,
-            credentials=Credentials.of(access_key, secret_key),
-        )
+        core = ClusterAccess.of(cluster).core(time.monotonic, producer_group=group)
         settings = SendSettings(
             group,
             chosen_ack(ack, wait=wait_store_msg_ok, message_wait=None, default=Ack.REPLICATED),
@@ -62,50 +52,5 @@ class BlockingProducer:
             compress_over_bytes,
             checked_codec(compression),
         )
-        self._sender = Sender(core, settings, wall_clock_ms)
-        self._shell = BlockingShell(core, opener)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._shell.close()
-
-    def send(
-        self,
-        message: Message,
-        *,
-        queue_id: int | None = None,
-        wait_store_msg_ok: bool | None = None,
-        ack: Ack | None = None,
-        sharding_key: str = "",
-    ) -> SendResult:
-        """See `Producer.send`."""
-        options = SendOptions(queue_id, wait_store_msg_ok, ack, sharding_key)
-        return self._shell.run(self._sender.send(message, options))
-
-    def send_batch(
-        self,
-        messages: Sequence[Message],
-        *,
-        queue_id: int | None = None,
-        wait_store_msg_ok: bool | None = None,
-        ack: Ack | None = None,
-    ) -> SendResult:
-        """See `Producer.send_batch`."""
-        return self._shell.run(
-            self._sender.send_batch(messages, SendOptions(queue_id, wait_store_msg_ok, ack))
-        )
-
-    def send_many(
-        self,
-        messages: Iterable[Message],
-        *,
-        queue_id: int | None = None,
-        wait_store_msg_ok: bool | None = None,
-        ack: Ack | None = None,
-    ) -> list[SendResult | ClientError]:
-        """See `Producer.send_many`; here up to 128 are in flight."""
-        return self._shell.run(
-            self._sender.send_many(messages, SendOptions(queue_id, wait_store_msg_ok, ack))
-        )
+        sender = Sender(core, settings, wall_clock_ms)
+        super().__init__(BlockingShell(core, opener), Sends(sender))

@@ -20,13 +20,14 @@ ConsumeMessageConcurrentlyService and ConsumeMessageOrderlyService.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, Self
 
 import anyio
 
 from tandem.client.async_shell import AsyncShell, StreamOpener
+from tandem.client.cluster_access import Cluster, ClusterAccess
 from tandem.client.consumer_settings import (
     COMMIT_INTERVAL_MS,
     PULL_BATCH_SIZE,
@@ -36,14 +37,12 @@ from tandem.client.consumer_settings import (
     GroupStart,
     MessageModel,
 )
-from tandem.client.core import ClientCore, parse_addresses
-from tandem.client.credentials import Credentials
 from tandem.client.delivery import GroupDelivery
 from tandem.client.errors import ClientError
 from tandem.client.event_loop import LoopClock
 from tandem.client.group_flow import Filter
 from tandem.client.group_reader import GroupReader
-from tandem.client.identity import ClientIdentity, local_identity, wall_clock_ms
+from tandem.client.identity import wall_clock_ms
 from tandem.client.inbox import Item
 from tandem.client.operator_requests import OperatorRequests
 from tandem.client.pull_answer import ALL_TAGS
@@ -66,7 +65,7 @@ class Consumer:
     members take over at once.
 
     Args:
-        name_servers: the addresses of all of them, "host:port"; each knows who registered there.
+        cluster: the name servers, "host:port", all of them; or a `ClusterAccess`.
         group: the consumer group. All its members subscribe to the same topics and filters.
         message_model: "clustering": the members share the queues. "broadcasting": each reads all
             of them, and keeps its offsets itself.
@@ -83,9 +82,6 @@ class Consumer:
         offsets_file: where a broadcasting consumer keeps its offsets; None: nowhere.
         open_stream: opens connections; tests put another network here.
         wall_clock_ms: the time in heartbeats.
-        identity: who this client is; default: this process, with a random number.
-        access_key: with `secret_key`, who signs the requests, for brokers that ask for that.
-        secret_key: its secret.
 
     Raises:
         ValueError: an argument is out of range.
@@ -94,7 +90,7 @@ class Consumer:
 
     def __init__(
         self,
-        name_servers: str | Sequence[str],
+        cluster: Cluster,
         group: str,
         *,
         message_model: MessageModel = "clustering",
@@ -108,17 +104,9 @@ class Consumer:
         offsets_file: Path | str | None = None,
         open_stream: StreamOpener | None = None,
         wall_clock_ms: Callable[[], int] = wall_clock_ms,
-        identity: ClientIdentity | None = None,
-        access_key: str = "",
-        secret_key: str = "",
     ) -> None:
-        core = ClientCore(
-            name_servers,
-            identity=identity or local_identity(parse_addresses(name_servers)[0]),
-            clock=LoopClock(),
-            consumer_group=group,
-            credentials=Credentials.of(access_key, secret_key),
-        )
+        access = ClusterAccess.of(cluster)
+        core = access.core(LoopClock(), consumer_group=group)
         self._client_id = core.identity.client_id
         self._settings = settings = ConsumerSettings(
             group,
@@ -137,7 +125,7 @@ class Consumer:
         OperatorRequests(
             self._reader,
             core.broker_requests,
-            name_servers=";".join(parse_addresses(name_servers)),
+            name_servers=";".join(access.addresses),
             started_ms=wall_clock_ms(),
         )
 

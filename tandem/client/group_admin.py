@@ -89,8 +89,8 @@ class GroupAdministration:
         self._calls = calls
         self._topics = topics
 
-    def summaries(self, *, of_system: bool) -> Flow[list[GroupSummary]]:
-        """Return all groups that are set up or have offsets; with `of_system` the brokers' own."""
+    def summaries(self, *, of_system: bool = False) -> Flow[list[GroupSummary]]:
+        """Return all consumer groups with their lag; with `of_system` those of brokers, too."""
         answers = yield from self._calls.each_broker(
             RequestCode.GET_BROKER_CONSUME_STATS, BrokerConsumeStatsRequestHeader(is_order=False)
         )
@@ -221,10 +221,11 @@ class GroupAdministration:
             }
         return readers
 
-    def plan_reset(self, group: str, topic: str, to: ResetTo, number: int) -> Flow[ResetPlan]:
-        """Return where the group is in each queue of a topic, and where it would go on.
+    def plan_reset(self, group: str, topic: str, to: ResetTo, number: int = 0) -> Flow[ResetPlan]:
+        """Return where a group would go on in each queue after a reset; changes nothing.
 
-        An offset that a queue does not have becomes the nearest that it has.
+        `number`: with ResetTo.TIME ms since 1970, with ResetTo.OFFSET the offset in every queue. An
+        offset that a queue does not have becomes the nearest that it has.
 
         Raises:
             RouteNotFoundError: no broker has the topic.
@@ -281,7 +282,7 @@ class GroupAdministration:
             raise illegible(answer.address, error) from error
 
     def apply_reset(self, plan: ResetPlan) -> Flow[ResetWay]:
-        """Let the group go on where the plan says.
+        """Let a group go on where the plan says.
 
         The broker does it and tells the members; where it cannot, offsets are committed.
         """
@@ -317,8 +318,8 @@ class GroupAdministration:
         names = [change.broker_name]
         yield from self._calls.each_master(change.topic, code, lambda _: header, names=names)
 
-    def delete(self, group: str, *, with_dead_letters: bool) -> Flow[None]:
-        """Forget a group with its offsets and its retries; with its dead letters if that is wanted.
+    def delete(self, group: str, *, with_dead_letters: bool = False) -> Flow[None]:
+        """Forget a group with its offsets and retries. Members that go on bring it back.
 
         Raises:
             GroupNotFoundError: no broker knows it.

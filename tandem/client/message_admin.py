@@ -82,11 +82,11 @@ class MessageAdministration:
         self._topics = topics
         self._groups = groups
 
-    def by_id(self, message_id: str, topic: str) -> Flow[MessageExt]:
-        """Return a message by its offset id or, with a topic, by its unique key.
+    def by_id(self, message_id: str, topic: str = "") -> Flow[MessageExt]:
+        """Return a message by its offset id or, with its topic, by its unique key.
 
         Raises:
-            MessageNotFoundError: there is none.
+            MessageNotFoundError: no broker holds it.
         """
         return (yield from self._find(message_id, topic))[0]
 
@@ -118,7 +118,13 @@ class MessageAdministration:
         raise MessageNotFoundError(f"a message {message_id}{remedy}")
 
     def by_key(
-        self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int
+        self,
+        topic: str,
+        key: str,
+        *,
+        count_max: int = MESSAGES_MAX_DEFAULT,
+        begin_ms: int = 0,
+        end_ms: int = TIME_MAX_MS,
     ) -> Flow[list[MessageExt]]:
         """Return the newest messages with a key, oldest first."""
         found = yield from self._query(
@@ -159,9 +165,9 @@ class MessageAdministration:
         return sorted(found, key=lambda each: (each[0].store_timestamp_ms, each[0].physical_offset))
 
     def by_time(
-        self, topic: str, *, from_ms: int, to_ms: int, count_max: int
+        self, topic: str, *, from_ms: int, to_ms: int, count_max: int = MESSAGES_MAX_DEFAULT
     ) -> Flow[list[MessageExt]]:
-        """Return the first messages stored from a time on and before another, oldest first.
+        """Return the first messages stored at `from_ms` or later, and before `to_ms`.
 
         Raises:
             RouteNotFoundError: no broker has the topic.
@@ -181,8 +187,10 @@ class MessageAdministration:
         found.sort(key=lambda each: (each.store_timestamp_ms, each.physical_offset))
         return found[:count_max]
 
-    def all_of(self, topic: str, *, count_max: int) -> Flow[list[MessageExt]]:
-        """Return the first messages that a topic holds, oldest first.
+    def all_of(
+        self, topic: str, *, count_max: int = MESSAGES_MAX_DEFAULT
+    ) -> Flow[list[MessageExt]]:
+        """Return the first messages that a topic holds: dead letters of %DLQ%group, say.
 
         Raises:
             RouteNotFoundError: no broker has the topic.

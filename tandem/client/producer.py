@@ -28,22 +28,22 @@ carry the same UNIQ_KEY, and `DuplicateFilter` tells them apart. With
 Many tasks that send at the same time share requests: see `tandem.client.accumulator`.
 """
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine
 from typing import Any, Self
 
 from tandem.client.accumulator import BATCH_MAX_BYTES
 from tandem.client.ack import Ack, chosen_ack
 from tandem.client.async_shell import AsyncShell, StreamOpener
 from tandem.client.auto_batch import AutoBatch
-from tandem.client.core import ClientCore, parse_addresses
-from tandem.client.credentials import Credentials
-from tandem.client.errors import ClientError
+from tandem.client.cluster_access import Cluster, ClusterAccess
 from tandem.client.event_loop import LoopClock
-from tandem.client.identity import ClientIdentity, local_identity, wall_clock_ms
+from tandem.client.faces import AsyncFace
+from tandem.client.identity import wall_clock_ms
 from tandem.client.in_flight import MAX_IN_FLIGHT_BYTES
 from tandem.client.request_reply import REQUEST_TIMEOUT_MS, Requests
 from tandem.client.results import SendResult
 from tandem.client.send_flow import Sender
+from tandem.client.send_operations import SendOperations, Sends
 from tandem.client.sending import (
     MESSAGE_BYTES_MAX,
     NO_OPTIONS,
@@ -56,7 +56,7 @@ from tandem.wire.compression import Codec, checked_codec
 from tandem.wire.message import Message, MessageExt
 
 
-class Producer:
+class Producer(AsyncFace, SendOperations):
     """Sends messages; any number of tasks may share one.
 
     All requests to a broker share one connection, which is opened when it is needed and again after
@@ -64,7 +64,7 @@ class Producer:
     sends still under way then end with `ConnectionLostError`.
 
     Args:
-        name_servers: the addresses of all of them, "host:port"; each knows who registered there.
+        cluster: the name servers, "host:port", all of them; or a `ClusterAccess`.
         group: the producer group.
         wait_store_msg_ok: RocketMQ's word for the first two contracts: False is `Ack.ASYNC`, True
             `Ack.REPLICATED`. A message or a send may say otherwise (the WAIT property).
@@ -92,14 +92,11 @@ class Producer:
             "rollback", or "unknown" (then the broker asks again later).
         open_stream: opens connections; tests put another network here.
         wall_clock_ms: the time in messages and ids.
-        identity: who this client is; default: this process, with a random number.
-        access_key: with `secret_key`, who signs the requests, for brokers that ask for that.
-        secret_key: its secret.
     """
 
     def __init__(
         self,
-        name_servers: str | Sequence[str],
+        cluster: Cluster,
         group: str,
         *,
         wait_store_msg_ok: bool = True,
@@ -116,17 +113,8 @@ class Producer:
         transaction_check: TransactionCheck | None = None,
         open_stream: StreamOpener | None = None,
         wall_clock_ms: Callable[[], int] = wall_clock_ms,
-        identity: ClientIdentity | None = None,
-        access_key: str = "",
-        secret_key: str = "",
     ) -> None:
-        core = ClientCore(
-            name_servers,
-            identity=identity or local_identity(parse_addresses(name_servers)[0]),
-            clock=LoopClock(),
-            producer_group=group,
-            credentials=Credentials.of(access_key, secret_key),
-        )
+        core = ClusterAccess.of(cluster).core(LoopClock(), producer_group=group)
         settings = SendSettings(
             group,
             chosen_ack(ack, wait=wait_store_msg_ok, message_wait=None, default=Ack.REPLICATED),
@@ -139,7 +127,7 @@ class Producer:
             checked_codec(compression),
         )
         self._sender = Sender(core, settings, wall_clock_ms)
-        self._shell = AsyncShell(core, open_stream)
+        super().__init__(AsyncShell(core, open_stream), Sends(self._sender))
         self._auto_batch = AutoBatch(
             self._shell, self._sender, batch_max_bytes, max_in_flight_bytes
         )
@@ -148,13 +136,13 @@ class Producer:
         self._transactions = Transactions(self._shell, core, flows, transaction_check)
 
     async def __aenter__(self) -> Self:
-        await self._shell.open()
+        await super().__aenter__()
         self._transactions.open()
         return self
 
     async def __aexit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         self._auto_batch.close()
-        await self._shell.close(politely=error_type is None)
+        await super().__aexit__(error_type)
 
     def send(
         self,
@@ -182,50 +170,6 @@ class Producer:
         if sharding_key or queue_id is not None or wait_store_msg_ok is not None or ack is not None:
             options = SendOptions(queue_id, wait_store_msg_ok, ack, sharding_key)
         return self._auto_batch.send(message, options)
-
-    async def send_batch(
-        self,
-        messages: Sequence[Message],
-        *,
-        queue_id: int | None = None,
-        wait_store_msg_ok: bool | None = None,
-        ack: Ack | None = None,
-    ) -> SendResult:
-        """Send messages of one topic as one request: all are stored, one after the other, or none.
-
-        `queue_offset` of the result is that of the first message.
-
-        Raises:
-            ClientError: see the module's table; it concerns all of them.
-            ValueError: no message, several topics, or too many bytes.
-        """
-        return await self._shell.run(
-            self._sender.send_batch(messages, SendOptions(queue_id, wait_store_msg_ok, ack))
-        )
-
-    async def send_many(
-        self,
-        messages: Iterable[Message],
-        *,
-        queue_id: int | None = None,
-        wait_store_msg_ok: bool | None = None,
-        ack: Ack | None = None,
-        outcomes: dict[int, SendResult | ClientError] | None = None,
-    ) -> list[SendResult | ClientError]:
-        """Send each message by itself, up to 1,024 at once; return the outcomes in order.
-
-        The fastest way to send single messages from one task: it is woken once for many. If it is
-        cancelled, `outcomes` has what was answered until then, by position; of the others nobody
-        knows.
-
-        Raises:
-            ValueError: a message cannot be sent as it is. Those before it may have been.
-        """
-        return await self._shell.run(
-            self._sender.send_many(
-                messages, SendOptions(queue_id, wait_store_msg_ok, ack), outcomes
-            )
-        )
 
     def transaction(
         self, message: Message, *, queue_id: int | None = None, ack: Ack | None = None

@@ -13,48 +13,38 @@ group are the master's word, which is waited for up to `SWITCH_MS` (see `tandem.
 """
 
 import time
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from typing import Final, Self
+from collections.abc import AsyncGenerator, Iterator
+from typing import Final
 
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 
 from tandem.client.async_shell import AsyncShell, StreamOpener
 from tandem.client.blocking_shell import BlockingShell, SocketOpener, open_socket
-from tandem.client.core import SWITCH_SECONDS, ClientCore, parse_addresses
-from tandem.client.credentials import Credentials
+from tandem.client.cluster_access import Cluster, ClusterAccess
 from tandem.client.cursor import Cursor
 from tandem.client.errors import ClientError
 from tandem.client.event_loop import LoopClock
-from tandem.client.identity import ClientIdentity, local_identity
+from tandem.client.faces import AsyncFace, BlockingFace
 from tandem.client.pull_answer import ALL_TAGS, wanted
 from tandem.client.pull_flow import Puller, Start, StartFrom
-from tandem.client.results import MessageQueue, PullResult
+from tandem.client.pull_operations import MAX_MSG_NUMS, SWITCH_MS, PullOperations, Pulls
 from tandem.wire.message import MessageExt
-
-MAX_MSG_NUMS: Final = 32
-"""RocketMQ's pullBatchSize."""
 
 SUSPEND_TIMEOUT_MS: Final = 15_000
 """How long a broker may hold a pull that finds nothing (RocketMQ's brokerSuspendMaxTimeMillis)."""
-
-SWITCH_MS: Final = round(SWITCH_SECONDS * 1000)
-"""How long is waited for a master by default."""
 
 BLOCKING_SUSPEND_MS: Final = 500
 """The same where one thread follows all queues: another queue waits this long at most."""
 
 
-class PullConsumer:
+class PullConsumer(AsyncFace, PullOperations):
     """Reads queues; any number of tasks may share one.
 
     Args:
-        name_servers: the addresses of all of them, "host:port"; each knows who registered there.
+        cluster: the name servers, "host:port", all of them; or a `ClusterAccess`.
         group: the consumer group, under which offsets are kept.
         open_stream: opens connections; tests put another network here.
-        identity: who this client is; default: this process, with a random number.
-        access_key: with `secret_key`, who signs the requests, for brokers that ask for that.
-        secret_key: its secret.
 
     Every method raises `ClientError`: `RouteNotFoundError` if the topic has no broker,
     `ConnectionLostError` or `RequestTimeoutError` if none of them answers, `BrokerError` if one
@@ -62,96 +52,11 @@ class PullConsumer:
     """
 
     def __init__(
-        self,
-        name_servers: str | Sequence[str],
-        group: str,
-        *,
-        open_stream: StreamOpener | None = None,
-        identity: ClientIdentity | None = None,
-        access_key: str = "",
-        secret_key: str = "",
+        self, cluster: Cluster, group: str, *, open_stream: StreamOpener | None = None
     ) -> None:
-        core = ClientCore(
-            name_servers,
-            identity=identity or local_identity(parse_addresses(name_servers)[0]),
-            clock=LoopClock(),
-            consumer_group=group,
-            credentials=Credentials.of(access_key, secret_key),
-        )
+        core = ClusterAccess.of(cluster).core(LoopClock(), consumer_group=group)
         self._puller = Puller(core, group)
-        self._shell = AsyncShell(core, open_stream)
-
-    async def __aenter__(self) -> Self:
-        await self._shell.open()
-        return self
-
-    async def __aexit__(self, error_type: type[BaseException] | None, *_: object) -> None:
-        await self._shell.close(politely=error_type is None)
-
-    async def fetch_message_queues(self, topic: str) -> list[MessageQueue]:
-        """Return the readable queues of a topic, sorted; a master's are waited for."""
-        return await self._shell.run(self._puller.fetch_message_queues(topic))
-
-    async def min_offset(self, queue: MessageQueue) -> int:
-        """Return the offset of the oldest message that the master still has."""
-        return await self._shell.run(self._puller.min_offset(queue))
-
-    async def max_offset(self, queue: MessageQueue) -> int:
-        """Return the offset of the next message to be written.
-
-        In a fenced group everything that was acknowledged as replicated is before it.
-        """
-        return await self._shell.run(self._puller.max_offset(queue))
-
-    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the first offset stored at or after a time; the max offset if there is none."""
-        return await self._shell.run(self._puller.search_offset(queue, timestamp_ms))
-
-    async def pull(
-        self,
-        queue: MessageQueue,
-        offset: int,
-        max_msg_nums: int = MAX_MSG_NUMS,
-        tags: str = ALL_TAGS,
-        suspend_timeout_ms: int = 0,
-        *,
-        sql: str | None = None,
-    ) -> PullResult:
-        """Ask once for messages from `offset` on; the bounds in the answer are the asked node's.
-
-        The answer passes over messages only if the master has deleted them as well.
-
-        Args:
-            queue: where.
-            offset: the first wanted, counted in messages.
-            max_msg_nums: the broker may give fewer, also because of their size.
-            tags: `TagA || TagB`, or `*` for all.
-            suspend_timeout_ms: how long the broker holds the request if there is nothing new; 0:
-                not at all.
-            sql: instead of tags, an expression over the properties: "a > 5 AND b = 'x'" (SQL92).
-                The broker needs `enable_property_filter`, else it refuses.
-
-        Raises:
-            CompressedBodyError: a body is compressed with a codec that is not built in.
-        """
-        return await self._shell.run(
-            self._puller.pull(queue, offset, max_msg_nums, wanted(tags, sql), suspend_timeout_ms)
-        )
-
-    async def fetch_consume_offset(self, queue: MessageQueue) -> int | None:
-        """Return the group's offset in a queue, None if the master knows none."""
-        return await self._shell.run(self._puller.fetch_consume_offset(queue))
-
-    async def update_consume_offset(
-        self, queue: MessageQueue, offset: int, *, timeout_ms: int = SWITCH_MS
-    ) -> None:
-        """Set the group's offset: that of the next message to consume.
-
-        Returns when the master has taken it. While there is none it is tried again, for this many
-        milliseconds: a change of master takes up to 8 s. A new master gets the offset again, unless
-        it knows a higher offset, so this consumer's commits do not go back.
-        """
-        await self._shell.run(self._puller.update_consume_offset(queue, offset, timeout_ms / 1000))
+        super().__init__(AsyncShell(core, open_stream), self._puller, Pulls(self._puller))
 
     async def messages(
         self,
@@ -235,78 +140,16 @@ class PullConsumer:
             await batches.send(error)
 
 
-class BlockingPullConsumer:
+class BlockingPullConsumer(BlockingFace, PullOperations):
     """The same for plain code: no trio, one socket per broker, one request at a time.
 
     Use it as a context manager, from one thread. Arguments as for `PullConsumer`.
     """
 
-    def __init__(
-        self,
-        name_servers: str | Sequence[str],
-        group: str,
-        *,
-        opener: SocketOpener = open_socket,
-        identity: ClientIdentity | None = None,
-        access_key: str = "",
-        secret_key: str = "",
-    ) -> None:
-        core = ClientCore(
-            name_servers,
-            identity=identity or local_identity(parse_addresses(name_servers)[0]),
-            clock=time.monotonic,
-            consumer_group=group,
-            credentials=Credentials.of(access_key, secret_key),
-        )
+    def __init__(self, cluster: Cluster, group: str, *, opener: SocketOpener = open_socket) -> None:
+        core = ClusterAccess.of(cluster).core(time.monotonic, consumer_group=group)
         self._puller = Puller(core, group)
-        self._shell = BlockingShell(core, opener)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._shell.close()
-
-    def fetch_message_queues(self, topic: str) -> list[MessageQueue]:
-        """See `PullConsumer.fetch_message_queues`."""
-        return self._shell.run(self._puller.fetch_message_queues(topic))
-
-    def min_offset(self, queue: MessageQueue) -> int:
-        """See `PullConsumer.min_offset`."""
-        return self._shell.run(self._puller.min_offset(queue))
-
-    def max_offset(self, queue: MessageQueue) -> int:
-        """See `PullConsumer.max_offset`."""
-        return self._shell.run(self._puller.max_offset(queue))
-
-    def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """See `PullConsumer.search_offset`."""
-        return self._shell.run(self._puller.search_offset(queue, timestamp_ms))
-
-    def pull(
-        self,
-        queue: MessageQueue,
-        offset: int,
-        max_msg_nums: int = MAX_MSG_NUMS,
-        tags: str = ALL_TAGS,
-        suspend_timeout_ms: int = 0,
-        *,
-        sql: str | None = None,
-    ) -> PullResult:
-        """See `PullConsumer.pull`."""
-        return self._shell.run(
-            self._puller.pull(queue, offset, max_msg_nums, wanted(tags, sql), suspend_timeout_ms)
-        )
-
-    def fetch_consume_offset(self, queue: MessageQueue) -> int | None:
-        """See `PullConsumer.fetch_consume_offset`."""
-        return self._shell.run(self._puller.fetch_consume_offset(queue))
-
-    def update_consume_offset(
-        self, queue: MessageQueue, offset: int, *, timeout_ms: int = SWITCH_MS
-    ) -> None:
-        """See `PullConsumer.update_consume_offset`."""
-        self._shell.run(self._puller.update_consume_offset(queue, offset, timeout_ms / 1000))
+        super().__init__(BlockingShell(core, opener), self._puller, Pulls(self._puller))
 
     def messages(
         self,

@@ -141,7 +141,7 @@ class Puller:
         raise AssertionError
 
     def min_offset(self, queue: MessageQueue) -> Flow[int]:
-        """Return the offset of the oldest message that is still there, at the master."""
+        """Return the offset of the oldest message that the master still has."""
         return (yield from self._ask_min_offset(queue, SWITCH_SECONDS))[0]
 
     def max_offset(self, queue: MessageQueue, timeout_seconds: float = SWITCH_SECONDS) -> Flow[int]:
@@ -225,7 +225,7 @@ class Puller:
         tags: str,
         suspend_timeout_ms: int,
     ) -> Flow[PullResult]:
-        """Pull once; see `PullConsumer.pull`."""
+        """Pull once; see `Pulls.pull`."""
         result, _ = yield from self._pull(queue, offset, max_msg_nums, tags, suspend_timeout_ms)
         return result
 

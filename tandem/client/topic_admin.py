@@ -5,6 +5,7 @@ deleteTopicInNameServer.
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from tandem.client.admin_calls import AdminCalls, BrokerAnswer, illegible
 from tandem.client.admin_results import TopicAtBroker, TopicDescription, TopicQueue
@@ -32,8 +33,8 @@ class TopicAdministration:
     def __init__(self, calls: AdminCalls) -> None:
         self._calls = calls
 
-    def names(self, *, of_system: bool) -> Flow[list[str]]:
-        """Return the names of topics, sorted: those of users or, with `of_system`, all."""
+    def names(self, *, of_system: bool = True) -> Flow[list[str]]:
+        """Return the names of all topics, sorted; without `of_system` those of users alone."""
         code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
         lists = yield from self._calls.ask_name_servers(code, TopicList)
         topics = sorted({topic for each in lists for topic in each.topic_list})
@@ -43,7 +44,7 @@ class TopicAdministration:
         return [topic for topic in topics if not is_of_system(topic, info)]
 
     def describe(self, topic: str) -> Flow[TopicDescription]:
-        """Return how a topic is set up and how full its queues are.
+        """Return how a topic is set up, how full its queues are, and which groups read it.
 
         Raises:
             RouteNotFoundError: no broker has it.
@@ -88,13 +89,13 @@ class TopicAdministration:
         self,
         topic: str,
         *,
-        queue_nums: int | None,
-        perm: int | None,
-        attributes: Mapping[str, str | None],
+        queue_nums: int | None = None,
+        perm: int | None = None,
+        attributes: Mapping[str, str | None] = MappingProxyType({}),
     ) -> Flow[None]:
         """Change a topic at every master that has it; None leaves what is.
 
-        `attributes`: by name the new value, or None to take it away.
+        An attribute that is None is taken away.
 
         Raises:
             RouteNotFoundError: no broker has it.
@@ -125,7 +126,7 @@ class TopicAdministration:
         yield from self._calls.each_master(topic, code, header, names=list(configs))
 
     def delete(self, topic: str) -> Flow[None]:
-        """Delete a topic at all masters, and its routes at the name servers.
+        """Delete a topic at all masters. Nobody can read its messages any more.
 
         Raises:
             RouteNotFoundError: no broker has it.

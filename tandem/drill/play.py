@@ -19,6 +19,7 @@ import trio
 from rich.console import Console
 
 from tandem.client import Admin, ClientError, MessageQueue, Producer, PullConsumer
+from tandem.client.cluster_access import ClusterAccess
 from tandem.cluster.local_cluster import LocalCluster
 from tandem.coordinator.client import connect
 from tandem.drill.drilled import DrilledNetwork, DrilledNodes
@@ -136,7 +137,8 @@ async def _cluster_under_load(
         async with LocalCluster(plan.config) as cluster, AsyncExitStack() as stack:
             await cluster.start()
             secret = cluster.spec.read_secret()
-            admin = await stack.enter_async_context(Admin(plan.name_servers, secret=secret))
+            access = ClusterAccess(plan.name_servers, secret=secret)
+            admin = await stack.enter_async_context(Admin(access))
             await _create_topic(admin, plan, workload)
             tasks = [
                 *await _watchers(stack, admin, plan, recording, secret),

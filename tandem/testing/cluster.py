@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from tandem.client import BlockingAdmin, ClientError
+from tandem.client.cluster_access import ClusterAccess
 from tandem.cluster.control import Command, Request, send_request
 from tandem.cluster.node_lifecycle import NodeState, NodeStatus
 from tandem.cluster.spec import ClusterSpec
@@ -70,6 +71,11 @@ class RunningCluster:
         return self.spec.name_servers
 
     @property
+    def access(self) -> ClusterAccess:
+        """The same with the secret of the cluster, for orders to it."""
+        return ClusterAccess(self.name_servers, secret=self.secret)
+
+    @property
     def nodes(self) -> list[str]:
         """The names of the nodes."""
         return [node.name for node in self.spec.nodes]
@@ -106,7 +112,7 @@ class RunningCluster:
     def topic(self, *, queues: int = QUEUES_DEFAULT) -> str:
         """Create a topic that no other test has; return its name."""
         name = f"test-{secrets.token_hex(6)}"
-        with BlockingAdmin(self.name_servers, secret=self.secret) as admin:
+        with BlockingAdmin(self.access) as admin:
             admin.create_topic(name, queue_nums=queues)
         return name
 

@@ -181,7 +181,7 @@ def strike(world: World, event: str) -> Callable[[], None]:
         cluster.freeze(name)
         return lambda: cluster.thaw(name)
     other = next(one for one in status.isr if one != name)
-    with tandem.BlockingAdmin(cluster.name_servers, secret=cluster.secret) as admin:
+    with tandem.BlockingAdmin(cluster.access) as admin:
         address = cluster.spec.node(name).client_address
         result = admin.fenced_command(address, FencedCommand(command="promote", node=other))
     assert result.done, result.text

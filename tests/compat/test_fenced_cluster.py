@@ -63,7 +63,7 @@ def name_servers(cluster: RunningCluster) -> str:
 def promote(cluster: RunningCluster, name: str) -> None:
     """Have an operator move the master, which goes on living."""
     order = FencedCommand(command="promote", node=name)
-    with tandem.BlockingAdmin(cluster.name_servers, secret=cluster.secret) as admin:
+    with tandem.BlockingAdmin(cluster.access) as admin:
         address = cluster.spec.node(cluster.wait_for_master()).client_address
         result = admin.fenced_command(address, order)
     assert result.done, result.text

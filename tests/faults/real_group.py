@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from tandem.client import Ack, Admin, ClientError, Producer
+from tandem.client.cluster_access import ClusterAccess
 from tandem.client.results import SendStatus
 from tandem.cluster import LocalCluster, NodeState, read_spec
 from tandem.cluster.spec import node_command
@@ -227,10 +228,10 @@ class Group:
         await self._order(node, FencedCommand(command="scrub"))
 
     async def _order(self, node: str, command: FencedCommand) -> None:
-        servers, secret = self.spec.name_servers, self.spec.read_secret()
+        access = ClusterAccess(self.spec.name_servers, secret=self.spec.read_secret())
         address = self.spec.node(node).client_address
         with trio.fail_after(PATIENCE_SECONDS):
-            async with Admin(servers, secret=secret) as admin:
+            async with Admin(access) as admin:
                 done = await admin.fenced_command(address, command)
         assert done.done, done
 

@@ -91,7 +91,8 @@ async def expect_no_orders_from_strangers(
     spec: ClusterSpec, admin: tandem.Admin, master: str
 ) -> None:
     """Neither at a node, nor at the coordinator, nor with the secret of another cluster."""
-    async with tandem.Admin(spec.name_servers, secret="of another cluster") as other:
+    strange = tandem.ClusterAccess(spec.name_servers, secret="of another cluster")
+    async with tandem.Admin(strange) as other:
         for asking in (admin, other):
             with pytest.raises(BrokerError) as caught:
                 await asking.fenced_command(master, FencedCommand(command="resign"))

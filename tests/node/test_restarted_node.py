@@ -9,6 +9,7 @@ import trio
 
 from node.name_server.readiness import NOT_READY_SECONDS_MAX
 from store.machine.network import ConnectionLost
+from tandem.client.cluster_access import ClusterAccess
 from tandem.client.identity import ClientIdentity
 from tandem.client.pull_consumer import PullConsumer
 from tandem.wire.request_code import RequestCode
@@ -64,9 +65,8 @@ def consumer_of(world: World, *names: str) -> PullConsumer:
             raise trio.BrokenResourceError(str(error)) from error
 
     servers = [f"{world.address(name)}:{NAME_SERVER_PORT}" for name in names]
-    return PullConsumer(
-        servers, "g", open_stream=open_stream, identity=ClientIdentity("10.0.0.77", 1, 1)
-    )
+    access = ClusterAccess(servers, identity=ClientIdentity("10.0.0.77", 1, 1))
+    return PullConsumer(access, "g", open_stream=open_stream)
 
 
 @pytest.mark.parametrize("knows_others", [False, True])

@@ -21,6 +21,7 @@ from types import UnionType
 from typing import Final, Literal, Union, get_origin
 
 import tandem
+from tandem.client.faces import AsyncFace
 from tests.support.paths import ROOT
 
 PAGE: Final = ROOT / "docs" / "api.md"
@@ -38,6 +39,7 @@ _TOPICS: Final = (
     ("Sending", r"Producer|^Ack$|Transaction|Request"),
     ("Reading", r"Consumer|DuplicateFilter|Subscription|ReceivedMessage|Lag"),
     ("Administration", r"Admin"),
+    ("Where the cluster is", r"^ClusterAccess$"),
     ("Messages", r"^Message(Ext)?$|Properties"),
     ("Results", r"Result|Status|Queue|Offset"),
     ("More", r""),
@@ -121,6 +123,8 @@ def read_class(value: type, name: str) -> PublicClass:
     for each in _own_classes(value):
         for key, member in _members(_tree(each), is_enum=issubclass(value, enum.Enum)):
             members.setdefault(key, member)
+        for key, member in _operations(each, value):
+            members.setdefault(key, member)
         if not constructor and not issubclass(value, BaseException):
             constructor = _constructor(_tree(each), name)
     return PublicClass(
@@ -183,6 +187,30 @@ def _members(tree: ast.ClassDef, *, is_enum: bool) -> Iterator[tuple[str, Member
             )
         elif isinstance(node, Function) and not node.name.startswith("_"):
             yield from _method(node, is_overloaded=node.name in overloaded)
+
+
+def _operations(each: type, face: type) -> Iterator[tuple[str, Member]]:
+    """The operations that a class declares, as methods of one of its faces: see `faces`."""
+    for node in _tree(each).body:
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+            continue
+        if ast.unparse(node.value.func) != "operation":
+            continue
+        owner, flow_name = ast.unparse(node.value.args[0]).split(".")
+        rules = getattr(sys.modules[each.__module__], owner)
+        flow = next(found for found in _functions(_tree(rules)) if found.name == flow_name)
+        assert isinstance(flow.returns, ast.Subscript)
+        name = ast.unparse(node.targets[0])
+        is_async = issubclass(face, AsyncFace)
+        signature = _broken(
+            f"{'async ' if is_async else ''}def {name}",
+            _parameters(flow, has_self=True),
+            f" -> {ast.unparse(flow.returns.slice)}",
+        )
+        text = ast.get_docstring(flow) or ""
+        if not is_async:
+            text = f"See `{face.__name__.removeprefix('Blocking')}.{name}`."
+        yield name, Member("method", signature, text)
 
 
 def _functions(tree: ast.ClassDef) -> Iterator[Function]:

@@ -16,7 +16,6 @@ from tandem.client.admin_flow import Administration
 from tandem.client.backoff import retry_pause_seconds
 from tandem.client.blocking_shell import BlockingShell, SocketOpener, open_socket
 from tandem.client.core import ClientCore
-from tandem.client.credentials import Credentials
 from tandem.client.errors import (
     BrokerError,
     ClientError,
@@ -25,7 +24,6 @@ from tandem.client.errors import (
     RouteNotFoundError,
 )
 from tandem.client.flow import Call, CallMany, Flow, Pause
-from tandem.client.identity import local_identity
 from tandem.client.name_servers import REQUEST_TIMEOUT_SECONDS
 from tandem.client.queue_flow import RETRIED_AT_MASTER, QueueRequest, decode, expect_success
 from tandem.client.results import MessageQueue
@@ -54,12 +52,7 @@ Queues = dict[MessageQueue, str]
 
 def client_core(options: LiveOptions) -> ClientCore:
     """Return the rules of a client that asks the cluster of `options`."""
-    return ClientCore(
-        options.name_servers,
-        identity=local_identity(options.name_servers[0]),
-        clock=time.monotonic,
-        credentials=Credentials.of(options.access_key, options.secret_key),
-    )
+    return options.access.core(time.monotonic)
 
 
 class Cluster:

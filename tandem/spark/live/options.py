@@ -12,6 +12,7 @@ from typing import Annotated, Final, Literal, cast
 
 import msgspec
 
+from tandem.client.cluster_access import ClusterAccess
 from tandem.client.core import parse_addresses
 from tandem.spark.commitlog.offsets import EARLIEST, LATEST
 from tandem.spark.errors import OptionError
@@ -117,6 +118,11 @@ class LiveOptions(msgspec.Struct, frozen=True):
     backfill_seam: Seam = "brokers"
     retry_ms: int = RETRY_MS_DEFAULT
     given: frozenset[str] = frozenset()
+
+    @property
+    def access(self) -> ClusterAccess:
+        """The same for a client."""
+        return ClusterAccess(self.name_servers, self.access_key, self.secret_key)
 
 
 def parse_options(raw: Mapping[str, str]) -> LiveOptions:

@@ -7,6 +7,7 @@ import msgspec
 
 from tandem.client.accumulator import BATCH_MAX_BYTES
 from tandem.client.ack import Ack
+from tandem.client.cluster_access import ClusterAccess
 from tandem.client.core import parse_addresses
 from tandem.client.sending import MESSAGE_BYTES_MAX
 from tandem.spark.option_reader import OptionReader
@@ -60,6 +61,11 @@ class SinkOptions(msgspec.Struct, frozen=True):
     group: str = GROUP_DEFAULT
     access_key: str = ""
     secret_key: str = ""
+
+    @property
+    def access(self) -> ClusterAccess:
+        """The same for a client."""
+        return ClusterAccess(self.name_servers, self.access_key, self.secret_key)
 
 
 def option_reader(raw: Mapping[str, str]) -> OptionReader:

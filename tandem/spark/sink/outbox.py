@@ -15,11 +15,9 @@ from typing import Final, Self
 import anyio
 
 from tandem.client.async_shell import AsyncShell, StreamOpener
-from tandem.client.core import ClientCore
-from tandem.client.credentials import Credentials
 from tandem.client.errors import ClientError, SendInDoubtError
 from tandem.client.event_loop import LoopClock
-from tandem.client.identity import local_identity, wall_clock_ms
+from tandem.client.identity import wall_clock_ms
 from tandem.client.results import SendResult, SendStatus
 from tandem.client.send_flow import Sender
 from tandem.client.sending import SendSettings
@@ -44,13 +42,7 @@ class Outbox:
     def __init__(
         self, options: SinkOptions, where: str, open_stream: StreamOpener | None = None
     ) -> None:
-        self._core = ClientCore(
-            options.name_servers,
-            identity=local_identity(options.name_servers[0]),
-            clock=LoopClock(),
-            producer_group=options.group,
-            credentials=Credentials.of(options.access_key, options.secret_key),
-        )
+        self._core = options.access.core(LoopClock(), producer_group=options.group)
         settings = SendSettings(
             options.group,
             options.ack,

@@ -16,10 +16,12 @@ import trio
 from store.machine.network import ConnectionLost
 from tandem.client.ack import Ack
 from tandem.client.admin import Admin
+from tandem.client.cluster_access import ClusterAccess
 from tandem.client.errors import BrokerError, ClientError
 from tandem.client.identity import ClientIdentity
 from tandem.client.producer import Producer
-from tandem.client.pull_consumer import SWITCH_MS, PullConsumer
+from tandem.client.pull_consumer import PullConsumer
+from tandem.client.pull_operations import SWITCH_MS
 from tandem.client.results import MessageQueue, PullStatus, SendResult, SendStatus
 from tandem.wire.crc import crc32
 from tandem.wire.message import Message, MessageExt, decode_offset_msg_id
@@ -108,10 +110,15 @@ class ClientMachine:
         except ConnectionLost as error:
             raise trio.BrokenResourceError(str(error)) from error
 
+    @property
+    def access(self) -> ClusterAccess:
+        """Where the cluster is, and who asks: one client each."""
+        return ClusterAccess(self.name_servers, secret=SECRET, identity=self.identity)
+
     def producer(self, profile: ProducerProfile) -> Producer:
         """Return a producer, not open yet."""
         return Producer(
-            self.name_servers,
+            self.access,
             profile.name,
             ack=ACKS[profile.contract],
             retry_times_when_send_failed=profile.retries,
@@ -120,20 +127,15 @@ class ClientMachine:
             attempt_timeout_ms=profile.attempt_timeout_ms,
             open_stream=self.open_stream,
             wall_clock_ms=self.clock.now_ms,
-            identity=self.identity,
         )
 
     def consumer(self, name: str) -> PullConsumer:
         """Return a consumer, not open yet."""
-        return PullConsumer(
-            self.name_servers, name, open_stream=self.open_stream, identity=self.identity
-        )
+        return PullConsumer(self.access, name, open_stream=self.open_stream)
 
     def admin(self) -> Admin:
         """Return an administrator's client, not open yet."""
-        return Admin(
-            self.name_servers, open_stream=self.open_stream, identity=self.identity, secret=SECRET
-        )
+        return Admin(self.access, open_stream=self.open_stream)
 
 
 class SendingProducer:

@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 import msgspec
 
+from tandem.client.cluster_access import ClusterAccess
 from tandem.client.consumer import Consumer
 from tandem.client.identity import ClientIdentity
 from tandem.client.process_queue import ProcessQueue
@@ -29,9 +30,8 @@ class World:
     def consumer(self, number: int = 1, **settings: Any) -> Consumer:  # noqa: ANN401  of any of its arguments
         """Return a member; those of higher numbers come later in the list."""
         return Consumer(
-            NAME_SERVER,
+            ClusterAccess(NAME_SERVER, identity=ClientIdentity("10.0.0.9", 1000 + number, number)),
             GROUP,
-            identity=ClientIdentity("10.0.0.9", 1000 + number, number),
             open_stream=self.network.open_stream,
             wall_clock_ms=lambda: 1_700_000_000_000,
             **settings,

@@ -65,7 +65,7 @@ class Bench:
 def test_a_topic_is_created_at_every_master() -> None:
     bench = Bench()
     bench.answer(RequestCode.UPDATE_AND_CREATE_TOPIC)
-    bench.shell.run(bench.administration.create_topic("T", 3, 6, None))
+    bench.shell.run(bench.administration.create_topic("T", queue_nums=3))
     assert bench.shell.calls_to(RequestCode.UPDATE_AND_CREATE_TOPIC) == [MASTER, OTHER_MASTER]
     header = bench.broker.requests[-1].decode_header(CreateTopicRequestHeader)
     assert (header.topic, header.read_queue_nums, header.write_queue_nums) == ("T", 3, 3)
@@ -75,18 +75,18 @@ def test_a_topic_is_created_at_every_master() -> None:
 def test_a_topic_is_created_at_one_broker_name() -> None:
     bench = Bench()
     bench.answer(RequestCode.UPDATE_AND_CREATE_TOPIC)
-    bench.shell.run(bench.administration.create_topic("T", 3, 6, "broker-b"))
+    bench.shell.run(bench.administration.create_topic("T", queue_nums=3, broker_name="broker-b"))
     assert bench.shell.calls_to(RequestCode.UPDATE_AND_CREATE_TOPIC) == [OTHER_MASTER]
     for name in ("broker-c", "broker-x"):
         with pytest.raises(RouteNotFoundError, match=name):
-            bench.shell.run(bench.administration.create_topic("T", 3, 6, name))
+            bench.shell.run(bench.administration.create_topic("T", queue_nums=3, broker_name=name))
 
 
 def test_a_refused_topic_is_an_error() -> None:
     bench = Bench()
     bench.answer(RequestCode.UPDATE_AND_CREATE_TOPIC, response_code=29)
     with pytest.raises(BrokerError):
-        bench.shell.run(bench.administration.create_topic("T", 3, 6, None))
+        bench.shell.run(bench.administration.create_topic("T", queue_nums=3))
 
 
 def test_topics_and_routes_are_listed() -> None:
@@ -120,16 +120,14 @@ def test_an_illegible_answer_is_the_brokers_fault() -> None:
         bench.shell.run(bench.administration.ha_runtime_info(MASTER))
     bench.broker.handlers[RequestCode.GET_MIN_OFFSET] = answer_to
     with pytest.raises(ConnectionLostError, match="does not parse"):
-        bench.shell.run(
-            bench.administration.queue_offset(MASTER, "T", 0, RequestCode.GET_MIN_OFFSET)
-        )
+        bench.shell.run(bench.administration.min_offset(MASTER, "T", 0))
 
 
 def test_offsets_are_asked_of_one_broker() -> None:
     bench = Bench()
     bench.answer(RequestCode.GET_MAX_OFFSET)
     code = RequestCode.GET_MAX_OFFSET
-    assert bench.shell.run(bench.administration.queue_offset(SLAVE, "T", 0, code)) == 42
+    assert bench.shell.run(bench.administration.max_offset(SLAVE, "T", 0)) == 42
     assert bench.shell.calls_to(code) == [SLAVE]
 
 
@@ -147,7 +145,7 @@ def test_an_order_is_given_and_a_refusal_is_a_result() -> None:
     refusal = FencedCommandResult(done=False, text="it lacks 3 messages", lost_messages=3)
     bench.answer(RequestCode.FENCED_COMMAND, msgspec.json.encode(refusal))
     order = FencedCommand(command="promote", node="b")
-    assert bench.shell.run(bench.administration.fenced_command(MASTER, order, 5.0)) == refusal
+    assert bench.shell.run(bench.administration.fenced_command(MASTER, order)) == refusal
     assert msgspec.json.decode(bench.broker.requests[-1].body, type=FencedCommand) == order
     assert bench.shell.calls_to(RequestCode.FENCED_COMMAND) == [MASTER]
 
@@ -159,7 +157,7 @@ def test_with_the_secret_an_order_is_signed_for_the_node_it_is_for() -> None:
     done = FencedCommandResult(done=True, text="")
     bench.answer(RequestCode.FENCED_COMMAND, msgspec.json.encode(done))
     order = FencedCommand(command="resign")
-    assert bench.shell.run(bench.administration.fenced_command(MASTER, order, 5.0)) == done
+    assert bench.shell.run(bench.administration.fenced_command(MASTER, order)) == done
     assert bench.shell.calls_to(RequestCode.NODE_CHALLENGE) == [MASTER]
     request = bench.broker.requests[-1]
     fields = request.ext_fields()
@@ -178,12 +176,16 @@ def test_a_topic_of_the_system_is_signed_for_if_the_broker_wants_it() -> None:
         return answer_to(request, 0 if SIGNATURE_FIELD in request.ext_fields() else 16)
 
     bench.broker.handlers[wants] = create
-    bench.shell.run(bench.administration.create_topic("TBW102", 3, 6, "broker-b"))
+    bench.shell.run(
+        bench.administration.create_topic("TBW102", queue_nums=3, broker_name="broker-b")
+    )
     assert bench.shell.calls_to(wants) == [OTHER_MASTER, OTHER_MASTER]
     unknowing = Bench()
     unknowing.broker.handlers[wants] = create
     with pytest.raises(BrokerError):
-        unknowing.shell.run(unknowing.administration.create_topic("TBW102", 3, 6, "broker-b"))
+        unknowing.shell.run(
+            unknowing.administration.create_topic("TBW102", queue_nums=3, broker_name="broker-b")
+        )
 
 
 SECOND_NAME_SERVER = "10.0.0.2:9876"
@@ -214,7 +216,7 @@ def test_a_name_server_that_has_just_started_hides_no_master_and_no_topic() -> N
     topics = encode_json_body(TopicList(["b", "a"]))
     bench.answer(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, topics)
     assert bench.shell.run(administration.topic.names(of_system=True)) == ["a", "b", "own"]
-    bench.shell.run(administration.create_topic("T", 3, 6, "broker-a"))
+    bench.shell.run(administration.create_topic("T", queue_nums=3, broker_name="broker-a"))
     assert bench.shell.calls_to(RequestCode.UPDATE_AND_CREATE_TOPIC) == [MASTER]
 
 
@@ -222,7 +224,7 @@ def test_a_topic_is_not_created_anywhere_before_every_master_is_there_or_time_is
     bench = Bench()
     bench.answer(RequestCode.UPDATE_AND_CREATE_TOPIC)
     start = bench.shell.now
-    bench.shell.run(bench.administration.create_topic("T", 3, 6, None))
+    bench.shell.run(bench.administration.create_topic("T", queue_nums=3))
     assert SWITCH_SECONDS - 1 < bench.shell.now - start <= SWITCH_SECONDS
 
 
@@ -235,5 +237,5 @@ def test_a_node_that_is_not_master_any_more_is_no_failure_of_a_new_topic() -> No
         return answer_to(request, ResponseCode.SERVICE_NOT_AVAILABLE if is_refused else 0)
 
     bench.broker.handlers[RequestCode.UPDATE_AND_CREATE_TOPIC] = refuse_at_first
-    bench.shell.run(bench.administration.create_topic("T", 3, 6, "broker-a"))
+    bench.shell.run(bench.administration.create_topic("T", queue_nums=3, broker_name="broker-a"))
     assert bench.shell.calls_to(RequestCode.UPDATE_AND_CREATE_TOPIC) == [MASTER] * 4

@@ -4,6 +4,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from tandem.client.cluster_access import ClusterAccess
 from tandem.client.producer import Producer
 from tandem.client.results import SendStatus
 from tandem.wire.message import Message
@@ -41,7 +42,7 @@ async def test_a_send_cancelled_while_a_broker_hangs_leaves_a_working_producer(
         handler = broker.handlers[hung_code]
         broker.handlers[hung_code] = lambda _: None
         async with Producer(
-            NAME_SERVER, "PG", open_stream=network.open_stream, identity=IDENTITY
+            ClusterAccess(NAME_SERVER, identity=IDENTITY), "PG", open_stream=network.open_stream
         ) as producer:
             await cancel_when_blocked(producer)
             broker.handlers[hung_code] = handler
@@ -65,7 +66,7 @@ async def test_a_send_cancelled_while_dialling_leaves_the_dial_to_others(
             return await network.open_stream(host, port)
 
         async with Producer(
-            NAME_SERVER, "PG", open_stream=slow_open, identity=IDENTITY
+            ClusterAccess(NAME_SERVER, identity=IDENTITY), "PG", open_stream=slow_open
         ) as producer:
             await cancel_when_blocked(producer)
             gate.set()
@@ -81,7 +82,7 @@ async def test_a_send_that_has_not_left_when_it_is_cancelled_never_leaves(
         broker = FakeBroker()
         network = FakeNetwork(nursery, {NAME_SERVER: broker, MASTER: broker})
         async with Producer(
-            NAME_SERVER, "PG", open_stream=network.open_stream, identity=IDENTITY
+            ClusterAccess(NAME_SERVER, identity=IDENTITY), "PG", open_stream=network.open_stream
         ) as producer:
             await producer.send(MESSAGE)
             with trio.CancelScope() as scope:
@@ -97,7 +98,7 @@ async def test_cancelling_many_forgets_them_all(autojump_clock: MockClock) -> No
         broker = FakeBroker()
         network = FakeNetwork(nursery, {NAME_SERVER: broker, MASTER: broker})
         async with Producer(
-            NAME_SERVER, "PG", open_stream=network.open_stream, identity=IDENTITY
+            ClusterAccess(NAME_SERVER, identity=IDENTITY), "PG", open_stream=network.open_stream
         ) as producer:
             broker.handlers[RequestCode.SEND_MESSAGE_V2] = lambda _: None
             with trio.move_on_after(1.0) as scope:

@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from tandem.client import group_reader
+from tandem.client.cluster_access import ClusterAccess
 from tandem.client.producer import Producer
 from tandem.wire.message import Message
 from tandem.wire.remoting_command import RemotingCommand
@@ -66,9 +67,8 @@ def test_no_request_of_a_broker_ends_a_client(loop: str, seed: int) -> None:
     async def run() -> None:
         async with a_world() as world:
             producer = Producer(
-                NAME_SERVER,
+                ClusterAccess(NAME_SERVER, identity=IDENTITY),
                 "PG",
-                identity=IDENTITY,
                 open_stream=world.network.open_stream,
                 transaction_check=lambda _: "unknown",
             )

@@ -2,6 +2,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from tandem.client.cluster_access import ClusterAccess
 from tandem.client.core import UPKEEP_SECONDS
 from tandem.client.errors import ConnectionLostError, SendTimeoutError
 from tandem.client.producer import Producer
@@ -124,7 +125,7 @@ async def test_heartbeats_and_farewell_name_the_producer(
     brokers = one_broker()
     network = FakeNetwork(nursery, brokers)
     async with Producer(
-        NAME_SERVER, "PG", open_stream=network.open_stream, identity=IDENTITY
+        ClusterAccess(NAME_SERVER, identity=IDENTITY), "PG", open_stream=network.open_stream
     ) as producer:
         await producer.send(MESSAGE)
         await trio.sleep(UPKEEP_SECONDS + 1)

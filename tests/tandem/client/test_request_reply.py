@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from tandem.client.broker_request import BrokerRequest
+from tandem.client.cluster_access import ClusterAccess
 from tandem.client.errors import BrokerError, ReplyTimeoutError, SendTimeoutError
 from tandem.client.producer import Producer
 from tandem.client.request_reply import (
@@ -67,7 +68,7 @@ async def world() -> AsyncIterator[tuple[Producer, EitherNetwork, FakeBroker]]:
     async with anyio.create_task_group() as tasks:
         network = EitherNetwork(tasks, {NAME_SERVER: broker, MASTER: broker})
         async with Producer(
-            NAME_SERVER, "PG", open_stream=network.open_stream, identity=IDENTITY
+            ClusterAccess(NAME_SERVER, identity=IDENTITY), "PG", open_stream=network.open_stream
         ) as producer:
             yield producer, network, broker
         tasks.cancel_scope.cancel()

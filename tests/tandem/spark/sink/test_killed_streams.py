@@ -170,7 +170,7 @@ def test_nothing_is_lost_and_repeats_have_the_same_keys(
     fenced_cluster: RunningCluster, tmp_path: Path
 ) -> None:
     cluster, topic = fenced_cluster, "SinkUnderFire"
-    with tandem.BlockingAdmin(cluster.name_servers, secret=cluster.secret) as admin:
+    with tandem.BlockingAdmin(cluster.access) as admin:
         admin.create_topic(topic, queue_nums=4)
     files = Input(tmp_path / "in")
     files.add_file()

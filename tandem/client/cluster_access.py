@@ -1,0 +1,79 @@
+"""`ClusterAccess`: where a cluster is and who asks, said once for every client of it."""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from tandem.client.core import ClientCore, parse_addresses
+from tandem.client.credentials import Credentials
+from tandem.client.identity import ClientIdentity, local_identity
+
+
+class ClusterAccess(msgspec.Struct, frozen=True):
+    """What a client has to know of its cluster. Every client takes one in place of the addresses.
+
+        cluster = ClusterAccess("10.0.0.1:9876;10.0.0.2:9876", access_key="me", secret_key="...")
+        with BlockingProducer(cluster, group="orders") as producer: ...
+
+    Attributes:
+        name_servers: the addresses of all of them, "host:port", as a list or as one text with `;`
+            between them; each knows who registered there.
+        access_key: with `secret_key`, who signs the requests, for brokers that ask for that.
+        secret_key: its secret.
+        secret: that of the cluster file, `tandem.cluster.read_spec(file).read_secret()`. Orders to
+            nodes need it, questions do not.
+        identity: who the client is; default: this process, with a random number for each client.
+    """
+
+    name_servers: str | Sequence[str]
+    access_key: str = ""
+    secret_key: str = ""
+    secret: str = ""
+    identity: ClientIdentity | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for what no client can use: no address, or one key without the other."""
+        parse_addresses(self.name_servers)
+        Credentials.of(self.access_key, self.secret_key)
+
+    def __repr__(self) -> str:
+        """Say where and who, never a secret: errors and logs show it."""
+        given = [repr(";".join(self.addresses))]
+        if self.access_key:
+            given.append(f"access_key={self.access_key!r}, secret_key='***'")
+        if self.secret:
+            given.append("secret='***'")
+        if self.identity is not None:
+            given.append(f"identity={self.identity!r}")
+        return f"ClusterAccess({', '.join(given)})"
+
+    @classmethod
+    def of(cls, cluster: "str | Sequence[str] | ClusterAccess") -> "ClusterAccess":
+        """Return what a client was given, or was given the addresses of."""
+        return cluster if isinstance(cluster, ClusterAccess) else cls(cluster)
+
+    @property
+    def addresses(self) -> list[str]:
+        """The name servers, one by one."""
+        return parse_addresses(self.name_servers)
+
+    def core(
+        self,
+        clock: Callable[[], float],
+        *,
+        producer_group: str | None = None,
+        consumer_group: str | None = None,
+    ) -> ClientCore:
+        """Return the core of one client."""
+        return ClientCore(
+            self.addresses,
+            identity=self.identity or local_identity(self.addresses[0]),
+            clock=clock,
+            producer_group=producer_group,
+            consumer_group=consumer_group,
+            credentials=Credentials.of(self.access_key, self.secret_key),
+        )
+
+
+Cluster = str | Sequence[str] | ClusterAccess
+"""What a client is given: the name servers, or a `ClusterAccess`."""

@@ -1,0 +1,65 @@
+"""Where a cluster is and who asks, said once."""
+
+import pickle
+import time
+from typing import Any
+
+import pytest
+
+from tandem.client.cluster_access import ClusterAccess
+from tests.tandem.client.fake_broker import IDENTITY
+
+ADDRESSES = ["10.0.0.1:9876", "10.0.0.2:9876"]
+
+
+@pytest.mark.parametrize(
+    "given", [ADDRESSES, tuple(ADDRESSES), ";".join(ADDRESSES), " 10.0.0.1:9876 ; 10.0.0.2:9876;"]
+)
+def test_addresses_alone_are_enough(given: str | list[str]) -> None:
+    access = ClusterAccess.of(given)
+    assert access.addresses == ADDRESSES
+    assert ClusterAccess.of(access) is access
+    core = access.core(time.monotonic, consumer_group="CG")
+    assert core.credentials is None
+    assert core.clock is time.monotonic
+    assert core.identity.salt != access.core(time.monotonic).identity.salt
+
+
+def test_who_asks_goes_into_every_core() -> None:
+    access = ClusterAccess(ADDRESSES, access_key="me", secret_key="mine", identity=IDENTITY)
+    for _ in range(2):
+        core = access.core(time.monotonic)
+        assert core.identity == IDENTITY
+        assert core.credentials is not None
+        assert core.credentials.access_key == "me"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"name_servers": ""},
+        {"name_servers": []},
+        {"name_servers": "10.0.0.1"},
+        {"name_servers": ["10.0.0.1:0"]},
+        {"name_servers": ADDRESSES, "access_key": "me"},
+        {"name_servers": ADDRESSES, "secret_key": "mine"},
+    ],
+)
+def test_what_no_client_can_use_is_refused_at_once(given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"give|is not"):
+        ClusterAccess(**given)
+
+
+def test_secrets_are_not_shown() -> None:
+    access = ClusterAccess(ADDRESSES, access_key="me", secret_key="k-mine", secret="s-ours")
+    for text in (repr(access), str(access), f"{access}"):
+        assert "me" in text
+        assert "10.0.0.2:9876" in text
+        assert "k-mine" not in text
+        assert "s-ours" not in text
+    assert repr(ClusterAccess(ADDRESSES)) == "ClusterAccess('10.0.0.1:9876;10.0.0.2:9876')"
+
+
+def test_it_travels_to_other_processes() -> None:
+    access = ClusterAccess(ADDRESSES, access_key="me", secret_key="mine", secret="ours")
+    assert pickle.loads(pickle.dumps(access)) == access
