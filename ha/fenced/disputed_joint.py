@@ -1,6 +1,6 @@
 """DisputedJoint: what two nodes do whose logs are said to be equal, and whose bytes are not.
 
-    closed files:  ours scrubbed --> the master's, too --> fingerprints of all compared --+
+    closed files:  ours scrubbed --> those of all others --> their fingerprints compared -+
     the open one:  the part before the joint, byte for byte, with all others -------------+
                                                                                           |
         ours are bad, or the master's are, or it is not known yet  <----------------------+
@@ -83,7 +83,7 @@ class DisputedJoint:
             await self._store.scrub_service.look_at_file(first)
         can_tell = bool(files)
         if self._store.commit_log.damage.within(start, end) is None:
-            await self._have_it_looked_at(master, files)
+            await self._have_it_looked_at(files)
             for first in files:
                 await self._comparing.compare_now(first)
             if rest and await self._comparing.compare_open(*rest):
@@ -116,10 +116,15 @@ class DisputedJoint:
         start, end = max(start, last.file_from_offset), min(end, self._store.max_physical_offset)
         return (start, end) if start < end else None
 
-    async def _have_it_looked_at(self, master: str, files: list[int]) -> None:
+    async def _have_it_looked_at(self, files: list[int]) -> None:
+        """Have the master look, and the others: one that was killed may lack a fingerprint yet.
+
+        Without it, it has no vote, and two that differ decide nothing.
+        """
         size = self._store.config.mapped_file_size_commit_log_bytes
         async with AsyncExitStack() as stack:
-            session = await stack.enter_async_context(self._peers.session(master))
-            with suppress(PeerSilentError):  # it is asked again
-                for first in files:
-                    await session.doubt(first, first + size)
+            for peer in self._parts.config.peers:
+                session = await stack.enter_async_context(self._peers.session(peer.name))
+                with suppress(PeerSilentError):  # it is asked again
+                    for first in files:
+                        await session.doubt(first, first + size)

@@ -110,7 +110,8 @@ class PeerLog:
         """LOG_DAMAGED: a peer says that a part of the log is bad."""
         asked = self._asked(command)
         _log.warning(
-            "%s says that this log is bad from %d to %d", connection.peer, asked.start, asked.end
+            "%s doubts this log from %d to %d: this node looks at it again",
+            *(connection.peer, asked.start, asked.end),
         )
         self._ha.served_log.doubted(asked.start, asked.end)
         return response_to(command)

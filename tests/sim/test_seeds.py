@@ -26,6 +26,10 @@ FOUND_SOMETHING_ONCE = {
     ("fenced", 28_200_523): "all nodes were needed to confirm what one had to have to start",
     ("fenced", 33_000_199): "a file whose end only the damaged node had was not healed at all",
     ("fenced", 33_000_584): "a bit of a queue's number changed in a file that a reader was in",
+    (
+        "fenced",
+        35_000_902,
+    ): "a third node, killed before it took a fingerprint, was not asked for one",
     ("fenced", 29_003_037): "a first file was lost before it was written down where the log begins",
     ("fenced", 29_003_122): "the same, where the disk had been full when that was to be written",
     (

@@ -96,6 +96,24 @@ async def test_the_majority_decides_where_all_were_read_later(autojump_clock: Mo
         assert nobody_is_in_quarantine(group)
 
 
+async def test_a_third_node_without_a_fingerprint_takes_one_and_decides(
+    autojump_clock: MockClock,
+) -> None:
+    """It was killed after it had filled the file. Two that differ decide nothing."""
+    async with open_group(has_fingerprints=False) as group:
+        world = group.world
+        group.second.kill()
+        third = world.start(group.second.name)
+        await world.wait_for(lambda: third.serves and world.is_back(third))
+        assert third.store.fingerprints.of(FILE_SIZE_BYTES) is None
+        await take_fingerprints(group.master.store, is_written=False)
+        await rotten(group.first)
+        group.first.machine.reset_streams_to(group.master.config.address)
+        await world.wait_for(lambda: group.first.ha.status().healed)
+        await group.healed(group.master, group.first, third)
+        assert third.store.fingerprints.of(FILE_SIZE_BYTES) is not None
+
+
 async def test_what_nobody_can_decide_is_left_to_an_operator_after_a_while(
     autojump_clock: MockClock,
 ) -> None:
