@@ -253,8 +253,10 @@ class GroupReader:
         if new and self._has_company:
             await anyio.sleep(HANDOVER_SECONDS)
         if new and self.settings.orderly:
+            # Before the answer: if this is cancelled meanwhile, the broker may have granted them.
+            self._locked |= set(new)
             granted = set(await self.shell.run(self.member.lock(new)))
-            self._locked |= granted
+            self._locked -= set(new) - granted
             is_complete = is_complete and granted.issuperset(new)
             new = [queue for queue in new if queue in granted]
         begun: list[bool] = []
