@@ -1,6 +1,6 @@
 """DisputedJoint: what two nodes do whose logs are said to be equal, and whose bytes are not.
 
-    closed files:  ours scrubbed --> those of all others --> their fingerprints compared -+
+    closed files:  ours scrubbed --> the master's, too --> fingerprints of all compared --+
     the open one:  the part before the joint, byte for byte, with all others -------------+
                                                                                           |
         ours are bad, or the master's are, or it is not known yet  <----------------------+
@@ -14,7 +14,7 @@ certain that the same masters wrote it (see `history`). That has two writers rat
 from __future__ import annotations
 
 import logging
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -83,7 +83,7 @@ class DisputedJoint:
             await self._store.scrub_service.look_at_file(first)
         can_tell = bool(files)
         if self._store.commit_log.damage.within(start, end) is None:
-            await self._have_it_looked_at(files)
+            await self._have_it_looked_at(master, files)
             for first in files:
                 await self._comparing.compare_now(first)
             if rest and await self._comparing.compare_open(*rest):
@@ -116,15 +116,24 @@ class DisputedJoint:
         start, end = max(start, last.file_from_offset), min(end, self._store.max_physical_offset)
         return (start, end) if start < end else None
 
-    async def _have_it_looked_at(self, files: list[int]) -> None:
-        """Have the master look, and the others: one that was killed may lack a fingerprint yet.
+    async def _have_it_looked_at(self, master: str, files: list[int]) -> None:
+        """Have the master look at its files, and others at those that they know nothing of.
 
-        Without it, it has no vote, and two that differ decide nothing.
+        A node that was killed may lack a fingerprint yet, and has no vote without: then two that
+        differ decide nothing. One that has it is not asked: to look costs the whole file.
         """
         size = self._store.config.mapped_file_size_commit_log_bytes
-        async with AsyncExitStack() as stack:
-            for peer in self._parts.config.peers:
-                session = await stack.enter_async_context(self._peers.session(peer.name))
+
+        async def ask(peer: str) -> None:
+            async with self._peers.session(peer) as session:
                 with suppress(PeerSilentError):  # it is asked again
                     for first in files:
-                        await session.doubt(first, first + size)
+                        known = None
+                        if peer != master:
+                            known = (await session.part(first, first + size)).fingerprint
+                        if known is None:
+                            await session.doubt(first, first + size)
+
+        async with trio.open_nursery() as nursery:
+            for peer in self._parts.config.peers:
+                nursery.start_soon(ask, peer.name)

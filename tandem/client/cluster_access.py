@@ -33,7 +33,10 @@ class ClusterAccess(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         """Raise ValueError for what no client can use: no address, or one key without the other."""
-        parse_addresses(self.name_servers)
+        # A value: equal to what says the same, and as it was whatever becomes of the list.
+        msgspec.structs.force_setattr(
+            self, "name_servers", tuple(parse_addresses(self.name_servers))
+        )
         Credentials.of(self.access_key, self.secret_key)
 
     def __repr__(self) -> str:
@@ -53,9 +56,9 @@ class ClusterAccess(msgspec.Struct, frozen=True):
         return cluster if isinstance(cluster, ClusterAccess) else cls(cluster)
 
     @property
-    def addresses(self) -> list[str]:
+    def addresses(self) -> tuple[str, ...]:
         """The name servers, one by one."""
-        return parse_addresses(self.name_servers)
+        return tuple(self.name_servers)
 
     def core(
         self,

@@ -79,14 +79,24 @@ def operation(flow: Callable[Concatenate[Any, P], Flow[T]]) -> Operation[P, T]:
 
 
 def operations_of(face: type) -> Iterator[tuple[str, Operation[..., Any]]]:
-    """Yield the operations that a class inherits, by name."""
-    for each in face.__mro__:
-        for name, value in vars(each).items():
-            if isinstance(value, Operation):
-                yield name, value
+    """Yield the operations that a class has, by name, where it has no method of its own.
+
+    So a class that inherits from a client can do one of them in another way.
+    """
+    for name in dir(face):
+        value = inspect.getattr_static(face, name)
+        if isinstance(value, Operation):
+            yield name, value
 
 
-class AsyncFace:
+class _Face:
+    """What both have: `rules` are the objects that flows are methods of."""
+
+    def __init__(self, *rules: object) -> None:
+        self._rules = {type(each).__name__: each for each in rules}
+
+
+class AsyncFace(_Face):
     """A client for trio and asyncio; an async context manager."""
 
     def __init_subclass__(cls) -> None:
@@ -95,8 +105,8 @@ class AsyncFace:
             setattr(cls, name, each.awaited(name))
 
     def __init__(self, shell: AsyncShell, *rules: object) -> None:
+        super().__init__(*rules)
         self._shell = shell
-        self._rules = {type(each).__name__: each for each in rules}
 
     async def __aenter__(self) -> Self:
         await self._shell.open()
@@ -106,7 +116,7 @@ class AsyncFace:
         await self._shell.close(politely=error_type is None)
 
 
-class BlockingFace:
+class BlockingFace(_Face):
     """A client for plain code; a context manager, for one thread."""
 
     def __init_subclass__(cls) -> None:
@@ -115,8 +125,8 @@ class BlockingFace:
             setattr(cls, name, each.blocking(name))
 
     def __init__(self, shell: BlockingShell, *rules: object) -> None:
+        super().__init__(*rules)
         self._shell = shell
-        self._rules = {type(each).__name__: each for each in rules}
 
     def __enter__(self) -> Self:
         return self

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from ha.fenced.comparing_service import OPEN_BLOCK_BYTES
 from ha.fenced.disputed_joint import DECIDED_SECONDS
 from ha.fenced.replica_role import ReplicaRole
+from ha.fenced.served_log import ServedLog
 from tests.ha.fenced_world import open_world
 from tests.ha.fingerprinted import flip, take_fingerprints
 from tests.ha.healing_world import Group, open_group
@@ -37,6 +38,20 @@ def rotten_at_the_end(group: Group, *nodes: Replica) -> int:
     for number, node in enumerate(nodes):
         flip(node.store, place, 1 << number)
     return place
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Which nodes were asked to look at their logs."""
+    names: set[str] = set()
+    doubted = ServedLog.doubted
+
+    def noted(log: ServedLog, start: int, end: int) -> None:
+        names.add(log.part(start, end).node)
+        doubted(log, start, end)
+
+    monkeypatch.setattr(ServedLog, "doubted", noted)
+    return names
 
 
 def dial_again(group: Group) -> None:
@@ -85,7 +100,10 @@ async def test_records_decide_where_a_follower_has_no_fingerprint(
         assert nobody_is_in_quarantine(group)
 
 
-async def test_the_majority_decides_where_all_were_read_later(autojump_clock: MockClock) -> None:
+async def test_the_majority_decides_where_all_were_read_later(
+    autojump_clock: MockClock, asked: set[str]
+) -> None:
+    """Who has a fingerprint has said what there is to say: to look again costs the whole file."""
     async with open_group(has_fingerprints=False) as group:
         for node in group.nodes:
             await take_fingerprints(node.store, is_written=False)
@@ -94,10 +112,11 @@ async def test_the_majority_decides_where_all_were_read_later(autojump_clock: Mo
         await group.world.wait_for(lambda: group.first.ha.status().healed)
         await group.healed(*group.nodes)
         assert nobody_is_in_quarantine(group)
+        assert asked == {group.master.name}
 
 
 async def test_a_third_node_without_a_fingerprint_takes_one_and_decides(
-    autojump_clock: MockClock,
+    autojump_clock: MockClock, asked: set[str]
 ) -> None:
     """It was killed after it had filled the file. Two that differ decide nothing."""
     async with open_group(has_fingerprints=False) as group:
@@ -112,6 +131,7 @@ async def test_a_third_node_without_a_fingerprint_takes_one_and_decides(
         await world.wait_for(lambda: group.first.ha.status().healed)
         await group.healed(group.master, group.first, third)
         assert third.store.fingerprints.of(FILE_SIZE_BYTES) is not None
+        assert asked == {group.master.name, third.name}
 
 
 async def test_what_nobody_can_decide_is_left_to_an_operator_after_a_while(

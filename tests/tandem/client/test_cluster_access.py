@@ -17,7 +17,8 @@ ADDRESSES = ["10.0.0.1:9876", "10.0.0.2:9876"]
 )
 def test_addresses_alone_are_enough(given: str | list[str]) -> None:
     access = ClusterAccess.of(given)
-    assert access.addresses == ADDRESSES
+    assert access.addresses == tuple(ADDRESSES)
+    assert {access} == {ClusterAccess(ADDRESSES)}
     assert ClusterAccess.of(access) is access
     core = access.core(time.monotonic, consumer_group="CG")
     assert core.credentials is None

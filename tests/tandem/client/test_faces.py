@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 import trio
 
-from tandem.client.admin import Admin, AdminOperations, BlockingAdmin
+from tandem.client.admin import Admin, BlockingAdmin
 from tandem.client.async_shell import AsyncShell
 from tandem.client.blocking_producer import BlockingProducer
 from tandem.client.blocking_shell import BlockingShell
@@ -70,6 +70,22 @@ def test_a_method_says_what_its_flow_says_and_returns_no_flow(face: type) -> Non
     assert inspect.iscoroutinefunction(method) == (face is AsyncSum)
 
 
+async def test_who_inherits_from_a_client_may_do_an_operation_in_another_way() -> None:
+    class Doubled(AsyncSum):
+        async def total(self, number: int, *, twice: bool = False) -> int:
+            return 2 * await super().total(number, twice=twice)
+
+    class Plain(Doubled): ...
+
+    for face in (Doubled, Plain):
+        async with face(AsyncShell(a_core(LoopClock())), Rules(10)) as adder:
+            assert await adder.total(1) == 22
+
+
+def declared(face: type) -> set[str]:
+    return {name for base in face.__mro__ for name, _ in operations_of(base)}
+
+
 def public(face: type) -> dict[str, Any]:
     return {name: each for name, each in inspect.getmembers(face) if not name.startswith("_")}
 
@@ -78,8 +94,8 @@ def public(face: type) -> dict[str, Any]:
 def test_the_faces_of_a_client_differ_in_nothing_else(
     awaits: type[AsyncFace], blocks: type[BlockingFace]
 ) -> None:
-    both = dict(operations_of(awaits))
-    assert both
+    both = declared(awaits)
+    assert both == declared(blocks) - {"send"}  # a Producer's tasks share requests
     for name, blocking in public(blocks).items():
         awaiting = public(awaits)[name]
         own, other = inspect.signature(blocking), inspect.signature(awaiting)
@@ -88,8 +104,9 @@ def test_the_faces_of_a_client_differ_in_nothing_else(
             assert (own, blocking.__doc__) == (other, awaiting.__doc__)
 
 
-def test_each_operation_of_an_administrator_has_its_rules() -> None:
+@pytest.mark.parametrize("face", [each for pair in PAIRS for each in pair])
+def test_each_operation_has_its_rules(face: Callable[..., AsyncFace | BlockingFace]) -> None:
     """A line whose flow is of an object that the face was not given fails when it is called."""
-    admin = BlockingAdmin(NAME_SERVER)
-    owners = {each.owner for _, each in operations_of(AdminOperations)}
-    assert owners == admin._rules.keys()
+    client = face(NAME_SERVER) if face in (Admin, BlockingAdmin) else face(NAME_SERVER, "G")
+    owners = {each.owner for base in type(client).__mro__ for _, each in operations_of(base)}
+    assert owners <= client._rules.keys()

@@ -167,6 +167,24 @@ async def test_a_member_that_is_cancelled_gives_its_locks_back() -> None:
 
 
 @under_either_loop
+async def test_a_member_that_is_cancelled_before_it_hears_of_its_locks_gives_them_back() -> None:
+    async with a_world() as world:
+        lock = world.broker.handlers[RequestCode.LOCK_BATCH_MQ]
+        with anyio.CancelScope() as scope:
+
+            def lock_and_cancel(request: RemotingCommand) -> RemotingCommand | None:
+                answer = lock(request)
+                scope.cancel()
+                return answer
+
+            world.broker.handlers[RequestCode.LOCK_BATCH_MQ] = lock_and_cancel
+            async with world.consumer(orderly=True) as consumer:
+                consumer.subscribe("orders")
+                await anyio.sleep_forever()
+        assert world.broker.locks == {}
+
+
+@under_either_loop
 async def test_a_member_that_leaves_waits_for_the_offset_of_a_queue_it_has_just_lost() -> None:
     async with a_world() as world:
         world.broker.store("orders", 1, b"a")
