@@ -171,7 +171,7 @@ class ClosedHealing:
                 return await self._fetch(Piece(piece.start, shared))
             raise PeerSilentError("; ".join(troubles) or "there is no other node")
         votes = [Vote(name, raw_crc32(data), is_written=False) for name, data in got.items()]
-        right = right_crc(votes, 1 + len(self._config.peers))
+        right = right_crc(votes, 1 + len(self._config.peers), memory_decides=False)
         if right is None:
             raise PeerSilentError(f"it is not known who is right: {votes_in_words(votes)}")
         return next((name, data) for name, data in got.items() if raw_crc32(data) == right)

@@ -46,6 +46,12 @@ AGAIN_SECONDS_MAX: Final = 600.0
 """Until a file is compared again that not all peers have confirmed; it doubles each time."""
 OPEN_BLOCK_BYTES: Final = 512
 """A part of an open file is compared in blocks of this size: a disk writes no less at once."""
+AWAY_SECONDS: Final = 15.0
+"""Nodes that do not say what they have of a file are waited for so long before memory decides.
+
+A node that is restarted is back by then; one that is gone must not keep damage from being healed.
+It is less than `disputed_joint.DECIDED_SECONDS`.
+"""
 FILE_SECONDS: Final = 0.02
 """Between two files, so that nothing else waits for a store with thousands of them."""
 
@@ -69,6 +75,8 @@ class ComparingService:
         self._turns: dict[int, _Turn] = {}
         self.undecided: dict[int, str] = {}
         """By the file's start: what differs, and nobody knows who is right."""
+        self._away_since: dict[int, float] = {}
+        """By the file's start: since when a node has been missed of which its votes differ."""
         self._told: TellOnce[str] = TellOnce()
 
     async def run(self) -> None:
@@ -137,7 +145,9 @@ class ComparingService:
             await self._align(own, parts)
             return
         votes = self._votes(start, end, parts)
-        found = list(disputes(file, votes, self._members))
+        found = self._disputes(
+            file, votes, have_all_voted=len(votes) == len(self._parts.config.peers)
+        )
         if votes and all(each.right is not None for each in found):
             crcs = bytearray(votes[0].crcs)
             for each in found:
@@ -185,7 +195,13 @@ class ComparingService:
         self.undecided.pop(file, None)
         bad: list[tuple[int, int]] = []
         words = ""
-        for each in disputes((start, end), votes, self._members, block_bytes=OPEN_BLOCK_BYTES):
+        for each in disputes(
+            (start, end),
+            votes,
+            self._members,
+            memory_decides=False,
+            block_bytes=OPEN_BLOCK_BYTES,
+        ):
             if each.right is None:
                 self._note_undecided(file, each)
             elif own is not None and each.right != own.of(each.block, each.start).crc:
@@ -213,7 +229,8 @@ class ComparingService:
         store, name = self._store, self._parts.config.name
         votes = self._votes(own.start, own.end, parts)
         votes.append(FileVote(name, own.crcs, own.written_from, self._is_member(name)))
-        found = list(disputes((own.start, own.end), votes, self._members))
+        file, nodes = (own.start, own.end), 1 + len(self._parts.config.peers)
+        found = self._disputes(file, votes, have_all_voted=len(votes) == nodes)
         self.undecided.pop(own.start, None)
         crcs = bytearray(own.crcs)
         wrong = []
@@ -231,6 +248,26 @@ class ComparingService:
                 reason = f"other replicas have other bytes, and are right: {each.words}"
                 store.commit_log.damage.note(each.start, each.end, reason)
         return not found and len(votes) == 1 + len(parts)
+
+    def _disputes(
+        self, file: tuple[int, int], votes: Sequence[FileVote], *, have_all_voted: bool
+    ) -> list[Dispute]:
+        if len({vote.crcs for vote in votes}) < 2:
+            self._away_since.pop(file[0], None)
+            return []
+        decides = self.memory_decides(file[0], have_all_voted=have_all_voted)
+        return list(disputes(file, votes, self._members, memory_decides=decides))
+
+    def memory_decides(self, file: int, *, have_all_voted: bool) -> bool:
+        """Whether fingerprints taken from memory are right if votes do not decide; see `right_crc`.
+
+        `file` is the start of a file of which nodes say different things, or which is damaged.
+        """
+        if have_all_voted:
+            self._away_since.pop(file, None)
+            return True
+        now = trio.current_time()
+        return now >= self._away_since.setdefault(file, now) + AWAY_SECONDS
 
     def _of_the_others(self, dispute: Dispute, votes: Sequence[FileVote]) -> int | None:
         """Return what all others say of a block in which a record of ours is none.

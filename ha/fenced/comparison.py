@@ -8,7 +8,8 @@ has no checksum of RocketMQ's. Where votes do not decide, see `ComparingService`
     more than half of the in-sync set says the same        that is right; others that answer are
                                                            counted as if they were of the set
     those taken from memory, right after the write, agree  they are right: it was acknowledged so;
-                                                           alone against more, memory had changed
+                                                           alone against more, memory had changed;
+                                                           so nodes that are away are waited for
     else                                                   nobody knows; an operator decides
 """
 
@@ -36,10 +37,11 @@ class Vote(msgspec.Struct, frozen=True):
     """The node is in the in-sync set."""
 
 
-def right_crc(votes: Collection[Vote], members: int) -> int | None:
+def right_crc(votes: Collection[Vote], members: int, *, memory_decides: bool) -> int | None:
     """Return the checksum of the right bytes, None if that cannot be known from these votes.
 
-    `members` is how many nodes the in-sync set has.
+    `members` is how many nodes the in-sync set has. `memory_decides` is false while a node that
+    has not voted may still do so: memory, too, may have changed before the fingerprint was taken.
     """
     if len({vote.crc for vote in votes}) == 1:
         return next(iter(votes)).crc
@@ -49,7 +51,7 @@ def right_crc(votes: Collection[Vote], members: int) -> int | None:
         if 2 * count > voters:
             return crc
     written = {vote.crc for vote in votes if vote.is_written}
-    return written.pop() if len(written) == 1 else None
+    return written.pop() if memory_decides and len(written) == 1 else None
 
 
 class FileVote(msgspec.Struct, frozen=True):
@@ -85,6 +87,7 @@ def disputes(
     votes: Sequence[FileVote],
     members: int,
     *,
+    memory_decides: bool,
     block_bytes: int = BLOCK_BYTES,
 ) -> Iterator[Dispute]:
     """Yield the blocks that differ, of a file with these bounds, with who is right."""
@@ -94,7 +97,7 @@ def disputes(
     for block, at in enumerate(range(start, end, block_bytes)):
         if len({vote.crcs[4 * block : 4 * block + 4] for vote in votes}) > 1:
             said = [vote.of(block, at) for vote in votes]
-            right = right_crc(said, members)
+            right = right_crc(said, members, memory_decides=memory_decides)
             yield Dispute(block, at, min(at + block_bytes, end), right, votes_in_words(said))
 
 

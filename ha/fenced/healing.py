@@ -138,8 +138,13 @@ def is_past(
     return is_lost and not is_needed and all(end <= a.part.log_start for a in answers)
 
 
-def judge(own: Own, answers: Sequence[Answer], piece: Piece, members: int) -> Judgment:
-    """Return what is to be done about a piece. `members` is the size of the in-sync set."""
+def judge(
+    own: Own, answers: Sequence[Answer], piece: Piece, members: int, *, memory_decides: bool
+) -> Judgment:
+    """Return what is to be done about a piece. `members` is the size of the in-sync set.
+
+    For `memory_decides` see `right_crc`.
+    """
     epochs = narrowed(own.epochs, piece.start, piece.end)
     related = [
         a
@@ -157,7 +162,7 @@ def judge(own: Own, answers: Sequence[Answer], piece: Piece, members: int) -> Ju
     ]
     right: int | None = None
     if votes:
-        right = right_crc(votes, members)
+        right = right_crc(votes, members, memory_decides=memory_decides)
         if right is None:
             return Stuck(
                 f"replicas differ, and it is not known who is right: {votes_in_words(votes)}",

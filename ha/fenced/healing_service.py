@@ -222,7 +222,10 @@ class HealingService:
         own = self._own(piece)
         if own is None:
             return False
-        judgment = judge(own, answers, piece, self._members)
+        decides = self._comparing.memory_decides(
+            self._shape().file_of(piece.start)[0], have_all_voted=len(answers) == len(sessions)
+        )
+        judgment = judge(own, answers, piece, self._members, memory_decides=decides)
         outcome = (
             await self._fetch(piece, judgment, own, sessions)
             if isinstance(judgment, Fetch)
@@ -258,7 +261,7 @@ class HealingService:
                 Vote(name, raw_crc32(each), is_written=False, is_member=self._is_member(name))
                 for name, each in got.items()
             ]
-            right = right_crc(votes, self._members)
+            right = right_crc(votes, self._members, memory_decides=False)
             if right is None:
                 return Stuck(
                     f"replicas differ, and it is not known who is right: {votes_in_words(votes)}",

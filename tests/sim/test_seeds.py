@@ -40,6 +40,7 @@ FOUND_SOMETHING_ONCE = {
         "fenced-consumers",
         31_260_065,
     ): "a vote that was to be late was late after everything was healed",
+    ("fenced", 35_000_106): "a page changed before its fingerprint, while a third node was away",
 }
 
 

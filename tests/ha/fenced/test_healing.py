@@ -146,30 +146,40 @@ def test_of_a_fingerprint_only_a_whole_block_counts() -> None:
 
 def test_bytes_that_fit_what_all_say_are_whole() -> None:
     own = msgspec.structs.replace(OWN, fingerprint=5)
-    assert judge(own, [answer("b", 5), answer("c", 5)], PIECE, 3) == Whole()
-    assert judge(own, [], PIECE, 3) == Whole()
-    assert judge(OWN, [answer("b", 5)], PIECE, 3) == Whole()
+    assert judge(own, [answer("b", 5), answer("c", 5)], PIECE, 3, memory_decides=True) == Whole()
+    assert judge(own, [], PIECE, 3, memory_decides=True) == Whole()
+    assert judge(OWN, [answer("b", 5)], PIECE, 3, memory_decides=True) == Whole()
 
 
 def test_others_are_fetched_from_who_has_them() -> None:
     own = msgspec.structs.replace(OWN, fingerprint=7)
-    assert judge(own, [answer("b", 7), answer("c", 7)], PIECE, 3) == Fetch(7, ("b", "c"))
-    assert judge(own, [answer("b"), answer("c", 7)], PIECE, 3) == Fetch(7, ("c", "b"))
+    assert judge(own, [answer("b", 7), answer("c", 7)], PIECE, 3, memory_decides=True) == Fetch(
+        7, ("b", "c")
+    )
+    assert judge(own, [answer("b"), answer("c", 7)], PIECE, 3, memory_decides=True) == Fetch(
+        7, ("c", "b")
+    )
 
 
 def test_without_any_fingerprint_all_who_have_it_are_asked() -> None:
-    assert judge(OWN, [answer("b"), answer("c")], PIECE, 3) == Fetch(None, ("b", "c"))
+    assert judge(OWN, [answer("b"), answer("c")], PIECE, 3, memory_decides=True) == Fetch(
+        None, ("b", "c")
+    )
 
 
 def test_a_wrong_fingerprint_of_ours_does_not_win() -> None:
     own = msgspec.structs.replace(OWN, fingerprint=5)
-    assert judge(own, [answer("b", 7), answer("c", 7)], PIECE, 3) == Fetch(7, ("b", "c"))
-    assert judge(own, [answer("b", 7, written_from=0)], PIECE, 3) == Fetch(7, ("b",))
+    assert judge(own, [answer("b", 7), answer("c", 7)], PIECE, 3, memory_decides=True) == Fetch(
+        7, ("b", "c")
+    )
+    assert judge(own, [answer("b", 7, written_from=0)], PIECE, 3, memory_decides=True) == Fetch(
+        7, ("b",)
+    )
 
 
 def test_where_nobody_knows_an_operator_decides() -> None:
     own = msgspec.structs.replace(OWN, fingerprint=5)
-    judgment = judge(own, [answer("b", 7)], PIECE, 3)
+    judgment = judge(own, [answer("b", 7)], PIECE, 3, memory_decides=True)
     assert isinstance(judgment, Stuck)
     assert judgment.is_undecided
     assert "a 00000005 (read later), b 00000007 (read later)" in judgment.why
@@ -193,8 +203,10 @@ def test_where_nobody_knows_an_operator_decides() -> None:
     ],
 )
 def test_who_cannot_give_it_is_not_asked(changes: dict[str, Any], why: str) -> None:
-    assert judge(OWN, [answer("b", **changes)], PIECE, 3) == Stuck(why)
-    assert judge(OWN, [answer("b", **changes), answer("c")], PIECE, 3) == Fetch(None, ("c",))
+    assert judge(OWN, [answer("b", **changes)], PIECE, 3, memory_decides=True) == Stuck(why)
+    assert judge(
+        OWN, [answer("b", **changes), answer("c")], PIECE, 3, memory_decides=True
+    ) == Fetch(None, ("c",))
 
 
 def test_a_node_that_is_damaged_elsewhere_can_give() -> None:
@@ -204,19 +216,21 @@ def test_a_node_that_is_damaged_elsewhere_can_give() -> None:
 
 def test_what_is_not_confirmed_is_fetched_from_who_has_it_from_the_same_masters() -> None:
     behind: dict[str, Any] = {"confirm": 0, "log_end": 2 * BLOCK}
-    assert judge(OWN, [answer("b", **behind)], PIECE, 3) == Fetch(None, ("b",))
+    assert judge(OWN, [answer("b", **behind)], PIECE, 3, memory_decides=True) == Fetch(None, ("b",))
     unknown = msgspec.structs.replace(OWN, epochs=(EpochPart(1, 0),))
-    assert isinstance(judge(unknown, [answer("b", **behind)], PIECE, 3), Stuck)
+    assert isinstance(judge(unknown, [answer("b", **behind)], PIECE, 3, memory_decides=True), Stuck)
     both = answer("b", epochs=unknown.epochs, **behind)
-    assert isinstance(judge(unknown, [both], PIECE, 3), Stuck)
+    assert isinstance(judge(unknown, [both], PIECE, 3, memory_decides=True), Stuck)
 
 
 def test_masters_of_what_is_around_a_piece_do_not_count() -> None:
     """One log ends in a file of which another has more."""
     epochs = (*EPOCHS, EpochPart(2, 2 * BLOCK, "y"))
-    assert judge(OWN, [answer("b", epochs=epochs)], PIECE, 3) == Fetch(None, ("b",))
+    assert judge(OWN, [answer("b", epochs=epochs)], PIECE, 3, memory_decides=True) == Fetch(
+        None, ("b",)
+    )
     within = (*EPOCHS, EpochPart(2, 2 * BLOCK - 1, "y"))
-    assert judge(OWN, [answer("b", epochs=within)], PIECE, 3) == Stuck(
+    assert judge(OWN, [answer("b", epochs=within)], PIECE, 3, memory_decides=True) == Stuck(
         "b has it from other masters"
     )
 
@@ -225,8 +239,8 @@ def test_what_a_damaged_node_says_counts_although_it_cannot_give() -> None:
     """Its fingerprint is of before the damage."""
     bad = answer("c", 7, bad=((BLOCK, FILE),))
     own = msgspec.structs.replace(OWN, fingerprint=5)
-    assert judge(own, [answer("b", 7), bad], PIECE, 3) == Fetch(7, ("b",))
+    assert judge(own, [answer("b", 7), bad], PIECE, 3, memory_decides=True) == Fetch(7, ("b",))
 
 
 def test_nobody_answers() -> None:
-    assert judge(OWN, [], PIECE, 3) == Stuck("no other node answers")
+    assert judge(OWN, [], PIECE, 3, memory_decides=True) == Stuck("no other node answers")

@@ -9,6 +9,7 @@ import pytest
 import trio
 from msgspec.structs import replace
 
+from ha.fenced.comparing_service import AWAY_SECONDS
 from ha.fenced.replica_role import ReplicaRole
 from tandem.wire.fingerprint import BLOCK_BYTES, crcs_of
 from tests.ha.fingerprinted import flip
@@ -291,7 +292,47 @@ async def test_bytes_as_written_are_right_against_what_was_read_later(
     bench.flip(50)
     await bench.take_fingerprints(written_from=FILE_BYTES)
     bench.note(0, 100)
+    bench.peers[1].written_from = 1 << 40
+    bench.peers[1].log[50] ^= 2
+    await bench.healing.heal()
+    assert bench.is_equal
+    assert bench.bad == []
+
+
+async def test_a_node_that_is_away_is_waited_for_before_memory_decides(
+    autojump_clock: MockClock,
+) -> None:
+    """The other one's memory had changed before its fingerprint was taken; the third knows it."""
+    bench = Bench()
+    await bench.take_fingerprints(written_from=FILE_BYTES)
+    bench.peers[0].log[50] ^= 1
     bench.peers[1].answers = False
+    for _ in range(2):
+        await bench.comparing.compare_now(0)
+        await trio.sleep(AWAY_SECONDS - 1)
+        assert bench.is_equal
+        assert bench.bad == []
+        assert list(bench.comparing.undecided) == [0]
+        bench.peers[1].answers = True
+        await bench.comparing.compare_now(0)
+        assert bench.is_equal
+        assert bench.bad == []
+        assert not bench.comparing.undecided
+        bench.peers[1].answers = False
+
+
+async def test_a_node_that_stays_away_does_not_keep_damage_from_being_healed(
+    autojump_clock: MockClock,
+) -> None:
+    bench = Bench()
+    bench.flip(50)
+    await bench.take_fingerprints(written_from=FILE_BYTES)
+    bench.note(0, 100)
+    bench.peers[1].answers = False
+    await bench.healing.heal()
+    assert bench.bad == [(0, 100)]
+    assert all(stuck.is_undecided for stuck in bench.healing.stuck.values())
+    await trio.sleep(AWAY_SECONDS)
     await bench.healing.heal()
     assert bench.is_equal
     assert bench.bad == []
