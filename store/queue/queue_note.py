@@ -12,10 +12,11 @@ RocketMQ has no such note, and deletes queues: after it has had the directory op
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from store.machine.checked_file import read_checked_json, replace_with_checked_json
 from store.machine.errors import StoreError
+from tandem.wire.store_layout import QUEUE_NOTE_FILE
 from tandem.wire.system_topics import LMQ_PREFIX
 from tandem.wire.untrusted import UnreadableError
 
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-FILE_NAME: Final = "queues.json"
-
 
 class QueueNote:
     """The note of the store in `directory`. One that cannot be read says nothing."""
@@ -34,7 +33,7 @@ class QueueNote:
     def __init__(self, disk: Disk, directory: str) -> None:
         """Read it."""
         self._disk = disk
-        self._path = f"{directory}/{FILE_NAME}"
+        self._path = f"{directory}/{QUEUE_NOTE_FILE}"
         self._known: dict[str, list[int]] = {}
         try:
             found = read_checked_json(disk, self._path, dict[str, list[int]])

@@ -11,18 +11,17 @@ where nobody reads: see `StoreRecovery`. Until then the order says why, also to 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from store.machine.checked_file import read_checked_json, replace_with_checked_json
 from store.machine.errors import StoreError
+from tandem.wire.store_layout import REBUILD_ORDER_FILE
 from tandem.wire.untrusted import UnreadableError
 
 if TYPE_CHECKING:
     from store.machine.disk import Disk
 
 _log = logging.getLogger(__name__)
-
-FILE_NAME: Final = "queue-rebuild.json"
 
 
 class RebuildOrder:
@@ -31,7 +30,7 @@ class RebuildOrder:
     def __init__(self, disk: Disk, directory: str) -> None:
         """Read it. One that cannot be read is an order: nobody else has made the file."""
         self._disk = disk
-        self._path = f"{directory}/{FILE_NAME}"
+        self._path = f"{directory}/{REBUILD_ORDER_FILE}"
         try:
             self.reason = read_checked_json(disk, self._path, str)
         except UnreadableError as error:

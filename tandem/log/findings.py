@@ -237,6 +237,26 @@ KINDS: Final[dict[str, Kind]] = {
         "how far the scrub is, or what has been healed, cannot be read",
         "none: the node begins anew with it",
     ),
+    "queue-note": Kind(
+        "warning",
+        "which queues have files cannot be read: one that is gone is not missed",
+        _NEXT_START,
+    ),
+    "queue-gone": Kind(
+        "warning",
+        "the queue had files at the last start or clean stop, and has none",
+        "none: the next start builds all queues anew",
+    ),
+    "rebuild-file": Kind(
+        "damage",
+        "why all queues are to be built anew cannot be read",
+        "none: the next start builds all queues anew",
+    ),
+    "rebuild-noted": Kind(
+        "warning",
+        "the node has found units that it could not put in their places",
+        "none: the next start builds all queues anew",
+    ),
     "table-changed": Kind(
         "damage",
         "the table is not what the node wrote",

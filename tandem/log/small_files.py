@@ -4,6 +4,7 @@ Each has a checksum, in itself or beside it, and is read here as the node reads 
 docs/store.md. What is not there is not missed: most files are only in some stores.
 """
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +24,9 @@ from tandem.wire.store_layout import (
     EPOCH_IDS_FILE,
     GROUP_JOURNAL_FILE,
     LOG_START_FILE,
+    QUEUE_KINDS,
+    QUEUE_NOTE_FILE,
+    REBUILD_ORDER_FILE,
 )
 from tandem.wire.untrusted import UnreadableError
 
@@ -40,12 +44,14 @@ _CHECKED: Final = {
     "log-start.json": "start-file",
     "scrub.json": "progress-file",
     "healed.json": "progress-file",
+    QUEUE_NOTE_FILE: "queue-note",
+    REBUILD_ORDER_FILE: "rebuild-file",
 }
 _CHECKPOINTS: Final = {"checkpoint": 6, "config/timercheck": 7}
 """With a second copy of so many numbers."""
 
 
-_JSON: Final[Any] = dict[str, Any] | list[Any]
+_JSON: Final[Any] = dict[str, Any] | list[Any] | str
 
 
 class _Checksum(msgspec.Struct, frozen=True):
@@ -81,6 +87,7 @@ def check_small_files(root: Path, found: FindingList) -> None:
     for name, kind in _CHECKED.items():
         _check_json(root / name, kind, found)
     _check_noted_damage(root, found)
+    _check_noted_queues(root, found)
     for name, count in _CHECKPOINTS.items():
         data = _read(root / name)
         if data is not None and len(data) == CHECKPOINT_BYTES:
@@ -140,6 +147,31 @@ def _check_noted_damage(root: Path, found: FindingList) -> None:
     for bad in ranges:
         what = f"offsets {bad.start} to {bad.end}: {bad.reason}"
         found.add("damage-noted", str(root / DAMAGE_FILE), -1, what, bad.start)
+
+
+def _check_noted_queues(root: Path, found: FindingList) -> None:
+    """Note which queues are to be built anew, and which had files and have none any more.
+
+    After RocketMQ has had the store open the list of queues does not count.
+    """
+    order = _read(root / REBUILD_ORDER_FILE)
+    with suppress(UnreadableError):  # found before
+        if order is not None:
+            reason = decode_checked_json(REBUILD_ORDER_FILE, order, str)
+            found.add("rebuild-noted", str(root / REBUILD_ORDER_FILE), -1, reason)
+    note = _read(root / QUEUE_NOTE_FILE)
+    if note is None or noted(root) is None:
+        return
+    there = {
+        f"{file.parent.parent.name}/{file.parent.name}"
+        for kind in QUEUE_KINDS
+        for file in (root / kind).glob("*/*/*")
+    }
+    with suppress(UnreadableError):
+        for topic, ids in decode_checked_json(QUEUE_NOTE_FILE, note, dict[str, list[int]]).items():
+            for name in (f"{topic}/{queue_id}" for queue_id in ids):
+                if name not in there:
+                    found.add("queue-gone", str(root / QUEUE_NOTE_FILE), -1, name)
 
 
 def _check_epochs(root: Path, name: str, found: FindingList) -> None:

@@ -68,6 +68,7 @@ BY_THE_NEXT_START: Final = [
     ("config/topics.json", 50, "table-changed", 1),
     ("config/topics.json.crc", 15, "table-checksum", 0),
     ("log-start.json", 10, "start-file", 1),
+    ("queues.json", 10, "queue-note", 0),
     ("scrub.json", 20, "progress-file", 0),
     (f"fingerprints/{FILE_BYTES:020d}", 40, "fingerprint-file", 1),
     ("../coordinator/journal", 30, "coordinator-copy", 0),

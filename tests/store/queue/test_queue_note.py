@@ -4,14 +4,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from store.queue.queue_note import FILE_NAME
+from tandem.wire.store_layout import QUEUE_NOTE_FILE
 from tests.store.store_world import DIRECTORY, a_message, check_store, open_store, put, put_many
 from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from store import MessageStore
 
-PATH = f"{DIRECTORY}/{FILE_NAME}"
+PATH = f"{DIRECTORY}/{QUEUE_NOTE_FILE}"
 
 
 def _a_quiet_queue(store: MessageStore) -> None:

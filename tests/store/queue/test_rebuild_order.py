@@ -2,14 +2,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from store.queue.rebuild_order import FILE_NAME, RebuildOrder
+from store.queue.rebuild_order import RebuildOrder
+from tandem.wire.store_layout import REBUILD_ORDER_FILE
 from tests.support.reasons import words
 from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     import pytest
 
-PATH = f"/store/{FILE_NAME}"
+PATH = f"/store/{REBUILD_ORDER_FILE}"
 
 
 def test_an_order_stands_until_it_is_carried_out_and_is_said_once(

@@ -17,10 +17,11 @@ from store.files.store_checkpoint import StoreCheckpoint
 from store.machine.checked_file import replace_with_checked_json
 from store.machine.real_disk import RealDisk
 from store.machine.table_file import TableFile
+from store.queue.rebuild_order import RebuildOrder
 from store.recovery.truncation import TruncationIntent, want_set_aside, write_intent
 from tandem.cluster_file.choices import AckLevel
 from tandem.log.findings import FindingList
-from tandem.log.small_files import check_small_files
+from tandem.log.small_files import StartNote, check_small_files
 from tandem.wire.request_headers import ConsumerOffsetTableBody, TopicConfig
 from tests.support.paths import GOLDEN
 
@@ -37,6 +38,8 @@ KINDS = {
     "log-start.json": "start-file",
     "scrub.json": "progress-file",
     "healed.json": "progress-file",
+    "queues.json": "queue-note",
+    "queue-rebuild.json": "rebuild-file",
     "checkpoint": "checkpoint-changed",
     "config/timercheck": "checkpoint-changed",
     "config/consumerOffset.json": "table-changed",
@@ -57,7 +60,7 @@ def directory(root: Path) -> Path:
     )
     write_intent(disk, path, TruncationIntent(100, "reason", {}, "side"))
     want_set_aside(disk, path, "side")
-    for name in ("log-start.json", "scrub.json", "healed.json", "damage.json"):
+    for name in ("log-start.json", "scrub.json", "healed.json", "damage.json", "queues.json"):
         replace_with_checked_json(disk, f"{path}/{name}", [])
     checkpoint = StoreCheckpoint(f"{path}/checkpoint", disk)
     checkpoint.physic_msg_timestamp_ms = checkpoint.logics_msg_timestamp_ms = 5000
@@ -78,10 +81,48 @@ def kinds(root: Path) -> list[str]:
     return [finding.kind for finding in found.all()]
 
 
+def note_queues(root: Path, queues: dict[str, list[int]]) -> None:
+    """As a node does that has had the store open last."""
+    disk, lock = RealDisk(), root / "lock"
+    lock.touch()
+    modified_ms = lock.stat().st_mtime_ns // 1_000_000
+    replace_with_checked_json(disk, f"{root}/log-start.json", StartNote(0, modified_ms))
+    replace_with_checked_json(disk, f"{root}/queues.json", queues)
+
+
+def test_a_queue_that_had_files_and_has_none_is_missed(tmp_path: Path) -> None:
+    for name in ("consumequeue/T/0", "batchconsumequeue/T/1", "consumequeue/T/2"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / f"consumequeue/T/0/{0:020d}").touch()
+    (tmp_path / f"batchconsumequeue/T/1/{0:020d}").touch()
+    note_queues(tmp_path, {"T": [0, 1, 2], "U": [3]})
+    found = FindingList()
+    check_small_files(tmp_path, found)
+    assert [(each.kind, each.what) for each in found.all()] == [
+        ("queue-gone", "T/2"),
+        ("queue-gone", "U/3"),
+    ]
+    os.utime(tmp_path / "lock", ns=(0, 0))  # RocketMQ had it open since, and deletes queues
+    assert kinds(tmp_path) == []
+
+
+def test_an_order_to_build_the_queues_anew_is_shown(tmp_path: Path) -> None:
+    RebuildOrder(RealDisk(), str(tmp_path)).give("T-0 has lost its first file")
+    found = FindingList()
+    check_small_files(tmp_path, found)
+    (only,) = found.all()
+    assert (only.kind, only.severity) == ("rebuild-noted", "warning")
+    assert "T-0 has lost its first file" in only.what
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_no_flipped_bit_goes_unnoticed(tmp_path: Path, name: str) -> None:
     path = directory(tmp_path) / name
-    assert kinds(tmp_path) == []
+    usual = []
+    if name == "queue-rebuild.json":
+        RebuildOrder(RealDisk(), str(tmp_path)).give("a reason")
+        usual = ["rebuild-noted"]
+    assert kinds(tmp_path) == usual
     whole, times = path.read_bytes(), path.stat()
     used = len(whole) if len(whole) < 4096 else 40
     # Each bit of the line with the checksum, and one of each byte before it.
