@@ -124,6 +124,8 @@ class FencedCluster(SimulatedCluster):
         self._killed_at: dict[str, float] = {}
         self._end_when_killed: dict[str, int] = {}
         self._spoiled: set[str] = set()
+        self._life_in_the_dark: dict[str, int] = {}
+        """By node: which of its lives ended by a power loss."""
         """Nodes with a flipped bit in their log: they may refuse to start."""
         self._waiting: dict[str, list[_Waiting]] = defaultdict(list)
         self._votes: dict[str, tuple[int, float]] = {}
@@ -280,9 +282,14 @@ class FencedCluster(SimulatedCluster):
     # Disks
 
     def spoil(self, name: str) -> None:
-        """Flip a bit of a stopped node's log: it may refuse to start."""
+        """Flip a bit of a stopped node's log: it may refuse to start.
+
+        Not after a power loss: then the end looks as if it had never been synced, and nothing on
+        the node says otherwise (see the limits in docs/replication.md).
+        """
         node = self.nodes[name]
-        where = "" if node.is_up else flip_bit_of_tail(node, self._chance)
+        lost_power = self._life_in_the_dark.get(name) == node.life
+        where = "" if node.is_up or lost_power else flip_bit_of_tail(node, self._chance)
         if where:
             self._trace.note("fault", f"flips a bit of {name}: {where}")
             self.note_hit("flip-tail")
@@ -413,6 +420,7 @@ class FencedCluster(SimulatedCluster):
 
     def _lost_power(self, node: SimulatedNode) -> None:
         self.witness.note_hurt(node.name)
+        self._life_in_the_dark[node.name] = node.life
 
     def _wiping(self, node: SimulatedNode) -> None:
         self._spoiled.discard(node.name)
