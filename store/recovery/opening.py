@@ -198,6 +198,8 @@ class _Opening:
         truncation = pending_truncation(disk, config.directory, log.files)
         if truncation is not None:
             truncation.cut_log(checkpoint)
+            # Now, not after recovery: that may find damage, and what others give would not fit.
+            self._fingerprints.keep_within(0, truncation.cut, log.files.mapped_file_size)
         clean = not disk.exists(abort)
         note = self._load(queues)
         index = self._index(checkpoint, clean=clean)

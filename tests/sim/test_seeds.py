@@ -41,6 +41,7 @@ FOUND_SOMETHING_ONCE = {
         31_260_065,
     ): "a vote that was to be late was late after everything was healed",
     ("fenced", 35_000_106): "a page changed before its fingerprint, while a third node was away",
+    ("fenced", 37_000_676): "a fingerprint of what was cut off kept the rest from being healed",
 }
 
 

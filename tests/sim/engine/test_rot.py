@@ -6,7 +6,7 @@ from store.log.damage import LogDamage
 from tests.sim.engine.node import Incarnation, read_log
 from tests.sim.engine.repair import repair_log
 from tests.sim.engine.rot import OF_STOPPED, own_share, rot_log
-from tests.sim.engine.whole_disk import bad_offsets, is_healed, windows_of
+from tests.sim.engine.whole_disk import after_cut, bad_offsets, is_healed, windows_of
 from tests.support.rotten_node import FILE_BYTES, a_node
 from tests.support.simulated_network import SimulatedNetwork
 from tests.support.virtual_clock import Timeline
@@ -106,6 +106,24 @@ def test_a_stopped_node_is_repaired_with_the_file_of_another() -> None:
         assert repair_log(node, [node, other]) == 1
         assert is_healed(rot, node.disk)
         assert LogDamage(node.disk, node.directory).ranges == ()
+
+
+def test_of_a_log_that_is_cut_only_what_is_left_has_to_be_whole() -> None:
+    node = a_node()
+    rot = rot_log(node, "flip", 2 * FILE_BYTES, random.Random(5), own_share(0, 1))
+    assert rot is not None
+    hurt = rot.start + rot.at
+    assert after_cut([rot], hurt) == []
+    (left,) = after_cut(after_cut([rot], hurt + 9), hurt + 10)
+    node.rots.append(left)
+    new = bytes(left.cut_at) + b"x" * (len(rot.before) - left.cut_at)
+    node.disk.replace(rot.path, rot.before[: left.cut_at] + new[left.cut_at :])
+    assert is_healed(left, node.disk)
+    assert bad_offsets(left, node.disk) == []
+    node.disk.replace(rot.path, new)
+    assert not is_healed(left, node.disk)
+    assert bytes(node.whole_disk.open(rot.path).buffer) == left.whole(new)
+    assert left.whole(new)[: left.cut_at] == rot.before[: left.cut_at]
 
 
 def test_nothing_is_repaired_where_nobody_has_it_whole() -> None:

@@ -30,11 +30,26 @@ class Rot(msgspec.Struct, frozen=True):
     windows: tuple[bytes, ...] = ()
     """What is found in bytes that were read there, and nowhere else."""
     at_seconds: float = 0.0
+    cut_at: int = 1 << 62
+    """From this byte of the file on the log was cut, and others may have come since."""
 
     @property
     def start(self) -> int:
         """Where the file begins in the log."""
         return int(self.path.rpartition("/")[2])
+
+    def whole(self, now: bytes) -> bytes:
+        """Return what has to be in the file, if this is in it."""
+        return self.before[: self.cut_at] + now[self.cut_at :]
+
+
+def after_cut(rots: list[Rot], cut: int) -> list[Rot]:
+    """Return what is yet hurt in a log that is cut at this offset."""
+    return [
+        msgspec.structs.replace(rot, cut_at=min(rot.cut_at, cut - rot.start))
+        for rot in rots
+        if rot.start + rot.at < cut
+    ]
 
 
 def windows_of(before: bytes, after: bytes) -> tuple[int, int, tuple[bytes, ...]]:
@@ -56,10 +71,11 @@ def bad_offsets(rot: Rot, disk: SimulatedDisk) -> list[int]:
     None if the file is not there: then there is nothing to be read.
     """
     now = disk.read(rot.path) or b""
-    if now == rot.before:
+    whole = rot.whole(now)
+    if now == whole:
         return []
-    size = min(len(now), len(rot.before))
-    return [rot.start + int(at) for at in _differing(rot.before[:size], now[:size])]
+    size = min(len(now), len(whole))
+    return [rot.start + int(at) for at in _differing(whole[:size], now[:size])]
 
 
 def _differing(one: bytes, other: bytes) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
@@ -72,7 +88,7 @@ def is_healed(rot: Rot, disk: SimulatedDisk) -> bool:
     if not disk.exists(rot.path) or len(disk.read(rot.path) or b"") != len(rot.before):
         return False
     file = disk.open(rot.path)
-    return file.content == rot.before and file.durable == rot.before
+    return all(each == rot.whole(each) for each in (file.content, file.durable))
 
 
 class WholeFile(msgspec.Struct, frozen=True):
@@ -89,8 +105,8 @@ class WholeDisk:
         self.disk = disk
         self._rots = rots
 
-    def _before(self, path: str) -> bytes | None:
-        return next((rot.before for rot in self._rots if rot.path == path), None)
+    def _rot_of(self, path: str) -> Rot | None:
+        return next((rot for rot in self._rots if rot.path == path), None)
 
     def list_files(self, directory: str) -> list[tuple[str, int]]:
         """See `Disk.list_files`."""
@@ -105,9 +121,12 @@ class WholeDisk:
 
     def exists(self, path: str) -> bool:
         """See `Disk.exists`."""
-        return self._before(path) is not None or self.disk.exists(path)
+        return self._rot_of(path) is not None or self.disk.exists(path)
 
     def open(self, path: str) -> "SimulatedFile | WholeFile":
         """See `Disk.open`."""
-        before = self._before(path)
-        return self.disk.open(path) if before is None else WholeFile(before, before)
+        rot = self._rot_of(path)
+        if rot is None:
+            return self.disk.open(path)
+        whole = rot.whole(self.disk.read(path) or b"")
+        return WholeFile(whole, whole)

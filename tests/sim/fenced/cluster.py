@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import trio
 
-from ha.fenced.events import HAEvent
+from ha.fenced.events import HAEvent, TruncationDecided
 from store.machine.errors import CorruptLogError
 from tandem.cluster_file.cluster_config import ClusterConfig
 from tandem.coordinator.interface import Coordinator
@@ -29,7 +29,7 @@ from tests.sim.engine.node import Incarnation, SimulatedNode
 from tests.sim.engine.repair import repair_log
 from tests.sim.engine.rot import fingerprint_of, own_share
 from tests.sim.engine.trace import Trace
-from tests.sim.engine.whole_disk import Rot
+from tests.sim.engine.whole_disk import Rot, after_cut
 from tests.sim.engine.workload import ClientMachine
 from tests.sim.fenced.disk import flip_bit_of_tail
 from tests.sim.fenced.faults import MOMENT
@@ -171,6 +171,8 @@ class FencedCluster(SimulatedCluster):
             return
         self.witness.heard(node, event)
         self.rot_watch.heard(node, event)
+        if isinstance(event, TruncationDecided):
+            node.rots[:] = after_cut(node.rots, event.cut)
         self._count_event(node.name, type(event).__name__)
 
     def at_event(self, name: str, event: str, count: str, action: Callable[[], None]) -> None:

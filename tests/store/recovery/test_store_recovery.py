@@ -20,7 +20,6 @@ from store.machine.disk import Disk
 from store.machine.real_disk import RealDisk
 from store.queue.batch_consume_queue import BatchConsumeQueue
 from store.queue.consume_queue_store import ConsumeQueueStore
-from store.queue.rebuild_order import FILE_NAME as ORDER_NAME
 from store.queue.rebuild_order import RebuildOrder
 from store.recovery import store_recovery
 from store.recovery.store_recovery import StoreRecovery
@@ -32,7 +31,7 @@ from tandem.wire.message import (
     TRANSACTION_ROLLBACK_TYPE,
     Host,
 )
-from tandem.wire.store_layout import CQ_STORE_UNIT
+from tandem.wire.store_layout import CQ_STORE_UNIT, REBUILD_ORDER_FILE
 from tests.store.step_disk import Interrupted, StepDisk, die_at
 from tests.store.store_world import (
     COMMIT_LOG_BYTES,
@@ -462,11 +461,11 @@ def test_queues_are_built_anew_where_that_was_ordered(caplog: pytest.LogCaptureF
     with open_store(disk) as store:
         assert len(check_store(store)) == 60
     assert "TopicA-0 is wrong; building all consume queues anew" in caplog.text
-    assert not disk.exists(f"{DIRECTORY}/{ORDER_NAME}")
-    disk.replace(f"{DIRECTORY}/{ORDER_NAME}", b"rubbish")
+    assert not disk.exists(f"{DIRECTORY}/{REBUILD_ORDER_FILE}")
+    disk.replace(f"{DIRECTORY}/{REBUILD_ORDER_FILE}", b"rubbish")
     with open_store(disk) as store:
         assert len(check_store(store)) == 60
-    assert not disk.exists(f"{DIRECTORY}/{ORDER_NAME}")
+    assert not disk.exists(f"{DIRECTORY}/{REBUILD_ORDER_FILE}")
 
 
 def test_a_wrong_file_size_in_the_settings_is_told(tmp_path: Path) -> None:

@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+import trio
 
 from store import MessageStore
 from store.files.store_checkpoint import StoreCheckpoint
 from store.log.damage import LogDamage
+from store.log.fingerprints import Fingerprints
 from store.log.message_encoder import inner_batch
 from store.machine.errors import (
     CorruptLogError,
@@ -18,6 +20,7 @@ from store.machine.errors import (
     StoreLockedError,
 )
 from store.machine.real_disk import RealDisk
+from store.recovery.closed_log import heal_closed_log
 from store.recovery.truncation import (
     CutOff,
     TruncationIntent,
@@ -26,6 +29,7 @@ from store.recovery.truncation import (
     want_set_aside,
     write_intent,
 )
+from tandem.wire.fingerprint import Fingerprint, crcs_of
 from tandem.wire.message import MessageExt
 from tests.store.step_disk import Interrupted, StepDisk, die_at
 from tests.store.store_world import (
@@ -407,6 +411,29 @@ def test_damage_in_what_is_cut_off_is_no_loss_and_is_forgotten() -> None:
     store = opened(disk)
     assert store.max_physical_offset == cut
     assert store.damaged_end is None
+    assert not store.commit_log.damage
+
+
+def test_what_is_damaged_below_a_cut_is_healed_although_the_file_is_whole_no_more() -> None:
+    """The fingerprint of that file is one of what goes: the right bytes would not fit it."""
+    world = original()
+    cut = a_cut("first file")
+    disk = world.with_intent(cut)
+    crcs = crcs_of(world.log[:COMMIT_LOG_BYTES])
+    known = Fingerprint(0, COMMIT_LOG_BYTES, crcs, COMMIT_LOG_BYTES, 0)
+    trio.run(Fingerprints(disk, DIRECTORY).save, known)
+    file = disk.open(f"{DIRECTORY}/commitlog/{0:020d}")
+    file.buffer[world.kept_below(cut)[-1].physical_offset + 100] ^= 1
+    file.sync()
+    with pytest.raises(CorruptLogError) as caught:
+        opened(disk)
+    assert 0 not in Fingerprints(disk, DIRECTORY)
+    bad = caught.value
+    right = world.log[bad.offset : min(bad.damaged_end, cut)]
+    config = open_store(SimulatedDisk(), confirm_bounds_reads=True).config
+    heal_closed_log(config, bad.offset, right, disk=disk, wall_clock_ms=Clock())
+    store = opened(disk)
+    assert _log_bytes(store) == world.log[:cut]
     assert not store.commit_log.damage
 
 

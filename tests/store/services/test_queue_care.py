@@ -9,9 +9,8 @@ import pytest
 from store.log.message_encoder import inner_batch
 from store.machine.errors import DiskFailedError, RecordDamagedError
 from store.queue.batch_consume_queue import BatchConsumeQueue
-from store.queue.queue_note import FILE_NAME as NOTE_NAME
-from store.queue.rebuild_order import FILE_NAME as ORDER_NAME
 from store.services.queue_rebuild import QueueRebuild
+from tandem.wire.store_layout import QUEUE_NOTE_FILE, REBUILD_ORDER_FILE
 from tests.store.store_world import (
     CONSUME_QUEUE_BYTES,
     DIRECTORY,
@@ -288,11 +287,11 @@ async def test_where_a_part_of_the_log_is_damaged_batches_wait_for_the_next_star
     await scrub(store)
     assert not queue.trouble
     check_all(store)
-    assert disk.exists(f"{DIRECTORY}/{ORDER_NAME}")
+    assert disk.exists(f"{DIRECTORY}/{REBUILD_ORDER_FILE}")
     store.close()
     store = open_again(disk)
     check_all(store)
-    assert not disk.exists(f"{DIRECTORY}/{ORDER_NAME}")
+    assert not disk.exists(f"{DIRECTORY}/{REBUILD_ORDER_FILE}")
     assert "next start" not in store.scrub_service.progress.in_words()
 
 
@@ -332,7 +331,7 @@ async def test_what_has_no_place_in_a_queue_is_built_at_the_next_start_and_that_
     names = [name for name, _ in disk.list_files(quiet)]
     for name in names if what == "all" else names[:1]:
         disk.remove(f"{quiet}/{name}")
-    disk.remove(f"{DIRECTORY}/{NOTE_NAME}")  # as an earlier version leaves it
+    disk.remove(f"{DIRECTORY}/{QUEUE_NOTE_FILE}")  # as an earlier version leaves it
     store = open_store(disk)
     assert "anew" not in caplog.text  # this start has not found it by itself
 
