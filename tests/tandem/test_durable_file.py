@@ -41,3 +41,4 @@ def test_what_is_there_can_be_made_and_synced_again(tmp_path: Path) -> None:
     sync_directory(tmp_path / "tree")
     (tmp_path / "file").touch()
     sync_file(tmp_path / "file")
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["deep", "file", "tree"]

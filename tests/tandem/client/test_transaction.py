@@ -8,6 +8,7 @@ import pytest
 
 from tandem.client.errors import BrokerError
 from tandem.client.producer import Producer
+from tandem.client.results import SendStatus
 from tandem.client.transaction import Transaction, TransactionCheck
 from tandem.client.transaction_flow import TransactionState
 from tandem.wire.message import Message, MessageExt, encode_record
@@ -191,7 +192,9 @@ async def test_a_question_that_cannot_be_read_hurts_nobody() -> None:
         await its.network.say(
             MASTER, RemotingCommand(RequestCode.CHECK_TRANSACTION_STATE, 1, ONEWAY_FLAG, body=b"x")
         )
-        await its.producer.send(MESSAGE)
+        result = await its.producer.send(MESSAGE)
+        assert result.status is SendStatus.SEND_OK
+        assert RequestCode.END_TRANSACTION not in its.broker.codes()
 
 
 @under_either_loop

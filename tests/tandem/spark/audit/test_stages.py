@@ -1,5 +1,5 @@
 from tandem.spark.audit.log_compare import Log
-from tandem.spark.audit.stages import comparing, joining, no_stage, reading
+from tandem.spark.audit.stages import comparing, joining, reading
 
 MIB = 1024 * 1024
 
@@ -11,7 +11,3 @@ def test_each_stage_says_how_much_there_is_to_do() -> None:
     assert comparing(logs, "c") == "comparing 2 logs of 4.5 MiB with that of c, byte by byte"
     assert reading(logs, "a") == "reading the log of a, 2.0 MiB"
     assert joining(1234, 5) == "joining the ledger of 1,234 sends with 5 records"
-
-
-def test_nobody_has_to_listen() -> None:
-    no_stage("anything")
