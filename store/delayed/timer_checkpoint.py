@@ -15,7 +15,6 @@ Source: org.apache.rocketmq.store.timer.TimerCheckpoint of 5.3.3.
 
 from __future__ import annotations
 
-import logging
 import struct
 from collections import deque
 from typing import TYPE_CHECKING, Final
@@ -23,18 +22,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from store.delayed.timer_place import TimerPlace
-from store.machine.errors import CorruptLogError
-from store.machine.kept_files import ONLY_OURS, KeptFile
-from tandem.wire.checkpoint_copy import COPY_AT, copy_of, settled
-from tandem.wire.store_layout import CHECKPOINT_BYTES
+from store.files.checkpoint_file import CheckpointFile
 
 if TYPE_CHECKING:
-    from store.machine.disk import Buffer, Disk
+    from store.machine.disk import Disk, DiskFile
 
 _CHECKPOINT: Final = struct.Struct(">7q")
 _NUMBER_COUNT: Final = 7
-
-_log = logging.getLogger(__name__)
 
 
 class TimerProgress(msgspec.Struct, frozen=True):
@@ -55,26 +49,20 @@ class TimerCheckpoint:
         Raises:
             CorruptLogError: it has another length.
         """
-        found = disk.read(path)
-        if found is not None and len(found) != CHECKPOINT_BYTES:
-            raise CorruptLogError(
-                f"{path}: the file has {len(found)} bytes, not {CHECKPOINT_BYTES};"
-                " delete it: timed messages will be delivered again",
-                path=path,
-            )
-        self._disk = disk
-        self._path = path
-        self.file = disk.open(path) if found is not None else disk.create(path, CHECKPOINT_BYTES)
+        then = "timed messages will be delivered again"
+        self._file = CheckpointFile(path, disk, _NUMBER_COUNT, without_it=then)
         self._not_durable: deque[TimerProgress] = deque()
-        fields, trouble, has_copy = settled(bytes(self.file.buffer), _NUMBER_COUNT)
-        self._written: tuple[int, ...] = fields if has_copy else ()
-        if trouble:
-            _log.error("%s: %s", path, trouble)
-            self._put(fields)
-        self.read_time_ms: int = fields[0]
-        self.timer_log_end: int = fields[1]
-        self.queue_offset: int = fields[2]
-        disk.kept.keep(path, self._kept)
+        numbers = self._file.numbers
+        if self._file.trouble:
+            self._file.write(numbers)
+        self.read_time_ms: int = numbers[0]
+        self.timer_log_end: int = numbers[1]
+        self.queue_offset: int = numbers[2]
+
+    @property
+    def file(self) -> DiskFile:
+        """What is to be synced."""
+        return self._file.file
 
     def note(self, progress: TimerProgress, log_flushed: int, now_ms: int) -> bool:
         """Write what is durable of the progress so far; False if nothing is new.
@@ -94,40 +82,12 @@ class TimerCheckpoint:
         if fields == old[:3]:
             return False
         version = (old[4], now_ms, old[6] + 1)
-        self._put((*fields, fields[2], *version))
+        self._file.write((*fields, fields[2], *version))
         return True
-
-    def _put(self, numbers: tuple[int, ...]) -> None:
-        _put_into(self.file.buffer, numbers)
-        self._written = numbers
-
-    def _kept(self) -> KeptFile | None:
-        """Return what is in the file; None if that is nothing to go by."""
-        if not self._written:
-            return None
-        content = bytearray(CHECKPOINT_BYTES)
-        _put_into(content, self._written)
-        return KeptFile(bytes(content), ONLY_OURS, self._write_anew)
-
-    def _write_anew(self) -> None:
-        """Put a new file in the place of one that has changed on the disk, or is gone."""
-        content = bytearray(CHECKPOINT_BYTES)
-        _put_into(content, self._written)
-        self._disk.replace(self._path, bytes(content))
-        before, self.file = self.file, self._disk.open(self._path)
-        before.close()
-        self._disk.kept.keep(self._path, self._kept)
 
     def close(self) -> None:
         """Close the file without syncing."""
-        self._disk.kept.forget(self._path)
-        self.file.close()
-
-
-def _put_into(buffer: Buffer, numbers: tuple[int, ...]) -> None:
-    _CHECKPOINT.pack_into(buffer, 0, *numbers)
-    copy = copy_of(numbers)
-    buffer[COPY_AT : COPY_AT + len(copy)] = copy
+        self._file.close()
 
 
 def classic_place(disk: Disk, directory: str) -> TimerPlace:

@@ -20,21 +20,14 @@ Source: org.apache.rocketmq.store.StoreCheckpoint of 5.3.3.
 
 from __future__ import annotations
 
-import logging
-import struct
 from typing import TYPE_CHECKING, Final
 
-from store.machine.errors import CorruptLogError
-from store.machine.kept_files import ONLY_OURS, KeptFile
-from tandem.wire.checkpoint_copy import COPY_AT, copy_of, settled
-from tandem.wire.store_layout import CHECKPOINT, CHECKPOINT_BYTES, SAFETY_MARGIN_MS
+from store.files.checkpoint_file import CheckpointFile
+from tandem.wire.store_layout import SAFETY_MARGIN_MS
 
 if TYPE_CHECKING:
-    from store.machine.disk import Buffer, Disk, DiskFile
+    from store.machine.disk import Disk
 
-_log = logging.getLogger(__name__)
-
-_REPLICATED: Final = struct.Struct(">q")
 _NUMBER_COUNT: Final = 6
 
 
@@ -42,30 +35,21 @@ class StoreCheckpoint:
     """The checkpoint file of one store. Its store closes it."""
 
     def __init__(self, path: str, disk: Disk) -> None:
+        """Open or create it.
+
+        Raises:
+            CorruptLogError: it has another length.
+        """
+        then = "the next start then checks the whole log"
         self._disk = disk
-        self._path = path
-        found = disk.read(path)
-        if found is not None and len(found) != CHECKPOINT_BYTES:
-            raise CorruptLogError(
-                f"{path}: the checkpoint has {len(found)} bytes, not {CHECKPOINT_BYTES};"
-                " delete it: the next start then checks the whole log",
-                path=path,
-            )
-        self._file: DiskFile = (
-            disk.open(path) if found is not None else disk.create(path, CHECKPOINT_BYTES)
-        )
-        numbers, trouble, has_copy = settled(bytes(self._file.buffer), _NUMBER_COUNT)
-        if trouble:
-            _log.error("%s: %s", path, trouble)
-        is_written = not trouble and (has_copy or not any(numbers))
-        self._written: tuple[int, ...] = numbers if is_written else ()
+        self._file = CheckpointFile(path, disk, _NUMBER_COUNT, without_it=then)
+        numbers = self._file.numbers
         self.physic_msg_timestamp_ms: int = numbers[0]
         self.logics_msg_timestamp_ms: int = numbers[1]
         self.index_msg_timestamp_ms: int = numbers[2]
         self.master_flushed_offset: int = numbers[3]
         self.confirm_physical_offset: int = numbers[4]
         self.replicated_offset: int = numbers[5]
-        disk.kept.keep(path, self._kept)
 
     @property
     def min_timestamp_ms(self) -> int:
@@ -101,7 +85,7 @@ class StoreCheckpoint:
 
     def _write(self) -> bool:
         """Put the fields into the file; return False if they are there already."""
-        fields = (
+        numbers = (
             self.physic_msg_timestamp_ms,
             self.logics_msg_timestamp_ms,
             self.index_msg_timestamp_ms,
@@ -109,47 +93,18 @@ class StoreCheckpoint:
             self.confirm_physical_offset,
             self.replicated_offset,
         )
-        if fields == self._written:
-            return False
-        _put_into(self._file.buffer, fields)
-        self._written = fields
-        return True
+        return self._file.write(numbers)
 
     async def flush(self) -> None:
         """Write and sync the fields if they changed."""
         if self._write():
-            await self._disk.sync(self._file)
+            await self._disk.sync(self._file.file)
 
     def flush_blocking(self) -> None:
         """Write and sync the fields, holding everything up: for recovery and close."""
         self._write()
-        self._file.sync()
-
-    def _kept(self) -> KeptFile | None:
-        """Return what is in the file; None if that is not known. A new one has no copy yet."""
-        if not any(self._written):
-            return None
-        content = bytearray(CHECKPOINT_BYTES)
-        _put_into(content, self._written)
-        return KeptFile(bytes(content), ONLY_OURS, self._write_anew)
-
-    def _write_anew(self) -> None:
-        """Put a new file in the place of one that has changed on the disk, or is gone."""
-        content = bytearray(CHECKPOINT_BYTES)
-        _put_into(content, self._written)
-        self._disk.replace(self._path, bytes(content))
-        before, self._file = self._file, self._disk.open(self._path)
-        before.close()
-        self._disk.kept.keep(self._path, self._kept)
+        self._file.file.sync()
 
     def close(self) -> None:
         """Close the file without writing."""
-        self._disk.kept.forget(self._path)
         self._file.close()
-
-
-def _put_into(buffer: Buffer, numbers: tuple[int, ...]) -> None:
-    CHECKPOINT.pack_into(buffer, 0, *numbers[:5])
-    _REPLICATED.pack_into(buffer, CHECKPOINT.size, numbers[5])
-    copy = copy_of(numbers)
-    buffer[COPY_AT : COPY_AT + len(copy)] = copy
