@@ -34,8 +34,7 @@ def main() -> int:
         sys.stderr.write(refusal)
         return 1
     program = sys.argv.pop(1)
-    # First of all: others may have installed a module of the same name.
-    sys.path.insert(0, str(directory_of_programs(_HERE)))
+    make_importable()
     runpy.run_module(program, run_name="__main__", alter_sys=True)
     return 0
 
@@ -43,6 +42,11 @@ def main() -> int:
 def refusal_of(system: str) -> str | None:
     """Why the programs do not run on a system, None if they do; before they fail to import."""
     return None if system == "linux" else f"nodes run on Linux, and this is {system}\n"
+
+
+def make_importable() -> None:
+    """Let `node`, `ha` and `store` be imported in this process, whatever else has these names."""
+    sys.path.insert(0, str(directory_of_programs(_HERE)))
 
 
 def directory_of_programs(here: Path) -> Path:
