@@ -197,7 +197,7 @@ MUTATIONS: Final[dict[str, Mutation]] = {
         frozenset({Kind.PHANTOM}),
         _breaks_connections,
     ),
-    "the client sends again what it was told not to": Mutation(
+    "the client sends again what the answer says not to": Mutation(
         tandem.client.producer,
         "SendSettings",
         _always_tries_again,

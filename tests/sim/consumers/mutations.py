@@ -146,7 +146,7 @@ BOTH: Final = {
     "dead letters are answered and dropped": Mutation(
         SendMessage, "put_again", _drops_dead_letters, frozenset({Kind.DEAD_MISSING})
     ),
-    "whoever asks gets the lock": Mutation(
+    "every client that asks gets the lock": Mutation(
         QueueLocks, "lock", _locks_for_everybody, frozenset({Kind.TWO_HOLDERS}), _hurts_clients
     ),
     "locks end sooner than clients believe": Mutation(
@@ -168,7 +168,7 @@ BOTH: Final = {
     "a rollback commits": Mutation(
         TransactionalMessageService, "_end", _commits_all, frozenset({Kind.ROLLED_BACK_SEEN})
     ),
-    "a transaction ends as often as it is told to": Mutation(
+    "a transaction ends as often as somebody ends it": Mutation(
         TransactionalMessageService,
         "_has_ended",
         _has_never_ended,

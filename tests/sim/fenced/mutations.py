@@ -425,7 +425,7 @@ def _asks_nobody(_: Callable[..., Any]) -> Any:  # noqa: ANN401
 
 
 MUTATIONS: Final[dict[str, Mutation]] = {
-    "min_isr acknowledgements are enough, whoever they are from": Mutation(
+    "min_isr acknowledgements are enough, from any nodes": Mutation(
         InSyncReplicas, "_advance", _counts_acks_not_members
     ),
     "a slave acknowledges before it has appended": Mutation(
@@ -468,13 +468,13 @@ MUTATIONS: Final[dict[str, Mutation]] = {
     "a slave reports as flushed what is written": Mutation(
         ReplicaFollower, "_ends", _takes_written_for_flushed
     ),
-    "whoever lives can be elected": Mutation(
+    "any node that lives can be elected": Mutation(
         ha.fenced.election, "why_not_electable", _elects_anybody
     ),
     "a replica that has lost its tail keeps its incarnation": Mutation(
         ReplicaFile, "_why_renew", _keeps_its_name
     ),
-    "frames carry the master's epoch, whoever wrote the bytes": Mutation(
+    "frames carry the master's epoch, also those of bytes that another master wrote": Mutation(
         FencedConnection, "_header", _stamps_its_own_epoch
     ),
     "readers see what is not confirmed": Mutation(MessageReads, "_end_of", _reads_everything),
