@@ -120,8 +120,8 @@ class ClassicCluster(SimulatedCluster):
             if changed not in self.history.hurt:
                 self.history.hurt.append(changed)
 
-    def _rots_below(self, node: SimulatedNode) -> int:
-        return self.extent(node).flushed
+    def _rots_below(self, _: SimulatedNode) -> int:
+        return min(self.extent(other).flushed for other in self.nodes.values())
 
     def unnoticed(self) -> list[str]:
         """Return what has rotted and its node knows nothing of, though it could."""

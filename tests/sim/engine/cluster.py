@@ -333,7 +333,7 @@ class SimulatedCluster:
     ) -> bool:
         node = self.nodes[name]
         self._forget_healed()
-        below = min(self._rots_below(other) for other in self.nodes.values())
+        below = self._rots_below(node)
         done = rot_log(node, kind, below, self._chance, may_rot, memory_chance)
         if done is None:
             return False
@@ -345,9 +345,9 @@ class SimulatedCluster:
     def _syncs_log(self, node: SimulatedNode) -> None:
         """A file of a node's log is on its disk now, with what was written to heal it."""
 
-    def _rots_below(self, node: SimulatedNode) -> int:
-        """Return below where a node has what may rot elsewhere."""
-        return self.extent(node).written
+    def _rots_below(self, _: SimulatedNode) -> int:
+        """Return below where a node's log may rot: all nodes have what is there."""
+        return min(self.extent(other).written for other in self.nodes.values())
 
     def rotten(self) -> list[str]:
         """Return what has rotted and is not whole again, in words."""

@@ -80,6 +80,12 @@ def read_log(node: SimulatedNode) -> bytes:
     return tail.read(0, tail.end())
 
 
+def common_end(one: bytes, other: bytes) -> int | None:
+    """Return where two logs part; None if one is a beginning of the other."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (ours, theirs) in pairs if ours != theirs), None)
+
+
 class Crash(msgspec.Struct, frozen=True):
     """A node that ended by itself."""
 

@@ -25,7 +25,7 @@ from tests.sim.engine.actions import HA_CHANNEL
 from tests.sim.engine.cluster import SimulatedCluster, leaves
 from tests.sim.engine.faults import COORDINATOR
 from tests.sim.engine.history import AnswerSeen, Extent
-from tests.sim.engine.node import Incarnation, SimulatedNode
+from tests.sim.engine.node import Incarnation, SimulatedNode, common_end, read_log
 from tests.sim.engine.repair import repair_log
 from tests.sim.engine.rot import fingerprint_of, own_share
 from tests.sim.engine.trace import Trace
@@ -362,6 +362,17 @@ class FencedCluster(SimulatedCluster):
             if has_it and other.name not in hurt | {name}:
                 return True
         return False
+
+    def _rots_below(self, node: SimulatedNode) -> int:
+        """Not where most logs go on and another one parts: it will copy there what has rotted.
+
+        Unless the log is that of a few: what is its own is cut off.
+        """
+        log = read_log(node)
+        ends = [common_end(log, read_log(other)) for other in self.nodes.values()]
+        parts = [end for end in ends if end is not None]
+        is_usual = 2 * len(parts) < len(ends)
+        return min([super()._rots_below(node), *(parts if is_usual else [])])
 
     def _own_share(self, name: str) -> Callable[[int, int], bool]:
         own = own_share(list(self.nodes).index(name), len(self.nodes))
