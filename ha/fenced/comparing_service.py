@@ -21,7 +21,7 @@ import msgspec
 import trio
 
 from ha.errors import PeerSilentError
-from ha.fenced.comparison import FileVote, disputes
+from ha.fenced.comparison import FileVote, disputes, have_enough_voted
 from ha.fenced.history import are_of_one_history, epochs_within, history_of
 from ha.fenced.peer_logs import all_of
 from store.log.healing import unsound_record
@@ -145,9 +145,13 @@ class ComparingService:
             await self._align(own, parts)
             return
         votes = self._votes(start, end, parts)
-        found = self._disputes(
-            file, votes, have_all_voted=len(votes) == len(self._parts.config.peers)
-        )
+        have_all_voted = len(votes) == len(self._parts.config.peers)
+        if not (
+            self.memory_decides(start, have_all_voted=have_all_voted)
+            or have_enough_voted(votes, self._members)
+        ):
+            return  # one of those who are away may know better than these few
+        found = self._disputes(file, votes, have_all_voted=have_all_voted)
         if votes and all(each.right is not None for each in found):
             crcs = bytearray(votes[0].crcs)
             for each in found:
@@ -229,13 +233,17 @@ class ComparingService:
         store, name = self._store, self._parts.config.name
         votes = self._votes(own.start, own.end, parts)
         votes.append(FileVote(name, own.crcs, own.written_from, self._is_member(name)))
-        file, nodes = (own.start, own.end), 1 + len(self._parts.config.peers)
-        found = self._disputes(file, votes, have_all_voted=len(votes) == nodes)
+        file = (own.start, own.end)
+        have_all_voted = len(votes) == 1 + len(self._parts.config.peers)
+        found = self._disputes(file, votes, have_all_voted=have_all_voted)
         self.undecided.pop(own.start, None)
         crcs = bytearray(own.crcs)
         wrong = []
         for each in found:
-            right = self._of_the_others(each, votes) if each.right is None else each.right
+            right = each.right
+            # While a node is away, those who are here are not all others.
+            if right is None and self.memory_decides(own.start, have_all_voted=have_all_voted):
+                right = self._of_the_others(each, votes)
             if right is None:
                 self._note_undecided(own.start, each)
             elif right != own.crc(each.block):

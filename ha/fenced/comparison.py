@@ -70,6 +70,12 @@ class FileVote(msgspec.Struct, frozen=True):
         return Vote(self.node, crc, start >= self.written_from, self.is_member)
 
 
+def have_enough_voted(votes: Collection[Vote | FileVote], members: int) -> bool:
+    """Whether more than half of all who have a vote have voted: one alone may be wrong."""
+    voters = members + sum(not vote.is_member for vote in votes)
+    return 2 * len(votes) > voters
+
+
 class Dispute(msgspec.Struct, frozen=True):
     """A block of which nodes say different things."""
 

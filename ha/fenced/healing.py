@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
-from ha.fenced.comparison import Vote, right_crc, votes_in_words
+from ha.fenced.comparison import Vote, have_enough_voted, right_crc, votes_in_words
 from ha.fenced.history import are_of_one_history, history_of, narrowed
 from tandem.wire.fingerprint import BLOCK_BYTES
 from tandem.wire.peer_log import EpochPart, PeerLogPart
@@ -163,9 +163,12 @@ def judge(
     right: int | None = None
     if votes:
         right = right_crc(votes, members, memory_decides=memory_decides)
-        if right is None:
+        # Without a fingerprint of our own those few are all there is to go by.
+        is_thin = own.fingerprint is None and not have_enough_voted(votes, members)
+        if right is None or (is_thin and not memory_decides):
+            what = "replicas differ" if right is None else "most nodes are away"
             return Stuck(
-                f"replicas differ, and it is not known who is right: {votes_in_words(votes)}",
+                f"{what}, and it is not known who is right: {votes_in_words(votes)}",
                 is_undecided=True,
             )
         if own.crc == right:

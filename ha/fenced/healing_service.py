@@ -222,8 +222,9 @@ class HealingService:
         own = self._own(piece)
         if own is None:
             return False
+        voted = [answer for answer in answers if answer.part.fingerprint is not None]
         decides = self._comparing.memory_decides(
-            self._shape().file_of(piece.start)[0], have_all_voted=len(answers) == len(sessions)
+            self._shape().file_of(piece.start)[0], have_all_voted=len(voted) == len(sessions)
         )
         judgment = judge(own, answers, piece, self._members, memory_decides=decides)
         outcome = (

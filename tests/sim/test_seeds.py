@@ -42,6 +42,8 @@ FOUND_SOMETHING_ONCE = {
     ): "a vote that was to be late was late after everything was healed",
     ("fenced", 35_000_106): "a page changed before its fingerprint, while a third node was away",
     ("fenced", 37_000_676): "a fingerprint of what was cut off kept the rest from being healed",
+    ("fenced", 38_000_372): "two of three nodes were all others while the third was away",
+    ("fenced", 38_000_566): "one fingerprint was believed while the third node was away",
 }
 
 
