@@ -10,7 +10,7 @@ import pytest
 import trio
 from msgspec.structs import replace
 
-from ha.fenced.comparing_service import OPEN_BLOCK_BYTES
+from ha.fenced.comparing_service import AWAY_SECONDS, OPEN_BLOCK_BYTES
 from tandem.wire.fingerprint import BLOCK_BYTES, crcs_of
 from tandem.wire.peer_log import EpochPart
 from tests.ha.fingerprinted import flip, take_fingerprints
@@ -383,3 +383,30 @@ async def test_others_that_differ_from_each_other_decide_nothing(
     await bench.comparing.compare()
     assert list(bench.comparing.undecided) == [0]
     assert bench.bad == []
+
+
+async def test_who_answers_is_not_all_others_while_a_node_is_away(
+    autojump_clock: MockClock,
+) -> None:
+    """Our record is none, and so is that of the only one who answers: the third is right."""
+    bench = Bench()
+    at = bench.records[1] + 2_000
+    bench.flip(at)
+    bench.peers[0].log[at] ^= 2
+    await bench.take_fingerprints(written_from=0)
+    bench.peers[1].answers = False
+    await bench.comparing.compare_now(0)
+    assert list(bench.comparing.undecided) == [0]
+    assert bench.bad == []
+
+
+async def test_one_fingerprint_is_not_taken_over_while_a_node_is_away(
+    autojump_clock: MockClock,
+) -> None:
+    bench = Bench()
+    part = await bench.peers[0].part(0, FILE_BYTES)
+    await bench.comparing.take_over((0, FILE_BYTES), [part])
+    assert 0 not in bench.store.fingerprints
+    await trio.sleep(AWAY_SECONDS)
+    await bench.comparing.take_over((0, FILE_BYTES), [part])
+    assert 0 in bench.store.fingerprints

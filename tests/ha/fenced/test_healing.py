@@ -235,6 +235,17 @@ def test_masters_of_what_is_around_a_piece_do_not_count() -> None:
     )
 
 
+def test_without_a_fingerprint_of_ours_one_vote_waits_for_those_who_are_away() -> None:
+    one, two = [answer("b", 7)], [answer("b", 7), answer("c", 7)]
+    stuck = judge(OWN, one, PIECE, 3, memory_decides=False)
+    assert isinstance(stuck, Stuck)
+    assert stuck.is_undecided
+    assert judge(OWN, one, PIECE, 3, memory_decides=True) == Fetch(7, ("b",))
+    assert judge(OWN, two, PIECE, 3, memory_decides=False) == Fetch(7, ("b", "c"))
+    known = msgspec.structs.replace(OWN, fingerprint=7)
+    assert judge(known, one, PIECE, 3, memory_decides=False) == Fetch(7, ("b",))
+
+
 def test_what_a_damaged_node_says_counts_although_it_cannot_give() -> None:
     """Its fingerprint is of before the damage."""
     bad = answer("c", 7, bad=((BLOCK, FILE),))
