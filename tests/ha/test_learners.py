@@ -8,6 +8,7 @@ import trio
 from ha.learners import ConfirmedLog, Learners
 from node.config.part_configs import learner_config
 from store import PutMessage
+from tandem.wire.message import Host
 from tests.node.doubles import NOW_MS, Broker
 from tests.node.world import fenced_cluster
 from tests.support.simulated_network import SimulatedNetwork
@@ -68,4 +69,6 @@ async def test_without_learners_nobody_listens(tmp_path: Path) -> None:
     network = SimulatedNetwork(Timeline(), random.Random(1))
     config = learner_config(fenced_cluster(tmp_path).node("a1"))
     learners = Learners(config, Broker(is_fenced=True).store, network.machine(MASTER), trio.Event())
-    await learners.run()
+    with trio.fail_after(1):
+        await learners.run()
+    assert network.listener_at(Host(MASTER, config.ha_port)) is None

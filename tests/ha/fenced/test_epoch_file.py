@@ -256,4 +256,6 @@ def test_an_id_counts_for_the_same_epoch_and_start_only() -> None:
 @given(st.binary(max_size=200))
 def test_any_bytes_are_ids_or_a_clear_error(data: bytes) -> None:
     with contextlib.suppress(ValueError):
-        decode_ids(data)
+        ids = decode_ids(data)
+        entries = tuple(EpochEntry(*key, epoch_id) for key, epoch_id in ids.items())
+        assert decode_ids(encode_ids(entries)) == ids

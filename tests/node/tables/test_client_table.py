@@ -203,3 +203,6 @@ async def test_a_heartbeat_that_is_repeated_takes_no_more_room(
     first = connection()
     for now in range(20):
         table.heartbeat(beat("c1", "T"), first, now)
+    assert [consumer.client_id for consumer in table.consumers("g")] == ["c1"]
+    with pytest.raises(TooManyClientsError):
+        table.heartbeat(beat("c2", *"TUVWXY", group="h"), connection(), 20)

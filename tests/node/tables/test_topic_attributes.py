@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.tables.topic_attributes import TopicAttributeError, changed_attributes
+from node.tables.topic_attributes import (
+    MESSAGE_TYPE,
+    RESERVE_TIME,
+    TopicAttributeError,
+    changed_attributes,
+)
 
 
 @pytest.mark.parametrize(
@@ -61,4 +66,5 @@ def test_what_cannot_be_set_is_said(current: dict[str, str] | None, changes: str
 @given(st.text("+-=,. abmessage.type", max_size=30))
 def test_any_text_is_a_change_or_refused(changes: str) -> None:
     with contextlib.suppress(TopicAttributeError):
-        changed_attributes({}, changes)
+        attributes = changed_attributes({}, changes)
+        assert attributes.keys() <= {MESSAGE_TYPE, RESERVE_TIME}

@@ -87,6 +87,8 @@ def test_units_added_since_need_no_confirmation() -> None:
     confirmed = ConfirmedUnits()
     confirmed.found_end, confirmed.count = 60, 1
     confirmed.confirm("T-0", 40, 200, 20)
+    with pytest.raises(QueueGapError):
+        confirmed.confirm("T-0", 20, 200, 20)
     confirmed.count = 0
     confirmed.confirm("T-0", 80, 200, 20)
 

@@ -487,7 +487,9 @@ def test_without_room_the_loop_tells_what_fitted_and_the_rest_follows_later() ->
 
 
 def test_no_records_enter_nothing() -> None:
-    dispatcher = ConsumeQueueDispatcher(some_queues())
+    queues = some_queues()
+    dispatcher = ConsumeQueueDispatcher(queues)
     dispatcher.dispatch_columns(b"", intact_records(b"", 0))
     request = requests_of(a_log(1))[0]
     dispatcher.dispatch(msgspec.structs.replace(request, sys_flag=TRANSACTION_PREPARED_TYPE))
+    assert queues.queues() == []

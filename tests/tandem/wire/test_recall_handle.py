@@ -43,7 +43,8 @@ def test_a_handle_is_read_as_rocketmq_reads_it(vector: dict[str, str]) -> None:
 @given(st.text(max_size=60))
 def test_any_text_is_a_handle_or_unreadable(text: str) -> None:
     with contextlib.suppress(UnreadableError):
-        decode_recall_handle(text)
+        handle = decode_recall_handle(text)
+        assert decode_recall_handle(encode_recall_handle(handle)) == handle
 
 
 def test_a_very_long_text_is_not_looked_at() -> None:
