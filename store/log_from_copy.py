@@ -24,7 +24,7 @@ from store.log.damage import LogDamage
 from store.log.fingerprints import Fingerprints
 from store.log.log_start import locked
 from store.machine.disk import TEMPORARY_SUFFIX
-from store.machine.errors import CorruptLogError
+from store.machine.errors import CorruptLogError, LogFault
 from tandem.wire.crc import raw_crc32
 
 if TYPE_CHECKING:
@@ -185,5 +185,6 @@ def _expect_same(file: DiskFile, start: int, end: int, found: HealRange, source:
             f"{source}: offsets {found.start} to {found.end} are not what they were a moment ago;"
             " nothing of this file was changed. Run the command again, or take another copy",
             path=source,
+            fault=LogFault.CHANGED,
             offset=found.start,
         )

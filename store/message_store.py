@@ -31,8 +31,8 @@ from store.log.log_positions import LogPositions
 from store.machine.errors import (
     CorruptLogError,
     DiskFailedError,
+    SettingError,
     StoreClosedError,
-    StoreError,
     StoreFullError,
 )
 from store.machine.signal import Signal
@@ -233,9 +233,10 @@ class MessageStore(LogPositions):
             DiskFailedError: the disk does not do what it is asked.
         """
         if confirm_bounds_reads and config.transient_store_pool_enable:
-            raise StoreError(
+            raise SettingError(
                 f"{config.directory}: transient_store_pool_enable cannot be used in a fenced group:"
-                " what a replica acknowledges must not be lost with its process; switch it off"
+                " what a replica acknowledges must not be lost with its process; switch it off",
+                setting="transient_store_pool_enable",
             )
         flags = RunningFlags()
         if is_slave:
@@ -472,9 +473,10 @@ class MessageStore(LogPositions):
             StoreError: the store was not opened with `confirm_bounds_reads`.
         """
         if self._bound is None:
-            raise StoreError(
+            raise SettingError(
                 f"{self.config.directory}: nothing bounds the reads of this store;"
-                " open it with confirm_bounds_reads"
+                " open it with confirm_bounds_reads",
+                setting="confirm_bounds_reads",
             )
         offset = min(offset, self.max_physical_offset)
         if offset > self._bound.offset:

@@ -359,6 +359,7 @@ def _decoded(name: str, raw: msgspec.Raw) -> tuple[SubscriptionGroupConfig, dict
     except UnreadableError as error:
         raise TableFileError(
             f"subscriptionGroup.json: group {name!r} cannot be read ({error});"
-            " correct it, or restore the .bak"
+            " correct it, or restore the .bak",
+            path="subscriptionGroup.json",
         ) from error
     return config, {key: value for key, value in fields.items() if key not in _KNOWN_KEYS}

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from store.machine.errors import CorruptLogError
+from store.machine.errors import CorruptLogError, LogFault
 
 if TYPE_CHECKING:
     from store.machine.disk import Disk, DiskFile
@@ -66,6 +66,7 @@ class TimerWheel:
                 f"{path}: the timer wheel has {found} bytes, not {size};"
                 " delete it: it is built again from the timer log",
                 path=path,
+                fault=LogFault.LENGTH,
             )
 
     @property

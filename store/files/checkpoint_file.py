@@ -11,7 +11,7 @@ import logging
 import struct
 from typing import TYPE_CHECKING
 
-from store.machine.errors import CorruptLogError
+from store.machine.errors import CorruptLogError, LogFault
 from store.machine.kept_files import ONLY_OURS, KeptFile
 from tandem.wire.checkpoint_copy import COPY_AT, copy_of, settled
 from tandem.wire.store_layout import CHECKPOINT_BYTES
@@ -42,6 +42,7 @@ class CheckpointFile:
                 f"{path}: the checkpoint has {len(found)} bytes, not {CHECKPOINT_BYTES};"
                 f" delete it: {without_it}",
                 path=path,
+                fault=LogFault.LENGTH,
             )
         self._disk = disk
         self._path = path

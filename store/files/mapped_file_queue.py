@@ -24,7 +24,7 @@ from store.files.mapped_file import MappedFile
 from store.files.next_file import NextFile
 from store.files.touched_pages import TouchedPages
 from store.files.whole_end import is_file_name, whole_end
-from store.machine.errors import BrokenRowError, CorruptLogError, StoreError
+from store.machine.errors import BrokenRowError, CorruptLogError, LogFault, SettingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -73,9 +73,10 @@ class MappedFileQueue:
         self._read_only = frozenset(path.rstrip("/") for path in read_only_directories)
         self._writable = sorted({*directories} - self._read_only)
         if not self._writable:
-            raise StoreError(
+            raise SettingError(
                 f"{', '.join(directories)}: all of these directories are read-only;"
-                " name one that is not"
+                " name one that is not",
+                setting="read_only_commit_log_store_paths",
             )
         self.directory = self._writable[0]
         """The directory of a store that has only one."""
@@ -146,6 +147,7 @@ class MappedFileQueue:
                 f"{path}: not a store file (its name must be 20 digits, a multiple of"
                 f" {self.mapped_file_size}); move it out of this directory",
                 path=path,
+                fault=LogFault.NAME,
             )
         if size != self.mapped_file_size:
             raise BrokenRowError(
@@ -153,6 +155,7 @@ class MappedFileQueue:
                 f" {self.mapped_file_size}; it was truncated or written with another file size:"
                 f" {self._remedy}, or start with the size it was written with",
                 path=path,
+                fault=LogFault.LENGTH,
             )
         if self.files:
             self._check_neighbour(path, int(name))
@@ -163,10 +166,8 @@ class MappedFileQueue:
         if offset == expected:
             return
         if offset == before.file_from_offset:
-            raise CorruptLogError(
-                f"{path}: {before.file.path} has the same name; move the one away that is wrong",
-                path=path,
-            )
+            why = f"{before.file.path} has the same name; move the one away that is wrong"
+            raise CorruptLogError(f"{path}: {why}", path=path, fault=LogFault.SAME_NAME)
         if offset > expected and all(file.is_read_only for file in self.files):
             _log.warning(
                 "%s: the log begins here; the files in read-only directories end at %d already"
@@ -176,10 +177,8 @@ class MappedFileQueue:
             )
             self._close_files()
             return
-        raise BrokenRowError(
-            f"{path}: the file before it is missing (expected {expected:020d}); {self._remedy}",
-            path=path,
-        )
+        why = f"the file before it is missing (expected {expected:020d}); {self._remedy}"
+        raise BrokenRowError(f"{path}: {why}", path=path, fault=LogFault.MISSING_FILE)
 
     @property
     def last(self) -> MappedFile | None:
@@ -350,6 +349,7 @@ class MappedFileQueue:
                     " read-only directory, and cannot go on from there; make the directory writable"
                     " for one start, or move this file and later ones away",
                     path=file.file.path,
+                    fault=LogFault.READ_ONLY,
                     offset=offset,
                 )
 

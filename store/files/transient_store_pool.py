@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from store.machine.errors import StoreFullError
+from store.machine.errors import NoBufferError
 
 if TYPE_CHECKING:
     from store.machine.disk import Buffer, Disk
@@ -58,7 +58,7 @@ class TransientStorePool:
         if self._available:
             return self._available.pop()
         if self._fast_fail:
-            raise StoreFullError(
+            raise NoBufferError(
                 f"{path}: no buffer left in the transient store pool, the disk is slower than the"
                 " messages come; send again later, or raise transient_store_pool_size",
                 path=path,

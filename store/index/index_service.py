@@ -31,7 +31,7 @@ import msgspec
 import numpy as np
 
 from store.index.index_file import IndexFile
-from store.machine.errors import CorruptLogError
+from store.machine.errors import CorruptLogError, LogFault
 from tandem.wire.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK_TYPE
 from tandem.wire.record_keys import hash_keys, key_hash, key_values, record_texts
 from tandem.wire.record_rule import store_timestamp_ms
@@ -109,9 +109,8 @@ class IndexService:
 
         Raises:
             CorruptLogError: after a clean stop, a file has another length than the settings say.
-                RocketMQ would take bytes of one kind for another.
 
-        Source: IndexService.load.
+        Source: IndexService.load, which takes bytes of one kind for another then.
         """
         for name, size in self._disk.list_files(self._directory):
             path = f"{self._directory}/{name}"
@@ -124,6 +123,7 @@ class IndexService:
                     f"{path}: {fault}; start with the settings it was written with, or delete the"
                     f" directory {self._directory}: the index is then built again from the log",
                     path=path,
+                    fault=LogFault.LENGTH,
                 )
             if not fault and not self._untrusted:
                 file = IndexFile(self._disk.open(path), self._hash_slot_num, self._index_num)

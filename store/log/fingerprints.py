@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from store.machine.errors import StoreError
+from store.machine.errors import NameTakenError, StoreError
 from tandem.wire.checksum_line import decode_checked_json, encode_checked_json
 from tandem.wire.fingerprint import DIRECTORY, Fingerprint
 from tandem.wire.untrusted import UnreadableError
@@ -145,7 +145,7 @@ class Fingerprints:
     async def _write(self, path: str, content: bytes) -> None:
         file = await self._disk.create_in_background(path, len(content))
         if file is None:
-            raise StoreError(f"{path} is there already")
+            raise NameTakenError(f"{path} is there already", path=path)
         try:
             file.write(0, memoryview(content))
             await self._disk.sync(file)

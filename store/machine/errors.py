@@ -1,5 +1,7 @@
 """What can go wrong with a store, a disk or a network, and what to do about it."""
 
+import enum
+
 
 class StoreError(Exception):
     """Base of everything `store` raises on purpose. The text names the file and the remedy."""
@@ -7,6 +9,68 @@ class StoreError(Exception):
 
 class StoreLockedError(StoreError):
     """Another process has this store open. Stop it, or use another directory."""
+
+
+class SettingError(StoreError):
+    """A setting does not fit the store, or what is asked of it. `setting` is its name."""
+
+    def __init__(self, message: str, *, setting: str) -> None:
+        super().__init__(message)
+        self.setting = setting
+
+
+class FileNameError(StoreError):
+    """`name` cannot be the name of a file here. Nothing was changed; give another."""
+
+    def __init__(self, message: str, *, name: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+class NameTakenError(StoreError):
+    """Something is at `path` already. Nothing was changed; use another name."""
+
+    def __init__(self, message: str, *, path: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class LogFault(enum.Enum):
+    """What is wrong where a `CorruptLogError` is raised."""
+
+    LENGTH = enum.auto()
+    """A file has another length than it must have."""
+    NAME = enum.auto()
+    """A file has a name that no file of the store has."""
+    MISSING_FILE = enum.auto()
+    """In a row of files one is missing."""
+    SAME_NAME = enum.auto()
+    """Two directories have a file of the same name."""
+    READ_ONLY = enum.auto()
+    """A file of a read-only directory would have to be changed."""
+    NO_RECORD = enum.auto()
+    """There is no record where there has to be one."""
+    LOST_END = enum.auto()
+    """The log ends before what was known to be on disk."""
+    CHANGED = enum.auto()
+    """Bytes are not what they were."""
+    KNOWN_DAMAGE = enum.auto()
+    """Bytes are noted as damaged, and the log goes on behind them."""
+    QUEUE_GAP = enum.auto()
+    """A queue does not fit the log: it has to be built anew."""
+    LOG_GAP = enum.auto()
+    """Queues that were built from the log alone do not fit it."""
+    QUEUE_KIND = enum.auto()
+    """A topic has queues of the wrong kind."""
+    CUT_BELOW_START = enum.auto()
+    """The log is to be cut where it has no bytes any more."""
+    CUT_CONFIRMED = enum.auto()
+    """The log is to be cut below what was confirmed."""
+    CUT_IN_RECORD = enum.auto()
+    """The log is to be cut inside of a record."""
+    ORDER = enum.auto()
+    """The file that says what is to be done to the log cannot be read."""
+    UNKNOWN = enum.auto()
 
 
 class CorruptLogError(StoreError):
@@ -19,6 +83,7 @@ class CorruptLogError(StoreError):
     after it that is not, and `synced_end` up to where the log was known to be on disk; where it is
     not known which bytes are bad, they are somewhere between the first two. -1: unknown.
     `store.recovery.closed_log` puts bytes of another replica there, in the store that is closed.
+    `fault` tells the causes apart.
     """
 
     def __init__(
@@ -26,12 +91,14 @@ class CorruptLogError(StoreError):
         message: str,
         *,
         path: str,
+        fault: LogFault = LogFault.UNKNOWN,
         offset: int = -1,
         damaged_end: int = -1,
         synced_end: int = -1,
     ) -> None:
         super().__init__(message)
         self.path = path
+        self.fault = fault
         self.offset = offset
         self.damaged_end = damaged_end
         self.synced_end = synced_end
@@ -61,16 +128,24 @@ class StoreFullError(StoreError):
         self.path = path
 
 
+class NoBufferError(StoreFullError):
+    """The transient store pool has no buffer left for the next file. Send again later."""
+
+
 class StoreClosedError(StoreError):
     """The store was closed by its owner."""
 
 
 class DiskFailedError(StoreError):
-    """The disk refuses something other than room; the text says what.
+    """The disk refuses something other than room; the text says what. `path`: where.
 
     After a failed sync what is durable is unknown, so the store takes no more writes. Restart the
     node once the disk is sound; recovery finds out what survived.
     """
+
+    def __init__(self, message: str, *, path: str = "") -> None:
+        super().__init__(message)
+        self.path = path
 
 
 class TableFileError(StoreError):
@@ -78,6 +153,10 @@ class TableFileError(StoreError):
 
     Nothing was changed on disk. Restore the file or its `.bak`, or remove both for an empty table.
     """
+
+    def __init__(self, message: str, *, path: str = "") -> None:
+        super().__init__(message)
+        self.path = path
 
 
 class RecordDamagedError(StoreError):
@@ -128,6 +207,10 @@ class ConnectionLost(NetworkError):  # noqa: N818  # an event of ordinary life, 
 
     The text names the peer and what happened. The stream is unusable: close it.
     """
+
+
+class ClosedHere(ConnectionLost):
+    """Our own side has closed the stream or the listener."""
 
 
 class AddressInUseError(NetworkError):

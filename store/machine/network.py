@@ -4,6 +4,7 @@ Two implementations: real sockets in the node, and the simulated network of the 
 the same contract checks. No `OSError` and no trio error except `trio.Cancelled` leaves them:
 
 - `ConnectionLost`: the wire broke, or a connection could not be opened;
+- `ClosedHere`, which is one: it was closed on this side;
 - `AddressInUseError`: the port of a listener is taken.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from store.machine.errors import AddressInUseError, ConnectionLost
+from store.machine.errors import AddressInUseError, ClosedHere, ConnectionLost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AddressInUseError",
+    "ClosedHere",
     "ConnectionLost",
     "Listener",
     "Network",

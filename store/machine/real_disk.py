@@ -24,7 +24,7 @@ from typing import Final, cast
 import trio
 
 from store.machine.disk import TEMPORARY_SUFFIX, DiskFile, DiskSpace, check_pages, check_size
-from store.machine.errors import CorruptLogError, StoreFullError, StoreLockedError
+from store.machine.errors import CorruptLogError, LogFault, StoreFullError, StoreLockedError
 from store.machine.kept_files import KeptFiles
 from store.machine.real_file import (
     RealFile,
@@ -79,7 +79,7 @@ class RealDisk:
         size = status.st_size
         if size == 0:
             os.close(descriptor)
-            raise CorruptLogError(f"{path}: the file is empty", path=path)
+            raise CorruptLogError(f"{path}: the file is empty", path=path, fault=LogFault.LENGTH)
         try:
             # A file copied with holes in it must not run into a full disk later. Only then: the
             # call sets the modification time, by which old files are found.

@@ -253,7 +253,8 @@ def translated(error: OSError, path: str, size: int) -> StoreError:
     """Return what a failed system call means for a store: the disk is full, or it has failed."""
     if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return DiskFailedError(
-            f"{path}: {error.strerror}; check the disk and who may write to it, then start again"
+            f"{path}: {error.strerror}; check the disk and who may write to it, then start again",
+            path=path,
         )
     return StoreFullError(
         f"{path}: no room for {size} bytes ({os.strerror(error.errno)});"

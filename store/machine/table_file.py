@@ -122,7 +122,8 @@ class TableFile:
         elif failure is not None:
             raise TableFileError(
                 f"{self._path}: neither it nor its .bak can be read ({failure});"
-                " restore one of them, or remove both to start with an empty table"
+                " restore one of them, or remove both to start with an empty table",
+                path=self._path,
             ) from failure
         return None
 

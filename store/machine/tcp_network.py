@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from store.machine.network import AddressInUseError, ConnectionLost, ReceivesSome
+from store.machine.network import AddressInUseError, ClosedHere, ConnectionLost, ReceivesSome
 from store.machine.read_loop import read_loop
 from tandem.wire.message import Host
 
@@ -146,8 +146,8 @@ class TCPStream(ReceivesSome):
         except (trio.ClosedResourceError, OSError) as error:
             raise self._closed() from error
 
-    def _closed(self) -> ConnectionLost:
-        return ConnectionLost(f"the connection to {self._peer} was closed here")
+    def _closed(self) -> ClosedHere:
+        return ClosedHere(f"the connection to {self._peer} was closed here")
 
     def _lost(self, error: OSError) -> ConnectionLost:
         if self._sock.fileno() < 0:
@@ -197,11 +197,11 @@ class TCPListener:
         try:
             await trio.lowlevel.wait_readable(self._sock)
         except (trio.ClosedResourceError, OSError) as error:
-            raise ConnectionLost("the listener was closed") from error
+            raise ClosedHere("the listener was closed") from error
 
     async def _after_failed_accept(self, error: OSError) -> None:
         if self._sock.fileno() < 0:
-            raise ConnectionLost("the listener was closed") from error
+            raise ClosedHere("the listener was closed") from error
         # Out of descriptors or memory: connections that end give some back. Anything else is one
         # connection that died in the queue (accept(2), "Error handling").
         if error.errno in _ACCEPT_RETRIED:

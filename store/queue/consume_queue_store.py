@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from store.machine.errors import BrokenRowError, CorruptLogError
+from store.machine.errors import BrokenRowError, CorruptLogError, LogFault
 from store.queue.batch_consume_queue import BatchConsumeQueue
 from store.queue.consume_queue import ConsumeQueue
 from store.queue.consume_queue_ext import ConsumeQueueExt
@@ -172,6 +172,7 @@ class ConsumeQueueStore:
             f" back in config/topics.json, or move both {directory} and {right} away: all queues"
             " are then built anew from the commit log",
             path=path,
+            fault=LogFault.QUEUE_KIND,
         )
 
     def _delete_stray_extensions(self) -> None:

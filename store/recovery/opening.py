@@ -145,7 +145,8 @@ def disk_failed(directory: str, error: OSError) -> DiskFailedError:
     """Return what an error of the system means for the store in `directory`."""
     return DiskFailedError(
         f"{error.filename or directory}: {error.strerror or error};"
-        " check the disk and who may write to it, then start again"
+        " check the disk and who may write to it, then start again",
+        path=error.filename or directory,
     )
 
 

@@ -32,7 +32,7 @@ from store.log.log_end import (
     record_behind,
     start_index,
 )
-from store.machine.errors import CorruptLogError
+from store.machine.errors import CorruptLogError, LogFault
 from store.queue.queue_units import QueueGapError
 from store.queue.rebuild_order import RebuildOrder
 from store.recovery.queue_fronts import lost_front
@@ -229,6 +229,7 @@ class StoreRecovery:
                 f"{self._directory}: the commit log itself has a gap: {error};"
                 " restore it from another node",
                 path=self._directory,
+                fault=LogFault.LOG_GAP,
                 offset=self._log.min_offset,
                 damaged_end=promised,
                 synced_end=promised,
@@ -274,6 +275,7 @@ class StoreRecovery:
             f" node of the group (tandem log repair {self._directory} --from), or remove"
             f" {self._directory}/{FINGERPRINTS} to take it as it is",
             path=self._directory,
+            fault=LogFault.CHANGED,
             offset=start,
             damaged_end=end,
             synced_end=max(end, promised),
@@ -334,6 +336,7 @@ class StoreRecovery:
             f"{path}: the log is known to be damaged at {end.offset} ({end.reason}), and goes on at"
             f" {behind.offset}. It was left as it is. Restore it from another node of the group",
             path=path,
+            fault=LogFault.KNOWN_DAMAGE,
             offset=bad_start,
             damaged_end=bad_end,
             synced_end=max(bad_end, self._checkpoint.confirm_physical_offset),
@@ -354,6 +357,7 @@ class StoreRecovery:
                 f" {behind.offset} that was on disk before the last stop: the file was damaged."
                 " The log was left as it is. Restore it from another node of the group",
                 path=path,
+                fault=LogFault.NO_RECORD,
                 offset=bad_start,
                 damaged_end=bad_end,
                 synced_end=max(bad_end, self._checkpoint.confirm_physical_offset),
@@ -379,6 +383,7 @@ class StoreRecovery:
                 " before the last stop: something was damaged or removed. The log was left as it"
                 " is. Restore it from another node of the group, or move the whole directory away",
                 path=path,
+                fault=LogFault.LOST_END,
                 offset=bad_start,
                 damaged_end=bad_end,
                 synced_end=promised,

@@ -36,7 +36,14 @@ from store.log.log_end import (
     next_records,
 )
 from store.machine.checked_file import read_checked_json, replace_with_checked_json
-from store.machine.errors import CorruptLogError, StoreError, StoreFullError
+from store.machine.errors import (
+    CorruptLogError,
+    FileNameError,
+    LogFault,
+    NameTakenError,
+    StoreError,
+    StoreFullError,
+)
 from tandem.wire.store_layout import LOG_START_FILE, SIDE_DIRECTORY
 from tandem.wire.untrusted import UnreadableError
 
@@ -199,7 +206,9 @@ class Truncation:
         """Return where the bytes end that go."""
         cut, files = self._intent.cut, self._files.files
         if files and cut < files[0].file_from_offset:
-            raise self._not_there(f"the log begins at {files[0].file_from_offset} only")
+            raise self._not_there(
+                LogFault.CUT_BELOW_START, f"the log begins at {files[0].file_from_offset} only"
+            )
         tail = self._tail
         end = max([cut, *(_used_end(file, cut) for file in tail)])
         if tail:
@@ -208,8 +217,9 @@ class Truncation:
             return end
         if cut < checkpoint.replicated_offset and not self._intent.accept_loss:
             raise self._not_there(
+                LogFault.CUT_CONFIRMED,
                 f"everything below {checkpoint.replicated_offset} was confirmed, and may have been"
-                " acknowledged to those who sent it"
+                " acknowledged to those who sent it",
             )
         return end
 
@@ -238,16 +248,17 @@ class Truncation:
                     starts = found.physical_offset.tolist()
                     end = starts[-1] + int(found.size[-1])
                 if start < cut < end and cut not in starts:
-                    raise self._not_there("it is inside of a record")
+                    raise self._not_there(LogFault.CUT_IN_RECORD, "it is inside of a record")
         return end
 
-    def _not_there(self, reason: str) -> CorruptLogError:
+    def _not_there(self, fault: LogFault, reason: str) -> CorruptLogError:
         intent_path = f"{self._directory}/{TRUNCATION_FILE}"
         return CorruptLogError(
             f"{intent_path}: the log must not be cut at {self._intent.cut}: {reason}. Nothing was"
             " changed. Remove this file and start again, or have the log set aside and copied anew"
             " from the master",
             path=intent_path,
+            fault=fault,
             offset=self._intent.cut,
         )
 
@@ -380,7 +391,7 @@ def want_set_aside(
     target = f"{directory}/{SET_ASIDE_DIRECTORY}/{name}"
     marker = f"{directory}/{SET_ASIDE_FILE}"
     if not disk.exists(marker) and (disk.list_files(target) or disk.list_directories(target)):
-        raise StoreError(f"{target}: there is something already; use another name")
+        raise NameTakenError(f"{target}: there is something already; use another name", path=target)
     replace_with_checked_json(disk, marker, _SetAside(name, list(names)))
 
 
@@ -423,9 +434,10 @@ def finish_set_aside(disk: Disk, directory: str) -> str | None:
 
 def _expect_name(name: str) -> None:
     if not _NAME.fullmatch(name):
-        raise StoreError(
+        raise FileNameError(
             f"{name!r} cannot be the name of a file here: up to 200 letters, digits, dots, dashes"
-            " and underscores, not beginning with a dot"
+            " and underscores, not beginning with a dot",
+            name=name,
         )
 
 
@@ -437,4 +449,5 @@ def _read(disk: Disk, path: str, kind: type[_Order]) -> _Order | None:
             f"{path}: damaged ({error}). It says what is to be done to the log, and nothing was"
             " changed; move it away and start again: the node finds out anew",
             path=path,
+            fault=LogFault.ORDER,
         ) from error

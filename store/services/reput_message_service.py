@@ -32,7 +32,7 @@ from store.log.log_end import (
     read_record,
     record_behind,
 )
-from store.machine.errors import CorruptLogError, DiskFailedError, StoreFullError
+from store.machine.errors import CorruptLogError, DiskFailedError, LogFault, StoreFullError
 from store.queue.queue_units import QueueGapError
 from store.services.dispatch import ConsumeQueueDispatcher
 from store.services.usual_records import usual_records
@@ -254,6 +254,7 @@ class ReputMessageService:
                     raise CorruptLogError(
                         f"{error}; restart the node: it builds the queues anew",
                         path="",
+                        fault=LogFault.QUEUE_GAP,
                         offset=offset,
                     ) from error
                 except StoreFullError:
@@ -352,10 +353,9 @@ class ReputMessageService:
     def _after_blank(self, found: Blank | Damage, offset: int, file: MappedFile) -> int:
         """Return where the file after a blank starts."""
         if isinstance(found, Damage):
+            path, why = file.file.path, f"no record at {offset}: {found.reason}"
             raise CorruptLogError(
-                f"{file.file.path}: no record at {offset}: {found.reason}",
-                path=file.file.path,
-                offset=offset,
+                f"{path}: {why}", path=path, fault=LogFault.NO_RECORD, offset=offset
             )
         return self._commit_log.roll_next_file(offset)
 

@@ -18,6 +18,7 @@ import trio.testing
 
 from ha.fenced.own_replica import OwnReplica
 from store import CorruptLogError, MessageStore
+from store.machine.errors import LogFault
 from store.machine.real_disk import RealDisk
 from tests.ha.world import fenced_config
 from tests.store.store_world import (
@@ -208,8 +209,10 @@ def test_a_log_whose_last_file_is_short_is_refused_with_what_to_do(
         cut(root, end)
         last = max((root / "commitlog").iterdir())
         os.truncate(last, end % COMMIT_LOG_BYTES)
-        with pytest.raises(CorruptLogError, match=r"bytes, but every file.*restore it from"):
+        with pytest.raises(CorruptLogError) as caught:
             opened(root, is_fenced=False)
+        assert caught.value.fault is LogFault.LENGTH
+        assert caught.value.path == str(last)
         assert last.stat().st_size == end % COMMIT_LOG_BYTES
 
 

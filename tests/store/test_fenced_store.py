@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from store import MessageStore, PutMessageStatus
-from store.machine.errors import StoreClosedError, StoreError, StoreFullError
+from store.machine.errors import SettingError, StoreClosedError, StoreFullError
 from store.running_flags import RunningFlag
 from tandem.wire.message import decode_messages
 from tests.store.store_world import (
@@ -110,7 +110,7 @@ def test_dispatch_that_finds_no_room_leaves_a_slave() -> None:
     disk = SimulatedDisk()
     store = a_slave_behind(5, disk)
     disk.capacity_bytes = disk.used_bytes
-    with pytest.raises(StoreFullError, match="no room"):
+    with pytest.raises(StoreFullError):
         store.become_master()
     assert store.is_slave
     disk.capacity_bytes = 1 << 40
@@ -325,13 +325,15 @@ def test_a_store_of_a_classic_group_has_no_bound() -> None:
     with open_store(SimulatedDisk()) as store:
         end = put(store, a_message(0))
         assert store.confirm_offset == end
-        with pytest.raises(StoreError, match="confirm_bounds_reads"):
+        with pytest.raises(SettingError) as caught:
             store.confirm(end)
+        assert caught.value.setting == "confirm_bounds_reads"
 
 
 def test_a_transient_pool_has_no_place_in_a_fenced_group() -> None:
-    with pytest.raises(StoreError, match="transient_store_pool_enable"):
+    with pytest.raises(SettingError) as caught:
         open_store(SimulatedDisk(), confirm_bounds_reads=True, transient_store_pool_enable=True)
+    assert caught.value.setting == "transient_store_pool_enable"
 
 
 def test_what_is_not_confirmed_is_not_deleted() -> None:

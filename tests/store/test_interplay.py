@@ -305,7 +305,7 @@ def test_a_store_closes_on_a_full_disk_and_goes_on_when_there_is_room(
     store.close()
     assert disk.exists(f"{DIRECTORY}/abort") == is_slave
     if is_slave:
-        with pytest.raises(StoreFullError, match="free space"):
+        with pytest.raises(StoreFullError):
             open_store(disk, is_slave=True)
     disk.capacity_bytes = 1 << 40
     with open_store(disk, is_slave=is_slave) as store:

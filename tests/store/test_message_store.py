@@ -389,7 +389,7 @@ def test_a_full_disk_takes_what_fits_of_replicated_bytes() -> None:
     disk = SimulatedDisk()
     slave = open_store(disk, is_slave=True)
     disk.capacity_bytes = disk.used_bytes + 2 * COMMIT_LOG_BYTES
-    with pytest.raises(StoreFullError, match="no room"):
+    with pytest.raises(StoreFullError):
         slave.append_data(0, b"".join(parts))
     assert slave.max_physical_offset == 2 * COMMIT_LOG_BYTES
     disk.capacity_bytes *= 3

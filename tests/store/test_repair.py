@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from store.__main__ import move
-from store.machine.errors import CorruptLogError, StoreLockedError
+from store.machine.errors import CorruptLogError, LogFault, StoreLockedError
 from store.machine.real_disk import RealDisk
 from store.repair import RepairRequest, RepairResult, repair_store
 from tandem.wire.store_layout import CQ_STORE_UNIT
@@ -131,8 +131,9 @@ def test_corruption_is_refused_unless_it_is_said_where_to_cut(tmp_path: Path, of
     before = a_store(tmp_path)
     cut_at = record_before(tmp_path, offset)
     corrupt(tmp_path, cut_at)
-    with pytest.raises(CorruptLogError, match="bytes of it were on disk"):
+    with pytest.raises(CorruptLogError) as caught:
         repaired(tmp_path)
+    assert caught.value.fault is LogFault.LOST_END
     done = repaired(tmp_path, cut_at=cut_at)
     assert done.log_end == cut_at
     after = bodies(tmp_path)
@@ -196,7 +197,7 @@ def test_a_store_that_is_open_is_refused(tmp_path: Path) -> None:
     ) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
-        with pytest.raises(StoreLockedError, match="another process"):
+        with pytest.raises(StoreLockedError):
             repaired(tmp_path, set_aside=("consumequeue/TopicA/0",))
         holder.kill()
     assert (tmp_path / "consumequeue" / "TopicA" / "0").exists()

@@ -279,7 +279,7 @@ class SimulatedDisk:
         """See `Disk.replace`."""
         if self.writes_fail:
             self.on_event(f"replace {path} failed")
-            raise DiskFailedError(f"{path}: {os.strerror(errno.EIO)}; check the disk")
+            raise DiskFailedError(f"{path}: {os.strerror(errno.EIO)}; check the disk", path=path)
         self._expect_room(path, len(data))
         self.on_event(f"replace {path} {len(data)}")
         self.kept.forget(path)
@@ -292,7 +292,7 @@ class SimulatedDisk:
         if not moved:
             return False
         if any(p == new_path or p.startswith(f"{new_path}/") for p in self._files):
-            raise DiskFailedError(f"{new_path}: {os.strerror(errno.EEXIST)}")
+            raise DiskFailedError(f"{new_path}: {os.strerror(errno.EEXIST)}", path=new_path)
         self.on_event(f"rename {path} {new_path}")
         for name in moved:
             file = self._files.pop(name)

@@ -29,7 +29,7 @@ from typing import Final
 import msgspec
 import trio
 
-from store.machine.network import AddressInUseError, ConnectionLost, ReceivesSome
+from store.machine.network import AddressInUseError, ClosedHere, ConnectionLost, ReceivesSome
 from tandem.wire.message import Host
 from tests.support.simulated_cables import Cables
 from tests.support.virtual_clock import Timeline
@@ -75,7 +75,8 @@ class SimulatedStream(ReceivesSome):
         self._last_arrival = 0.0
         self._heals_seen = 0
         self._ended = False
-        self._gone: str | None = None
+        self._gone: type[ConnectionLost] = ConnectionLost
+        self._why_gone: str | None = None
         self._readable = trio.lowlevel.ParkingLot()
         self._writable = trio.lowlevel.ParkingLot()
         self._receiving = False
@@ -95,7 +96,7 @@ class SimulatedStream(ReceivesSome):
     @property
     def usable(self) -> bool:
         """False once it was closed, reset or its machine died."""
-        return self._gone is None
+        return self._why_gone is None
 
     async def receive_some(self, bytes_max: int) -> bytes:
         """See `Stream.receive_some`."""
@@ -149,7 +150,7 @@ class SimulatedStream(ReceivesSome):
             return
         remote = self.remote
         unread = bool(self._arrived)
-        self._end(f"the connection to {self._peer} was closed here")
+        self._end(f"the connection to {self._peer} was closed here", ClosedHere)
         if remote is not None:
             self._machine.note(f"{self._name} {'reset' if unread else 'close'}")
             self._transmit(0, remote._reset if unread else remote._receive_end)
@@ -171,8 +172,8 @@ class SimulatedStream(ReceivesSome):
         )
 
     def _expect_usable(self) -> None:
-        if self._gone is not None:
-            raise ConnectionLost(self._gone)
+        if self._why_gone is not None:
+            raise self._gone(self._why_gone)
 
     def _send(self, data: bytes) -> None:
         network = self._machine.network
@@ -204,7 +205,7 @@ class SimulatedStream(ReceivesSome):
 
     def _receive(self, data: bytes) -> None:
         self._on_the_way -= len(data)
-        if self._gone is None and not self._ended:
+        if self._why_gone is None and not self._ended:
             self._arrived += data
             self._readable.unpark_all()
         else:
@@ -223,8 +224,8 @@ class SimulatedStream(ReceivesSome):
         if self.remote is not None and self.remote.usable:
             self._transmit(0, self.remote._reset)
 
-    def _end(self, reason: str) -> None:
-        self._gone = reason
+    def _end(self, reason: str, kind: type[ConnectionLost] = ConnectionLost) -> None:
+        self._why_gone, self._gone = reason, kind
         self._arrived.clear()
         self._readable.unpark_all()
         self._writable.unpark_all()
@@ -253,7 +254,7 @@ class SimulatedListener:
         await trio.lowlevel.checkpoint()
         while not self._waiting:
             if self._closed:
-                raise ConnectionLost("the listener was closed")
+                raise ClosedHere("the listener was closed")
             await self._arrival.park()
         return self._waiting.popleft()
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from store.delayed.timer_message_store import TimerMessageStore
 from store.delayed.timer_request import TimerSettings
-from store.machine.errors import CorruptLogError
+from store.machine.errors import CorruptLogError, LogFault
 from store.results import PutMessage, PutMessageResult, PutMessageStatus
 from tandem.wire.message_properties import decode_properties, encode_properties, java_string_hash
 from tandem.wire.system_topics import TIMER_TOPIC
@@ -300,8 +300,10 @@ def test_the_checkpoint_says_how_far_everything_is() -> None:
 def test_a_checkpoint_of_another_length_is_an_error_with_a_remedy() -> None:
     disk = SimulatedDisk()
     disk.replace(f"{DIRECTORY}/config/timercheck", b"short")
-    with pytest.raises(CorruptLogError, match=r"has 5 bytes, not 4096; delete it"):
+    with pytest.raises(CorruptLogError) as caught:
         World(disk)
+    assert caught.value.fault is LogFault.LENGTH
+    assert caught.value.path == f"{DIRECTORY}/config/timercheck"
 
 
 def test_old_files_of_the_timer_log_are_deleted() -> None:

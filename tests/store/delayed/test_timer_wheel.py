@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store.delayed.timer_wheel import SLOT_BYTES, SLOTS, Slot, TimerWheel
-from store.machine.errors import CorruptLogError
+from store.machine.errors import CorruptLogError, LogFault
 from tests.support.simulated_disk import SimulatedDisk
 
 PATH = "/store/timerwheel"
@@ -65,8 +65,10 @@ def test_a_wheel_of_another_length_is_an_error_with_a_remedy() -> None:
     """TimerWheel's constructor."""
     disk = SimulatedDisk()
     a_wheel(disk)
-    with pytest.raises(CorruptLogError, match=r"has 320 bytes, not 352.*delete it"):
+    with pytest.raises(CorruptLogError) as caught:
         a_wheel(disk, slots=11)
+    assert caught.value.fault is LogFault.LENGTH
+    assert caught.value.path == PATH
 
 
 @given(st.lists(st.tuples(st.integers(0, 40_000), st.integers(0, 1 << 40)), max_size=30))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from store.files.checkpoint_file import CheckpointFile
-from store.machine.errors import CorruptLogError
+from store.machine.errors import CorruptLogError, LogFault
 from tandem.wire.store_layout import CHECKPOINT_BYTES
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -47,7 +47,7 @@ def test_a_file_of_another_length_is_refused_with_what_comes_without_it(size: in
     disk.replace(PATH, bytes(size))
     with pytest.raises(CorruptLogError, match="delete it: it begins again") as caught:
         opened(disk)
-    assert caught.value.path == PATH
+    assert (caught.value.path, caught.value.fault) == (PATH, LogFault.LENGTH)
 
 
 def test_after_a_change_at_rest_the_settled_numbers_are_written_once_more() -> None:

@@ -11,7 +11,13 @@ import pytest
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 from store.files.transient_store_pool import TransientStorePool
-from store.machine.errors import CorruptLogError, StoreError, StoreFullError
+from store.machine.errors import (
+    CorruptLogError,
+    LogFault,
+    NoBufferError,
+    SettingError,
+    StoreFullError,
+)
 from store.machine.real_disk import RealDisk
 from tests.store.step_disk import Interrupted, StepDisk, die_at
 from tests.support.simulated_disk import SimulatedDisk
@@ -79,8 +85,10 @@ def test_a_file_in_between_must_not_be_missing() -> None:
     disk = SimulatedDisk()
     a_queue(disk, 3)
     disk.remove("/q/00000000000000004096")
-    with pytest.raises(CorruptLogError, match="expected 00000000000000004096"):
+    with pytest.raises(CorruptLogError) as caught:
         loaded(disk)
+    assert caught.value.fault is LogFault.MISSING_FILE
+    assert caught.value.path == "/q/00000000000000008192"
 
 
 def test_an_offset_is_found_in_its_file_and_no_other() -> None:
@@ -188,8 +196,9 @@ def test_without_room_for_a_file_nothing_changes() -> None:
     queue = a_queue(disk, 1)
     disk.capacity_bytes = disk.used_bytes
     for _ in range(2):
-        with pytest.raises(StoreFullError, match="/q/00000000000000004096"):
+        with pytest.raises(StoreFullError) as caught:
             queue.last_or_create(0)
+        assert caught.value.path == "/q/00000000000000004096"
     assert (len(queue.files), queue.max_offset) == (1, SIZE)
 
 
@@ -249,8 +258,9 @@ def test_if_all_directories_are_full_the_writable_ones_are_used_all_the_same() -
 
 
 def test_a_queue_needs_a_directory_it_may_write_to() -> None:
-    with pytest.raises(StoreError, match="/a, /b: all of these directories are read-only"):
+    with pytest.raises(SettingError) as caught:
         spread(SimulatedDisk(), (A, B), read_only=(B, A))
+    assert caught.value.setting == "read_only_commit_log_store_paths"
 
 
 def test_what_is_in_several_directories_is_loaded_as_one_log() -> None:
@@ -269,16 +279,20 @@ def test_what_is_in_several_directories_is_loaded_as_one_log() -> None:
 def test_a_missing_directory_is_a_gap() -> None:
     disk = SimulatedDisk()
     filled(spread(disk, (A, B)), 4)
-    with pytest.raises(CorruptLogError, match="file before it is missing"):
+    with pytest.raises(CorruptLogError) as caught:
         spread(disk, (A,)).load()
+    assert caught.value.fault is LogFault.MISSING_FILE
+    assert caught.value.path == f"{A}/{2 * SIZE:020d}"
 
 
 def test_one_name_in_two_directories_is_refused() -> None:
     disk = SimulatedDisk()
     filled(spread(disk, (A,)), 2)
     filled(spread(disk, (B,)), 2)
-    with pytest.raises(CorruptLogError, match=f"/b/{0:020d}: /a/{0:020d} has the same name"):
+    with pytest.raises(CorruptLogError) as caught:
         spread(disk).load()
+    assert caught.value.fault is LogFault.SAME_NAME
+    assert caught.value.path == f"{B}/{0:020d}"
 
 
 def test_in_a_read_only_directory_nothing_is_changed() -> None:
@@ -293,12 +307,16 @@ def test_in_a_read_only_directory_nothing_is_changed() -> None:
     queue.load()
     assert [file.is_read_only for file in queue.files] == [True, False, True, False]
     for cut in (0, SIZE - 1, SIZE, 2 * SIZE, 3 * SIZE - 1):
-        with pytest.raises(CorruptLogError, match=r"/a/.*read-only directory") as caught:
+        with pytest.raises(CorruptLogError) as caught:
             queue.truncate_dirty_files(cut)
+        assert caught.value.fault is LogFault.READ_ONLY
+        assert caught.value.path.startswith(f"{A}/")
         assert caught.value.offset == cut
         assert places(queue) == "abab"
-    with pytest.raises(CorruptLogError, match=r"/a/.*read-only directory"):
+    with pytest.raises(CorruptLogError) as caught:
         queue.reset_offset(3 * SIZE - 1)
+    assert caught.value.fault is LogFault.READ_ONLY
+    assert caught.value.path.startswith(f"{A}/")
     queue.truncate_dirty_files(3 * SIZE + 10)
     queue.truncate_dirty_files(3 * SIZE)
     assert places(queue) == "aba"
@@ -619,7 +637,7 @@ def test_without_a_buffer_left_the_log_does_not_grow_if_it_must_fail_fast() -> N
     queue, _ = pooled(disk, 1, fast_fail=True)
     put(queue, b"a" * SIZE)
     for _ in range(2):
-        with pytest.raises(StoreFullError, match="no buffer left in the transient store pool"):
+        with pytest.raises(NoBufferError):
             queue.last_or_create(0)
         assert (names(disk), queue.max_offset) == (["0"], SIZE)
     queue.commit(0)
@@ -632,7 +650,7 @@ async def test_a_prepared_file_needs_no_buffer_before_it_is_written_to() -> None
     queue, pool = pooled(disk, 1, fast_fail=True)
     put(queue, b"a" * SIZE)
     await queue.next_file.prepare()
-    with pytest.raises(StoreFullError, match="no buffer"):
+    with pytest.raises(NoBufferError):
         queue.last_or_create(0)
     queue.commit(0)
     disk.capacity_bytes = disk.used_bytes
@@ -643,8 +661,9 @@ async def test_a_prepared_file_needs_no_buffer_before_it_is_written_to() -> None
 def test_a_file_that_cannot_be_made_keeps_no_buffer() -> None:
     disk = SimulatedDisk(capacity_bytes=0)
     queue, pool = pooled(disk)
-    with pytest.raises(StoreFullError, match="no room"):
+    with pytest.raises(StoreFullError) as caught:
         queue.last_or_create(0)
+    assert type(caught.value) is StoreFullError
     assert pool.available_buffer_nums == 2
 
 

@@ -7,7 +7,7 @@ import pytest
 from trio.testing import MockClock
 
 from store.files.store_checkpoint import StoreCheckpoint
-from store.machine.errors import CorruptLogError
+from store.machine.errors import CorruptLogError, LogFault
 from tandem.wire.checkpoint_copy import COPY_AT, settled
 from tests.support.paths import GOLDEN
 from tests.support.simulated_disk import SimulatedDisk
@@ -107,8 +107,12 @@ async def test_it_is_synced_only_if_it_changed() -> None:
 def test_another_length_is_refused_with_a_remedy(size: int) -> None:
     disk = SimulatedDisk()
     disk.replace(PATH, bytes(size))
-    with pytest.raises(CorruptLogError, match=f"has {size} bytes.*delete it"):
+    with pytest.raises(CorruptLogError) as caught:
         StoreCheckpoint(PATH, disk)
+    assert caught.value.fault is LogFault.LENGTH
+    assert caught.value.path == PATH
+    # The text has to say what to do.
+    assert "delete it" in str(caught.value)
 
 
 def test_a_clock_that_goes_back_is_on_disk_before_the_first_record_is() -> None:

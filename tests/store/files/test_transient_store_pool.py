@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from store.files.transient_store_pool import TransientStorePool
-from store.machine.errors import StoreFullError
+from store.machine.errors import NoBufferError, StoreFullError
 from store.machine.real_disk import RealDisk
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -41,7 +41,7 @@ def test_without_a_buffer_the_next_file_is_refused_if_that_was_asked_for() -> No
     """fastFailIfNoBufferInStorePool."""
     pool = a_pool(1, fast_fail=True)
     buffer = pool.borrow_buffer("/a")
-    with pytest.raises(StoreFullError, match=r"/b: no buffer left .* send again later") as caught:
+    with pytest.raises(NoBufferError) as caught:
         pool.borrow_buffer("/b")
     assert caught.value.path == "/b"
     assert buffer is not None
@@ -62,8 +62,9 @@ def test_all_buffers_are_there_from_the_start_or_the_store_does_not_open() -> No
             return super().allocate_buffer(size)
 
     assert TransientStorePool(3, SIZE, SmallMemory(), fast_fail=False).available_buffer_nums == 3
-    with pytest.raises(StoreFullError, match="no memory"):
+    with pytest.raises(StoreFullError) as caught:
         TransientStorePool(4, SIZE, SmallMemory(), fast_fail=False)
+    assert caught.value.path == "memory"
 
 
 def test_the_memory_goes_back_to_the_system() -> None:

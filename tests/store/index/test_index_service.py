@@ -15,7 +15,7 @@ from store.files.store_checkpoint import StoreCheckpoint
 from store.index import index_service as index_service_module
 from store.index.index_file import IndexFile
 from store.index.index_service import PLAIN_LOOP_RECORDS_MAX, IndexService, QueryMessageResult
-from store.machine.errors import CorruptLogError, StoreFullError
+from store.machine.errors import CorruptLogError, LogFault, StoreFullError
 from tandem.wire.message import MessageExt, decode_message
 from tandem.wire.record_scan import scan_records
 from tandem.wire.store_layout import index_file_bytes
@@ -633,9 +633,11 @@ def test_a_file_of_another_length_is_refused_and_the_text_says_what_to_do() -> N
     world.sizes = (9, 9)
     with pytest.raises(CorruptLogError) as caught:
         world.loaded(clean=True)
+    # The text has to say what to do: which settings are meant, and what can be deleted.
     text = str(caught.value)
-    for part in ("248 bytes", "not the 256", "max_hash_slot_num 9", "max_index_num 9", "delete"):
+    for part in ("max_hash_slot_num 9", "max_index_num 9", "delete"):
         assert part in text
+    assert caught.value.fault is LogFault.LENGTH
     assert caught.value.path.startswith(DIRECTORY)
     world.reopen(clean=False)
     world.dispatch()

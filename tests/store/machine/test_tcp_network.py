@@ -4,7 +4,7 @@ import pytest
 import trio
 import trio.testing
 
-from store.machine.network import AddressInUseError, ConnectionLost, Listener, Stream
+from store.machine.network import AddressInUseError, ClosedHere, ConnectionLost, Listener, Stream
 from store.machine.tcp_network import READS_PER_CHECKPOINT, TCPNetwork
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -43,8 +43,11 @@ async def test_both_ends_know_their_peer_and_the_source_address() -> None:
 async def test_a_busy_port_names_address_and_remedy() -> None:
     network = TCPNetwork()
     listener = await network.listen(LOCAL, 0)
-    with pytest.raises(AddressInUseError, match=rf"127\.0\.0\.1:{listener.port} is in use: stop"):
+    with pytest.raises(AddressInUseError) as caught:
         await network.listen(LOCAL, listener.port)
+    assert (caught.value.host, caught.value.port) == (LOCAL, listener.port)
+    # The text has to say what to do.
+    assert "stop the process" in str(caught.value)
     await listener.aclose()
 
 
@@ -99,14 +102,14 @@ async def test_closing_wakes_the_reader_with_connection_lost() -> None:
     client, server, listener = await pair()
 
     async def read() -> None:
-        with pytest.raises(ConnectionLost, match="closed here"):
+        with pytest.raises(ClosedHere):
             await server.receive_some(10)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(read)
         await trio.testing.wait_all_tasks_blocked()
         server.close_nowait()
-    with pytest.raises(ConnectionLost, match="closed here"):
+    with pytest.raises(ClosedHere):
         server.send_nowait(b"x")
     server.close_nowait()
     for end in (client, listener):
@@ -118,7 +121,7 @@ async def test_closing_the_listener_wakes_accept() -> None:
     listener = await network.listen(LOCAL, 0)
 
     async def accept() -> None:
-        with pytest.raises(ConnectionLost, match="listener was closed"):
+        with pytest.raises(ClosedHere):
             await listener.accept()
 
     async with trio.open_nursery() as nursery:

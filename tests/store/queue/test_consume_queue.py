@@ -551,7 +551,7 @@ def test_on_a_full_disk_a_queue_takes_what_its_blocks_hold_and_then_refuses() ->
         queue.ensure_room()
         queue.append(*unit(number))
     for count in (1, 500):
-        with pytest.raises(StoreFullError, match="no room for"):
+        with pytest.raises(StoreFullError):
             queue.ensure_room(count)
     assert queue.next_offset == UNITS_OF_A_PAGE
     disk.capacity_bytes = 1 << 30

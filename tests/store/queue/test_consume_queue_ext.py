@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from store.log.log_end import DispatchRequest
-from store.machine.errors import CorruptLogError
+from store.machine.errors import CorruptLogError, LogFault
 from store.machine.real_disk import RealDisk
 from store.queue.consume_queue import ConsumeQueue
 from store.queue.consume_queue_ext import ConsumeQueueExt, CqExtUnit
@@ -273,8 +273,10 @@ def test_a_destroyed_extension_starts_at_nothing() -> None:
 def test_a_wrong_file_is_an_error() -> None:
     disk = SimulatedDisk()
     disk.replace(f"{DIRECTORY}/{0:020d}", bytes(99))
-    with pytest.raises(CorruptLogError, match="has 99 bytes"):
+    with pytest.raises(CorruptLogError) as caught:
         an_ext(disk).load()
+    assert caught.value.fault is LogFault.LENGTH
+    assert caught.value.path == f"{DIRECTORY}/{0:020d}"
 
 
 # -- a queue with an extension --------------------------------------------------------------------

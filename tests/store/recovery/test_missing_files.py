@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from store.machine.errors import CorruptLogError
+from store.machine.errors import CorruptLogError, LogFault
 from tandem.wire.fingerprint import Fingerprint, crcs_of
 from tests.store.step_disk import Interrupted, StepDisk, die_at
 from tests.store.store_world import COMMIT_LOG_BYTES, Clock, check_store, open_store, put_many
@@ -125,8 +125,9 @@ def test_a_wrong_file_size_in_the_settings_is_told_and_no_file_is_made() -> None
     disk, _, _ = _closed()
     before = disk.list_files("/store/commitlog")
 
-    with pytest.raises(CorruptLogError, match="start with the size it was written with"):
+    with pytest.raises(CorruptLogError) as caught:
         open_store(disk, commit_log_bytes=4 * SIZE, confirm_bounds_reads=True)
+    assert caught.value.fault is LogFault.LENGTH
 
     assert disk.list_files("/store/commitlog") == before
 
@@ -173,8 +174,10 @@ def test_what_is_in_a_read_only_directory_is_not_missing_and_nothing_is_made_the
 
     path = f"/old/{SIZE:020d}"
     disk.replace(path, (disk.read(path) or b"")[:700])
-    with pytest.raises(CorruptLogError, match="has 700 bytes"):
+    with pytest.raises(CorruptLogError) as caught:
         _open_spread(disk, read_only=("/old",))
+    assert caught.value.fault is LogFault.LENGTH
+    assert caught.value.path == path
     assert len(disk.read(path) or b"") == 700
 
 

@@ -10,13 +10,13 @@ import pytest
 from store import (
     CorruptLogError,
     DiskFailedError,
-    StoreError,
     StoreLockedError,
 )
 from store.files.store_checkpoint import StoreCheckpoint
 from store.log.commit_log import CommitLog
 from store.log.log_end import BLANK_HEADER
 from store.machine.disk import Disk
+from store.machine.errors import LogFault
 from store.machine.real_disk import RealDisk
 from store.queue.batch_consume_queue import BatchConsumeQueue
 from store.queue.consume_queue_store import ConsumeQueueStore
@@ -242,11 +242,12 @@ def test_a_changed_byte_in_what_was_on_disk_is_an_error_that_changes_nothing(
     file = disk.open(log_file(start))
     file.buffer[start % COMMIT_LOG_BYTES + 200] ^= 1
     before = files_of(disk)
-    with pytest.raises(CorruptLogError, match="The log was left as it is") as caught:
+    with pytest.raises(CorruptLogError) as caught:
         open_store(disk)
+    assert caught.value.fault in (LogFault.NO_RECORD, LogFault.LOST_END)
     assert caught.value.offset == start
     assert caught.value.path == log_file(start)
-    assert str(start) in str(caught.value)
+    # The text has to say what to do.
     assert "another node" in str(caught.value)
     assert files_of(disk) == before
     disk.open(log_file(start)).buffer[start % COMMIT_LOG_BYTES + 200] ^= 1
@@ -259,8 +260,9 @@ def test_damage_that_only_times_give_away_is_an_error_too() -> None:
     checkpoint = disk.open(f"{DIRECTORY}/checkpoint")
     checkpoint.buffer[32:] = bytes(4096 - 32)
     disk.open(log_file(0)).buffer[300] ^= 1
-    with pytest.raises(CorruptLogError, match="was on disk before the last stop"):
+    with pytest.raises(CorruptLogError) as caught:
         open_store(disk)
+    assert caught.value.fault is LogFault.NO_RECORD
 
 
 @pytest.mark.parametrize("which", ["first", "middle", "last", "all"])
@@ -276,8 +278,9 @@ def test_a_missing_log_file_is_an_error_unless_it_is_the_oldest(which: str) -> N
             assert number_of(log_messages(store)[-1]) == 59
         return
     before = files_of(disk)
-    with pytest.raises(CorruptLogError, match=r"another node|move the whole directory"):
+    with pytest.raises(CorruptLogError) as caught:
         open_store(disk)
+    assert caught.value.fault in (LogFault.MISSING_FILE, LogFault.LOST_END)
     assert files_of(disk) == before
 
 
@@ -288,10 +291,12 @@ def test_a_log_file_of_another_length_is_named_with_a_remedy(size: int) -> None:
     name = disk.list_files(f"{DIRECTORY}/commitlog")[-1][0]
     path = f"{DIRECTORY}/commitlog/{name}"
     disk.replace(path, b"x" * size)
-    with pytest.raises(CorruptLogError, match="restore it from another node") as caught:
+    with pytest.raises(CorruptLogError) as caught:
         open_store(disk)
+    assert caught.value.fault is LogFault.LENGTH
     assert caught.value.path == path
-    assert f"{path}: the file has {size} bytes" in str(caught.value)
+    # The length is in the text only.
+    assert f"{size} bytes" in str(caught.value)
     assert disk.read(path) == b"x" * size
 
 
@@ -304,8 +309,9 @@ def test_a_last_file_of_no_length_is_what_a_crash_leaves_and_goes() -> None:
         assert len(check_store(store)) == 20
     assert not disk.exists(path)
     disk.replace(log_file(0), b"")
-    with pytest.raises(CorruptLogError, match="has 0 bytes"):
+    with pytest.raises(CorruptLogError) as caught:
         open_store(disk)
+    assert caught.value.fault is LogFault.LENGTH
 
 
 @pytest.mark.parametrize(
@@ -314,18 +320,20 @@ def test_a_last_file_of_no_length_is_what_a_crash_leaves_and_goes() -> None:
 def test_a_foreign_file_is_named_with_a_remedy(name: str) -> None:
     disk = stopped_store(20)
     disk.replace(f"{DIRECTORY}/commitlog/{name}", bytes(COMMIT_LOG_BYTES))
-    with pytest.raises(CorruptLogError, match="move it out of this directory") as caught:
+    with pytest.raises(CorruptLogError) as caught:
         open_store(disk)
-    assert name in str(caught.value)
+    assert caught.value.fault is LogFault.NAME
+    assert caught.value.path.endswith(f"/{name}")
 
 
 @pytest.mark.parametrize("size", [0, 8, 39, 4095, 5000])
 def test_a_checkpoint_of_another_length_is_named_with_a_remedy(size: int) -> None:
     disk = stopped_store(20)
     disk.replace(f"{DIRECTORY}/checkpoint", bytes(size))
-    with pytest.raises(CorruptLogError, match="delete it") as caught:
+    with pytest.raises(CorruptLogError) as caught:
         open_store(disk)
-    assert f"{DIRECTORY}/checkpoint" in str(caught.value)
+    assert caught.value.fault is LogFault.LENGTH
+    assert caught.value.path == f"{DIRECTORY}/checkpoint"
     disk.remove(f"{DIRECTORY}/checkpoint")
     assert len(check_store(open_store(disk))) == 20
 
@@ -399,8 +407,9 @@ def test_a_queue_that_lacks_files_is_built_anew_at_the_start(
 
 def test_where_all_queue_files_have_another_length_it_is_the_setting() -> None:
     disk = stopped_store(20)
-    with pytest.raises(CorruptLogError, match="start with the size it was written with"):
+    with pytest.raises(CorruptLogError) as caught:
         open_store(disk, consume_queue_bytes=400)
+    assert caught.value.fault is LogFault.LENGTH
     with open_store(disk) as store:
         assert len(check_store(store)) == 20
 
@@ -470,14 +479,16 @@ def test_queues_are_built_anew_where_that_was_ordered(caplog: pytest.LogCaptureF
 
 def test_a_wrong_file_size_in_the_settings_is_told(tmp_path: Path) -> None:
     root = shutil.copytree(GOLDEN / "basic", tmp_path / "basic")
-    with pytest.raises(CorruptLogError, match="start with the size it was written with"):
+    with pytest.raises(CorruptLogError) as caught:
         open_store(RealDisk(), str(root), commit_log_bytes=65536)
+    assert caught.value.fault is LogFault.LENGTH
 
 
 def test_a_directory_that_may_not_be_written_is_an_error_of_the_store(tmp_path: Path) -> None:
     (tmp_path / "store").write_text("a file is in the way")
-    with pytest.raises(StoreError, match="store"):
+    with pytest.raises(DiskFailedError) as caught:
         open_store(RealDisk(), str(tmp_path / "store"))
+    assert caught.value.path.startswith(str(tmp_path / "store"))
 
 
 def test_a_disk_that_fails_while_opening_is_an_error_of_the_store() -> None:
@@ -485,7 +496,7 @@ def test_a_disk_that_fails_while_opening_is_an_error_of_the_store() -> None:
     for path in files_of(disk):
         if "/commitlog/" in path:
             disk.open(path).sync = _raise_io_error  # type: ignore[method-assign]
-    with pytest.raises(DiskFailedError, match="Input/output error"):
+    with pytest.raises(DiskFailedError):
         open_store(disk)
 
 
@@ -495,7 +506,7 @@ def test_a_disk_that_fails_while_closing_leaves_the_stop_unclean() -> None:
     put_many(store, 5)
     for path in files_of(disk):
         disk.open(path).sync = _raise_io_error  # type: ignore[method-assign]
-    with pytest.raises(DiskFailedError, match="Input/output error"):
+    with pytest.raises(DiskFailedError):
         store.close()
     assert disk.exists(f"{DIRECTORY}/abort")
     assert len(check_store(open_store(disk.crashed()))) == 5
@@ -507,7 +518,7 @@ def _raise_io_error() -> None:
 
 def test_a_store_that_is_open_elsewhere_is_left_alone() -> None:
     disk = SimulatedDisk()
-    with open_store(disk), pytest.raises(StoreLockedError, match="another process"):
+    with open_store(disk), pytest.raises(StoreLockedError):
         open_store(disk)
     open_store(disk).close()
 
@@ -786,7 +797,7 @@ def test_the_settings_say_which_checksum_counts() -> None:
     unchecked = Opened(disk.crashed(), check_crc=False, force_verify_prop_crc=True)
     assert unchecked.log.max_offset == log.end_offset
     # No record has the CRC property: RocketMQ would empty the log.
-    with pytest.raises(CorruptLogError, match=r"no property __CRC32#.*The log was left as it is"):
+    with pytest.raises(CorruptLogError, match="__CRC32#"):
         closed = disk_with(log)
         Opened(closed).close()
         Opened(closed, force_verify_prop_crc=True)
