@@ -55,7 +55,7 @@ class LogFault(enum.Enum):
     CHANGED = enum.auto()
     """Bytes are not what they were."""
     KNOWN_DAMAGE = enum.auto()
-    """Bytes are noted as damaged, and the log goes on behind them."""
+    """Bytes are noted as damaged, and the log goes on after them."""
     QUEUE_GAP = enum.auto()
     """A queue does not fit the log: it has to be built anew."""
     LOG_GAP = enum.auto()
