@@ -70,7 +70,6 @@ class LogFault(enum.Enum):
     """The log is to be cut inside of a record."""
     ORDER = enum.auto()
     """The file that says what is to be done to the log cannot be read."""
-    UNKNOWN = enum.auto()
 
 
 class CorruptLogError(StoreError):
@@ -91,7 +90,7 @@ class CorruptLogError(StoreError):
         message: str,
         *,
         path: str,
-        fault: LogFault = LogFault.UNKNOWN,
+        fault: LogFault,
         offset: int = -1,
         damaged_end: int = -1,
         synced_end: int = -1,

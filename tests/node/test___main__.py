@@ -12,7 +12,7 @@ import trio
 from node.__main__ import _expected_error, _explained, main
 from node.errors import ConfigError
 from store import CorruptLogError, StoreLockedError
-from store.machine.errors import AddressInUseError, ConnectionLost, TableFileError
+from store.machine.errors import AddressInUseError, ConnectionLost, LogFault, TableFileError
 from tests.node.world import cluster_config
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def test_a_command_line_without_a_name_ends_with_2(
         (ConfigError(["bad"]), 2),
         (AddressInUseError(host="127.0.0.1", port=10911), 3),
         (StoreLockedError("locked"), 4),
-        (CorruptLogError("torn", path="x"), 4),
+        (CorruptLogError("torn", path="x", fault=LogFault.LOST_END), 4),
         (TableFileError("damaged"), 4),
         (ConnectionLost("cannot listen"), 1),
     ],

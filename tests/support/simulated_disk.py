@@ -35,7 +35,13 @@ from store.machine.disk import (
     check_range,
     check_size,
 )
-from store.machine.errors import CorruptLogError, DiskFailedError, StoreFullError, StoreLockedError
+from store.machine.errors import (
+    CorruptLogError,
+    DiskFailedError,
+    LogFault,
+    StoreFullError,
+    StoreLockedError,
+)
 from store.machine.kept_files import KeptFiles
 
 PAGE_BYTES: Final = 4096
@@ -226,7 +232,7 @@ class SimulatedDisk:
         """See `Disk.open`. One object per file: two mappings share the page cache."""
         file = self._existing(path)
         if file.size == 0:
-            raise CorruptLogError(f"{path}: the file is empty", path=path)
+            raise CorruptLogError(f"{path}: the file is empty", path=path, fault=LogFault.LENGTH)
         if not read_only and not grows:
             file.allocate(file.size)
         return ReadOnlyFile(file) if read_only else file

@@ -11,7 +11,7 @@ import trio
 from ha.fenced.closed_healing import ClosedHealing
 from ha.fenced.healed_parts import HealedParts
 from store.files.store_checkpoint import StoreCheckpoint
-from store.machine.errors import CorruptLogError
+from store.machine.errors import CorruptLogError, LogFault
 from store.machine.machine import Machine
 from tandem.wire.fingerprint import BLOCK_BYTES
 from tandem.wire.peer_log import EpochPart
@@ -33,6 +33,13 @@ if TYPE_CHECKING:
 
 RECORD = 2 * FILE_SIZE_BYTES
 """One that begins the last file: every start walks it."""
+
+
+def lost_end(start: int, end: int) -> CorruptLogError:
+    """The error of a start that finds bad bytes before what was on the disk."""
+    return CorruptLogError(
+        "bad", path="log", fault=LogFault.LOST_END, offset=start, damaged_end=end
+    )
 
 
 class Closed:
@@ -172,7 +179,11 @@ async def test_all_of_a_block_comes_from_a_peer_where_more_of_it_has_changed(
         start = FILE_SIZE_BYTES
         end = start + int.from_bytes(group.log[start : start + 4], "big")
         closed = Closed(group, start + 95, 2 * FILE_SIZE_BYTES - 3)
-        failing = [CorruptLogError("bad", path="log", offset=start, damaged_end=end)]
+        failing = [
+            CorruptLogError(
+                "bad", path="log", fault=LogFault.LOST_END, offset=start, damaged_end=end
+            )
+        ]
 
         def open_store() -> MessageStore:
             if failing:
@@ -229,7 +240,9 @@ async def test_what_does_not_become_better_is_not_tried_for_ever(
 
         def always_bad() -> MessageStore:
             closed.tries += 1
-            raise CorruptLogError("bad", path="p", offset=RECORD, damaged_end=RECORD + 96)
+            raise CorruptLogError(
+                "bad", path="p", fault=LogFault.LOST_END, offset=RECORD, damaged_end=RECORD + 96
+            )
 
         with pytest.raises(CorruptLogError):
             await closed.healing.open(always_bad)
@@ -257,7 +270,11 @@ class BadStart:
 
     def __init__(self, bench: Bench, start: int, end: int) -> None:
         self.bench = bench
-        self.failing = [CorruptLogError("bad", path="log", offset=start, damaged_end=end)]
+        self.failing = [
+            CorruptLogError(
+                "bad", path="log", fault=LogFault.LOST_END, offset=start, damaged_end=end
+            )
+        ]
 
     def __call__(self) -> MessageStore:
         if self.failing:

@@ -4,6 +4,7 @@ from store.machine.errors import (
     AppendGapError,
     CorruptLogError,
     DiskFailedError,
+    LogFault,
     StoreClosedError,
     StoreError,
     StoreFullError,
@@ -31,7 +32,7 @@ def test_facts_are_attributes() -> None:
     gap = AppendGapError(offset=5, expected=7)
     assert (gap.offset, gap.expected) == (5, 7)
     assert str(gap) == "replicated bytes start at 5, the log ends at 7"
-    corrupt = CorruptLogError("broken", path="/f", offset=3)
+    corrupt = CorruptLogError("broken", path="/f", fault=LogFault.LENGTH, offset=3)
     assert (corrupt.path, corrupt.offset, str(corrupt)) == ("/f", 3, "broken")
-    assert CorruptLogError("broken", path="/f").offset == -1
+    assert CorruptLogError("broken", path="/f", fault=LogFault.LENGTH).offset == -1
     assert StoreFullError("full", path="/f").path == "/f"

@@ -78,7 +78,7 @@ async def world(check: TransactionCheck | None = None) -> AsyncIterator[World]:
             NAME_SERVER,
             "PG",
             open_stream=network.open_stream,
-            send_msg_timeout_ms=300,
+            send_msg_timeout_ms=1_000,
             transaction_check=check,
         ) as producer:
             yield World(producer, network, broker)
