@@ -43,7 +43,7 @@ async def send_through_it(spec: ClusterSpec, count: int) -> set[str]:
 
 
 async def kill_master(spec: ClusterSpec) -> str:
-    """Kill whoever is master now with SIGKILL; return its name."""
+    """Kill the master of the moment with SIGKILL; return its name."""
     async with tandem.Admin(spec.name_servers) as admin:
         status = await admin.fenced_status(spec.nodes[0].client_address)
     await tell(spec, "kill", status.master)

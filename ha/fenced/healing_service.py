@@ -4,8 +4,8 @@
           ^                  |
           +---- 1 s to 60 s --+-- something is left: try again
 
-Every peer is asked, whoever is master: a master heals from its followers. What is decided, the
-engine in `healing` decides.
+Every peer is asked, not only the master: a master heals from its followers. The engine in `healing`
+makes the decisions.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ class ReplicaFile:
         """Begin a run on a recovered log; `damaged_end` says that a record at its end was lost.
 
         Returns:
-            Why a new incarnation was drawn, in words; None if the old one stands.
+            Why a new incarnation was drawn, in words; None if the old one is kept.
         """
         before = self._record
         reason = self._why_renew(boot_id, log_end, damaged_end)
@@ -210,7 +210,7 @@ class ReplicaFile:
     def text_after_cut(self, cut: int) -> str:
         """Return the file's content once the log was cut at `cut` because its epochs said so.
 
-        Such a cut takes nothing that was promised, so the incarnation stands.
+        Such a cut takes nothing that was promised, so the incarnation is kept.
         """
         record = self._started()
         record = msgspec.structs.replace(record, acked=min(record.acked, cut))

@@ -51,7 +51,7 @@ FILE_NAME_DIGITS: Final = 17
 """yyyyMMddHHmmssSSS"""
 
 PLAIN_LOOP_RECORDS_MAX: Final = 10
-"""Up to about so many records a plain loop beats numpy's cost per call (benchmarks/index.py)."""
+"""Up to about this many records a plain loop beats numpy's cost per call (benchmarks/index.py)."""
 
 STRANGERS_READ_MAX: Final = 300
 """How many entries without a record, or with one of another key, one query looks at. Other keys

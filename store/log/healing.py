@@ -1,7 +1,7 @@
 """LogHealing: puts the right bytes where a range of the log is bad.
 
     fit?          0   the fingerprint of each block says so; where there is none, its records do
-    noted         1   in damage.json, durable: whoever finds half of it knows that it is bad
+    noted         1   in damage.json, durable: a reader that finds half of it knows that it is bad
     kept          2   what was there goes to damaged/<20 digits>-<bytes>, unless it is all zeros
     written       3   through the file, in place
     synced        4

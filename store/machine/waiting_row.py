@@ -4,8 +4,8 @@
                         +--> take_expired()   their time is up
                         `--> take_all()       nobody will be served any more
 
-Whoever owns a row takes people out of it and answers them; the row calls nobody. So an answer that
-makes somebody wait anew finds the row in order.
+The owner of a row takes waiting callers out of it and answers them; the row calls nobody. So an
+answer that makes a caller wait anew finds the row in order.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ class AutoBatch:
             _abandon(under_way, outcome_unknown=True)
 
     def close(self) -> None:
-        """No more is sent; who waits for company learns it."""
+        """No more is sent; a message that waits for company fails."""
         self._is_closed = True
         for lane in self._lanes.all():
             while gathered := lane.take(self._batch_max_bytes):

@@ -63,7 +63,7 @@ RETRY_SECONDS: Final = 0.5
 """How often a write that the disk did not take is tried again."""
 
 FAREWELL_SECONDS: Final = 0.2
-"""How long requests are still told why, after the journal has failed."""
+"""How long requests are still answered with the reason, after the journal has failed."""
 
 STALL_SECONDS_MIN: Final = 1.0
 """Standing still for less is not given back: keep-alives come in many times per lease."""

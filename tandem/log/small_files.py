@@ -42,7 +42,7 @@ _CHECKED: Final = {
     "healed.json": "progress-file",
 }
 _CHECKPOINTS: Final = {"checkpoint": 6, "config/timercheck": 7}
-"""With a second copy of so many numbers."""
+"""Files with a second copy, and how many numbers it has."""
 
 
 _JSON: Final[Any] = dict[str, Any] | list[Any]

@@ -176,8 +176,8 @@ class GroupJournal:
     def when_confirmed(self, deadline: float, done: Callable[[str | None], None]) -> None:
         """Call `done` once everything that was given to the journal by now is confirmed.
 
-        That is at the end of this round at the earliest. With None, or with why it is not known
-        whether the change will stand.
+        That is at the end of this round at the earliest. The argument is None, or the reason why it
+        is not known whether the change will last.
         """
         self._asked.append((deadline, done))
 

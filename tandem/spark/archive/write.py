@@ -1,7 +1,7 @@
 """Writes the rows of a piece of log into Parquet files, by topic and date of store time.
 
-The files lie in a folder of their own until they are published. From one piece of log always the
-same files come, with the same names.
+The files are in a folder of their own until they are published. One piece of log always gives the
+same files, with the same names.
 """
 
 import hashlib

@@ -157,7 +157,7 @@ class LaneSender:
         self._sent_before = 0
 
     def run(self, *, lanes: int = 1, write_queues: int = 1) -> _LaneDone:
-        """Send what is left, at the share of the limits that one of so many lanes has."""
+        """Send what is left, at the share of the limits that one of `lanes` lanes has."""
         settings = self._settings
         self._pace = Pace(
             settings.messages_per_second / lanes, settings.bytes_per_second / lanes, self._clock
