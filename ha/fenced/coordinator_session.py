@@ -479,7 +479,7 @@ class CoordinatorSession:
         if trouble and not self.trouble:
             _log.warning("coordinator: %s", trouble)
         elif self.trouble and not trouble:
-            _log.info("coordinator: answers again")
+            _log.info("the coordinator answers again")
         self.trouble = trouble
 
 

@@ -140,7 +140,7 @@ class HealingService:
             return
         if is_gone:
             _log.warning(
-                "the log begins at %d now: what was lost from %d on, all other nodes have deleted"
+                "the log begins at %d now: all other nodes have deleted what was lost from %d on,"
                 " as too old",
                 *(self._shape().start, start),
             )

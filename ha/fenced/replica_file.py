@@ -28,7 +28,7 @@ nothing of it is believed. A number that came from a flipped bit would be: an ep
 seen has its node blame the coordinator, and one that was never promised keeps it out of the group.
 
 A replica that has lost its file has lost its promise, too. That is harmless: what it acknowledges
-under its new name counts for no node that does not know that name, and it is known only once
+under its new name counts only for nodes that know that name, and it is known only once
 the master of that moment has added it to the in-sync set. What it has seen of the group it reads
 again, and its lives as well: a directory without a life never finds that the coordinator is the
 older one, it is taken for an older directory itself (see `lives`).

@@ -2,7 +2,7 @@
 
     FOLLOWER --> CANDIDATE --> OPENING --> MASTER
         |  ^         |            |          |
-        |  +---------+            |          |      lost the election: follows the one who won
+        |  +---------+            |          |      lost the election: follows the winner
         |                         |          |
         +-------------------------+----------+----> RESTARTING
         |                                             a new round in the same process, as a follower

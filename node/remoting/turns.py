@@ -8,8 +8,8 @@ that has much to ask for is served in turns of some milliseconds.
 While little is used, a turn is there at once. After PASS_SECONDS of work all other tasks run
 first, and tasks that want a turn wait in a row, out of which a few at a time go on: what has to be
 done besides clients is late by as much as those few may take, however long the row is.
-Those with new requests and those who come back for more are let go on alternately, so that one
-request waits for a few turns of others and not for all they have asked for.
+Tasks with new requests and tasks that come back for more go on alternately, so that one request
+waits for a few turns of others and not for all they have asked for.
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ class LogHealing:
     def _finish(self, part: _Part) -> None:
         self._log.damage.healed(part.start, part.end)
         _log.warning(
-            "%s: healed from %d to %d; what was there is kept in %s",
+            "%s is healed from %d to %d; what was there is kept in %s",
             part.file.file.path,
             part.start,
             part.end,

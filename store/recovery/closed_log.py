@@ -101,6 +101,6 @@ def _drop_what_was_taken_too_late(
         if is_new and not known.differing(begin, there):
             fingerprints.drop(first)
             _log.warning(
-                "the fingerprint of file %d was taken when the file was damaged already: dropped",
+                "the fingerprint of file %d is dropped: the file was damaged when it was taken",
                 first,
             )

@@ -202,8 +202,8 @@ class CleanCommitLogService:
     def give_up_before(self, end: int) -> bool:
         """Delete the files before `end`, whatever their age; return whether none is left.
 
-        Never the last one, and none that is still needed. One that somebody holds is left: call
-        again.
+        The last one stays, and so does any that is still needed. One that somebody holds is left:
+        call again.
 
         Raises:
             OSError: the disk refuses a deletion.
@@ -240,7 +240,7 @@ class CleanCommitLogService:
             self._now_ms(), self._config.destroy_mapped_file_interval_forcibly_ms
         )
         if deleted is not None:
-            _log.warning("%s is deleted, which had been in use for a long time", deleted.file.path)
+            _log.warning("%s is deleted after a long time in use", deleted.file.path)
 
     def _tell(self, text: str) -> None:
         """Log what an operator has to know, but not in each run."""

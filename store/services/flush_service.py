@@ -200,7 +200,7 @@ class FlushService:
             self._after_release()
 
     async def _expire(self) -> None:
-        """Answer those whose deadline has passed while a sync was on its way."""
+        """Answer the puts whose deadline has passed while a sync was on its way."""
         while True:
             deadline = self._waiting.next_deadline
             if deadline is None:

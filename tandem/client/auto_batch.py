@@ -146,7 +146,7 @@ class AutoBatch:
                 )
                 end_all(under_way, outcomes)
                 count, under_way = len(under_way), []
-                # Those who were woken send their next ones, before this looks for more.
+                # Woken callers send their next messages, before this looks for more.
                 await anyio.lowlevel.checkpoint()
                 lane.answered(count)
             lane.leave()

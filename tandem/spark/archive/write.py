@@ -25,7 +25,7 @@ from tandem.wire.message import INNER_BATCH_FLAG, is_inner_batch
 from tandem.wire.message_properties import PROPERTY_INNER_NUM
 
 ROW_GROUP_BYTES: Final = 32 << 20
-"""Of Arrow data: about what is decoded at a time by those who read the file."""
+"""Of Arrow data: about what a reader of the file decodes at a time."""
 
 BUFFERED_BYTES_MAX: Final = 256 << 20
 OPEN_FILES_MAX: Final = 256

@@ -49,7 +49,7 @@ _MESSAGE_BYTES: Final = 64
 
 
 class Sender(Protocol):
-    """Who sends: a `BlockingProducer`, or what stands in for one."""
+    """Sends messages: a `BlockingProducer`, or a stand-in for one."""
 
     def send_batch(self, messages: Sequence[Message], *, queue_id: int | None = None) -> object:
         """Send messages of one queue in their order; return when they are acknowledged."""
