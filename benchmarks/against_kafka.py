@@ -13,13 +13,13 @@ The two loads are not the same program. Kafka's is Kafka's own producer, with fo
 leaders are spread over its nodes (benchmarks/java/KafkaBench.java): there is no lean way to make
 its frames. Ours is ready-made frames with JSON headers over one connection to the master
 (benchmarks/pipelined.py), which costs the machine far less than a client does; the CPU of the load
-is told. Rows:
+is reported. Rows:
 
     single-N    N sends in flight, one message each; Kafka with linger 0 and a batch for each record
     default     256 single sends in flight; Kafka's producer as it is by default, 4,096 in flight
     batch       8 batches of 64 in flight; Kafka with linger 5 ms, 128 KiB a batch, 4,096 in flight
 
-Every answer's code is checked. Both are warm. Told are the medians (lowest to highest), ours :
+Every answer's code is checked. Both are warm. A row has the medians (lowest to highest), ours :
 Kafka, and the CPU in microseconds a message of each node and of what makes the load. After each
 load a group may finish what it has put off before the other has its turn; that CPU counts.
 """
@@ -59,7 +59,7 @@ WARM_UP_SECONDS: Final = 3.0
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One line of the table. `kafka` is what its producer is told: linger and batch."""
+    """One line of the table. `kafka` are the settings of its producer: linger and batch."""
 
     name: str
     what: str

@@ -20,7 +20,7 @@ is 8 batches of 64 in flight. `java` is RocketMQ's own client in a process of it
 answer's code is checked. Both are warm: before the first round
 RocketMQ gets some 300,000 messages, and each row is run once.
 
-Told are the medians (lowest to highest), ours : RocketMQ, and the CPU in microseconds a message of
+A row has the medians (lowest to highest), ours : RocketMQ, and the CPU in microseconds a message of
 each server and of what makes the load. After each load the server may finish what it has put off
 (queues, index, the next file) before the other has its turn; that CPU counts. Files go below the
 temporary directory; a run has up to 5 GB of them at a time.
@@ -98,7 +98,7 @@ class Row(msgspec.Struct, frozen=True):
     """The group it needs: "async" or "sync"."""
     depth: int
     load: Literal["send", "pull", "threads", "async"] = "send"
-    """Raw sends, raw pulls, or what RocketMQ's client is told to do."""
+    """Raw sends, raw pulls, or what RocketMQ's client does."""
     batch: int = 1
 
 

@@ -3,7 +3,7 @@
     .venv/bin/python -P -m benchmarks.cluster_start [--rounds 10] [--against CHECKOUT]
 
 Each round is a process of its own that starts one cluster after the other, so the first of each
-pays for what is imported, once. Time is told from before the cluster to the answer of a send. CPU
+pays for what is imported, once. The time is from before the cluster to the answer of a send. CPU
 seconds are those of all processes of such a round, clusters stopped. With `--against`, rounds of
 this checkout and of another take turns, so that both meet the same machine.
 """

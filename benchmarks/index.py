@@ -162,7 +162,7 @@ class Bench:
         return self.index.files[-1]
 
     def later(self, columns: RecordColumns) -> RecordColumns:
-        """Return the same records as they would lie further down the log."""
+        """Return the same records as they would be further down the log."""
         self.round += 1
         shift = self.round << 32
         fields = {name: getattr(columns, name) for name in columns.__struct_fields__}

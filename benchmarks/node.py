@@ -214,7 +214,7 @@ def pipelined(
 
 
 def count_frames(data: bytes) -> tuple[int, bytes]:
-    """Return how many whole frames `data` starts with, and what is behind them."""
+    """Return how many whole frames `data` starts with, and what comes after them."""
     count = position = 0
     unpack = LENGTH.unpack_from
     end = len(data)

@@ -152,7 +152,7 @@ def _frame(code: RequestCode, number: int, header: object, body: bytes) -> bytes
 
 
 class Ring:
-    """Frames in one piece of memory, twice behind each other: any run of them is one slice."""
+    """Frames in one piece of memory, twice in a row: any run of them is one slice."""
 
     def __init__(self, frames: list[bytes]) -> None:
         self._count = len(frames)
@@ -235,7 +235,7 @@ def _received(stream: socket.socket) -> bytes:
 
 
 def count_answers(data: bytes) -> tuple[int, bytes]:
-    """Return how many whole answers `data` starts with, and what is behind them.
+    """Return how many whole answers `data` starts with, and what comes after them.
 
     Raises:
         LoadError: One is not a success.

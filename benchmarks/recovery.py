@@ -5,7 +5,7 @@
 Next to it, in the same run: reading the same bytes, and the CRC of the same bytes in large pieces,
 which is what any check costs at least. With zlib's CRC and, where it is installed, with isal's.
 
-The log lies in the page cache: from a cold disk everything here waits for the disk. One process,
+The log is in the page cache: from a cold disk everything here waits for the disk. One process,
 one core. Recovery is the whole of opening a store, its syncs included.
 """
 
@@ -67,7 +67,7 @@ def open_store(directory: Path, file_bytes: int = 0) -> MessageStore:
 
 
 def fill(directory: Path, log_bytes: int, body_bytes: int) -> int:
-    """Write a log of so many bytes; return how many records it has."""
+    """Write a log of `log_bytes`; return how many records it has."""
     body = b"x" * body_bytes
     messages = [
         Message("Bench", body, keys=f"key-{i:08d}", tags=("TagA", "TagB")[i % 2])
@@ -150,7 +150,7 @@ def an_index(directory: Path, store: MessageStore) -> IndexService:
 
 
 def timed(step: Callable[[], object], before: Callable[[], object] = lambda: None) -> list[float]:
-    """Return the seconds of some rounds of `step`, each behind `before`."""
+    """Return the seconds of some rounds of `step`, each after `before`."""
     rounds = []
     for _ in range(ROUNDS):
         before()

@@ -10,7 +10,7 @@ HAService, real sockets. One table:
   copy of the same bytes: blocking sendall from the master's mapping, recv_into fresh mapped files
   of the same size. Once with the body CRC checked by the slave, once without.
 - puts that wait: as many puts as "in flight" says are always under way; each answer starts the
-  next. There is no network in front of the master: what is measured is store, replication and
+  next. There is no network before the master: what is measured is store, replication and
   acknowledgement.
 
 With `--fenced` the link of fenced groups is measured beside the classic one, with the body CRC

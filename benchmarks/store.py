@@ -8,14 +8,14 @@ MiB, index files of 500,000 slots and 2,000,000 units. One line is one kind of w
     ours         what our store does, one process and one thread
     the bound    what cannot be avoided, measured in the same run: copying the same bytes, reading
                  them, their CRC, or reading and setting one slot and one unit of an index
-    RocketMQ     what DefaultMessageStore 5.3.3 does (benchmarks/java/StoreBench.java), on the same
-                 disk behind it; needs Java and Maven
+    RocketMQ     what DefaultMessageStore 5.3.3 does (benchmarks/java/StoreBench.java), after that
+                 and on the same disk; needs Java and Maven
 
-and how many times as fast as the others ours is. Of what is fast there are five rounds, of what
-takes seconds three; told is the median. Everything is in the page cache.
+and how many times as fast as the others ours is. Fast rows have five rounds, rows that take seconds
+have three; the figure is the median. Everything is in the page cache.
 
 RocketMQ enters messages in queues and index in a thread of its own while it takes others, so our
-single puts are told without and with the index. Our log files are touched before they are written
+single puts are listed without and with the index. Our log files are touched before they are written
 to, as in a node, where a thread does it meanwhile; RocketMQ touches them as it goes. Recovery is
 all of opening a store: ours syncs what it vouches for, RocketMQ syncs nothing. After the crash
 there are no queues, no index and no checkpoint, and all is built anew.
@@ -214,7 +214,7 @@ def batch_bodies() -> list[bytes]:
 
 
 def batches(store: MessageStore, bodies: list[bytes], count: int) -> None:
-    """Put so many batches, each a round of its own."""
+    """Put `count` batches, each a round of its own."""
     for number in range(count):
         body = bodies[number % BATCH_BODIES]
         result = store.puts.put_batch(PutBatch("Batch", 0, body, b"", 1, BORN_HOST))

@@ -104,7 +104,7 @@ async def measure_puts(
     in_flight: int,
     seconds: float = PUT_SECONDS,
 ) -> Puts:
-    """Keep so many puts waiting for so long."""
+    """Keep a number of puts waiting for some time."""
     producer = Producer(store, service)
     service.group_transfer_service._after_release = producer.again  # noqa: SLF001 - of this run
     producer.put(in_flight)

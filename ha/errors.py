@@ -197,7 +197,7 @@ class LinkRefusedError(RemoteHAError):
 
 
 class MasterLacksConfirmedError(RemoteHAError):
-    """The master lacks what was confirmed, and was told so: it has to give up its place."""
+    """The master lacks what was confirmed, and now knows it: it has to give up its place."""
 
 
 class MasterDeposedError(RemoteHAError):

@@ -1,9 +1,9 @@
 """Replication as a broker sees it: one interface, of which there are two kinds.
 
-    classic  `ha.classic.ha_service.HAService`        the role stands in the cluster file
+    classic  `ha.classic.ha_service.HAService`        the role is in the cluster file
     fenced   `ha.fenced.ha_service.FencedHAService`   the nodes elect their master
 
-A broker asks whether a put is taken, what it has to wait for, and how replication stands. It
+A broker asks whether a put is taken, what it has to wait for, and how far replication is. It
 hears through a `ReplicationListener` when this node begins to take messages, when its role changes,
 when waiting puts were answered, and when the round of this node is over. Up to where clients may
 read is no question of the broker: the store bounds that.

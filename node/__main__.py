@@ -94,7 +94,7 @@ def main(
 
 
 def _shadow(machine: Machine) -> int:
-    """Run a shadow until it is told to stop; return the exit status."""
+    """Run a shadow until it is asked to stop; return the exit status."""
     try:
         with open(LIFELINE_FD, "rb", buffering=0, closefd=False) as source:
             config = read_config(source)

@@ -72,7 +72,7 @@ class DelayedDelivery:
         """Take up the delivery where its files say, or where `journaled` does.
 
         There, progress is what was put, durable or not: it is written into the log after the
-        messages, so no later master knows of it without them.
+        messages, so a later master that knows of it has them, too.
         """
         self._store = store
         self._disk = disk

@@ -152,7 +152,7 @@ def _heal(
     if was_taken_too_late:
         fingerprints.drop(file.offset)
     replace(draft, file.path)
-    _log.info("%s: healed from %s", file.path, file.source)
+    _log.info("%s is healed from %s", file.path, file.source)
     return kept
 
 

@@ -32,8 +32,8 @@ _FLOCK: Final = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
 class NotAStoreError(Exception):
     """A path holds neither a store root nor files of a commit log.
 
-    The log tools and the Spark sources raise it as a kind of their own errors as well; whoever
-    catches it from here catches both.
+    The log tools and the Spark sources raise it as a kind of their own errors as well; catching
+    this one catches both.
     """
 
 

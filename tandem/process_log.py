@@ -2,7 +2,7 @@
 
     record -> RepeatLimit -> one line, safe and not too long -> standard error, or a file
 
-Much of what is logged was chosen by those who reach a port. So no line has a character that a
+Much of what is logged was chosen by clients that reach a port. So no line has a character that a
 terminal acts on, none is longer than anybody reads, and of the lines made from one template only
 the first `REPEATS_MAX` in `REPEATS_SECONDS` are written; then one line says how many more there
 were.

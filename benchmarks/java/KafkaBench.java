@@ -16,7 +16,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 /**
  * Kafka's producer as a load, for as long as standard input is open. Arguments: servers, topic.
  *
- * A line "LINGER_MS BATCH_BYTES DEPTH SECONDS" keeps so many sends in flight for so long; a fifth of
+ * A line "LINGER_MS BATCH_BYTES DEPTH SECONDS" keeps DEPTH sends in flight for SECONDS; a fifth of
  * the time goes before, uncounted. LINGER_MS -1 leaves linger and batch as they are by default. The
  * answer is a line of JSON. Bodies are 1,024 bytes, each record has a key of its own and is waited for
  * with acks=all.

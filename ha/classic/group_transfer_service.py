@@ -121,7 +121,7 @@ class GroupTransferService:
         self._slaves_changed()
 
     def slave_acked(self, name: str, offset: int) -> None:
-        """The slave holds every byte below `offset`. Answers those who waited for it."""
+        """The slave holds every byte below `offset`. Answers the puts that waited for it."""
         slave = self._slave(name)
         slave.ack_offset = offset
         slave.trouble = ""
@@ -133,7 +133,7 @@ class GroupTransferService:
     def slave_lost(self, name: str, trouble: str = "") -> None:
         """Its connection ended; `trouble` says why if it is more than a lost wire.
 
-        Those who wait go on waiting: it may be back before their deadline.
+        Waiting puts go on waiting: it may be back before their deadline.
         """
         slave = self._slave(name)
         slave.connected = False
@@ -172,7 +172,7 @@ class GroupTransferService:
         return PutMessageStatus.SLAVE_NOT_AVAILABLE, self._why_not_available(end_offset)
 
     def expire(self, now: float) -> None:
-        """Answer everybody whose deadline has passed; those who were satisfied have left."""
+        """Answer every put whose deadline has passed; satisfied ones have left."""
         expired = self._waiting.take_expired(now)
         for end_offset, done in expired:
             done(PutMessageStatus.FLUSH_SLAVE_TIMEOUT, self._why_late(end_offset))
@@ -224,7 +224,7 @@ class GroupTransferService:
         self._replicated_offset = max(0, acked[self._slaves_needed - 1]) if enough else 0
 
     def _release(self) -> bool:
-        """Answer everybody who is satisfied. Return whether there was anybody."""
+        """Answer every put that is satisfied. Return whether there was one."""
         released = self._waiting.take_reached(self._replicated_offset)
         for done in released:
             done(PutMessageStatus.PUT_OK, "")

@@ -19,10 +19,10 @@ compared (VERIFY), nothing is appended and nothing more is reported. The reporte
 which a RocketMQ master would take for "begin at your last file": if the last record is the first of
 the log, its first byte is left out of the comparison.
 
-A shadow (`acknowledges=False`) copies a log and counts as nobody's slave. Its first report says
-where to begin, as everybody's; from the first frame on it reports `NOTHING_ACKNOWLEDGED`, which
-lowers what the master believes it to have. Until then it repeats the first one: a master takes only
-the last of several reports that it reads at once.
+A shadow (`acknowledges=False`) copies a log, and no master counts it as a slave. Its first report
+says where to begin, as every slave's does; from the first frame on it reports
+`NOTHING_ACKNOWLEDGED`, which lowers what the master believes it to have. Until then it repeats the
+first one: a master takes only the last of several reports that it reads at once.
 
 In TRANSFER only whole, checked records leave (see `ha.link.whole_records`). What one read brings is
 checked and handed out in one go, however many frames it holds.

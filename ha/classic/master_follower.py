@@ -47,7 +47,7 @@ FAREWELL_SECONDS: Final = 1.0
 class MasterFollower:
     """Follows the master of one slave.
 
-    A shadow is one that counts as nobody's slave (see `HAClient`), finds its master itself
+    A shadow is one that no master counts as a slave (see `HAClient`), finds its master itself
     (`find_master`) and gives up for good where a slave waits for an operator (`refuse`).
     """
 

@@ -14,8 +14,8 @@
 
 Before anything is taken, the two lists of epochs are compared, and then the last bytes before the
 joint. Nothing is ever cut here, and a log that must be cut is not attached. A master that lacks
-what was confirmed, and has confirmed nothing itself since the logs part, is told so: it is the one
-that has to go.
+what was confirmed, and has confirmed nothing itself since the logs part, gets an objection: it is
+the one that has to go.
 
 In TRANSFER a frame counts once it is all there and fits its checksum; only whole, checked records
 leave (see `ha.link.whole_records`). `BeginEpoch` leaves before the first byte of an epoch: the

@@ -8,9 +8,9 @@ Where no file of the log is left, nothing can be put into it: it is copied as a 
 `lost_log.py`.
 
 Each turn must get further than the one before. Where no peer has the bytes, whole, and confirmed or
-surely of the same masters (see `history`), the error stands: the node stops with it, as one without
-peers does. Of a part whose end only this node has, from a master that was alone, the peers give the
-beginning: the end is cut off when the node follows a master.
+surely of the same masters (see `history`), the error remains: the node stops with it, as one
+without peers does. Of a part whose end only this node has, from a master that was alone, the peers
+give the beginning: the end is cut off when the node follows a master.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class FencedCommands:
 
     async def carry_out(self, command: FencedCommand) -> FencedCommandResult:
         """Do it, or say why not."""
-        if command.command in ("count", "scrub"):  # they change nothing, and stand in no way
+        if command.command in ("count", "scrub"):  # they change nothing, and hinder nothing
             return self._count_only(command) if command.command == "count" else self._scrub_now()
         if self._is_busy:
             return _refused("another order is being carried out; ask again when it is done")

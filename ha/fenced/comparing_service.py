@@ -187,7 +187,7 @@ class ComparingService:
         return bool(history)
 
     def _align_open(self, start: int, end: int, got: Mapping[str, bytes]) -> None:
-        """Note what we have otherwise than those who are right; `got` is what each node has."""
+        """Note where we differ from the nodes that are right; `got` is what each node has."""
         name = self._parts.config.name
         votes = [
             FileVote(node, crcs_of(data, OPEN_BLOCK_BYTES), end, self._is_member(node))

@@ -47,7 +47,7 @@ class FencedConfig(msgspec.Struct, frozen=True, kw_only=True):
     resign_after_ms: int = 10_000
     """A master short of min_isr for so long lets another member try, if one lives."""
     resign_pause_ms: int = 30_000
-    """... and stands back for this long unless nobody wins."""
+    """... and takes no part in elections for this long unless nobody wins."""
     slave_timeout_ms: int = 3_000
     """How long a put waits for its replicas: then FLUSH_SLAVE_TIMEOUT."""
     ha_transfer_batch_size_bytes: int = TRANSFER_BODY_BYTES_DEFAULT

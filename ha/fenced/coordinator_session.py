@@ -8,7 +8,7 @@
 
 The record is written only where there is none: so a directory that was copied, or a process that
 was started twice, does not become a second node of the same name. After a kill -9 the record of
-the process before stands until its lease ends, or its supervisor revokes it.
+the process before remains until its lease ends, or its supervisor revokes it.
 
 What is known of the group never goes back to an older revision. Nothing here decides anything.
 """
@@ -271,7 +271,7 @@ class CoordinatorSession:
         """Delete our leader record; write `state`, which says why, if it has not changed.
 
         Raises:
-            CoordinatorError: it may still stand.
+            CoordinatorError: it may still be there.
         """
         if state is not None:
             result = await self.replace_state(
@@ -479,7 +479,7 @@ class CoordinatorSession:
         if trouble and not self.trouble:
             _log.warning("coordinator: %s", trouble)
         elif self.trouble and not trouble:
-            _log.info("coordinator: answers again")
+            _log.info("the coordinator answers again")
         self.trouble = trouble
 
 

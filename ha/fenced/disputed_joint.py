@@ -72,7 +72,7 @@ class DisputedJoint:
             return False
         if now == dispute.begun:
             _log.warning(
-                "our log and that of %s have other bytes between %d and %d, under the same epochs:"
+                "this log and that of %s differ between %d and %d, under the same epochs:"
                 " all nodes are asked who is right",
                 *(master, start, end),
             )
@@ -119,8 +119,8 @@ class DisputedJoint:
     async def _have_it_looked_at(self, master: str, files: list[int]) -> None:
         """Have the master look at its files, and others at those that they know nothing of.
 
-        A node that was killed may lack a fingerprint yet, and has no vote without: then two that
-        differ decide nothing. One that has it is not asked: to look costs the whole file.
+        A node that was killed may lack a fingerprint yet, and has a vote only with one: then two
+        that differ decide nothing. One that has it is not asked: to look costs the whole file.
         """
         size = self._store.config.mapped_file_size_commit_log_bytes
 

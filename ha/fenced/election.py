@@ -369,7 +369,8 @@ def _why_lacking(view: GroupView, own: OwnFacts) -> str | None:
 def _accounted_for(view: GroupView, state: GroupState, own: OwnFacts) -> set[str]:
     """Return the members that have shown that they have no more than this node, or can have none.
 
-    Who has promised the next epoch acknowledges nothing of this one any more: its end is final.
+    A member that has promised the next epoch acknowledges nothing of this one any more: its end is
+    final.
     """
     return accounted_for(
         state,

@@ -110,7 +110,7 @@ class EpochFile:
     """The entries of one node, in memory and on disk. Every method is durable when it returns.
 
     All of them raise `StoreFullError` or `DiskFailedError` when the disk does not take the new
-    list; the one before stands then, in memory and on disk.
+    list; then the list before is still valid, in memory and on disk.
     """
 
     def __init__(self, disk: Disk, directory: str) -> None:

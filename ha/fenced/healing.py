@@ -3,7 +3,7 @@
     bad ranges --> is_past?  a file that is gone, and that all have deleted, is given up
         --> pieces --> judge --+-- Whole  our bytes are right: the doubt is over
                                +-- Fetch  get the right bytes from one of these
-                               `-- Stuck  nobody who answers can help, or nobody knows
+                               `-- Stuck  no answering node can help, or none knows
 
 A piece is a block where the file has a fingerprint; else the bad range itself, since there only
 whole records can be checked. What is not confirmed no other node has to have. One that has it from
@@ -178,7 +178,7 @@ def judge(
         for a in related
         if can_give(a.part, piece, epochs) and said[a.part.node] in (None, right)
     ]
-    # Those who have a fingerprint of it first: of them it is known.
+    # Nodes with a fingerprint of it first: of them it is known.
     givers.sort(key=lambda node: said[node] is None)
     if givers:
         return Fetch(right, tuple(givers))

@@ -4,8 +4,8 @@
           ^                  |
           +---- 1 s to 60 s --+-- something is left: try again
 
-Every peer is asked, whoever is master: a master heals from its followers. What is decided, the
-engine in `healing` decides.
+Every peer is asked, not only the master: a master heals from its followers. The engine in `healing`
+makes the decisions.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class HealingService:
             return
         if is_gone:
             _log.warning(
-                "the log begins at %d now: what was lost from %d on, all other nodes have deleted"
+                "the log begins at %d now: all other nodes have deleted what was lost from %d on,"
                 " as too old",
                 *(self._shape().start, start),
             )

@@ -1,7 +1,7 @@
 """Healing: all that one replica does for the health of its log, and what it says of it.
 
 ComparingService   finds what differs from the logs of others
-HealingService     heals what is known to be bad, whoever has found it
+HealingService     heals what is known to be bad, however it was found
 _say_what_is_bad   has a master look at its log that sends what is bad
 _look_where_doubted   looks at our own where others say so
 DisputedJoint      finds out whose bytes changed where a follower and its master differ

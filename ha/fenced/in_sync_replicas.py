@@ -10,7 +10,7 @@ Rules:
 
 - Acknowledgements count by node, incarnation and current connection. A member that is not
   connected, or has come back under another incarnation, has acknowledged nothing we may count;
-  then confirm stands still.
+  then the confirm offset does not move.
 - A change is united with what is recorded in the same step in which it is sent. A removal helps
   only when it is known to have happened.
 - A change without an answer stays outstanding until the record's revision is seen to have moved:

@@ -2,7 +2,7 @@
 
 A directory that was put back from a backup has forgotten what the node acknowledged since, and its
 own files cannot say so: they are all equally old. So each process of a node that registers begins a
-new *life*, with a number and a random token that stand both in its directory and in the
+new *life*, with a number and a random token that are both in its directory and in the
 coordinator, in a record without a lease; and that record says, every few seconds, how far the
 node has confirmed.
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tandem.wire.group_state import LifeRecord
 
 TOKENS_MAX: Final = 32
-"""So many registrations without a known outcome are remembered; more cost the incarnation."""
+"""How many registrations without a known outcome are remembered; more cost the incarnation."""
 
 
 class Verdict(msgspec.Struct, frozen=True):

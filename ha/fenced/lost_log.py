@@ -8,8 +8,8 @@
 The name goes first: an empty log under the old one would count as having everything. Interrupted,
 the next start does the same again. From then on it is as with a machine that has got a new disk:
 the replica is in no in-sync set and cannot win an election until it has caught up and was added
-anew. Where so many have lost their logs that nobody can show what was acknowledged, nobody is
-elected, and an operator is asked.
+anew. If too many have lost their logs for anybody to show what was acknowledged, nobody is elected,
+and an operator is asked.
 
 A log on a disk that is not mounted looks the same, so the line in the log says where it was looked
 for. Nothing is changed there.

@@ -54,8 +54,8 @@ _log = logging.getLogger(__name__)
 
 WATCH_SECONDS: Final = 0.1
 ADMITTED_SECONDS: Final = 0.05
-"""How long the long form of the test for a put stands, unless something happens or the lease ends.
-The short form, the lease, is tested for every put."""
+"""How long the long form of the test for a put is valid, unless something happens or the lease
+ends. The short form, the lease, is tested for every put."""
 CHANGE_RETRY_SECONDS: Final = 0.5
 
 
@@ -135,7 +135,7 @@ class FencedMaster:
             now=trio.current_time(),
         )
         self.confirm_offset = self.isr.confirm
-        """Up to where the log is confirmed, as followers hear; stands still once this is closed."""
+        """Up to where the log is confirmed, as followers hear; it stays once this is closed."""
         self._told: TellOnce[str] = TellOnce()
         self.server = ReplicaServer(
             config,

@@ -142,7 +142,7 @@ class OwnReplica:
         except StoreError as error:
             _log.warning("the coordinator's record could not be noted: %s", error)
         if state is not None and state.age > self._seen_before:
-            # Whoever wrote this has seen all that this node had, or is an operator.
+            # The writer of this has seen all that this node had, or is an operator.
             self.coordinator_is_old = None
 
     def judge(self, view: GroupView) -> None:
@@ -168,7 +168,7 @@ class OwnReplica:
         if verdict.old_directory is not None and token != self._older_than:
             before = file.incarnation
             file.renew_keeping_log(end)
-            # Not before it is on the disk: whoever asks again is to find the same.
+            # Not before it is on the disk: the next question has to find the same.
             self._older_than = token
             _log.error(
                 "this node is replica %s now (it was %s) and has to catch up before it counts: %s",
@@ -292,7 +292,7 @@ class OwnReplica:
     def note_failed_sync(self) -> bool:
         """Remember it if a sync of the store has failed. True if it is on disk that one has.
 
-        The coordinator is told too, as with all that is published: see `next_life`.
+        The coordinator gets it too, as all that is published: see `next_life`.
         """
         if not self.store.flags.is_set(RunningFlag.NOT_WRITEABLE):
             return False

@@ -103,7 +103,7 @@ EPOCHS_SENT_MAX: Final = 20_000
 """A WELCOME carries the newest of them, as many as fit into a message."""
 
 CHECKED_BYTES: Final = 64 * 1024
-"""So many bytes before the joint of two logs are compared, if both still have them."""
+"""How many bytes before the joint of two logs are compared, if both still have them."""
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=255)]
 Proof: TypeAlias = Annotated[str, msgspec.Meta(max_length=64)]

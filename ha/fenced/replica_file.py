@@ -28,7 +28,7 @@ nothing of it is believed. A number that came from a flipped bit would be: an ep
 seen has its node blame the coordinator, and one that was never promised keeps it out of the group.
 
 A replica that has lost its file has lost its promise, too. That is harmless: what it acknowledges
-under its new name counts for no node that does not know that name, and it is known only once
+under its new name counts only for nodes that know that name, and it is known only once
 the master of that moment has added it to the in-sync set. What it has seen of the group it reads
 again, and its lives as well: a directory without a life never finds that the coordinator is the
 older one, it is taken for an older directory itself (see `lives`).
@@ -131,7 +131,7 @@ class ReplicaFile:
         """Begin a run on a recovered log; `damaged_end` says that a record at its end was lost.
 
         Returns:
-            Why a new incarnation was drawn, in words; None if the old one stands.
+            Why a new incarnation was drawn, in words; None if the old one is kept.
         """
         before = self._record
         reason = self._why_renew(boot_id, log_end, damaged_end)
@@ -210,7 +210,7 @@ class ReplicaFile:
     def text_after_cut(self, cut: int) -> str:
         """Return the file's content once the log was cut at `cut` because its epochs said so.
 
-        Such a cut takes nothing that was promised, so the incarnation stands.
+        Such a cut takes nothing that was promised, so the incarnation is kept.
         """
         record = self._started()
         record = msgspec.structs.replace(record, acked=min(record.acked, cut))

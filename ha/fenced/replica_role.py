@@ -2,7 +2,7 @@
 
     FOLLOWER --> CANDIDATE --> OPENING --> MASTER
         |  ^         |            |          |
-        |  +---------+            |          |      lost the election: follows the one who won
+        |  +---------+            |          |      lost the election: follows the winner
         |                         |          |
         +-------------------------+----------+----> RESTARTING
         |                                             a new round in the same process, as a follower
@@ -10,8 +10,8 @@
                                                       serves nothing; a person has to look: the
                                                       log contradicts promises, or a sync failed
 
-There is no way from MASTER or OPENING back to FOLLOWER: whoever was master may hold messages that
-the next master does not have, so its store is closed, opened again and compared first.
+There is no way from MASTER or OPENING back to FOLLOWER: a former master may hold messages that the
+next master does not have, so its store is closed, opened again and compared first.
 """
 
 import enum

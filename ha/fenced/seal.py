@@ -1,4 +1,4 @@
-"""What shows, after the handshake, that a frame or a report comes from who has proved its name.
+"""What shows, after the handshake, that a frame or a report comes from a peer with a proved name.
 
 Each direction of each connection has a key of its own, derived from the group's secret and both
 nonces, and counts what is said there. A seal is a keyed BLAKE2b of 16 bytes over that count and the

@@ -1,8 +1,8 @@
 """ServedLog: what this node tells and gives its peers of its log, to find and heal damage.
 
-Nothing that is known to be bad is given; and past what is confirmed only what the one who asks has
-from the same masters: see `history`. Bytes of a closed file are compared with its fingerprint
-first: what turns out to be bad then is noted, and not given.
+Nothing that is known to be bad is given. Past what is confirmed, a peer gets only what it has from
+the same masters: see `history`. Bytes of a closed file are compared with its fingerprint first:
+what turns out to be bad then is noted, and not given.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ServedLog:
     def data(self, start: int, end: int, history: str = "") -> bytes:
         """Return the bytes from `start` to `end`, of one file.
 
-        `history` is that of this part of the log of the one who asks, "" if it is not known.
+        `history` is that of this part of the asking peer's log, "" if it is not known.
 
         Raises:
             NotServedError: they are too many, not all there, not all confirmed and of another

@@ -94,12 +94,12 @@ class Standing:
         self.won_an_epoch.set()
 
     def was_sent_bad_bytes(self, node: str, offset: int) -> None:
-        """Note it, for whoever says so to that node."""
+        """Note it, for the task that says so to that node."""
         self.bad_bytes = BadBytes(node, offset)
         self.bad_bytes_seen.notify()
 
     def was_doubted(self, start: int, end: int) -> None:
-        """Note it, for whoever looks at all of a file, and asks others."""
+        """Note it, for the task that looks at all of a file, and asks others."""
         self.doubted.add((start, end))
         self.doubted_seen.notify()
 

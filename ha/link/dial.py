@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 async def dial(network: Network, peer: Host, *, source: str | None, seconds: float) -> Stream:
-    """Connect, from our own address `source` if there is one; give up after so many seconds.
+    """Connect, from our own address `source` if there is one; give up after `seconds`.
 
     Raises:
         ConnectionLost: see `Network.connect`; or nobody answered in time.

@@ -23,7 +23,7 @@ JOINED_BODY_BYTES_MAX: Final = 64 * 1024
 costs more than a second call."""
 
 BURST_BYTES: Final = 1024 * 1024
-"""After so many bytes other tasks get a turn: some hundred microseconds."""
+"""After this many bytes other tasks get a turn: some hundred microseconds."""
 
 
 def send_frame(stream: Stream, header: bytes, body: memoryview) -> bytes | memoryview:
@@ -54,7 +54,7 @@ def send_frame(stream: Stream, header: bytes, body: memoryview) -> bytes | memor
 class FrameSender:
     """Sends the frames of one link: in the step in which the log grows, or in its task's turn.
 
-         +--> DRY       all was sent; the log grows --> sent at once, by whoever made it grow,
+         +--> DRY       all was sent; the log grows --> sent at once, in the step that made it grow,
          |     |        if the other end has all that was sent, else in the task's next turn
          +-----+------> `send_until_blocked` returns: the stream is full, or there is other news
 

@@ -30,7 +30,7 @@ class LinkTraffic:
         self.rate = ByteRate()
 
     def wrote_nothing_for(self, seconds: float) -> bool:
-        """True if a heartbeat is due, with so many seconds between two of them."""
+        """True if a heartbeat is due, with `seconds` between two of them."""
         return trio.current_time() >= self.last_write + seconds
 
     async def receive(self, stream: Stream, bytes_max: int, peer: str) -> bytes:

@@ -134,7 +134,7 @@ class WholeRecords:
 
 
 def _fitting(size: int, offset: int, room: int) -> int:
-    """Return `size` if the file has room for so many bytes from `offset` on."""
+    """Return `size` if the file has room for this many bytes from `offset` on."""
     if size > room:
         reason = f"{size} bytes of records where the file has room for {room}"
         raise CorruptTransferError(offset=offset, reason=reason)

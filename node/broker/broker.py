@@ -187,7 +187,7 @@ class Broker:
     # -- what the store and replication say ------------------------------------------------------
 
     def arrived(self, arrivals: list[Arrival]) -> None:
-        """Wake who waits for messages: after a round of puts, or when messages are confirmed."""
+        """Wake waiting readers: after a round of puts, or when messages are confirmed."""
         if self._delayed is not None:
             for _, topic, *_ in arrivals:
                 if topic in DELAYING_TOPICS:

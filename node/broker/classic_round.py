@@ -36,7 +36,7 @@ async def run_classic_round(
         TableFileError: A table file is damaged, or cannot be written.
         AddressInUseError: A port is taken.
     """
-    # Before the store: which kind of queues a topic has, stands in its attributes.
+    # Before the store: the attributes of a topic say which kind of queues it has.
     files = PlainFiles(
         machine.disk,
         str(config.directory),

@@ -88,7 +88,7 @@ class MasterAddress:
                 if self._told.is_news(str(error)):
                     _log.warning(
                         "this node cannot serve at %s, the address of the group's master: %s."
-                        " Clients are told this node's own until it can",
+                        " Clients get this node's own address until it can",
                         self._address,
                         error,
                     )

@@ -5,8 +5,8 @@ every few seconds, and at once when a topic changes. When this process dies its 
 and everybody drops it from the route in the same moment.
 
 A change of topics is known once every name server that can be reached has it: `when_known` says
-so, and waits no longer than KNOWN_SECONDS_MAX. One that is down asks nobody's patience: it gets
-everything when it is back.
+so, and waits no longer than KNOWN_SECONDS_MAX. Nothing waits for a name server that is down: it
+gets everything when it is back.
 
 In a fenced group the master of the moment registers with broker id 0, and every registration
 carries the epoch as the state version of its topics: name servers then know which of two masters
@@ -73,7 +73,7 @@ class Registration:
         topics: TopicConfigTable,
         after_known: Callable[[], None],
     ) -> None:
-        """Register what is in `topics`; `after_known` is called after waiting changes were told."""
+        """Register what is in `topics`; call `after_known` after waiting changes are answered."""
         settings = config.cluster.broker
         node = config.node
         self._node_id = node.broker_id
@@ -101,7 +101,7 @@ class Registration:
         self._known: dict[str, int] = {}
         """The change that each peer has registered last, by its name."""
         self._waiting: deque[tuple[int, float, Callable[[], None]]] = deque()
-        """Who waits: for which change, until when. Both only grow."""
+        """The waiting callers: for which change, until when. Both only grow."""
         self._wake = Signal()
         self._scope = trio.CancelScope()
         self._links = [
@@ -127,7 +127,7 @@ class Registration:
             self.topics_changed()
 
     def master_address_changed(self, address: str | None) -> None:
-        """Have clients told this address for the master, or its own again, everywhere now."""
+        """Give clients this address for the master, or its own again, everywhere now."""
         self._header = msgspec.structs.replace(self._header, client_addr=address)
         self.topics_changed()
 
@@ -172,7 +172,7 @@ class Registration:
         return [name for name in names if self._known.get(name, -1) < change]
 
     def _tell(self) -> None:
-        """Tell those who waited long enough, or for what is known now."""
+        """Answer callers that waited long enough, or whose change is known now."""
         told = False
         now = trio.current_time()
         while self._waiting:

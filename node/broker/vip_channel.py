@@ -1,7 +1,7 @@
 """RocketMQ's second port for requests, two below the first: everything but reading messages.
 
-A reader waits, and would hold this port up. Clients of RocketMQ dial it if they are told to
-(`vipChannelEnabled`); its brokers dial it without being asked, when they are slaves and copy topics
+A reader waits, and would hold this port up. Clients of RocketMQ dial it if they are configured to
+(`vipChannelEnabled`); its brokers dial it without that, when they are slaves and copy topics
 and offsets.
 
 Source: RocketMQ 5.3.3, BrokerController.initializeRemotingServer and registerProcessor

@@ -2,7 +2,7 @@
 
 Three-valued: a missing property is null, and so is most of what is made of it. The operators for
 parts of text are two-valued, and say FALSE of a missing property. An expression that is neither a
-Boolean nor a property cannot stand where a Boolean is needed; a bare property is never TRUE.
+Boolean nor a property cannot be where a Boolean is needed; a bare property is never TRUE.
 
 Every part is a closure over its operands. Chains of AND and OR are one part each, whatever their
 length; how deep the others nest is bounded, and how many there are, because a consumer may
@@ -80,7 +80,7 @@ class Expression(msgspec.Struct, frozen=True):
 
     @property
     def is_boolean(self) -> bool:
-        """Whether it can stand where a Boolean is needed."""
+        """Whether it can be where a Boolean is needed."""
         return self.kind in (Kind.BOOLEAN, Kind.BOOLEAN_CONSTANT)
 
 
@@ -180,7 +180,7 @@ def floating_point(image: str) -> Expression:
 
 
 def as_boolean(expression: Expression) -> Expression:
-    """Let a property stand for a Boolean, which it never is: FALSE, or null without it.
+    """Take a property for a Boolean, which it never is: FALSE, or null without it.
 
     Source: SelectorParser.asBooleanExpression, UnaryExpression.createBooleanCast.
 

@@ -76,7 +76,7 @@ _PRIMARY: Final = ("NOT", *_CONSTANTS, DECIMAL, FLOATING_POINT, STRING, ID, "(",
 
 
 class SyntaxFaultError(Sql92Error):
-    """A token that cannot stand where it does."""
+    """A token that cannot be where it is."""
 
 
 def parse(text: str) -> Expression:
@@ -99,7 +99,7 @@ class _Parser:
         self._tokens = Tokens(text)
         self._ahead: Token | None = None
         self._expected: set[str] = set()
-        """What could have stood where the next token is, as far as that was asked."""
+        """What could have been where the next token is, as far as that was asked."""
         self._depth = 0
         self._is_after_plus = False
 
@@ -187,7 +187,7 @@ class _Parser:
         return left
 
     def _compared(self, left: Expression, *, wanted: bool) -> Expression:
-        """Read an operator that NOT may stand before, and the rest."""
+        """Read an operator that may have NOT before it, and the rest."""
         operator = self._take(*_AFTER_NOT, *_RELATIONS).kind
         if operator == "BETWEEN":
             low = self._unary()

@@ -87,7 +87,7 @@ class Admin:
         )
         self._change(connection, command, [self._checked(config, header.attributes or "")])
 
-    # Refused for topics of the system, whoever asks.
+    # Refused for topics of the system, for every sender.
     @serves(
         RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
         (Resource.ORDINARY_TOPICS, Action.WRITE),

@@ -1,9 +1,9 @@
 """GET_BROKER_CONFIG and UPDATE_BROKER_CONFIG: settings as properties, under RocketMQ's names.
 
-Told is what a client or an operator can make use of: no paths, no secrets, nothing about others.
-One of them can be changed while a node runs, for somebody whose disk gets full: how long files are
-kept. It counts until the node stops. Everything else is the cluster file's, which is the same on
-all machines; a node that went by other settings would contradict it after its next start.
+The answer has what a client or an operator can use: no paths, no secrets, nothing about others.
+One setting can be changed while a node runs, for an operator whose disk gets full: how long files
+are kept. It counts until the node stops. Everything else is the cluster file's, which is the same
+on all machines; a node that went by other settings would contradict it after its next start.
 
 Source: RocketMQ 5.3.3, AdminBrokerProcessor.getBrokerConfig, updateBrokerConfig.
 """

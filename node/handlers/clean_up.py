@@ -39,7 +39,7 @@ class CleanUp:
         self._spawn = spawn
         self._is_cleaning = False
 
-    # Deletes nothing that is not past its time.
+    # Deletes only what is past its time.
     @serves(
         RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
         (Resource.BROKER, Action.WRITE),
@@ -65,7 +65,7 @@ class CleanUp:
         finally:
             self._is_cleaning = False
 
-    # Deletes nothing that is not past its time.
+    # Deletes only what is past its time.
     @serves(
         RequestCode.CLEAN_UNUSED_TOPIC,
         (Resource.BROKER, Action.WRITE),
@@ -80,7 +80,7 @@ class CleanUp:
         """
         return self.expired_consume_queue(connection, command)
 
-    # Deletes nothing that is not past its time.
+    # Deletes only what is past its time.
     @serves(
         RequestCode.DELETE_EXPIRED_COMMITLOG,
         (Resource.BROKER, Action.WRITE),

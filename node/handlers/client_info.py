@@ -82,7 +82,7 @@ class _Gathered:
 
 
 def object_after(text: bytes, name: bytes) -> bytes | None:
-    """Return the JSON object that follows `name`, as it stands: None if there is no whole one.
+    """Return the JSON object that follows `name`, as it is: None if there is no whole one.
 
     Java writes maps whose keys are objects, which no reader of JSON takes; so it is cut out.
     """

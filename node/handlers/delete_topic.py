@@ -52,7 +52,7 @@ class DeleteTopic:
         self._own_names = own_names
         self._timeout_seconds = timeout_seconds
 
-    # Refused for topics of the system, whoever asks.
+    # Refused for topics of the system, for every sender.
     @serves(
         RequestCode.DELETE_TOPIC_IN_BROKER,
         (Resource.ORDINARY_TOPICS, Action.WRITE),

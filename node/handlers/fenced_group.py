@@ -103,7 +103,7 @@ class FencedGroup:
             trouble = str(error)
         except StoreError:
             raise
-        except Exception as error:  # noqa: BLE001 - whoever asked must get an answer
+        except Exception as error:  # noqa: BLE001 - the request must get an answer
             _log.exception("the order %s %s failed: a bug", order.command, order.node)
             trouble = f"{type(error).__name__}: {error}"
         return FencedCommandResult(

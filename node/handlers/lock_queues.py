@@ -28,7 +28,7 @@ which nobody else is served. A client asks for all its queues of one broker at o
 
 
 class LockQueues:
-    """Serves the locks of a master; whoever is none refuses, as two must not grant."""
+    """Serves the locks of a master; any other node refuses, as two must not grant."""
 
     def __init__(self, locks: QueueLocks, replication: Replication) -> None:
         self._locks = locks

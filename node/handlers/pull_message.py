@@ -54,7 +54,7 @@ SUSPEND_MS_MAX: Final = 60_000
 """Longest wait a client gets. Ours: RocketMQ takes any; its clients ask for 15 and 20 s."""
 
 RUN_TAGS_MAX: Final = 32
-"""A run compares each unit with each tag; of more than so many, a set is asked, one by one."""
+"""A run compares each unit with each tag; with more tags, each unit is looked up in a set."""
 
 _CODES: Final = {
     GetMessageStatus.FOUND: ResponseCode.SUCCESS,
@@ -121,7 +121,7 @@ class PullMessage:
             connection.respond(command, moved)
             return
         if header.sys_flag & PULL_FLAG_COMMIT_OFFSET:
-            # Nobody is told about it: it comes again with the next pull, or is committed by itself.
+            # A failure is not reported: the next pull commits it again, or the client does.
             with suppress(RequestError):
                 check_group_of_clients(header.consumer_group)
                 self._commit(

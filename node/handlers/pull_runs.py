@@ -118,7 +118,7 @@ class PullRunHandler:
 
     def _commit_all(self, runs: PullRuns, header: PullMessageRequestHeader) -> None:
         for queue_id, offset in runs.commits():
-            # Nobody is told about it, as in PullMessage.
+            # A failure is not reported, as in PullMessage.
             with suppress(RequestError):
                 check_group_of_clients(header.consumer_group)
                 self._commit(header.consumer_group, header.topic, queue_id, offset)

@@ -1,4 +1,4 @@
-"""Changes of tables whose answer waits until they stand."""
+"""Changes of tables whose answer waits until they are final."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def answer_when_settled(
     body: bytes = b"",
     then: Callable[[Callable[[], None]], None] | None = None,
 ) -> None:
-    """Answer with SUCCESS once what was changed stands, or with what is known at `deadline`.
+    """Answer with SUCCESS once the change is final, or with what is known at `deadline`.
 
-    `then` is given the answer of a change that stands, to send it when more has happened.
+    `then` is given the answer of a final change, to send it when more has happened.
     """
     owed = connection.owe()
 

@@ -1,6 +1,6 @@
 """What is set for consumer groups: UPDATE_AND_CREATE_SUBSCRIPTIONGROUP and its kin.
 
-A change is answered when it stands: on this node's disk, or confirmed by the group of nodes.
+A change is answered when it is final: on this node's disk, or confirmed by the group of nodes.
 
 Source: RocketMQ 5.3.3, AdminBrokerProcessor.
 """

@@ -269,7 +269,7 @@ class NameServerAdmin:
             b"supportActingMaster=false\n" % self._listen_port
         )
 
-    # Refused, whoever asks.
+    # Refused, for every sender.
     @serves(
         RequestCode.UPDATE_NAMESRV_CONFIG,
         (Resource.ROUTES, Action.READ),

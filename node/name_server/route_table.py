@@ -59,7 +59,7 @@ class _Live(msgspec.Struct):
     connection: object | None
     ha_server_addr: str
     client_addr: str
-    """What clients are told while it is master."""
+    """The address that clients get while it is master."""
 
 
 class _Broker(msgspec.Struct):
@@ -169,7 +169,7 @@ class RouteTable:
     def set_writable(self, broker_name: str, *, is_writable: bool) -> int:
         """Let producers send to a broker, or not; return of how many topics.
 
-        It stands until the broker registers a change of its topics.
+        It lasts until the broker registers a change of its topics.
 
         Source: RouteInfoManager.operateWritePermOfBroker.
         """

@@ -1,10 +1,10 @@
 """The places of a server: which connections it has, from where, and who gives way to a new one.
 
-No address has more than half of the places, whoever comes first. When there is none for a new
-connection, the one gives way that has been still for longest: first of the strangers, which have
-never asked for anything, then of those that have been still for longer than clients are, which send
-a heartbeat every 30 s. So one place stays free; if there is none of either kind, new ones wait
-before they are accepted.
+No address has more than half of the places, even if it comes first. When there is none for a new
+connection, the connection that has been still for longest gives way: first of the strangers, which
+have never asked for anything, then of those that have been still for longer than clients are.
+Clients send a heartbeat every 30 s. So one place stays free; if there is none of either kind, new
+ones wait before they are accepted.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@ that has much to ask for is served in turns of some milliseconds.
     take --> requests, for TURN_SECONDS at most --> give
 
 While little is used, a turn is there at once. After PASS_SECONDS of work all other tasks run
-first, and those who want a turn stand in a row, out of which a few at a time are let go on: what
-has to be done besides clients is late by as much as those few may take, however many stand there.
-Those with new requests and those who come back for more are let go on alternately, so that one
-request waits for a few turns of others and not for all they have asked for.
+first, and tasks that want a turn wait in a row, out of which a few at a time go on: what has to be
+done besides clients is late by as much as those few may take, however long the row is.
+Tasks with new requests and tasks that come back for more go on alternately, so that one request
+waits for a few turns of others and not for all they have asked for.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Turns:
             self._let_go_on()
 
     async def _pause(self) -> None:
-        """Let all other tasks run; those who want a turn meanwhile stand in the row."""
+        """Let all other tasks run; tasks that want a turn meanwhile wait in the row."""
         self._is_pausing = True
         try:
             await trio.lowlevel.checkpoint()

@@ -58,7 +58,7 @@ def read_config(source: BinaryIO) -> ShadowConfig:
 
 
 async def follow(config: ShadowConfig, machine: Machine) -> None:
-    """Run the shadow until it is told to stop. Errors: as for `run_shadow`."""
+    """Run the shadow until it is asked to stop. Errors: as for `run_shadow`."""
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
         await nursery.start(_stop_on_signal, stop)

@@ -1,4 +1,4 @@
-"""What a shadow is told; `tandem shadow` writes it as JSON, see `node.shadow.command`."""
+"""The settings of a shadow; `tandem shadow` writes them as JSON, see `node.shadow.command`."""
 
 import msgspec
 

@@ -59,8 +59,8 @@ class MasterSearch:
     async def ha_address(self) -> Host:
         """Return where to dial.
 
-        While the master is where it was at the start, that is what the shadow was told: the way
-        there may go through a tunnel that the master knows nothing of.
+        While the master is where it was at the start, that is the configured address: the way there
+        may go through a tunnel that the master knows nothing of.
 
         Raises:
             ConnectionLost: no name server answers, or the broker has no master now.

@@ -182,7 +182,7 @@ class _Shadow:
         async with trio.open_nursery() as nursery:
             await nursery.start(self._store.run)
             if self._search.is_possible:
-                # Before the first record: which queues a topic has, stands in its attributes.
+                # Before the first record: the attributes of a topic say which queues it has.
                 await self._copy_tables()
                 nursery.start_soon(self._go_on_copying_tables)
             nursery.start_soon(self._follower.run)

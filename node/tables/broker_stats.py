@@ -4,7 +4,7 @@
     per topic@group   GROUP_GET_NUMS, GROUP_GET_SIZE, SNDBCK_PUT_NUMS
     per cluster       BROKER_PUT_NUMS, BROKER_GET_NUMS, and both .._WITHOUT_SYSTEM_TOPIC
 
-Puts are told of every few seconds, all at once: see `store.messages.queue_growth`. So they are
+Puts are reported every few seconds, all at once: see `store.messages.queue_growth`. So they are
 counted on every node, and a new master goes on with what it has seen as a follower. A batch counts
 as its messages, where RocketMQ adds to `times` once a batch. Records of a fenced group's journal
 are in no total. Gets are counted once a pull.
@@ -97,7 +97,7 @@ class BrokerStats:
     """
 
     def __init__(self, cluster: str, local_day: Callable[[int], int], now_ms: int) -> None:
-        """`local_day` says which day it is where this node stands, as a number."""
+        """`local_day` says which day it is in this node's time zone, as a number."""
         self.found = 0
         self.missed = 0
         self.put_bytes = 0
@@ -151,7 +151,7 @@ class BrokerStats:
     ) -> None:
         """A pull was given messages, those before `next_offset`. Called once a pull.
 
-        Or so many pulls of one queue, of which the last one was given those.
+        Or `pulls` pulls of one queue, of which the last one was given those messages.
         """
         self.found += pulls
         self._get.value += messages
@@ -275,7 +275,7 @@ class BrokerStats:
 
 
 def local_day(now_ms: int) -> int:
-    """Return a number for the day it is where this machine stands; the next day has the next."""
+    """Return a number for the day in this machine's time zone; the next day has the next one."""
     return datetime.fromtimestamp(now_ms / 1000, UTC).astimezone().toordinal()
 
 

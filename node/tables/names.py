@@ -33,8 +33,8 @@ def check_name(what: str, name: str) -> None:
 def check_group_of_clients(group: str) -> None:
     """Refuse a name that is too long, and the group whose offsets a broker keeps for itself.
 
-    Whoever moves those makes the check of transactions pass over some of them. RocketMQ lets
-    any client do that.
+    If somebody moves those, the check of transactions passes over some of them. RocketMQ lets any
+    client do that.
 
     Raises:
         RequestError: INVALID_PARAMETER, or NO_PERMISSION.

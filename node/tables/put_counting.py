@@ -23,10 +23,10 @@ STEPS_IN_A_TURN: Final = 256
 """Queues or items that are looked at before other tasks have their turn: well under 1 ms."""
 
 REFRESH_SECONDS: Final = 1.0
-"""Between two looks because somebody asks. Whoever asks more often gets the same again."""
+"""Between two looks because somebody asks. A request before that gets the same answer again."""
 
 REFRESHED_QUEUES_MAX: Final = 2_048
-"""With more queues nobody is told what has come since the last regular look."""
+"""With more queues, what has come since the last regular look is not reported."""
 
 
 class PutCounting:

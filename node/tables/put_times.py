@@ -53,7 +53,7 @@ class PutTimes:
         self._fine = [0] * _FINE_STEPS
 
     def waited(self, count: int, seconds: float) -> None:
-        """So many puts of one round waited so long."""
+        """Count `count` puts of one round that waited for this long."""
         ms = seconds * 1000
         self.waited_count += count
         self.max_ms = max(self.max_ms, ms)

@@ -1,10 +1,10 @@
-"""Offsets that an operator has set, until the consumers of the group have been told.
+"""Offsets that an operator has set, until the consumers of the group know of them.
 
-    reset --> pending --first pull of that queue: PULL_OFFSET_MOVED--> told
+    reset --> pending --first pull of that queue: PULL_OFFSET_MOVED--> known
 
-Meanwhile what consumers commit from where they are is not taken: it would undo the reset. Memory
-of the master only: the offsets themselves are committed like any other, and whoever begins to
-consume begins there.
+Meanwhile commits of consumers from where they are are refused: they would undo the reset. The
+table is in the memory of the master only. The offsets themselves are committed like any other, and
+a new consumer begins there.
 
 Source: RocketMQ 5.3.3, ConsumerOffsetManager.assignResetOffset, hasOffsetReset,
 queryThenEraseResetOffset.
@@ -18,7 +18,7 @@ from node.errors import RequestError
 from tandem.wire.response_code import ResponseCode
 
 PENDING_MAX: Final = 65_536
-"""Queues whose consumers are not told yet; any client may reset some, so there is a bound."""
+"""Queues whose consumers do not know yet; any client may reset some, so there is a bound."""
 
 
 class ResetOffsets:
@@ -55,7 +55,7 @@ class ResetOffsets:
         return bool(self._pending) and queue_id in self._pending.get((group, topic), ())
 
     def take(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Return what the consumer is told now, or None if nothing is pending."""
+        """Return the offset to answer the consumer with, or None if nothing is pending."""
         if not self._pending:
             return None
         queues = self._pending.get((group, topic))

@@ -85,7 +85,7 @@ class TpsHistory:
 
 
 class StatsItem:
-    """One of them. Whoever counts adds to `value` and `times`.
+    """One of them. The counting code adds to `value` and `times`.
 
     Attributes:
         value: The running sum.

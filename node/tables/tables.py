@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tandem.wire.subscription_group import SubscriptionGroupConfig
 
 Settled: TypeAlias = Callable[[str | None], None]
-"""Called once: with None if a change stands for good, else with why that is not known."""
+"""Called once: with None if a change is final, else with the reason why that is not known."""
 
 
 class Tables(Protocol):
@@ -137,7 +137,7 @@ class Tables(Protocol):
         """
 
     def when_settled(self, deadline: float, done: Settled) -> None:
-        """Call `done` when everything changed by now stands, or at `deadline` in trio's time.
+        """Call `done` when everything changed by now is final, or at `deadline` in trio's time.
 
         That may be before this returns, or at the end of this round at the earliest.
         """

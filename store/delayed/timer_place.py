@@ -14,9 +14,9 @@ numbers say of every message whether it is done, on every node that has the log:
     before `done_in_slot`, and cancels no other                        done
     anything else                                                      waits
 
-A master writes them into the log after the messages that it delivered. Whoever has the numbers
-therefore has those messages. What was delivered after the numbers were written last, a master that
-comes later finds in the log (`earlier_deliveries`).
+A master writes them into the log after the messages that it delivered. So a log with the numbers
+has those messages. A later master finds in the log what was delivered after the numbers were last
+written (`earlier_deliveries`).
 """
 
 from __future__ import annotations

@@ -16,12 +16,12 @@ The life of a file:
         ^  |
         +--+ hold, release
 
-Closing a file waits for those who `hold` it, which a system call on its descriptor has to do. After
+Closing a file waits for all that `hold` it, which a system call on its descriptor has to do. After
 the interval it waits no longer. Mere readers need not hold anything: a memoryview keeps the memory
 it shows mapped for as long as it exists, whatever happens to the file, its name and its descriptor.
-RocketMQ's forced cleanup unmaps under those who still read, and with that ends their process; ours
-closes the descriptor and deletes the name at once, and the kernel takes back memory and disk space
-when the last view is gone.
+RocketMQ's forced cleanup unmaps under readers that still read, and with that ends their process;
+ours closes the descriptor and deletes the name at once, and the kernel takes back memory and disk
+space when the last view is gone.
 
 Source: org.apache.rocketmq.store.logfile.DefaultMappedFile and ReferenceResource of 5.3.3.
 """

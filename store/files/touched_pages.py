@@ -111,7 +111,7 @@ class TouchedPages:
         touched = self._end if last is self._file else 0
         start = max(touched, _page_of(last))
         end = min(start + STEP_BYTES, last.size)
-        # Before the wait: whoever cannot touch pages is not asked for the same ones again.
+        # Before the wait: a disk that cannot touch pages is not asked for the same ones again.
         self._file, self._end = last, end
         if start < end:
             await self._disk.touch(last.file, start, end - start)

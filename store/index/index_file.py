@@ -47,7 +47,7 @@ _ROUND_BITS: Final = 18
 """At most 2**18 keys are entered at once."""
 
 LINKS_FOLLOWED_MAX: Final = 2048
-"""After so many links of a chain its units are looked for in all units: a key that most messages
+"""After this many links of a chain its units are looked for in all units: a key that most messages
 have makes chains of millions, and numpy passes 100 units while Python follows one link."""
 
 _UNITS_SCANNED: Final = 1 << 16

@@ -51,7 +51,7 @@ FILE_NAME_DIGITS: Final = 17
 """yyyyMMddHHmmssSSS"""
 
 PLAIN_LOOP_RECORDS_MAX: Final = 10
-"""Up to about so many records a plain loop beats numpy's cost per call (benchmarks/index.py)."""
+"""Up to about this many records a plain loop beats numpy's cost per call (benchmarks/index.py)."""
 
 STRANGERS_READ_MAX: Final = 300
 """How many entries without a record, or with one of another key, one query looks at. Other keys
@@ -115,7 +115,7 @@ class IndexService:
         for name, size in self._disk.list_files(self._directory):
             path = f"{self._directory}/{name}"
             if len(name) != FILE_NAME_DIGITS or not (name.isascii() and name.isdecimal()):
-                _log.warning("%s: not the name of an index file; left alone", path)
+                _log.warning("%s is not the name of an index file, and is left alone", path)
                 continue
             fault = self._length_fault(size)
             if fault and clean and size:
@@ -155,7 +155,7 @@ class IndexService:
         return None
 
     def _distrust(self, path: str, reason: str) -> None:
-        _log.info("%s: will be built again from the commit log: %s", path, reason)
+        _log.info("%s: it will be built again from the commit log: %s", path, reason)
         self._untrusted.append(path)
 
     def _continue_after_last(self) -> None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 KEPT_MAX: Final = 4
-"""So many are kept in memory: 16,384 blocks of a file of 1 GiB are 64 KiB."""
+"""How many are kept in memory: 16,384 blocks of a file of 1 GiB are 64 KiB."""
 
 
 class Fingerprints:

@@ -1,7 +1,7 @@
 """LogHealing: puts the right bytes where a range of the log is bad.
 
     fit?          0   the fingerprint of each block says so; where there is none, its records do
-    noted         1   in damage.json, durable: whoever finds half of it knows that it is bad
+    noted         1   in damage.json, durable: a reader that finds half of it knows that it is bad
     kept          2   what was there goes to damaged/<20 digits>-<bytes>, unless it is all zeros
     written       3   through the file, in place
     synced        4
@@ -165,7 +165,7 @@ class LogHealing:
     def _finish(self, part: _Part) -> None:
         self._log.damage.healed(part.start, part.end)
         _log.warning(
-            "%s: healed from %d to %d; what was there is kept in %s",
+            "%s is healed from %d to %d; what was there is kept in %s",
             part.file.file.path,
             part.start,
             part.end,

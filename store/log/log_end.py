@@ -242,7 +242,7 @@ class LogEnd(msgspec.Struct, frozen=True):
 
     `last_record_offset` is where the last record starts, -1 if the walk met none;
     `last_store_timestamp_ms` when that one was stored. `clock_went_back` if one of the records was
-    stored before the one in front of it: then times say nothing about the order of writing.
+    stored earlier than the one before it: then times say nothing about the order of writing.
     """
 
     offset: int
@@ -263,14 +263,14 @@ def find_log_end(
     progress: Callable[[int], object] = lambda _: None,
     is_known: Callable[[int, int], bool] = lambda _start, _end: False,
 ) -> LogEnd:
-    """Walk `files`, which lie end to end; hand all good records to `dispatch` in order.
+    """Walk `files`, which follow each other; hand all good records to `dispatch` in order.
 
     They come as a piece of the log, of about `chunk_bytes`, and the columns of the records in it.
-    `progress` is told after each how many bytes have been walked. `is_known` says of a part of the
-    log whether all of its bytes are right: then no CRC of its records is looked at.
+    `progress` is called after each with the number of bytes walked. `is_known` says of a part of
+    the log whether all of its bytes are right: then no CRC of its records is checked.
 
     A blank closes its file. RocketMQ goes back to the start of a blank that no file follows and
-    writes something else over it, which a slave may hold already: here the log ends behind it.
+    writes something else over it, which a slave may hold already: here the log ends after it.
 
     Source: CommitLog.recoverNormally.
     """
@@ -314,7 +314,7 @@ def next_records(
     check_crc: bool = True,
     force_verify_prop_crc: bool = False,
 ) -> tuple[bytes | memoryview, RecordColumns | Blank | Damage]:
-    """Return records from `position` on and the bytes they lie in, or why there are none.
+    """Return records from `position` on and the bytes they are in, or why there are none.
 
     Bytes up to `end` may be read; `offset` is where in the log `position` is. Of at most
     `bytes_max` bytes, unless the first record alone is larger. There is at least one record.
@@ -341,7 +341,7 @@ def next_records(
 
 
 def _behind(end: LogEnd, offset: int, columns: RecordColumns) -> LogEnd:
-    """Return `end` moved behind these records, which lie in a piece that starts at `offset`."""
+    """Return `end` moved past these records, which are in a piece that starts at `offset`."""
     last_start, last_size = int(columns.start[-1]), int(columns.size[-1])
     times_ms = columns.store_timestamp_ms
     fell = times_ms[0] < end.last_store_timestamp_ms or (times_ms[1:] < times_ms[:-1]).any()
@@ -356,7 +356,7 @@ def _behind(end: LogEnd, offset: int, columns: RecordColumns) -> LogEnd:
 
 
 def record_behind(files: Sequence[LogFile], offset: int) -> DispatchRequest | None:
-    """Return the first whole record that starts behind `offset`, None if there is none.
+    """Return the first whole record that starts after `offset`, None if there is none.
 
     Searches for the magic and believes a place only if the record there is valid and says so of
     itself; a record that a body happens to carry is believed too if it names the right offset.
@@ -383,7 +383,7 @@ def _copy(file: LogFile, position: int, size: int) -> bytes:
 def count_records(files: Sequence[LogFile], start: int, end: int) -> int:
     """Return how many records start from `start` on, where one does, and below `end`.
 
-    Damage is passed over; what is there to be found behind it counts.
+    Damage is passed over; records that can be found after it count.
     """
     count = 0
     for file in files:
@@ -433,7 +433,7 @@ def start_index(
     After a clean stop: the newest file that starts at or before `queues_end`, the end of the last
     record the queues know. After a crash: the newest file whose first record was stored no later
     than `safe_timestamp_ms`, up to which the checkpoint vouches for log and queues, and that does
-    not start behind `synced_end`, up to where it says that the log is on disk; times alone mislead
+    not start after `synced_end`, up to where it says that the log is on disk; times alone mislead
     when the clock was put back. Else file 0.
 
     Source: CommitLog.recoverNormally, recoverAbnormally.

@@ -5,10 +5,10 @@ then messages are missing. What tells them apart is `log-start.json`: it is move
 before retention deletes a file. It is written for the first time in the step in which the log gets
 its first file, and again once a second while the disk has no room for it.
 
-RocketMQ and earlier versions know nothing of it, and delete and cut without a word. But whoever
-opens a store writes to its `lock` file. Its time of modification as we have left it is in the note:
-where it is another one, somebody else was here, or the directory is a copy. Then the log begins
-where it does, and a new *era* begins: see `fingerprints.py`.
+RocketMQ and earlier versions know nothing of it, and delete and cut without a word. But every
+process that opens a store writes to its `lock` file. The note has that file's time of modification
+as we left it: if it differs, another process was here, or the directory is a copy. Then the log
+begins where it does, and a new *era* begins: see `fingerprints.py`.
 
 RocketMQ has no such file, and leaves it alone.
 """
@@ -123,7 +123,7 @@ class LogStart:
 
 
 def noted_start(disk: Disk, directory: str) -> int:
-    """Return where the log of a closed store began, whoever had it open since; or UNKNOWN."""
+    """Return where the log of a closed store began, even if others opened it since; or UNKNOWN."""
     try:
         note = read_checked_json(disk, f"{directory}/{LOG_START_FILE}", _Note)
     except UnreadableError:

@@ -3,8 +3,8 @@
 What a file says is believed only if it fits; see `tandem.wire.checksum_line`. A file of an earlier
 version has no checksum, is read as it is, and gets one when it is written next.
 
-What was read and believed, or written, is kept in memory as well, for whoever looks whether it is
-still so: see `kept_files.py`.
+What was read and believed, or written, is kept in memory as well, for the check whether it is still
+so: see `kept_files.py`.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def replace_with_checked_json(disk: Disk, path: str, value: object) -> None:
     """Put `value` in the place of what the file holds. Durable when it returns.
 
     Raises:
-        StoreFullError: no room; the old content stands.
-        DiskFailedError: anything else; the old content stands.
+        StoreFullError: no room; the old content is still there.
+        DiskFailedError: anything else; the old content is still there.
     """
     data = encode_checked_json(_name(path), value)
     disk.replace(path, data)

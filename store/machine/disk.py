@@ -1,7 +1,7 @@
 """What a store needs of a file system, as protocols: a `Disk` and the `DiskFile`s on it.
 
-Everything above talks to these. `RealDisk` is the disk of this machine; the simulation puts its own
-behind the same protocols, and both pass the same tests (tests/support/contracts.py).
+Everything above talks to these. `RealDisk` is the disk of this machine; the simulation has its own
+with the same protocols, and both pass the same tests (tests/support/contracts.py).
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def check_range(file: DiskFile, start: int, size: int) -> None:
     """Refuse a range of bytes that is not within a file. An empty one may begin at its end.
 
     Raises:
-        ValueError: it is not; what asks for it has a bug, and the system would do as it is told:
-            make the file longer than its mapping, or touch what comes after it.
+        ValueError: it is not. The caller has a bug, and the system would do what it asks for: make
+            the file longer than its mapping, or touch what comes after it.
     """
     if not 0 <= start <= start + size <= file.size:
         raise ValueError(
@@ -188,8 +188,8 @@ class Disk(Protocol):
         """Write a small file so that a crash leaves the old content or the new, durable.
 
         Raises:
-            StoreFullError: no room; the old content stands.
-            DiskFailedError: anything else; the old content stands.
+            StoreFullError: no room; the old content is still there.
+            DiskFailedError: anything else; the old content is still there.
         """
 
     def rename(self, path: str, new_path: str) -> bool:

@@ -30,7 +30,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """Changes with each start of the operating system."""
     random: random.Random
     on_event: Callable[[Any], None] | None = None
-    """Whoever watches what the node's replica does, if anybody does."""
+    """Called with what the node's replica does, if anybody watches it."""
 
 
 def this_machine() -> Machine:

@@ -79,7 +79,7 @@ class ReadLoop:
         return result
 
     def forget(self, fd: int) -> None:
-        """A socket is about to be closed: whoever reads it gets ClosedResourceError."""
+        """A socket is about to be closed: its reader gets ClosedResourceError."""
         if fd in self._readers:
             self._end(fd, outcome.Error(trio.ClosedResourceError("the socket was closed")))
 

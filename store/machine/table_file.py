@@ -131,8 +131,8 @@ class TableFile:
         """Replace the file; its old content becomes the backup. Blocks for three small writes.
 
         Raises:
-            StoreFullError: No room. The old file still stands.
-            DiskFailedError: Anything else. The old file still stands.
+            StoreFullError: No room. The old file is still there.
+            DiskFailedError: Anything else. The old file is still there.
         """
         for _ in self.save_in_steps(table):
             pass

@@ -1,4 +1,4 @@
-"""Real sockets behind the protocols of `store.machine.network`.
+"""Real sockets with the protocols of `store.machine.network`.
 
 The pattern is "system call first, wait second": a non-blocking call is tried, and only if the
 kernel has nothing to give does the task wait for the file descriptor. Against trio's own streams

@@ -1,11 +1,11 @@
-"""A row of those who wait until a position is reached: an end offset, a deadline, a callback each.
+"""A row of callers that wait for a position: an end offset, a deadline, a callback each.
 
     add() --> waiting --+--> take_reached()   the position has passed their end offset
                         +--> take_expired()   their time is up
                         `--> take_all()       nobody will be served any more
 
-Whoever owns a row takes people out of it and answers them; the row calls nobody. So an answer that
-makes somebody wait anew finds the row in order.
+The owner of a row takes waiting callers out of it and answers them; the row calls nobody. So an
+answer that makes a caller wait anew finds the row in order.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class WaitingRow(Generic[DoneT]):
         waiting.append((end_offset, deadline, done))
 
     def take_reached(self, offset: int) -> list[DoneT]:
-        """Take out those whose end offset is `offset` or below."""
+        """Take out the callers whose end offset is `offset` or below."""
         waiting = self._waiting
         taken = []
         while waiting and waiting[0][0] <= offset:
@@ -65,7 +65,7 @@ class WaitingRow(Generic[DoneT]):
         return taken
 
     def take_expired(self, now: float) -> list[tuple[int, DoneT]]:
-        """Take out those whose deadline has passed, each with its end offset."""
+        """Take out the callers whose deadline has passed, each with its end offset."""
         waiting = self._waiting
         taken = []
         while waiting and waiting[0][1] <= now:

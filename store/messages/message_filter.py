@@ -2,8 +2,8 @@
 
     unit of the queue --bit map--> may match --properties in the log--> matches
 
-A read looks at so many messages as its filter can be put to at a bearable cost, and at one at
-least. What it passed over is passed over for good: `next_begin_offset` says where to go on.
+A read looks at as many messages as its filter can test at a bearable cost, and at one at least.
+Messages that it passed over are passed over for good: `next_begin_offset` says where to go on.
 
 Source: RocketMQ 5.3.3, MessageFilter.isMatchedByConsumeQueue, isMatchedByCommitLog.
 """
@@ -27,7 +27,7 @@ READ_COST_MAX: Final = 32_768
 """Of all messages one read looks at. A simple filter gets to the end of any other limit."""
 
 PROPERTIES_PER_COST_BYTES: Final = 512
-"""A property string of so many bytes doubles what a message costs."""
+"""A property string of this many bytes doubles what a message costs."""
 
 
 class MessageFilter(Protocol):

@@ -123,7 +123,7 @@ class MessageReads:
         At least one record is returned where one matches, whatever its size. Filtering is by tags
         code: the reader has to compare the tags themselves. A `message_filter` is final.
 
-        A bound looks like the end of the queue. Behind it the answer is OFFSET_OVERFLOW_ONE with
+        A bound looks like the end of the queue. Past it the answer is OFFSET_OVERFLOW_ONE with
         `offset` itself, as long as the queue reaches there: the reader has only to wait.
 
         Source: DefaultMessageStore.getMessage.

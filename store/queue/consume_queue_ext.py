@@ -58,7 +58,7 @@ class CqExtUnit(msgspec.Struct, frozen=True, gc=False):
 
 
 def no_bit_map(physical_offset: int, size: int) -> bytes:
-    """Say nothing of who wants the record at this place: nobody calculates bit maps."""
+    """Return no bit map for the record at this place: nobody calculates bit maps."""
     return b""
 
 

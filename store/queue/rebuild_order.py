@@ -37,7 +37,7 @@ class RebuildOrder:
             self.reason = f"{self._path}: {error}"
 
     def give(self, reason: str) -> None:
-        """Have all queues built anew at the next start. The first reason stands."""
+        """Have all queues built anew at the next start. The first reason is kept."""
         if self.reason is not None:
             return
         self.reason = reason

@@ -161,7 +161,7 @@ class RecordCheck:
         return blocks[0][1], blocks[-1][2]
 
     def in_doubt(self, queue: AnyConsumeQueue, number: int) -> RecordDamagedError:
-        """Return why nothing of a queue that is in doubt can be read, whoever passes over damage.
+        """Return why nothing of a queue in doubt can be read, even by readers that skip damage.
 
         The record is whole, and is read again as soon as the queue has been built anew.
         """

@@ -1,12 +1,12 @@
-"""What can be done to the commit log of a store that is not open, by whoever has other replicas.
+"""What can be done to the commit log of a store that is not open, if there are other replicas.
 
 A start that meets damage in the part of the log that it walks raises `CorruptLogError`, and changes
 nothing. The error says from where to where. A node of a fenced group gets these bytes from another
 replica, puts them there, and opens the store again.
 
-The file where they belong may be gone, with all that follow: what is missing in the row an opening
-has put a stand-in for, but nothing in the row itself says that it went on. So stand-ins are made
-here, and what is not healed of them stays noted: the store knows then that its log was longer.
+The file where they belong may be gone, with all that follow. An opening has put stand-ins where
+files are missing in the row, but nothing in the row itself says that it went on. So stand-ins are
+made here, and what is not healed of them stays noted: then the store knows that its log was longer.
 """
 
 from __future__ import annotations
@@ -101,6 +101,6 @@ def _drop_what_was_taken_too_late(
         if is_new and not known.differing(begin, there):
             fingerprints.drop(first)
             _log.warning(
-                "the fingerprint of file %d was taken when the file was damaged already: dropped",
+                "the fingerprint of file %d is dropped: the file was damaged when it was taken",
                 first,
             )

@@ -44,7 +44,7 @@ _NOBODY: Final = Host("127.0.0.1", 0)
 
 
 class StoreParts(NamedTuple):
-    """What an open store is made of, and what it stands on. All of it agrees."""
+    """What an open store is made of, and what is below it. All of it agrees."""
 
     config: StoreConfig
     disk: Disk

@@ -8,7 +8,7 @@
     sync, checkpoint             6
 
 Every step can be interrupted: the next start does the same again. Queues are cut before the log, so
-that an interruption leaves no unit without its record. There is no other way to open a store: after
+that after an interruption every unit has its record. There is no other way to open a store: after
 a clean stop step 2 only starts further down the log.
 
 Bytes alone decide what counts as a record, as torn and as corrupt: see `store/log/log_end.py`.
@@ -223,7 +223,7 @@ class StoreRecovery:
             self._queues.broken = None
             return end  # noqa: TRY300 - nothing else can raise
         except QueueGapError as error:
-            # A number has changed in one of the records that are sound otherwise; which, who knows.
+            # A number has changed in one of the records that are sound otherwise; which is unknown.
             promised = self._checkpoint.confirm_physical_offset
             raise CorruptLogError(
                 f"{self._directory}: the commit log itself has a gap: {error};"

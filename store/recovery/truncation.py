@@ -428,7 +428,7 @@ def finish_set_aside(disk: Disk, directory: str) -> str | None:
     moved = [name for name in order.names if disk.rename(f"{directory}/{name}", f"{target}/{name}")]
     disk.remove(f"{directory}/{LOG_START_FILE}")  # the next log may begin anywhere
     disk.remove(f"{directory}/{SET_ASIDE_FILE}")
-    _log.warning("%s: set aside in %s: %s", directory, target, ", ".join(moved) or "nothing more")
+    _log.warning("%s is set aside in %s: %s", directory, target, ", ".join(moved) or "nothing more")
     return order.name
 
 

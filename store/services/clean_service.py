@@ -7,9 +7,9 @@
         check_self                  whether the rows of files have no holes
 
 `clean_policy` decides what is to be done; here it is carried out. Only whole files go, the
-oldest first and never the last one, the one being written. The commit log is always first: queues
-and index that are behind it, because the process died in between, only name messages that are gone,
-and go in the first run after the next start.
+oldest first and never the last one, the one being written. The commit log is always first. If the
+process dies in between, files of queues and index remain that only name messages that are gone;
+they go in the first run after the next start.
 
 A file that somebody still holds is left for later, and closed by force when that takes too long.
 Slaves that are behind hold no file: as in RocketMQ, they go on with what is left. `keep_from` is
@@ -62,7 +62,7 @@ def _no_limit() -> None:
 
 
 def local_hour(now_ms: int) -> int:
-    """Return the hour of the day where this machine stands."""
+    """Return the hour of the day in this machine's time zone."""
     return datetime.fromtimestamp(now_ms / 1000, UTC).astimezone().hour
 
 
@@ -202,8 +202,8 @@ class CleanCommitLogService:
     def give_up_before(self, end: int) -> bool:
         """Delete the files before `end`, whatever their age; return whether none is left.
 
-        Never the last one, and none that is still needed. One that somebody holds is left: call
-        again.
+        The last one stays, and so does any that is still needed. One that somebody holds is left:
+        call again.
 
         Raises:
             OSError: the disk refuses a deletion.
@@ -240,7 +240,7 @@ class CleanCommitLogService:
             self._now_ms(), self._config.destroy_mapped_file_interval_forcibly_ms
         )
         if deleted is not None:
-            _log.warning("%s is deleted, which had been in use for a long time", deleted.file.path)
+            _log.warning("%s is deleted after a long time in use", deleted.file.path)
 
     def _tell(self, text: str) -> None:
         """Log what an operator has to know, but not in each run."""

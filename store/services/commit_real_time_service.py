@@ -1,6 +1,6 @@
 """CommitRealTimeService: carries what was put from the buffers of a pool to the files of the log.
 
-As soon as enough pages were put, and all of it every interval; whoever is about to sync all of the
+It commits as soon as enough pages were put, and everything at each interval; a sync of all of the
 log commits all of it before. It goes on after a failed sync, so that readers and slaves still get
 everything. A failed commit is final, as a failed sync is.
 

@@ -124,9 +124,9 @@ class ConsumeQueueDispatcher:
     ) -> tuple[int, UsualRecord | None]:
         """Enter these records up to the first that `dispatch` has to look at.
 
-        Return how many, and the last one. Looked at is what does not simply go on in a queue that
-        is there, and what was stored before the one in front of it, the first before `since_ms`.
-        `arrivals` gets one entry for each queue that has grown.
+        Return how many, and the last one. `dispatch` looks at a record that does not simply go on
+        in a queue that is there, or that was stored earlier than the one before it (the first:
+        earlier than `since_ms`). `arrivals` gets one entry for each queue that has grown.
 
         Raises:
             StoreFullError: see `ConsumeQueue.dispatch`. Some queues may have their records, others

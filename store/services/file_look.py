@@ -1,6 +1,6 @@
 """FileLook: one look at a closed file of the log, slice after slice, by its records.
 
-    slice --> sound records, for whoever compares queues with them
+    slice --> sound records, to compare queues with them
           --> places where no sound record is, and why
 
 A record may begin in one slice and end in the next. After a bad place the look goes on with the

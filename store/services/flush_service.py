@@ -1,4 +1,4 @@
-"""FlushService: carries what was written to the disk, and answers who waits for that.
+"""FlushService: carries what was written to the disk, and answers the puts that wait for that.
 
     SYNC_FLUSH   a put waits in the group-commit queue; one sync answers all who came before it
     ASYNC_FLUSH  the log is synced every interval if enough pages are dirty, thoroughly now and then
@@ -11,7 +11,7 @@ thorough sync, and besides by itself. Each commit wakes the flush.
 
 A failed sync is final: what is on disk is then unknown, and the kernel may have dropped the dirty
 pages, so a second try would succeed without having written them. The store refuses writes from
-then on, and everyone who waits is answered so.
+then on, and every waiting put is answered so.
 
 Source: CommitLog.GroupCommitService and FlushRealTimeService,
 DefaultMessageStore.FlushConsumeQueueService.
@@ -200,7 +200,7 @@ class FlushService:
             self._after_release()
 
     async def _expire(self) -> None:
-        """Answer those whose deadline has passed while a sync was on its way."""
+        """Answer the puts whose deadline has passed while a sync was on its way."""
         while True:
             deadline = self._waiting.next_deadline
             if deadline is None:

@@ -75,7 +75,7 @@ class IndexCheck:
     async def run(self, rest: Callable[[float], Awaitable[bool]]) -> int:
         """Look at all files; return how many are built anew.
 
-        `rest` is told after each slice how many seconds it took, and says whether to go on.
+        `rest` is called after each slice with the seconds it took, and says whether to go on.
         """
         index = self._index
         if index is None:

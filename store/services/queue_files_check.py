@@ -43,7 +43,7 @@ class QueueFilesCheck:
         return sum(self._look_at_row(queue, files) for files in queue.file_queues)
 
     def _look_at_row(self, queue: AnyConsumeQueue, files: MappedFileQueue) -> int:
-        # In one step: whoever makes or deletes a file changes both, the disk and the row.
+        # In one step: making or deleting a file changes both, the disk and the row.
         sizes = dict(self._disk.list_files(files.directory))
         count = 0
         for file in list(files.files):

@@ -62,18 +62,18 @@ NEW_QUEUES_MAX: Final = 1
 disk may take tens of milliseconds for them, in which nothing else is done."""
 
 USUAL_RECORDS_MAX: Final = 128
-"""Up to about so many usual records a plain loop beats numpy's cost per call."""
+"""Up to about this many usual records a plain loop beats numpy's cost per call."""
 
 PLAIN_LOOP_RECORDS_MAX: Final = 24
-"""So does a closer look at up to about so many of any kind."""
+"""So does a closer look at up to about this many of any kind."""
 
 INDEX_SLICE_BYTES: Final = 2 << 20
 
 INDEX_SLICE_RECORDS: Final = 1024
-"""About so many at once: a hundred take half a millisecond, these a little more than one."""
+"""About this many at once: a hundred take half a millisecond, these a little more than one."""
 
 INDEXED_ONE_BY_ONE_MAX: Final = 24
-"""Up to about so many records a plain loop beats numpy's cost per call."""
+"""Up to about this many records a plain loop beats numpy's cost per call."""
 
 INDEXED_AT_STOP_BYTES_MAX: Final = 64 << 20
 """A fraction of a second's work. An index that is further behind goes on after the next start."""
@@ -360,7 +360,7 @@ class ReputMessageService:
         return self._commit_log.roll_next_file(offset)
 
     def _pass_damage(self, found: Damage, offset: int, file: MappedFile, *, waits: bool) -> bool:
-        """Have the index go on behind what is bad; False if it `waits`: others may have it."""
+        """Have the index go on after what is bad; False if it `waits`: others may have it."""
         following = record_behind([file], offset)
         after = following.offset if following else self._commit_log.roll_next_file(offset)
         self._commit_log.damage.note(offset, after, found.reason)
@@ -479,7 +479,7 @@ class ReputMessageService:
             _log.debug("the last records are not in the index: %s", error)
 
     def index_the_rest(self) -> None:
-        """Enter the last records in the index, unless they are so many that nobody would wait.
+        """Enter the last records in the index, unless there are too many to wait for.
 
         Raises:
             CorruptLogError, StoreFullError: see `index_some`.

@@ -8,9 +8,9 @@
     files of queues                     that they are there, and as long as they have to be
     index files                         their records
 
-What differs is noted as damage; healing is the business of whoever has other replicas. Where memory
-still has the right bytes, they are written again, and nothing is damaged. A range that was noted is
-whole again if its blocks are what their fingerprint says, on the disk and in memory.
+What differs is noted as damage; only an owner with other replicas can heal it. Where memory still
+has the right bytes, they are written again, and nothing is damaged. A range that was noted is whole
+again if its blocks are what their fingerprint says, on the disk and in memory.
 
 A pass takes about half of `scrub_interval_hours`, in slices of 1 MiB with a rest after each, and
 never more than a twentieth of the time; one that was ordered (`scrub_now`) a quarter. Where other
@@ -299,7 +299,7 @@ class ScrubService:
                 self._moved_to(offset + size)
                 self._took_seconds = took_seconds
             if position + size == file.size:
-                break  # whoever waits for this file need not wait for the rest after it
+                break  # the caller that waits for this file need not wait for the rest after it
             if is_of_pass:
                 await self._rest(took_seconds)
             else:
@@ -358,7 +358,7 @@ class ScrubService:
     async def _look_at(self, look: FileLook, offset: int, data: bytes) -> None:
         known = look.known
         if known is None:
-            # Memory is what readers get, and what others are told of; the disk has to agree.
+            # Readers get what is in memory, and others hear of it; the disk has to agree.
             position = offset - look.file.file_from_offset
             in_memory = bytes(look.file.buffer[position : position + len(data)])
             if in_memory != data:

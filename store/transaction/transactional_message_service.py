@@ -9,7 +9,7 @@ CID_RMQ_SYS_TRANS: no half below it is open. A half that stays open is put again
 queue, so that the walk can go on; the *live* copy of a half is its last one, and an end of any
 of them ends that one. The op queue says which halves have ended; its progress is kept likewise.
 
-Invariant: a transaction ends once, and its end is in the log. An op stands right behind the message
+Invariant: a transaction ends once, and its end is in the log. An op comes right after the message
 that it is about: the two are put in one step with nothing between them, both or none. So wherever
 a log was cut, at most its very last record is a message without its op, and a master that opens
 such a log puts the op before anything else (`uncovered_commit.py`). Every later master finds
@@ -24,7 +24,7 @@ State in memory, all of it built again from the two queues at a start:
     _ops       op messages not done: their queue offset -> the halves in them
 
 Progress is saved only up to where the log is durable: a power loss must not take the copy of a
-half that the walk has passed. In a fenced group it is in the log, behind the copies.
+half that the walk has passed. In a fenced group it is in the log, after the copies.
 
 RocketMQ puts the message once more for each further commit, also after a rollback, and when an end
 crosses a check, or the walk has passed an immune half. Unlike RocketMQ, which reads op messages as

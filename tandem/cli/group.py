@@ -116,7 +116,7 @@ def describe(
             max=86_400,
             metavar="SECONDS",
             callback=finite,
-            help="Look again every so many seconds until Ctrl-C.",
+            help="Look again at this interval, in seconds, until Ctrl-C.",
             show_default=False,
         ),
     ] = None,

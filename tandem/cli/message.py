@@ -117,8 +117,8 @@ def trace(
 ) -> None:
     """Follow a message through the groups that read its topic: retries, dead letters, where it is.
 
-    What a group has consumed is told from its offsets, so a message that was passed over by a
-    filter or a reset counts as consumed.
+    The offsets of a group say what it has consumed, so a message that was passed over by a filter
+    or a reset counts as consumed.
     """
 
     async def question(admin: "Admin") -> "MessageTrace":

@@ -1,8 +1,8 @@
 """`tandem shadow`: copy the log of a running RocketMQ master, without being its slave.
 
-The copying is done by a process of the server's, `tandem_server node shadow`. This one says what
-it is told, stops it, and turns its last words into an error and a status. However this process
-ends, the other one ends with it: the end of its standard input tells it to.
+A process of the server, `tandem_server node shadow`, does the copying. This one prints what the
+other reports, stops it, and turns its last words into an error and a status. However this process
+ends, the other one ends with it: the end of its standard input is the sign.
 """
 
 import signal
@@ -40,7 +40,7 @@ _Status = dict[str, Any]
 
 
 class ShadowOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What the server's process is told: a line of JSON. See `node.shadow.config`."""
+    """The settings for the server's process: a line of JSON. See `node.shadow.config`."""
 
     directory: str
     master: "Address"

@@ -1,4 +1,4 @@
-"""What an administrator is told: topics, groups and messages, over all brokers. Plain records.
+"""What an administrator gets: topics, groups and messages, over all brokers. Plain records.
 
 Times are in milliseconds since 1970; None is unknown, or never.
 """

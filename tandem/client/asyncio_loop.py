@@ -99,7 +99,7 @@ class Wakes:
         self.loop.call_soon(self._step_all, self.woken, context=self._context)
 
     def _step_all(self, woken: deque[AsyncioParked]) -> None:
-        # What these wake has its place in the loop's line behind what they scheduled before.
+        # What these wake has its place in the loop's line after what they scheduled before.
         self.woken = deque()
         try:
             while woken:
@@ -112,7 +112,7 @@ class Wakes:
 
 
 class AsyncioBackground:
-    """Tasks in a group that a task of its own opens and closes, whoever asks for it."""
+    """Tasks in a group that a task of its own opens and closes, for any caller."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._opened: asyncio.Future[TaskGroup] = loop.create_future()

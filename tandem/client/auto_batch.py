@@ -146,7 +146,7 @@ class AutoBatch:
                 )
                 end_all(under_way, outcomes)
                 count, under_way = len(under_way), []
-                # Those who were woken send their next ones, before this looks for more.
+                # Woken callers send their next messages, before this looks for more.
                 await anyio.lowlevel.checkpoint()
                 lane.answered(count)
             lane.leave()
@@ -156,7 +156,7 @@ class AutoBatch:
             _abandon(under_way, outcome_unknown=True)
 
     def close(self) -> None:
-        """No more is sent; who waits for company learns it."""
+        """No more is sent; a message that waits for company fails."""
         self._is_closed = True
         for lane in self._lanes.all():
             while gathered := lane.take(self._batch_max_bytes):

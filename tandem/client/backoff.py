@@ -22,7 +22,7 @@ SILENT_SECONDS: Final = 10.0
 
 
 def retry_pause_seconds(retries_count: int) -> float:
-    """Return the pause before a further try, after so many paused ones in a row."""
+    """Return the pause before the next try, after `retries_count` paused tries in a row."""
     slow_tries = min(max(0, retries_count - QUICK_TRIES + 1), 10)
     return min(PAUSE_SECONDS_MIN * 2.0**slow_tries, PAUSE_SECONDS_MAX)
 

@@ -3,7 +3,7 @@
     NOTIFY_CONSUMER_IDS_CHANGED, CHECK_TRANSACTION_STATE, ...     one way: no answer
     GET_CONSUMER_RUNNING_INFO, PUSH_REPLY_MESSAGE_TO_CLIENT, ...  answered, at once or later
 
-What a client does not know is refused in words, so that the one who asks need not wait.
+What a client does not know is refused in words, so that the sender need not wait.
 
 Source: RocketMQ 5.3.3, ClientRemotingProcessor; NettyRemotingAbstract.processRequestCommand.
 """

@@ -1,4 +1,4 @@
-"""`ClusterAccess`: where a cluster is and who asks, said once for every client of it."""
+"""`ClusterAccess`: where a cluster is and which client asks, said once for every client of it."""
 
 from collections.abc import Callable, Sequence
 

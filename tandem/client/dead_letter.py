@@ -76,8 +76,8 @@ def origin_id(letter: MessageExt) -> str:
 def key_again(letter: MessageExt) -> str:
     """Return the unique key of the message that a dead letter becomes: always the same one.
 
-    So whoever sends it can look first whether it was sent already, and two who do so at the same
-    time make copies that can be told. It depends on the group, which is in the letter's topic. The
+    So a sender can look first whether it was sent already, and two that send it at the same time
+    make copies that can be recognized. It depends on the group, which is in the letter's topic. The
     time in it is the origin's, because RocketMQ's tools look from there on.
     """
     origin = origin_id(letter)

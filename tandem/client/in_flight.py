@@ -1,4 +1,4 @@
-"""How much a producer may have under way at once: who comes later waits, first come first served.
+"""How much a producer may have under way at once: later sends wait, first come first served.
 
 The bodies of all messages under way are counted, whatever they wait for: company, a connection, an
 answer, the next try. With nothing under way a message is let in whatever its size.
@@ -14,7 +14,7 @@ MAX_IN_FLIGHT_BYTES: Final = 64 * 1024 * 1024
 
 
 class InFlight:
-    """Counts bytes under way, and keeps the line of those who wait."""
+    """Counts bytes under way, and keeps the line of waiting sends."""
 
     __slots__ = ("_bytes_max", "_line", "bytes")
 

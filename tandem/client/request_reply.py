@@ -136,7 +136,7 @@ def _host(text: str) -> Host:
 
 
 class PendingReplies:
-    """Who waits for which reply."""
+    """The waiting callers, each with its reply."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, Callable[[MessageExt], None]] = {}

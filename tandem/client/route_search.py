@@ -72,7 +72,7 @@ class RouteSearch:
                 self._troubles.append(f"name server {address}: {error}")
 
     def route(self) -> TopicRouteData | None:
-        """Return all of it together; None if those who know say that there is no such topic.
+        """Return all of it together; None if name servers say that there is no such topic.
 
         Raises:
             RouteNotFoundError: nobody knows. It may pass.

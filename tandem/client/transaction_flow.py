@@ -121,7 +121,7 @@ class Decisions:
             self._confirmed.add(unique_key)
 
     def answer(self, unique_key: str) -> TransactionState | None:
-        """Return what the broker is to be told, None if this producer knows nothing of it."""
+        """Return the answer for the broker, None if this producer knows nothing of it."""
         if unique_key in self._confirmed:
             return "rollback"
         return self._states.get(unique_key)

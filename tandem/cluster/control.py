@@ -5,7 +5,7 @@ in a directory of the user's own under the temporary directory, because the path
 may not be longer than 107 bytes while a cluster file may be anywhere; its name is a digest of the
 cluster file's path.
 
-Beside it is a lock file that the supervisor holds for as long as it lives. Whoever holds the lock
+Beside it is a lock file that the supervisor holds for as long as it lives. The holder of the lock
 owns the socket path, so a socket that a killed supervisor left is simply replaced.
 """
 

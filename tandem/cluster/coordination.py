@@ -9,7 +9,7 @@ Three things, for the groups of a cluster file that are fenced, and nothing for 
 - When a node's process has ended, it ends the lease of that process. Then its successor is elected
   at once and not when the lease runs out. A frozen node is not dead: it keeps its lease until that
   ends.
-- It follows who is master, for people to see.
+- It watches which node is master, for people to see.
 
 All of that is convenience: no message is lost if this process does none of it.
 """

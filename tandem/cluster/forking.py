@@ -64,7 +64,7 @@ class ForkReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ForkedProcess:
-    """A child of a fork server, as one sees it who is not its parent. Blocks; knows no trio."""
+    """A child of a fork server, for a process that is not its parent. Blocks; knows no trio."""
 
     def __init__(self, pid: int, pidfd: int) -> None:
         self.pid = pid

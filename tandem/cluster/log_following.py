@@ -107,7 +107,7 @@ class _Follower:
             return
         parts = [part for path in parts_of(self._file) if (part := _opened(path)) is not None]
         inodes = [os.fstat(part.fileno()).st_ino for part in parts]
-        # Not there: so many rotations later that it was deleted, and all of these are newer.
+        # Not there: later rotations have deleted it, and all of these are newer.
         first = inodes.index(inode) + 1 if inode in inodes else 0
         for part in parts[:first]:
             part.close()

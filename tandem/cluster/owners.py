@@ -8,9 +8,9 @@ has shown that it is ours:
 - a *node* can be started here only at an address of this machine;
 - a *lease* at the coordinator is that of a process which has ended here if the store of that node
   knows the session that the lease was taken for, and is free. A session is random, is written to
-  the store before it registers, and holds the lock from then until it is over. So whoever reads
-  the record first and finds the lock free afterwards has seen the end of that session. A copy of
-  a store knows it too, so nobody may serve at the node's address either.
+  the store before it registers, and holds the lock from then until it is over. So a reader that
+  reads the record first and finds the lock free afterwards has seen the end of that session. A
+  copy of a store knows it too, so nobody may serve at the node's address either.
 """
 
 import errno

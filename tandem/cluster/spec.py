@@ -73,7 +73,7 @@ class GroupSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: GroupKind
     min_isr: int
-    """Fenced: a message is taken only if so many nodes are in sync, the master included."""
+    """Fenced: a message is taken only if this many nodes are in sync, the master included."""
     ack_level: AckLevel
     broker_role: BrokerRole
     flush_disk_type: FlushDiskType

@@ -1,6 +1,6 @@
 """Types of settings: what a value may be, and the words for it.
 
-A field's type carries its range, so that no value can be read without being checked:
+A field's type carries its range, so that every value that is read is checked:
 
     slave_timeout_ms: Annotated[int, milliseconds(1)] = 3_000
 """

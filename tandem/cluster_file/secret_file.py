@@ -1,4 +1,4 @@
-"""The file with the secret that everybody who may give orders to a cluster knows.
+"""The file with the secret that all givers of orders to a cluster know.
 
 A cluster file that names none has one all the same: `secret` in the data directory, made by
 whichever process of the cluster starts first there. It is for its owner alone: the nodes, the

@@ -1,6 +1,6 @@
 """The sections of a cluster file but `store:` and `coordinator:`, one record each.
 
-The records *are* the list of settings: name, default, range and unit stand together. Names are
+The records *are* the list of settings: name, default, range and unit are together. Names are
 RocketMQ's in Python's spelling, with the unit. What values mean to each other is in the modules of
 checks.
 """
@@ -108,7 +108,7 @@ class GroupSettings(Struct, frozen=True):
     ack_level: AckLevel = AckLevel.WRITTEN
     learners: list[str] = []
     master_address: str | None = None
-    """`host:port` at which whichever node is master listens as well, and which clients are told."""
+    """`host:port` at which the master of the moment listens as well, and which clients get."""
 
 
 class NodeSettings(Struct, frozen=True):

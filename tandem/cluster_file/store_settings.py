@@ -115,7 +115,7 @@ def _check_pool(reader: Reader, store: StoreSettings) -> None:
     if store.transient_store_pool_enable and store.flush_disk_type is FlushDiskType.SYNC_FLUSH:
         reader.complain(
             "store.transient_store_pool_enable",
-            "a put that waits for the disk gains nothing from a buffer in front of it;"
+            "a put that waits for the disk gains nothing from a buffer before it;"
             " set store.flush_disk_type to ASYNC_FLUSH, or leave the pool out",
         )
 

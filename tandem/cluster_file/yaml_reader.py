@@ -178,7 +178,7 @@ _Settings = TypeVar("_Settings", bound=Struct)
 
 
 class Reader:
-    """Turns YAML nodes into records; remembers where each value stood.
+    """Turns YAML nodes into records; remembers where each value was.
 
     Attributes:
         places: Path of a key (`nodes[0].port`) to the YAML node of its value.

@@ -72,7 +72,7 @@ class JournalError(CoordinatorError):
 
 
 class NotWrittenError(CoordinatorError):
-    """The disk did not take a write. What was synced before stands; the write may be tried again.
+    """The disk did not take a write. What was synced before is safe; the write may be tried again.
 
     The text says why and what to do.
     """

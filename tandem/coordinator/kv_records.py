@@ -76,7 +76,7 @@ class Item(msgspec.Struct, frozen=True):
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """`target` of the key stands in `relation` to `value`. A missing key is all zeros, no value."""
+    """`target` of the key has this `relation` to `value`. A missing key is all zeros, no value."""
 
     key: bytes
     target: Target

@@ -4,7 +4,7 @@ One task per connection; each request is done at once in memory and answered whe
 it. A batch is written by a thread while the next one collects. So what was answered is on the
 disk, and what is on the disk but was never answered is an unknown outcome, as with any coordinator.
 
-Keep-alives change nothing that is journaled and wait for no disk.
+Keep-alives change nothing in the journal, and do not wait for the disk.
 
 While the disk takes no write, as a full one does not, what would change something and what reads is
 answered 503 and not done; what was under way then is an unknown outcome. Leases are kept alive. The
@@ -63,7 +63,7 @@ RETRY_SECONDS: Final = 0.5
 """How often a write that the disk did not take is tried again."""
 
 FAREWELL_SECONDS: Final = 0.2
-"""How long requests are still told why, after the journal has failed."""
+"""How long requests are still answered with the reason, after the journal has failed."""
 
 STALL_SECONDS_MIN: Final = 1.0
 """Standing still for less is not given back: keep-alives come in many times per lease."""

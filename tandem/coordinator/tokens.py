@@ -1,4 +1,4 @@
-"""Who may use the embedded coordinator: those who know its password, by tokens, as in etcd.
+"""Access to the embedded coordinator: clients that know its password, by tokens, as in etcd.
 
 A client gives user and password once (`/v3/auth/authenticate`) and gets a token, which it sends
 with every request. A token is forgotten when it was not used for five minutes, or when there are
@@ -61,7 +61,7 @@ class Tokens:
         """By digest of the token, oldest first: how long a look-up takes says nothing of tokens."""
 
     def authenticate(self, user: str, password: str, now: float) -> str:
-        """Return a token for who knows the password.
+        """Return a token for a client that knows the password.
 
         Raises:
             AuthenticationError: It is wrong.

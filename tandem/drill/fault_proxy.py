@@ -2,7 +2,7 @@
 
     broker-a-1 --dials--> 127.x.1.2 (proxy of the pair) --dials--> broker-a-2
 
-Each pair (who dials, who is dialled) has an address of its own; the nodes learn of it by
+Each pair (the dialling node, the dialled one) has an address of its own; the nodes learn of it by
 `nodes[].reach` of the drill's cluster file. The proxy dials on from the dialling node's address, so
 a peer that knows others by their address sees what it would see without it.
 

@@ -46,7 +46,7 @@ INK: Final = "#5f6975"
 LINE: Final = "#c3cad2"
 """Axes and grid; stands for the page's `--line`."""
 PAPER: Final = "#fefefe"
-"""Behind words that lie over a curve; stands for the page's `--bg`."""
+"""Below words that are over a curve; stands for the page's `--bg`."""
 
 _OF_THE_PAGE: Final = {INK: "var(--soft)", LINE: "var(--line)", PAPER: "var(--bg)"}
 

@@ -1,7 +1,7 @@
 """What a Spark stream wrote into Parquet, judged by the log and the ledger: exactly once or not.
 
     log of the master   every record of the topic exactly once in the output, and nothing else
-    ledger              every sync send that was answered SEND_OK, and nothing that nobody sent
+    ledger              every sync send that was answered SEND_OK, and only what was sent
 
 A row of the output is known by its queue and queue offset. Its body counts as it is in the output:
 its CRC is computed here.

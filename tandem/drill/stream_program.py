@@ -28,7 +28,7 @@ MASTER: Final = "local[2,4]"
 
 
 class StreamOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What to stream: `topic` of the cluster behind `name_servers`.
+    """What to stream: `topic` of the cluster of `name_servers`.
 
     `output` gets the files, `checkpoint` what Spark remembers, `scratch` its temporary files;
     `options` are more options of the source.

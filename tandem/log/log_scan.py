@@ -262,7 +262,7 @@ class FileScan:
 
 
 def _merged(breaks: list[LogBreak]) -> Iterator[LogBreak]:
-    """Make one of breaks that are side by side; the first one's reason stands for all."""
+    """Make one of breaks that are side by side, with the reason of the first one."""
     held: LogBreak | None = None
     for found in breaks:
         if held is not None and held.end == found.position and held.stop is found.stop:

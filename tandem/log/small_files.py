@@ -48,7 +48,7 @@ _CHECKED: Final = {
     REBUILD_ORDER_FILE: "rebuild-file",
 }
 _CHECKPOINTS: Final = {"checkpoint": 6, "config/timercheck": 7}
-"""With a second copy of so many numbers."""
+"""Files with a second copy, and how many numbers it has."""
 
 
 _JSON: Final[Any] = dict[str, Any] | list[Any] | str

@@ -11,8 +11,8 @@
       PackageError          what workers need cannot be packed
       ArchiveError          see `tandem.spark.archive.errors`
 
-Each has one home: whoever catches one by name catches it from every source. Readers in worker
-processes raise them too; Spark then shows the name and the text.
+Each has one home: catching one by name catches it from every source. Readers in worker processes
+raise them too; Spark then shows the name and the text.
 """
 
 from tandem import data_file

@@ -1,4 +1,4 @@
-"""Reads the options of a source or sink: texts under names without case, every problem told.
+"""Reads the options of a source or sink: texts under names without case; reports every problem.
 
     options = OptionReader("commitlog source", ("topic", "checkCrc"), raw)
     check_crc = options.flag("checkCrc", default=True)

@@ -66,7 +66,7 @@ def is_wanted(session: SparkSession) -> bool:
     return str(session.conf.get(SETTING, "false")).lower() == "true"
 
 
-def _compiled(jvm: Any) -> Any:  # noqa: ANN401 - py4j's, as the objects behind it
+def _compiled(jvm: Any) -> Any:  # noqa: ANN401 - py4j's, as the objects that it gives
     """Return the rules, compiled once a JVM: py4j remembers methods by the names of classes."""
     if jvm not in _rules_of:
         compiler = jvm.org.codehaus.janino.SimpleCompiler()

@@ -1,7 +1,7 @@
 """The fingerprint of a closed file of the log: the CRC-32 of each of its blocks of 64 KiB.
 
-A store keeps them in files of its own (`store.log.fingerprints`), where whoever looks into a store
-without opening it reads them as well.
+A store keeps them in files of its own (`store.log.fingerprints`), where tools that do not open the
+store read them as well.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class FrameBuffer:
         return self._data, self._position
 
     def several_frames(self) -> tuple[bytes, int] | None:
-        """Return bytes and where the first of several whole frames starts; None: not so many yet.
+        """Return bytes and where the first of several whole frames starts; None: not several yet.
 
         Whether they are good ones is not said.
         """

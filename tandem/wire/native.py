@@ -225,7 +225,7 @@ class Loops:
     ) -> tuple[NDArray[np.int64], int]:
         """Return the tags codes of these property strings, and how many come before a strange one.
 
-        What is in the rows behind that means nothing.
+        The content of the rows after those means nothing.
         """
         count = len(starts)
         codes = np.zeros(count, np.int64)

@@ -35,7 +35,7 @@ class LogRangeHeader(Header, frozen=True):
     start: Int64
     end: Int64
     history: str | None = None
-    """Of LOG_BYTES: of which masters the one who asks has it; see `ha.fenced.history`."""
+    """Of LOG_BYTES: of which masters the asking peer has it; see `ha.fenced.history`."""
 
 
 class EpochPart(msgspec.Struct, frozen=True, array_like=True):

@@ -3,8 +3,8 @@
     find    usual pulls from here on, of one group, topic and subscription: how many, which queues
     answer  each with its records, up to the first one that has to be looked at
 
-What "usual" is stands in `native_pulls.c`: a header in JSON or MSGPACK, and messages that are there
-and known to be sound. All others, and all of them where nothing was compiled, are handled one by
+`native_pulls.c` says what "usual" is: a header in JSON or MSGPACK, and messages that are there and
+known to be sound. All others, and all of them where nothing was compiled, are handled one by
 one, by `node.handlers.pull_message`, with the same result to the byte. So there is no second way in
 Python here.
 """

@@ -30,11 +30,13 @@ _USUAL_HEAD = struct.Struct(">IIi16xqI44xI")
 
 
 FEW_RECORDS_MAX: Final = 6
-"""Up to about so many records a plain loop costs less than calling C."""
+"""Up to about this many records a plain loop costs less than calling C."""
 
 PLAIN_LOOP_RECORDS_MAX: Final = 96
-"""Up to about so many records `check_records` is faster with a plain loop than with columns, whose
-cost is in the calls: 0.7 us for each record of 1 KB against 50 us and 0.4 us."""
+"""Up to about this many records `check_records` is faster with a plain loop than with columns.
+
+The cost of columns is in the calls: 0.7 us for each record of 1 KB against 50 us and 0.4 us.
+"""
 
 assert _USUAL_HEAD.size == BODY_AT
 

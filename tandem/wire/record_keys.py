@@ -46,7 +46,7 @@ _MAGIC_V2: Final = MESSAGE_MAGIC_CODE_V2.to_bytes(4, "big")
 _HASH_MARK: Final = ord("#")
 _SEPARATOR: Final = 2
 _PADDING: Final = b"\x02" * 8
-"""In front of all records, so that one may look back from any place in them."""
+"""Before all records, so that one may look back from any place in them."""
 
 _HEAD: Final = struct.Struct(">4xI28xi")
 _INT: Final = struct.Struct(">i")

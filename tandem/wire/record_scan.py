@@ -83,13 +83,13 @@ SMALL_RECORD_BYTES: Final = 640
 """Records of less than this on average are looked for by their magic (benchmarks/spark_scan.py)."""
 
 COPIED_BODY_BYTES_MAX: Final = 512
-"""Bodies of up to so many bytes are copied for their CRC, all of one size at once."""
+"""Bodies of up to this many bytes are copied for their CRC, all of one size at once."""
 
 EQUAL_BODIES_MIN: Final = 32
 """Of fewer bodies of one size each is cut out of the buffer by itself."""
 
 EQUAL_SIZES_MAX: Final = 8
-"""So many sizes of bodies are gathered at most, one after the other."""
+"""At most this many sizes of bodies are gathered, one after the other."""
 
 
 class RecordWalk(msgspec.Struct, frozen=True, eq=False):
@@ -420,7 +420,7 @@ def stopped(
     *,
     check_crc: bool,
 ) -> RecordCheck:
-    """Return the check of sound records behind which none follows.
+    """Return the check of sound records after which none follows.
 
     `found` says how many they are, where the last one starts and where it ends; `limits` are the
     end of the bytes and the largest record.

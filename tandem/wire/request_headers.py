@@ -285,7 +285,7 @@ class GetRouteInfoRequestHeader(Header, frozen=True):
 
 
 class RegisterBrokerRequestHeader(Header, frozen=True):
-    """REGISTER_BROKER. Ours: `client_addr`, which clients are told instead of a master's own."""
+    """REGISTER_BROKER. Ours: `client_addr`, which clients get instead of a master's own."""
 
     broker_name: str
     broker_addr: str

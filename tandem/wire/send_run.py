@@ -1,10 +1,10 @@
 """Requests to send that came together, found, stored and answered as one run, in C.
 
-    find   usual requests from here on, up to the first one that is not: how many, to which queues
-    keep   only so many of them
+    find   usual requests from here on, up to the first unusual one: how many, to which queues
+    keep   only some of them
     write  their records, what their queues get, and their answers
 
-What "usual" is stands in `native_sends.c`: one message with a header in JSON or MSGPACK, to be
+`native_sends.c` says what "usual" is: one message with a header in JSON or MSGPACK, to be
 stored as it comes. All others, and all of them where nothing was compiled, are handled one by one,
 by `node.handlers.send_message`, with the same result to the byte. So there is no second way in
 Python here: a run is the same put as before, without the steps between.

@@ -133,6 +133,6 @@ def _safe(decode: Callable[[Any], Any]) -> Callable[[Bytes], Any]:
 
 
 def _unreadable(error: Exception) -> UnreadableError:
-    # What stands in the way is the caller's stack as much as the text: words, not Python's.
+    # The caller's stack is an obstacle as much as the text: our words, not Python's.
     words = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
     return UnreadableError(words)

@@ -9,7 +9,7 @@ STATIC: Final = "static topics are queues that move between brokers; a group her
 COLD: Final = "there is no flow control of cold data: reads come from the page cache or the disk"
 
 UNMEASURED: Final = (
-    "what is not measured is not told: the times of single reads, and the state of the timer wheel"
+    "what is not measured is left out: the times of single reads, and the state of the timer wheel"
 )
 
 REFUSALS: Final[dict[tuple[str, str], str]] = {

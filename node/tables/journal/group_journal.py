@@ -5,7 +5,7 @@ records of a system topic, `rmq_sys_TANDEM_JOURNAL`, queue 0. So they travel, ar
 are cut like messages, and one rule holds for all: what a majority of the group has, no change of
 master takes back.
 
-    master     change --put--> log --confirmed--> applied --> those who wait are answered
+    master     change --put--> log --confirmed--> applied --> waiting callers are answered
     others                     log --confirmed--> applied
 
 Three parts: `JournalApplier` applies what is confirmed, on every node; `JournalWriter` is there
@@ -161,7 +161,7 @@ class GroupJournal:
         self._wake.notify()
 
     def catch_up(self) -> None:
-        """Apply every record that is confirmed, and answer those who waited for it.
+        """Apply every record that is confirmed, and answer the callers that waited for it.
 
         Raises:
             JournalFormatError: a record of another version.
@@ -176,8 +176,8 @@ class GroupJournal:
     def when_confirmed(self, deadline: float, done: Callable[[str | None], None]) -> None:
         """Call `done` once everything that was given to the journal by now is confirmed.
 
-        That is at the end of this round at the earliest. With None, or with why it is not known
-        whether the change will stand.
+        That is at the end of this round at the earliest. The argument is None, or the reason why it
+        is not known whether the change will last.
         """
         self._asked.append((deadline, done))
 

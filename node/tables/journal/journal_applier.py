@@ -111,7 +111,7 @@ class JournalApplier:
             pass
 
     def catch_up_some(self, bytes_max: float = BYTES_PER_PIECE) -> bool:
-        """Do the same with records of about so many bytes; return whether there may be more.
+        """Do the same with records of about `bytes_max`; return whether there may be more.
 
         Raises:
             JournalFormatError: as above.
@@ -146,7 +146,7 @@ class JournalApplier:
                 return False
 
     def _apply_found(self, data: bytes, bytes_max: float) -> int:
-        """Apply records that were read, up to one that is damaged or to so many bytes of them.
+        """Apply records that were read, up to one that is damaged or to `bytes_max` of them.
 
         Returns how many bytes were applied.
         """

@@ -67,7 +67,7 @@ class JournalFile:
         """Replace the file, synced.
 
         Raises:
-            StoreError: no room, or the disk failed; the old file still stands.
+            StoreError: no room, or the disk failed; the old file is still there.
         """
         for _ in self.save_in_steps(position, tables):
             pass

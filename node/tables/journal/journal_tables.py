@@ -130,7 +130,7 @@ class SavedTables:
 
 
 class JournalTables:
-    """A `Tables` whose changes are written into the log, and stand once they are confirmed."""
+    """A `Tables` whose changes are written into the log, and are final once they are confirmed."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Writes the rows of a piece of log into Parquet files, by topic and date of store time.
 
-The files lie in a folder of their own until they are published. From one piece of log always the
-same files come, with the same names.
+The files are in a folder of their own until they are published. One piece of log always gives the
+same files, with the same names.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from tandem.wire.message import INNER_BATCH_FLAG, is_inner_batch
 from tandem.wire.message_properties import PROPERTY_INNER_NUM
 
 ROW_GROUP_BYTES: Final = 32 << 20
-"""Of Arrow data: about what is decoded at a time by those who read the file."""
+"""Of Arrow data: about what a reader of the file decodes at a time."""
 
 BUFFERED_BYTES_MAX: Final = 256 << 20
 OPEN_FILES_MAX: Final = 256

@@ -155,7 +155,7 @@ def _buckets(sends: int, log_bytes: int, sizes: AuditSizes) -> int:
 
 
 def task_count(size: int, parallelism: int, sizes: AuditSizes) -> int:
-    """Into how many tasks to cut so many bytes."""
+    """Return into how many tasks `size` bytes are cut."""
     at_most = ceil(size / sizes.task_bytes_min)
     return max(1, min(at_most, max(2 * parallelism, ceil(size / sizes.task_bytes_max))))
 

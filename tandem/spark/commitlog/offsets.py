@@ -6,7 +6,7 @@
 
 -2 and -1 are the earliest and the latest offset, as in Kafka's source. `tail` is the CRC-32 of what
 precedes the offset in its file, up to `TAIL_BYTES`: by it a stream sees that a log was cut and
-written anew behind its back.
+written anew in the meantime.
 """
 
 import zlib

@@ -86,7 +86,7 @@ def place_of(path: str) -> StorePlace:
     entries = storage.entries(place)
     named = place.rsplit("/", 1)[-1] == "commitlog"
     if named or data_files(place, entries):
-        # What is beside a directory of another name belongs to who knows whom.
+        # What is beside a directory of another name may belong to anybody.
         return StorePlace(shown(path), path, (place,), place.rpartition("/")[0] if named else "")
     if any(entry.is_directory and entry.name == "consumequeue" for entry in entries):
         raise NotAStoreError(

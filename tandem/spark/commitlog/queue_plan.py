@@ -121,7 +121,7 @@ def _through_queues(
     records = every.records(first, last)
     if options.consume_queues != "always" and not is_cheaper(count, records, last - first):
         return None
-    # So many bytes of log that about `split_bytes` of them are read.
+    # As many bytes of log as make a task read about `split_bytes` of them.
     share = max(count / max(records, 1), 1 / 4096)
     piece_bytes = max(int(options.split_bytes / share), options.split_bytes)
     pieces = log.splits(piece_bytes, first, last)

@@ -49,7 +49,7 @@ _MESSAGE_BYTES: Final = 64
 
 
 class Sender(Protocol):
-    """Who sends: a `BlockingProducer`, or what stands in for one."""
+    """Sends messages: a `BlockingProducer`, or a stand-in for one."""
 
     def send_batch(self, messages: Sequence[Message], *, queue_id: int | None = None) -> object:
         """Send messages of one queue in their order; return when they are acknowledged."""
@@ -157,7 +157,7 @@ class LaneSender:
         self._sent_before = 0
 
     def run(self, *, lanes: int = 1, write_queues: int = 1) -> _LaneDone:
-        """Send what is left, at the share of the limits that one of so many lanes has."""
+        """Send what is left, at the share of the limits that one of `lanes` lanes has."""
         settings = self._settings
         self._pace = Pace(
             settings.messages_per_second / lanes, settings.bytes_per_second / lanes, self._clock

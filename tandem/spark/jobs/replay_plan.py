@@ -267,7 +267,7 @@ def unique_key_of(replay: str, place: str) -> str:
 
 
 class Pace:
-    """Holds a lane back to so many messages and bytes a second; 0 is no limit.
+    """Limits a lane to a number of messages and bytes a second; 0 is no limit.
 
     A second may be caught up on, not more: after a pause there is no rush.
     """

@@ -1,4 +1,4 @@
-"""What a job is told: one YAML file a job, and the same keys as options of the command line.
+"""The settings of a job: one YAML file a job, and the same keys as options of the command line.
 
 Each job has a record; its fields are the keys of the file. Relative paths count from the file,
 those of options from the working directory. Options win over the file.
@@ -165,7 +165,7 @@ SettingsT = TypeVar("SettingsT", bound=msgspec.Struct)
 def load_settings(
     kind: type[SettingsT], file: Path | None, options: Mapping[str, str]
 ) -> SettingsT:
-    """Read what a job is told. `options` are texts as YAML has them: `[a, b]`, `{a: b}`, `5`.
+    """Read the settings of a job. `options` are texts as in YAML: `[a, b]`, `{a: b}`, `5`.
 
     Raises:
         ClusterConfigError: the file or an option is wrong; with every problem of either.

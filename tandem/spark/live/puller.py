@@ -73,7 +73,7 @@ class RangePuller:
     """The reading of one task's ranges, all at brokers of one name.
 
     Args:
-        core: who asks, and the routes.
+        core: the reader's client, and the routes.
         group: the consumer group that brokers see.
         ranges: what to read.
         from_slave: whether other nodes than the master are asked first.

@@ -151,7 +151,7 @@ class Patience:
         self._last: float | None = None
 
     def is_over(self, records: int) -> bool:
-        """Whether a batch of so many messages goes now."""
+        """Whether a batch of `records` messages goes now."""
         now = self._clock()
         waits = self._last is not None and now - self._last < self._delay_max_seconds
         if records < self._records_min and waits:

@@ -85,7 +85,7 @@ CASES = {
     "a pool in front of a disk that is waited for": (
         "  flush_disk_type: SYNC_FLUSH\n  transient_store_pool_enable: true\n",
         "3: store.transient_store_pool_enable: a put that waits for the disk gains nothing from a"
-        " buffer in front of it; set store.flush_disk_type to ASYNC_FLUSH, or leave the pool out",
+        " buffer before it; set store.flush_disk_type to ASYNC_FLUSH, or leave the pool out",
     ),
     "a delay without a unit": (
         "  message_delay_level: 1s 5\n",
