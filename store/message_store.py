@@ -467,7 +467,7 @@ class MessageStore(LogPositions):
     def confirm(self, offset: int) -> None:
         """Let clients read the log below `offset`, as far as it goes.
 
-        Never goes back. What can be read from now on is reported as arrived.
+        Never goes back. Messages that can be read from now on are reported as arrived.
 
         Raises:
             StoreError: the store was not opened with `confirm_bounds_reads`.

@@ -99,7 +99,7 @@ def topics_in_table(data: bytes) -> frozenset[str] | None:
 
 @contextmanager
 def opened(path: str) -> Iterator[int]:
-    """Open a file for reading; give its descriptor. What the system refuses is an OSError."""
+    """Open a file for reading; give its descriptor. A refusal of the system is an OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         yield descriptor

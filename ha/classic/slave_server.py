@@ -177,7 +177,7 @@ class SlaveServer:
 
     async def _send_heartbeat(self, link: SlaveLink) -> None:
         connection = link.connection
-        # What is known to be bad is not sent: then there is nothing more, either.
+        # Bytes that are known to be bad are not sent: then there is nothing more, either.
         with self._store.read_log(connection.next_offset, 1) as view:
             dry = not view
         if dry and connection.state is HAConnectionState.TRANSFER:

@@ -19,7 +19,7 @@ the one that has to go.
 
 In TRANSFER a frame counts once it is all there and fits its checksum; only whole, checked records
 leave (see `ha.link.whole_records`). `BeginEpoch` leaves before the first byte of an epoch: the
-entry must be on disk before it. What one read brings is handed out in one go, however many frames
+entry must be on disk before it. The frames of one read are handed out in one go, however many
 it holds, as far as they belong to one epoch. Good frames leave before a bad one is reported.
 """
 

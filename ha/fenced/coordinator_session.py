@@ -163,7 +163,7 @@ class CoordinatorSession:
         Raises:
             CoordinatorError: they could not be read.
         """
-        # What was written counts as known: it may be gone before it has been read.
+        # A written record counts as known: it may be gone before it has been read.
         known = max(self.view.revision if self.view else 0, self._record_revision)
         snapshot = await limited(self._coordinator.read(self.keys.prefix))
         try:

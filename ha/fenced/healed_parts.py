@@ -33,7 +33,7 @@ class HealedParts:
         self.parts = self._read()
 
     def add(self, part: HealedPart) -> None:
-        """Note one more. What goes on where the last one ended is one with it."""
+        """Note one more. A part that begins where the last one ended is one with it."""
         last = self.parts[-1] if self.parts else None
         if last is not None and (last.end, last.source, last.reason) == (
             part.start,

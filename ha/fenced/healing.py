@@ -6,7 +6,7 @@
                                `-- Stuck  no answering node can help, or none knows
 
 A piece is a block where the file has a fingerprint; else the bad range itself, since there only
-whole records can be checked. What is not confirmed no other node has to have. One that has it from
+whole records can be checked. No other node has to have unconfirmed bytes. One that has it from
 the same masters (see `history`) has the same bytes; with others there is nothing to go by.
 """
 

@@ -291,7 +291,7 @@ class FencedMaster:
         self.isr.replica_connected(name, incarnation, now)
 
     def replica_attached(self, name: str, offset: int, now: float) -> None:
-        """See `ReplicaListener`. What it has counts when it has said so under this epoch."""
+        """See `ReplicaListener`. Its log counts when it has reported under this epoch."""
 
     def replica_objected(self, name: str, parting: int, confirm: int) -> None:
         """See `ReplicaListener`. A master that lacks what was confirmed must not go on."""

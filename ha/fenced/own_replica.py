@@ -177,7 +177,7 @@ class OwnReplica:
                 verdict.old_directory,
             )
         if record is not None and record.incarnation == file.incarnation:
-            # What a master said of it may not have been on our disk when the process ended.
+            # A master's word about it may not have been on our disk when the process ended.
             self.store.confirm(min(record.confirm, end))
         is_news = state is not None and state.age > self._seen_before
         self.coordinator_is_old = None if is_news else verdict.old_coordinator

@@ -9,7 +9,7 @@ No rules in here: they are in `ha.fenced.client`. A report says what the log has
 same step in which it is sent; a log that takes nothing any more is not reported.
 
 Whatever goes wrong, the connection ends and the next begins after the reconnect interval; each kind
-of trouble is logged once. What no new connection can mend ends `run` with an outcome.
+of trouble is logged once. Trouble that no new connection can mend ends `run` with an outcome.
 """
 
 from __future__ import annotations

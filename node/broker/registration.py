@@ -246,7 +246,7 @@ class Registration:
         )
         self._known[peer.name] = change
         self._wake.notify()
-        # What changes meanwhile goes with the next one.
+        # Changes meanwhile go with the next one.
         await trio.sleep(len(self._topics.configs.topic_config_table) * PAUSE_SECONDS_PER_TOPIC)
 
 

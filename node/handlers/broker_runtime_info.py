@@ -118,7 +118,7 @@ class BrokerRuntimeInfo:
         stats, puts, gets = self._stats, self._stats.put_totals, self._stats.get_totals
         messages, size, times = stats.put_messages, stats.put_bytes, self._put_times
         if self._store.is_slave:
-            # What comes to it was not put here.
+            # Its messages were not put here.
             puts, messages, size = type(puts)(), 0, 0
         no_tps = "0.0 0.0 0.0"
         return {

@@ -95,7 +95,7 @@ def stored_frame(
 ) -> bytes:
     """The frame of `stored_response`."""
     key = unique_key_of(properties)
-    # What else is in a key may have to be escaped in JSON.
+    # Other characters of a key may have to be escaped in JSON.
     if command.serialize_type is not _JSON or key is None or not (key.isalnum() and key.isascii()):
         return encode_frame(stored_response(command, queue_id, properties, result))
     header = (

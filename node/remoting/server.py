@@ -1,7 +1,7 @@
 """Listeners, and one task per connection, which handles requests in rounds.
 
 One connection's failure never reaches another: what a peer breaks ends its own connection with one
-line in the log. What connections may take of a node is bounded, for each address and in all: places
+line in the log. Connections have bounds, for each address and in all: places
 (`Places`), memory (`ClientMemory`), and time (`Turns`).
 """
 

@@ -194,7 +194,7 @@ class ClientTable:
         return group in self._groups
 
     def check(self, beat: HeartbeatData, connection: Connection) -> None:
-        """Make sure that a heartbeat fits as a whole. What it replaces counts as well.
+        """Make sure that a heartbeat fits as a whole. The replaced one counts as well.
 
         Raises:
             RequestError, TooManyClientsError: see `heartbeat`.

@@ -103,7 +103,7 @@ class Gathering:
         """Put what is gathered.
 
         Raises:
-            RequestError: the store does not take it. What is left is forgotten.
+            RequestError: the store does not take it. The rest is forgotten.
         """
 
     def wrote(self, record: msgspec.Struct) -> None:
@@ -218,7 +218,7 @@ class PartTable(NodeTable[P]):
         self.part = part
 
     def save_in_steps(self) -> Iterator[None]:
-        """See `NodeTable`. What changes meanwhile is written the next time."""
+        """See `NodeTable`. Changes meanwhile are written the next time."""
         if self._is_saved:
             return
         content = self.part.copy().content()

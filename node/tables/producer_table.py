@@ -70,7 +70,7 @@ class ProducerTable:
         self._count = 0
 
     def check(self, beat: HeartbeatData, connection: Connection) -> None:
-        """Make sure that a heartbeat fits as a whole. What it replaces counts as well.
+        """Make sure that a heartbeat fits as a whole. The replaced one counts as well.
 
         Raises:
             RequestError: A name is too long, or there are too many groups in one request.

@@ -35,7 +35,7 @@ class Saving:
         self._told: TellOnce[str] = TellOnce()
 
     def save(self) -> None:
-        """Write what has changed. What cannot be written is logged, and tried again."""
+        """Write what has changed. A failed write is logged, and tried again."""
         for _ in self._steps():
             pass
 

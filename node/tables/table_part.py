@@ -142,7 +142,7 @@ def split_content(
 ) -> Iterator[Content]:
     """Cut rows and maps into pieces of at most this many bytes as JSON, or of one large entry.
 
-    There is always at least one piece, even if it is empty. What is a whole field is in none.
+    There is always at least one piece, even if it is empty. A whole field is in none.
     """
     piece, size = empty_content(fields), 0
     for field in fields:

@@ -169,7 +169,7 @@ class Tables(Protocol):
         """
 
     def save(self) -> None:
-        """Write the files. What cannot be written is logged, and read from elsewhere again."""
+        """Write the files. A failed write is logged; its data is read from elsewhere again."""
 
     def close(self, reason: str) -> None:
         """Take no more changes, and answer all who wait."""

@@ -5,7 +5,7 @@
     -----+----d-----d---------d---------------------------+-----> the log
                   deliveries that the progress does not know
 
-Progress is written twice a second. What was delivered after it is in the log all the same: a
+Progress is written twice a second. Later deliveries are in the log all the same: a
 delivered message is a record of the topic that it is for, and says what it was, but for the time of
 its delivery. So before a new master delivers a message that waited when it opened, it looks there;
 each record that is found stands for one message, for there may be several of one content.

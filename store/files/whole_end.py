@@ -23,7 +23,7 @@ def whole_end(
 ) -> tuple[list[tuple[str, int]], list[str]]:
     """Return path and offset of the files at the end that follow one another, and all other paths.
 
-    If the last one is not whole, that is none. What has another name is no file of the row.
+    If the last one is not whole, that is none. A file of another name is not in the row.
     """
     found = sorted(
         (int(name), size, f"{directory}/{name}")

@@ -217,7 +217,7 @@ class IndexFile:
         begins_ms = np.full(len(times_ms), begin_ms if self.has_keys else times_ms[0])
         begins_ms[0] = begin_ms
         late = (begins_ms > 0) & (times_ms > begins_ms)
-        # What is not late is left out before the subtraction, which could overflow there.
+        # Times that are not late are left out before the subtraction, which could overflow.
         spans_ms = np.where(late, times_ms, 0) - np.where(late, begins_ms, 0)
         seconds: Int64s = np.minimum(spans_ms // 1000, _INT_MAX)
         return seconds
@@ -287,7 +287,7 @@ class IndexFile:
             )
             if seconds < 0:
                 return
-            # What the first unit says counts from the end of the file before this one.
+            # The time of the first unit counts from the end of the file before this one.
             time_ms = self.begin_timestamp_ms + (seconds * 1000 if number > 1 else 0)
             if found == key_hash and begin_ms <= time_ms <= end_ms:
                 yield offset

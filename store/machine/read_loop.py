@@ -61,7 +61,7 @@ class ReadLoop:
     async def run_reader(self, fd: int, read: Callable[[], bool | None]) -> bool:
         """Call `read` whenever there is something to receive, until it returns a result.
 
-        It runs in no task and must not wait. What it raises is raised here.
+        It runs in no task and must not wait. Its errors are raised here.
 
         Raises:
             trio.ClosedResourceError: see `forget`.

@@ -89,7 +89,7 @@ class TableFile:
     def load(self, kind: type[_Table]) -> _Table | None:
         """Return the table, from the backup if the file is missing, empty or damaged.
 
-        None if neither exists: a new node. What has no checksum yet gets one.
+        None if neither exists: a new node. A table without a checksum gets one.
 
         Raises:
             TableFileError: There is a file, but neither it nor its backup can be read.

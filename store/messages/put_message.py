@@ -81,7 +81,7 @@ class MessagePuts:
     """The puts of one store. `enters_queue` is false where dispatch enters messages in queues.
 
     `on_clock_back` is called with the time before a message is stored whose time is earlier than
-    that of the last one. What has entered its queue is added to `entered`.
+    that of the last one. Records that have entered a queue are added to `entered`.
     """
 
     def __init__(

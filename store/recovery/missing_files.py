@@ -51,7 +51,7 @@ def missing_files(
     """Return what the log of a closed store lacks, in order.
 
     `log_start` is where it has to begin, -1 if that is unknown; `end` is up to where it has to
-    reach at least. What else is wrong with the files, such as their names, is not looked at here. A
+    reach at least. Other faults of the files, such as their names, are not looked at here. A
     last file of no length is none. If stand-ins that were `begun` count, one that lacks what is set
     aside for it does.
     """

@@ -185,7 +185,7 @@ class FlushService:
     async def _group_commit(self) -> None:
         while not self._failure:
             if not self._waiting and not self._is_wanted:
-                # What nobody waits for is flushed all the same: with WAIT=false, or on a slave.
+                # Bytes without a waiting put are flushed, too: with WAIT=false, or on a slave.
                 with trio.move_on_after(self._interval_seconds):
                     await self._arrived.wait()
             await trio.lowlevel.checkpoint()
@@ -295,7 +295,7 @@ class FlushService:
         finally:
             file.release()
         if synced:
-            # What recovery has cut meanwhile cannot be flushed; what was added was not.
+            # Bytes that recovery has cut meanwhile cannot be flushed; added ones were not.
             file.flushed_position = max(file.flushed_position, min(end, file.read_position))
 
     async def _sync_file(self, file: DiskFile) -> bool:

@@ -104,7 +104,7 @@ class IndexCheck:
         index = self._index
         if self._lacking is not None or index is None or not index.files or not len(columns):
             return
-        # What is older than the index was deleted from it, or never entered.
+        # Older messages were deleted from the index, or never entered.
         first = max(int(columns.physical_offset[0]), index.files[0].begin_physical_offset + 1)
         last = int(columns.physical_offset[-1])
         if last >= self._indexed():

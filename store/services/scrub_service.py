@@ -161,7 +161,7 @@ class ScrubService:
         except UnreadableError as error:
             _log.warning("%s: %s; the scrub begins anew", self._path, error)
             return ScrubProgress()
-        # What was left to this start is over.
+        # The work left to this start is over.
         return msgspec.structs.replace(found, bad_files=(), queues_left=None)
 
     def scrub_now(self) -> None:

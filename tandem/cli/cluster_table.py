@@ -94,7 +94,7 @@ def uptime_seconds(pid: int) -> int | None:
 
 
 def disk_bytes(*directories: Path) -> int:
-    """Return what the files below some directories take on the disk. What vanishes is left out."""
+    """Return what files below some directories take on the disk. Vanished ones are left out."""
     seen: set[tuple[int, int]] = set()
     total = 0
     for directory in directories:

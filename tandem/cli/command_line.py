@@ -97,7 +97,7 @@ def _status() -> int:
         return _end_quietly()
     except OSError as error:
         say_error(words_of_system(error))
-        # What is still in the buffer cannot be written either.
+        # The rest of the buffer cannot be written either.
         return _end_quietly()
     return status
 

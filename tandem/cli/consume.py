@@ -261,7 +261,7 @@ class Reader:
             del self._printed_up_to[queue]
 
     async def _wait_out(self, queue: "MessageQueue", error: "ClientError") -> None:
-        """Pause if that may help. What several queues have in common is said once.
+        """Pause if that may help. A reason that several queues share is said once.
 
         Raises:
             ClientError: `error`, which does not pass by itself.

@@ -291,7 +291,7 @@ class Sending:
         """Yield messages; say what is wrong with a line, and go on or end after it.
 
         Raises:
-            CommandError: A line is wrong, and that ends it. What came before it was yielded.
+            CommandError: A line is wrong, and that ends it. Earlier lines were yielded.
         """
         from tandem.cli.produce_input import BadRecordError, record_message
 
@@ -397,7 +397,7 @@ def portion_count(choices: Choices) -> int:
 
 
 def portions(messages: "Iterator[Message]", count: int) -> "Iterator[list[Message]]":
-    """Yield the messages, this many at a time. What came before an error is yielded before it."""
+    """Yield the messages, this many at a time. Lines before an error are yielded before it."""
     while True:
         portion: list[Message] = []
         try:

@@ -1,7 +1,7 @@
 """How an administrator asks: all name servers, every broker, or the masters alone.
 
 What anybody of a broker's nodes can say is asked of the master first, and of the others if it does
-not answer. What is to be changed waits for a master, for `SWITCH_SECONDS`: so long may a switch
+not answer. A change waits for a master, for `SWITCH_SECONDS`: so long may a switch
 take. If no name server answers, nothing is waited for.
 """
 

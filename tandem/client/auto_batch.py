@@ -1,6 +1,6 @@
 """Sends of many tasks, gathered into batches by the rules of `tandem.client.accumulator`.
 
-A send that goes at once runs in its caller's task. What is gathered is sent by a task of the
+A send that goes at once runs in its caller's task. Gathered messages are sent by a task of the
 client, one for each request under way, which ends when nothing is left.
 
     send ---> room? ---> Lane.enter: yes ---> one request, alone

@@ -246,7 +246,7 @@ class Consumer:
         return await self._reader.lag()
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Read a queue of this member from `offset` on. What is being handled may come again.
+        """Read a queue of this member from `offset` on. Messages being handled may come again.
 
         Raises:
             ValueError: this member does not have the queue, or the offset is negative.

@@ -9,7 +9,7 @@ A send that got no answer is sent again and may be stored twice; both copies car
             continue
 
 Copies are seconds apart, as far as a send's time limit goes, so a filter that remembers the keys of
-a minute or two finds each of them. What was read before the filter was made it does not know.
+a minute or two finds each of them. The filter does not know messages read before it was made.
 """
 
 from typing import Final

@@ -57,7 +57,7 @@ _DELAYS_MS: Final = DelayLevels().delays_ms
 def delay_level(delay_seconds: float | None) -> int:
     """Return the lowest level whose delay is at least this; None: the broker's choice.
 
-    The levels are RocketMQ's: 1 s to 2 h. What is longer gets the last one.
+    The levels are RocketMQ's: 1 s to 2 h. Longer delays get the last one.
     """
     if delay_seconds is None:
         return NEXT_LEVEL

@@ -339,7 +339,7 @@ class GroupReader:
             inbox.end(error)
 
     def move(self, reader: QueueReader, offset: int) -> None:
-        """Read a queue from another offset on. What is out does not count any more."""
+        """Read a queue from another offset on. Requests under way do not count any more."""
         reader.drop()
         self.puller.forget(reader.queue)
         self._read_from(reader.queue, offset, reader.locked_until)

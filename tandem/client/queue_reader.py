@@ -152,6 +152,6 @@ class QueueReader:
         return False
 
     def drop(self) -> None:
-        """Stop. What is out does not count any more."""
+        """Stop. Requests under way do not count any more."""
         self.process_queue.is_dropped = True
         self.scope.cancel()

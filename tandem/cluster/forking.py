@@ -90,7 +90,7 @@ class ForkServer:
     """A fork server that is ours; it ends when we close it, or end. From one thread."""
 
     def __init__(self, modules: Sequence[str], environment: dict[str, str]) -> None:
-        """Start it. What it imports is checked by the first `fork`."""
+        """Start it. The first `fork` checks what it imports."""
         self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [sys.executable, "-P", "-m", "tandem.cluster.fork_server", str(theirs.fileno())]
         with theirs:
@@ -157,7 +157,7 @@ def serve(connection: socket.socket, *, adopted: bool) -> None:
     `adopted`: children become those of the nearest subreaper at once; otherwise they are waited
     for here.
     """
-    # What is there now is never collected: looking at it would copy its pages in every child.
+    # Objects of now are never collected: to look at them would copy their pages in every child.
     gc.collect()
     gc.freeze()
     if not adopted:

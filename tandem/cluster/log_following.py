@@ -1,6 +1,6 @@
 """The log files of several processes, read as one stream of records, in the order of time.
 
-A log is rotated by its process while it is read. What is read is a file that was opened, so a
+A log is rotated by its process while it is read. The reader reads a file that was opened, so a
 rename takes nothing away; the next one is found among the parts by their inodes.
 """
 

@@ -51,7 +51,7 @@ def loopback_addresses(count: int) -> tuple[str, ...]:
 
 
 def is_beyond_this_machine(address: str) -> bool:
-    """Whether others may reach it. What is no address is not: reading the file complains."""
+    """Whether others may reach it. False if it is no address: reading the file complains."""
     try:
         return not ipaddress.ip_address(address).is_loopback
     except ValueError:
@@ -105,7 +105,7 @@ def _group(text: str, wanted: NewCluster) -> str:
     name, rest = text.split("\n", 1)
     rest = _with(rest, "kind", wanted.kind.value)
     if wanted.kind is GroupKind.CLASSIC:
-        # What follows is of fenced groups alone.
+        # The rest is of fenced groups alone.
         until = re.search(r"^    broker_role: .*$", rest, re.MULTILINE)
         assert until is not None
         rest = rest[: until.end()]

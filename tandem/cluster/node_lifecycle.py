@@ -73,7 +73,7 @@ class NodeExit(msgspec.Struct, frozen=True):
             how = f"ended by {signal.Signals(-self.exit_status).name}"
         else:
             how = f"ended with status {self.exit_status}"
-        # What a killed process wrote last has nothing to do with its end.
+        # The last words of a killed process have nothing to do with its end.
         return f"{how}: {self.last_line}" if self.exit_status > 0 and self.last_line else how
 
 

@@ -133,7 +133,7 @@ def _is_served(node: NodeSpec) -> bool:
 
 
 def _is_local(address: str) -> bool:
-    """Whether this machine has the address. What cannot be resolved is left to the node to say."""
+    """Whether this machine has the address. The node reports a name that cannot be resolved."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         try:

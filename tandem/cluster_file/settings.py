@@ -1,7 +1,7 @@
 """The sections of a cluster file but `store:` and `coordinator:`, one record each.
 
 The records *are* the list of settings: name, default, range and unit are together. Names are
-RocketMQ's in Python's spelling, with the unit. What values mean to each other is in the modules of
+RocketMQ's in Python's spelling, with the unit. Rules between values are in the modules of
 checks.
 """
 

@@ -72,7 +72,7 @@ class JournalError(CoordinatorError):
 
 
 class NotWrittenError(CoordinatorError):
-    """The disk did not take a write. What was synced before is safe; the write may be tried again.
+    """The disk did not take a write. Earlier synced writes are safe; it may be tried again.
 
     The text says why and what to do.
     """
@@ -116,7 +116,7 @@ class DiskFile:
         self._room_bytes = 0
         self._lacks_spare = True
         _make_directories(directory)
-        # What fails here is tried again by the same process, which must not shut itself out.
+        # The same process tries again after a failure, and must not shut itself out.
         with ExitStack() as opened:
             self._lock_fd = _opened(opened, directory / "lock", os.O_RDWR | os.O_CREAT)
             try:
@@ -137,7 +137,7 @@ class DiskFile:
         return self._path.read_bytes()
 
     def write(self, position: int, data: bytes) -> None:
-        """See `JournalFile`. What is left of a write that failed is a torn end, if anything."""
+        """See `JournalFile`. A failed write leaves a torn end, or nothing."""
         if self._lacks_spare:
             self._make_spare()
         with self._not_written():

@@ -277,7 +277,7 @@ async def _play_beside_a_stream(
     async with streaming(order_of(plan, TOPIC), log) as stream:
         stage.check("a Spark stream reads the topic", Seen(held=True, text="ready"))
         await play_scenarios(stage, plan, recording)
-        # What was expected and not seen is in the recording.
+        # Expectations that were not seen are in the recording.
         with suppress(UnmetError):
             await finish(stream, stage)
 

@@ -1,7 +1,7 @@
 """What a disk does to a log at rest: a bit flips, a page is zeros, a file is gone or short.
 
 Only files that are full are hurt, all but the last ones: the end of a log is another matter, see
-`Disks.damage_tail`. What was done is remembered, so that it can be asked whether another node's
+`Disks.damage_tail`. Damage is remembered, so that it can be asked whether another node's
 disk and this one agree again.
 """
 

@@ -153,7 +153,7 @@ def _rate(options: DrillOptions, source: BodySource, scenarios_count: int) -> fl
 
 
 class _Drill:
-    """One drill while it is held. What it learns stays here when it is cut short."""
+    """One drill while it is held. Its findings stay here when it is cut short."""
 
     def __init__(self, plan: Plan, source: BodySource, disks: Disks) -> None:
         self._plan = plan

@@ -130,7 +130,7 @@ def with_role(fault: Fault, master: str) -> str:
 
 def _master_at(of_masters: Sequence[Band], fault: Fault) -> str:
     before = [band for band in of_masters if band.start_seconds <= fault.at_seconds]
-    # What ended it may be noted a moment before the fault is.
+    # The cause of its end may be noted a moment before the fault is.
     lately = [b for b in before if b.end_seconds >= fault.at_seconds - FAULT_MARGIN_SECONDS]
     return lately[-1].master if lately else ""
 

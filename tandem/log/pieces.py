@@ -55,7 +55,7 @@ def _cut_file(file: DataFile, piece_bytes: int) -> Iterator[LogPiece]:
     cuts = [0]
     if file.size > piece_bytes:
         with open_file(file.path) as descriptor:
-            # What is left after the last cut may be half a piece longer.
+            # The rest after the last cut may be half a piece longer.
             while cuts[-1] + piece_bytes * 3 // 2 < file.size:
                 found = next_record(descriptor, file, cuts[-1] + piece_bytes)
                 if found >= file.size:

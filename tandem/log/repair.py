@@ -137,7 +137,7 @@ def plan_repair(
 
 
 def write_repair(plan: RepairPlan, *, now: datetime | None = None) -> RepairResult:
-    """Carry out a plan in a process of its own. What is removed goes to `repair-<time>/`.
+    """Carry out a plan in a process of its own. Removed files go to `repair-<time>/`.
 
     Raises:
         RepairError: the plan is a refusal, or the store refused; the text says why.
@@ -148,7 +148,7 @@ def write_repair(plan: RepairPlan, *, now: datetime | None = None) -> RepairResu
 
 
 def write_healing(plan: HealPlan, *, now: datetime | None = None) -> HealResult:
-    """Carry out a healing in a process of its own. What is replaced goes to `repair-<time>/`.
+    """Carry out a healing in a process of its own. Replaced bytes go to `repair-<time>/`.
 
     Raises:
         RepairError: the plan is a refusal, or the store refused; the text says why.

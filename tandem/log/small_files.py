@@ -1,7 +1,7 @@
 """Checks the small files of a store: what a node remembers beside its log.
 
 Each has a checksum, in itself or beside it, and is read here as the node reads it: see the table in
-docs/store.md. What is not there is not missed: most files are only in some stores.
+docs/store.md. A file that is not there is not missed: most are only in some stores.
 """
 
 from contextlib import suppress

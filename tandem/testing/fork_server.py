@@ -36,7 +36,7 @@ class OwnForkServer:
         return self._server
 
     def close(self) -> None:
-        """End it, if there is one. What it has forked goes on."""
+        """End it, if there is one. Its children go on."""
         if self._server is not None and self._pid == os.getpid():
             self._server.close()
         self._server = None

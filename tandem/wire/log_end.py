@@ -20,7 +20,7 @@ The three readers of logs follow this rule and differ in what they do at a tail:
     store.log.log_end         stops. A node that starts cuts a torn tail off, after a copy was set
                               aside, and refuses to start on a corrupt one.
     tandem.log.log_end        goes on at the next sound record, and judges every such place once
-                              all are known. What queues and checkpoint know counts too.
+                              all are known. Queues and checkpoint count, too.
     tandem.spark.commitlog    looks again, for a node may be writing just now. A tail that stays
                               is read to the end of the file, and corrupt if any record follows.
 

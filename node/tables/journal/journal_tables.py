@@ -266,7 +266,7 @@ class JournalTables:
                 await self._saving.save_in_turns()
 
     def save(self) -> None:
-        """See `Tables`. What is missing in the files is read from the log again."""
+        """See `Tables`. Missing parts of the files are read from the log again."""
         try:
             self.journal.save()
         except StoreError as error:

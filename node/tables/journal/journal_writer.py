@@ -141,7 +141,7 @@ class JournalWriter:
         """Put what is gathered.
 
         Raises:
-            RequestError: see `write`. What is left of it is forgotten.
+            RequestError: see `write`. The rest of it is forgotten.
         """
         for gathering in self._gathered:
             gathering.write()

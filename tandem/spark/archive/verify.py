@@ -125,7 +125,7 @@ def _file_faults(archive: Path, part: DataFilePart) -> list[str]:
     place = archive / part.path
     try:
         with place.open("rb") as file:
-            # What the page cache has proves nothing about the disk.
+            # The page cache proves nothing about the disk.
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             size = file.seek(0, os.SEEK_END)

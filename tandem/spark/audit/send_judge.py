@@ -1,6 +1,6 @@
 """Judges the sends of a part of the ledger by the records that have their keys: rules.py in Arrow.
 
-Records come in any number of portions, in any order. What is kept is an entry a send, however often
+Records come in any number of portions, in any order. The judge keeps an entry a send, however often
 its keys are in the log.
 """
 

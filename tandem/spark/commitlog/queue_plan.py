@@ -84,7 +84,7 @@ def plan_store(
 
 
 def _is_worth_a_look(log: StoreLog, options: ScanOptions, start: int, end: int) -> bool:
-    # What is half or rolled back is in no queue.
+    # Half and rolled back messages are in no queue.
     if options.consume_queues == "never" or options.with_system_topics or not log.place.root:
         return False
     if options.topics is None and options.topic_pattern is None and options.queues is None:

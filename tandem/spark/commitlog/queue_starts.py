@@ -84,7 +84,7 @@ def sub_directories(storage: Storage, folder: str) -> list[str]:
 
 
 class QueueUnits:
-    """The units of one queue, over all its files. What was read of them is remembered.
+    """The units of one queue, over all its files. Units that were read are remembered.
 
     A unit's index is its queue offset: the name of its file says how many came before.
     """

@@ -5,7 +5,7 @@
     any other scheme                            fsspec, if it is installed and knows the scheme
 
 Nothing past this module knows which: a `Storage` lists directories and opens files, an `OpenedFile`
-is read at positions. What is missing is a FileNotFoundError, what is refused another OSError, on
+is read at positions. A missing file is a FileNotFoundError, a refusal another OSError, on
 all of them.
 
 Addresses may hold secrets: a user and password, or access keys in the query. They are used for
@@ -64,7 +64,7 @@ class Storage(Protocol):
 
     @contextmanager
     def opened(self, path: str) -> Iterator[OpenedFile]:
-        """Open a file for reading. What the system refuses is an OSError."""
+        """Open a file for reading. A refusal of the system is an OSError."""
 
 
 def is_remote(address: str) -> bool:

@@ -1,6 +1,6 @@
 """`tandem pipeline archive`: closed log files into an archive, verified. See `archive.publish`.
 
-Work goes in waves of a few log files. What a wave has published stays, whatever happens next.
+Work goes in waves of a few log files. The published files of a wave stay, whatever happens next.
 """
 
 import os

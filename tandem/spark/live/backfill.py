@@ -6,7 +6,7 @@ out, wherever the seam is, and a stream's checkpoint does not know of it.
 
 With `backfillSeam=brokers` files give what the brokers have deleted by now, and nothing else. With
 `files` they give all that they have, and brokers are spared. Records are found through
-`consumequeue`. What is read is checked as what a broker sends is. A query ends at what the brokers
+`consumequeue`. Messages of files are checked as a broker's are. A query ends at what the brokers
 say that is confirmed, whatever else is in the files.
 """
 

@@ -1,7 +1,7 @@
 """Reads the ranges of one task from a broker: one connection, many pulls in flight, no threads.
 
 Whatever passes is waited for and tried again, at the same offsets: a master that is lost, a broker
-that refuses for now, a node that lags. What was handed on is never asked for again, so that a
+that refuses for now, a node that lags. Messages handed on are never asked for again, so that a
 change of master makes neither a gap nor a repeat. After `retry_ms` without any progress the last
 trouble is raised.
 
@@ -340,7 +340,7 @@ class _Link:
             answers = []
             while received and (answer := self._session.next_answer()) is not None:
                 answers.append(answer)
-            # What a broker asks for is about members of groups, and this is none.
+            # Requests of a broker are about members of groups, and this is none.
             self._session.requests.clear()
         except TimeoutError:
             self._core.backoff.fell_silent(self.address, now())

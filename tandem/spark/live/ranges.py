@@ -120,7 +120,7 @@ def admitted(start: Mapping[MessageQueue, int], latest: Offsets, records_max: in
         return dict(latest)
     shares = {queue: records_max * size // total for queue, size in backlog.items()}
     left = records_max - sum(shares.values())
-    # What is left over goes to the largest remainders, so that a small queue is not forgotten.
+    # The rest goes to the largest remainders, so that a small queue is not forgotten.
     by_remainder = sorted(
         backlog, key=lambda queue: (-(records_max * backlog[queue] % total), queue)
     )

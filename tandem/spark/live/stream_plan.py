@@ -128,7 +128,7 @@ class StreamPlan:
             latest, lost = self._look(starts)
             return latest, bool(lost)
         if not self._has_compared:
-            # What is lost before an end was fixed is lost all the same.
+            # Messages lost before an end was fixed are lost all the same.
             latest, lost = self._look(starts)
             self._has_compared = True
             short = [queue for queue, start in starts.items() if self._ends.get(queue, -1) < start]

@@ -75,7 +75,7 @@ def option_reader(raw: Mapping[str, str]) -> OptionReader:
 
 
 def read_options(given: OptionReader) -> SinkOptions:
-    """Return the options. What is wrong is noted in `given`."""
+    """Return the options. Errors are noted in `given`."""
     ack_words = (Ack.REPLICATED.value, Ack.ASYNC.value, Ack.REPLICATED_FLUSHED.value)
     send_ms = _integer(given, "sendMsgTimeoutMs", SEND_MS_DEFAULT)
     if ("accessKey" in given) != ("secretKey" in given):

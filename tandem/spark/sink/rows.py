@@ -115,7 +115,7 @@ class MessageMaker:
             unique = [key_of(text) if text else key for text, key in zip(own, unique, strict=True)]
         made: list[Message] = []
         try:
-            # What is made before an error stays in the list.
+            # Rows made before an error stay in the list.
             made.extend(
                 map(
                     _message,
