@@ -105,7 +105,7 @@ async def test_what_never_becomes_safe_is_an_error_in_words() -> None:
         return msgspec.structs.replace(answer, code=ResponseCode.SLAVE_NOT_AVAILABLE)
 
     broker.handlers[SEND_BATCH] = unsafe
-    async with outbox(broker, send_ms=200) as opened:
+    async with outbox(broker, send_ms=1_000) as opened:
         with pytest.raises(SendFailedError, match=r"partition 0: .*SLAVE_NOT_AVAILABLE.*ack=repl"):
             await send(opened, messages(3))
 
