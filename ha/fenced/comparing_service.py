@@ -277,6 +277,12 @@ class ComparingService:
         now = trio.current_time()
         return now >= self._away_since.setdefault(file, now) + AWAY_SECONDS
 
+    def damage_is_over(self) -> None:
+        """All damage is healed: who is away at the next is waited for anew."""
+        self._away_since = {
+            file: since for file, since in self._away_since.items() if file in self.undecided
+        }
+
     def _of_the_others(self, dispute: Dispute, votes: Sequence[FileVote]) -> int | None:
         """Return what all others say of a block in which a record of ours is none.
 

@@ -82,6 +82,7 @@ class HealingService:
         while True:
             while not damage:
                 self.stuck.clear()
+                self._comparing.damage_is_over()
                 pause_seconds = PAUSE_SECONDS_MIN
                 await damage.changed.wait()
             before = damage.bad_bytes

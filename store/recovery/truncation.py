@@ -10,7 +10,7 @@ replica writes down what is to be done, durably, closes the store and opens it a
     intent: "saved"       2   from here on the log is not looked at any more
     checkpoint lowered    3   it must not vouch for what goes; the start counts as one after a crash
     log cut               4   first what makes it a log, then all bytes, then the later files; the
-                              fingerprints of files that are whole no more
+                              fingerprints of files that are no longer whole
     queues, index cut     5   by recovery, as after a crash: what names records that are gone goes
     small files replaced  6   such as the list of epochs, which says what is in the log
     intent removed        7

@@ -338,6 +338,28 @@ async def test_a_node_that_stays_away_does_not_keep_damage_from_being_healed(
     assert bench.bad == []
 
 
+async def test_who_was_away_at_one_damage_is_waited_for_anew_at_the_next(
+    autojump_clock: MockClock,
+) -> None:
+    bench = Bench()
+    bench.flip(50)
+    await bench.take_fingerprints(written_from=FILE_BYTES)
+    bench.note(0, 100)
+    bench.peers[1].answers = False
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.healing.run)
+        await trio.sleep(1.5)
+        assert bench.bad == [(0, 100)]
+        await trio.sleep(60)
+        assert bench.bad == []
+        bench.flip(50)
+        await bench.take_fingerprints(written_from=FILE_BYTES)
+        bench.note(0, 100)
+        await trio.sleep(1.5)
+        assert bench.bad == [(0, 100)]
+        nursery.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize("is_known", [True, False])
 async def test_before_the_in_sync_set_is_known_all_nodes_have_to_agree(
     autojump_clock: MockClock,
