@@ -14,6 +14,7 @@ from store import (
 )
 from store.files.store_checkpoint import StoreCheckpoint
 from store.log.commit_log import CommitLog
+from store.log.damage import LogDamage
 from store.log.log_end import BLANK_HEADER
 from store.machine.disk import Disk
 from store.machine.errors import LogFault
@@ -263,6 +264,21 @@ def test_damage_that_only_times_give_away_is_an_error_too() -> None:
     with pytest.raises(CorruptLogError) as caught:
         open_store(disk)
     assert caught.value.fault is LogFault.NO_RECORD
+
+
+def test_a_range_that_is_known_to_be_bad_is_no_end_though_nothing_says_that_it_was_synced() -> None:
+    disk = stopped_store(15)
+    disk.replace(f"{DIRECTORY}/abort", b"")
+    disk.open(f"{DIRECTORY}/checkpoint").buffer[:] = bytes(4096)
+    start, end = ends_of(disk)[3:5]
+    LogDamage(disk, DIRECTORY).note(start, end, "a test")
+    disk.open(log_file(start)).buffer[start % COMMIT_LOG_BYTES + 200] ^= 1
+    before = files_of(disk)
+    with pytest.raises(CorruptLogError) as caught:
+        open_store(disk)
+    assert caught.value.fault is LogFault.KNOWN_DAMAGE
+    assert caught.value.offset == start
+    assert files_of(disk) == before
 
 
 @pytest.mark.parametrize("which", ["first", "middle", "last", "all"])
