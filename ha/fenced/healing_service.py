@@ -33,6 +33,7 @@ from ha.fenced.healing import (
 )
 from ha.fenced.history import epochs_within
 from ha.fenced.peer_logs import all_of
+from store.log.healing import taken_of_damage
 from store.machine.errors import StoreError
 from store.machine.tell_once import TellOnce
 from tandem.wire.crc import raw_crc32
@@ -207,10 +208,13 @@ class HealingService:
         found = store.fingerprints.of(start)
         blocks = list(found.blocks(piece.start, piece.end)) if found else []
         is_block = len(blocks) == 1 and blocks[0][1:] == (piece.start, piece.end)
+        known = found.crc(blocks[0][0]) if found is not None and is_block else None
+        if known == crc and taken_of_damage(store.commit_log, piece.start, piece.end):
+            known = None
         return Own(
             self._name,
             crc,
-            found.crc(blocks[0][0]) if found is not None and is_block else None,
+            known,
             found is not None and found.is_written(piece.start),
             self._is_member(self._name),
             epochs_within(self._parts.replica.epochs.entries, start, end),

@@ -184,6 +184,19 @@ def unsound_record(file: MappedFile, start: int, end: int) -> str | None:
         return _walk(view[at:], file.file_from_offset + at, end, goes_on=False)
 
 
+def taken_of_damage(log: CommitLog, start: int, end: int) -> bool:
+    """Whether the fingerprint of a block that fits it was taken of bytes that had changed already.
+
+    Then a record in it is none, which is why a part of the block was noted as damage. Where all of
+    it is, it is so by its fingerprint, or because all of the log is in doubt: no record was looked
+    at then, and to find those of each block of a large file would take for ever.
+    """
+    if log.damage.within(start, end) is None or log.damage.covers(start, end):
+        return False
+    file = log.files.find_by_offset(start)
+    return file is not None and unsound_record(file, start, end) is not None
+
+
 def _with_part(part: _Part, start: int, end: int) -> memoryview:
     """Return what would be in the file from position `start` up to `end`, which are around it."""
     after = part.position + len(part.data)

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import trio
 
+from store.log.healing import taken_of_damage
 from store.log.log_end import (
     DELAY_LEVELS,
 )
@@ -429,7 +430,11 @@ class ScrubService:
         for _, start, end in known.blocks(offset, offset + len(data)):
             position = start - known.start
             in_memory = memoryview(file.buffer)[position : position + end - start]
-            if (start, end) not in differing and not known.differing(start, in_memory):
+            if (
+                (start, end) not in differing
+                and not known.differing(start, in_memory)
+                and not taken_of_damage(self._log, start, end)
+            ):
                 damage.healed(start, end)
 
     def _note(self, start: int, end: int, why: str) -> None:

@@ -44,6 +44,7 @@ FOUND_SOMETHING_ONCE = {
     ("fenced", 37_000_676): "a fingerprint of what was cut off kept the rest from being healed",
     ("fenced", 38_000_372): "two of three nodes were all others while the third was away",
     ("fenced", 38_000_566): "one fingerprint was believed while the third node was away",
+    ("fenced", 40_000_109): "a bad record was whole by a fingerprint that was taken of it",
 }
 
 

@@ -338,6 +338,26 @@ async def test_a_node_that_stays_away_does_not_keep_damage_from_being_healed(
     assert bench.bad == []
 
 
+async def test_damage_is_not_over_because_our_fingerprint_was_taken_of_it(
+    autojump_clock: MockClock,
+) -> None:
+    """Memory had changed before; the record says so, and nobody else answers yet."""
+    bench = Bench()
+    record, after = bench.records[1:3]
+    bench.flip(record + 2_000)  # of its body
+    await bench.take_fingerprints()
+    bench.note(record, after)
+    for peer in bench.peers:
+        peer.answers = False
+    await bench.healing.heal()
+    assert bench.bad == [(record, after)]
+    for peer in bench.peers:
+        peer.answers = True
+    await bench.healing.heal()
+    assert bench.bad == []
+    assert bench.is_equal
+
+
 async def test_who_was_away_at_one_damage_is_waited_for_anew_at_the_next(
     autojump_clock: MockClock,
 ) -> None:

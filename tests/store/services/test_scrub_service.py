@@ -11,7 +11,15 @@ from trio.testing import MockClock
 
 from store.services.scrub_service import ScrubProgress
 from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint, crcs_of
-from tests.store.store_world import DIRECTORY, Clock, a_message, check_store, open_store, put
+from tests.store.store_world import (
+    DIRECTORY,
+    Clock,
+    a_message,
+    check_store,
+    log_messages,
+    open_store,
+    put,
+)
 from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
@@ -132,6 +140,24 @@ async def test_a_range_noted_by_mistake_is_whole_again(autojump_clock: MockClock
 
     await _scrub(store)
 
+    assert not store.commit_log.damage
+
+
+async def test_a_bad_record_stays_noted_though_a_fingerprint_was_taken_of_it(
+    autojump_clock: MockClock,
+) -> None:
+    store = _store(SimulatedDisk())
+    record, after = (message.physical_offset for message in log_messages(store)[1:3])
+    _flip(store, after - 100)
+    await _take_fingerprints(store)
+    store.commit_log.damage.note(record, after, "a reader has found it")
+
+    await _scrub(store)
+
+    assert _bad(store) == [(record, after)]
+    _flip(store, after - 100)
+    await _take_fingerprints(store)
+    await _scrub(store)
     assert not store.commit_log.damage
 
 
