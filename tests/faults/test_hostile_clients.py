@@ -6,6 +6,7 @@ import socket
 import struct
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 import pytest
@@ -26,7 +27,7 @@ from tandem.wire.route import encode_json_body
 from tests.support.patience import PATIENCE_SECONDS, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tandem.testing import RunningCluster
@@ -41,6 +42,7 @@ in one step is counted elsewhere, in pieces: in the tests of what it does."""
 SILENCE_SECONDS_MAX: Final = 0.5
 USUAL_TIMES_MAX: Final = 20
 QUIET_SENDS: Final = 20
+ATTEMPTS: Final = 3
 LARGE_BODY: Final = bytes(60_000)
 
 
@@ -193,6 +195,20 @@ def pulls_that_wait_by_the_thousand(address: str, crowd: list[Client]) -> None:
     assert waker.call(send("Parked")).code == 0
 
 
+def assert_keeps_nobody_waiting(
+    kind: type[Canary], address: str, attack: Callable[[], None]
+) -> None:
+    """A node that stands still because of ``attack`` does so each time; a busy machine does not."""
+    waits: list[tuple[float, list[float]]] = []
+    for _ in range(ATTEMPTS):
+        with kind(address) as canary:
+            attack()
+        if not canary.was_kept_waiting:
+            return
+        waits.append((canary.seconds_max, sorted(canary.seconds)[-5:]))
+    pytest.fail(f"others were kept waiting by {attack} each time (allowed, longest): {waits}")
+
+
 @pytest.mark.parametrize("kind", [Canary, Watcher])
 def test_a_node_that_stands_still_is_noticed(
     tandem_fenced_cluster: RunningCluster, kind: type[Canary]
@@ -200,12 +216,17 @@ def test_a_node_that_stands_still_is_noticed(
     """What the tests below look for is planted: the master does nothing for a moment."""
     cluster = tandem_fenced_cluster
     master = cluster.wait_for_master()
-    with kind(cluster.spec.node(master).client_address) as canary:
+    address = cluster.spec.node(master).client_address
+    with kind(address) as canary:
         seconds_max = canary.seconds_max
+
+    def stand_still() -> None:
         cluster.freeze(master)
         time.sleep(1.2 * seconds_max)
         cluster.thaw(master)
-    assert canary.was_kept_waiting, (seconds_max, max(canary.seconds))
+
+    with pytest.raises(pytest.fail.Exception):
+        assert_keeps_nobody_waiting(kind, address, stand_still)
 
 
 def test_no_client_keeps_others_waiting_or_costs_the_master_its_place(
@@ -220,13 +241,7 @@ def test_no_client_keeps_others_waiting_or_costs_the_master_its_place(
         pulls_of_clients_that_never_read,
         pulls_that_wait_by_the_thousand,
     ):
-        with Canary(address) as canary:
-            attack(address, crowd)
-        assert not canary.was_kept_waiting, (
-            attack.__name__,
-            canary.seconds_max,
-            max(canary.seconds),
-        )
+        assert_keeps_nobody_waiting(Canary, address, partial(attack, address, crowd))
     assert (cluster.master(), epoch_lines(cluster)) == (master, epochs)
 
 
@@ -247,11 +262,15 @@ def test_large_tables_are_no_reason_to_be_silent(
         crowd.append(Client(address))
         assert crowd[-1].call(frame(RequestCode.HEART_BEAT, body=body)).code == 0
     config = cluster.store_directory(master) / "config"
-    with Watcher(address) as watcher:
-        assert client.call(send("OneMore")).code == 0
-        wait_until(lambda: says(config / "topics.json", "OneMore"))
+    topics = iter(["OneMore", "TwoMore", "ThreeMore"])
+
+    def one_more() -> None:
+        topic = next(topics)
+        assert client.call(send(topic)).code == 0
+        wait_until(lambda: says(config / "topics.json", topic))
         wait_until(lambda: says(config / "subscriptionGroup.json", "group-9-999"))
-    assert not watcher.was_kept_waiting, sorted(watcher.seconds)[-5:]
+
+    assert_keeps_nobody_waiting(Watcher, address, one_more)
     assert (cluster.master(), epoch_lines(cluster)) == (master, epochs)
 
 
