@@ -9,16 +9,22 @@ import os
 from pathlib import Path
 
 
-def write_durably(path: Path, data: bytes) -> None:
-    """Put a file with `data` at `path`: all of it or none, also in place of another."""
-    move_durably(write_draft(path, data), path)
+def write_durably(path: Path, data: bytes, *, is_private: bool = False) -> None:
+    """Put a file with `data` at `path`: all of it or none, also in place of another.
+
+    `is_private`: nobody but its owner may read it, at no time.
+    """
+    move_durably(write_draft(path, data, is_private=is_private), path)
 
 
-def write_draft(path: Path, data: bytes) -> Path:
+def write_draft(path: Path, data: bytes, *, is_private: bool = False) -> Path:
     """Write a file beside `path`, synced, that is to get its name; return it."""
     make_directory(path.parent)
     draft = path.with_name(f".{path.name}.draft")
-    with draft.open("wb") as file:
+    if is_private:
+        draft.unlink(missing_ok=True)  # another's mode would stay
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    with os.fdopen(os.open(draft, flags, 0o600 if is_private else 0o666), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

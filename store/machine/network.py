@@ -60,7 +60,8 @@ class Stream(Protocol):
     def send_nowait(self, data: bytes | bytearray | memoryview) -> int:
         """Hand over as many bytes as fit without waiting; return how many, 0 when none fit.
 
-        `data` is not kept: what was taken has been copied when this returns.
+        `data` is not kept: what was taken has been copied when this returns. If a part of it was
+        taken, the rest is what is sent next.
 
         Raises:
             ConnectionLost: the stream broke, or was closed on this side.

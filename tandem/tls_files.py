@@ -1,0 +1,132 @@
+"""The files of TLS: whom to trust, and who one is. PEM, as RocketMQ and OpenSSL have them.
+
+TLSFiles(ca_file="tls/ca.pem").client_context()
+"""
+
+from __future__ import annotations
+
+import ssl
+import stat
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+KEY_MODE_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+
+
+class TLSFileError(Exception):
+    """A file of TLS cannot be used.
+
+    Attributes:
+        file: Which one.
+    """
+
+    def __init__(self, file: str, reason: str) -> None:
+        super().__init__(f"{file}: {reason}")
+        self.file = file
+
+
+class TLSFiles(msgspec.Struct, frozen=True):
+    """Which certificates a client or a node believes, and which is its own.
+
+    Attributes:
+        ca_file: The certificates of those who sign for the others.
+        certificate_file: Our own certificate, with the chain to a CA. A client may have none.
+        key_file: Its key, PKCS #8; for the owner of the file alone.
+        key_password_file: The file with the password of the key, if it has one.
+        check_hostname: Whether a dialled address has to be in the certificate found there.
+    """
+
+    ca_file: str
+    certificate_file: str = ""
+    key_file: str = ""
+    key_password_file: str = ""
+    check_hostname: bool = True
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a certificate without a key, or a key without one."""
+        if not self.ca_file:
+            raise ValueError("ca_file is empty: without it nobody's certificate can be checked")
+        if bool(self.certificate_file) != bool(self.key_file):
+            raise ValueError("certificate_file needs a key_file, and that one a certificate_file")
+
+    def client_context(self) -> ssl.SSLContext:
+        """Return what a client dials with.
+
+        Raises:
+            TLSFileError: a file is missing, open to others, or not what it should be.
+        """
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = self.check_hostname
+        self._load(context)
+        return context
+
+    def server_context(self, verify_mode: ssl.VerifyMode) -> ssl.SSLContext:
+        """Return what a node accepts with. `verify_mode`: whether clients show certificates.
+
+        Raises:
+            TLSFileError: a file is missing, open to others, or not what it should be.
+        """
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.verify_mode = verify_mode
+        context.options |= ssl.OP_NO_RENEGOTIATION
+        # A ticket saves a tenth of a handshake. A client that only sends does not read it, and its
+        # kernel then ends the connection with a reset: what it sent last may be lost.
+        context.num_tickets = 0
+        self._load(context)
+        return context
+
+    def _load(self, context: ssl.SSLContext) -> None:
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        _expect_file(self.ca_file)
+        try:
+            context.load_verify_locations(self.ca_file)
+        except (ssl.SSLError, OSError) as error:
+            raise TLSFileError(self.ca_file, "holds no certificate in PEM") from error
+        if not self.certificate_file:
+            return
+        _expect_file(self.certificate_file)
+        _expect_file(self.key_file)
+        _expect_private(self.key_file)
+        try:
+            # Without a password OpenSSL would ask at the terminal, and the process would stand.
+            context.load_cert_chain(self.certificate_file, self.key_file, self._password)
+        except (ssl.SSLError, OSError) as error:
+            raise self._unusable(error) from error
+
+    def _password(self) -> bytes:
+        if not self.key_password_file:
+            raise TLSFileError(self.key_file, "has a password; name its file: key_password_file")
+        _expect_file(self.key_password_file)
+        _expect_private(self.key_password_file)
+        return Path(self.key_password_file).read_bytes().strip()
+
+    def _unusable(self, error: Exception) -> TLSFileError:
+        if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
+            return TLSFileError(self.key_file, f"is not the key of {self.certificate_file}")
+        if self.key_password_file and getattr(error, "reason", "") != "NO_START_LINE":
+            return TLSFileError(
+                self.key_file, f"cannot be read with the password in {self.key_password_file}"
+            )
+        return TLSFileError(
+            self.certificate_file, f"and {self.key_file} are not a certificate and a key in PEM"
+        )
+
+
+def _expect_file(file: str) -> None:
+    try:
+        with Path(file).open("rb"):
+            pass
+    except OSError as error:
+        raise TLSFileError(
+            file, f"{error.strerror}; `tandem cluster certificates` makes those of a cluster"
+        ) from error
+
+
+def _expect_private(file: str) -> None:
+    mode = Path(file).stat().st_mode
+    if mode & KEY_MODE_OTHERS:
+        raise TLSFileError(
+            file, f"may be read by others, its mode is {stat.S_IMODE(mode):04o}: chmod 600 {file}"
+        )

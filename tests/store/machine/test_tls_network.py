@@ -1,0 +1,469 @@
+"""TLS keeps the contract of streams over real sockets and over the simulated network."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import ssl
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+import trio.testing
+
+from store.machine.errors import ConnectionLost
+from store.machine.handshake_turns import WAITING_OF_ADDRESS_MAX, HandshakeTurns
+from store.machine.tcp_network import TCPNetwork
+from store.machine.tls_network import AcceptedStream, TLSNetwork, TLSTerms
+from store.machine.tls_stream import TLSStream
+from tandem.tls_files import TLSFiles
+from tandem.wire.tls_engine import TLSEngine
+from tests.support import certificates
+from tests.support.contracts import NETWORK_CONTRACTS, Ends
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.simulated_network import Machine, NetworkSettings, SimulatedNetwork
+from tests.support.virtual_clock import Timeline
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from trio.testing import MockClock
+
+    from store.machine.network import Listener, Network, Stream
+
+HERE = "127.0.0.1"
+
+
+def terms(**changes: object) -> TLSTerms:
+    accepting, dialling = certificates.contexts()
+    usual = TLSTerms(accepting, dialling, takes_clear=False, dials_clear=False)
+    return usual._replace(**changes)  # type: ignore[arg-type]
+
+
+async def accept(listener: Listener, into: list[Stream]) -> None:
+    stream = await listener.accept()
+    into.append(stream)
+    assert isinstance(stream, AcceptedStream)
+    await stream.settle()
+
+
+async def open_ends(network: TLSNetwork, dialling: Network | None = None) -> Ends:
+    listener = await network.listen(HERE, 0)
+    accepted: list[Stream] = []
+    dialled: Stream | None = None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(accept, listener, accepted)
+        dialled = await (dialling or network).connect(HERE, listener.port, source=None)
+    assert dialled is not None
+    return Ends(network, listener, dialled, accepted[0])
+
+
+@pytest.mark.parametrize("name", NETWORK_CONTRACTS)
+async def test_over_real_sockets_it_keeps_the_contract(name: str) -> None:
+    ends = await open_ends(TLSNetwork(TCPNetwork(), terms()))
+    try:
+        await NETWORK_CONTRACTS[name](ends)
+    finally:
+        await ends.listener.aclose()
+        await ends.dialled.aclose()
+        await ends.accepted.aclose()
+
+
+@pytest.mark.parametrize("name", NETWORK_CONTRACTS)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+async def test_over_the_simulated_network_it_keeps_the_contract(
+    name: str, seed: int, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    timeline = Timeline()
+    nursery.start_soon(timeline.run)
+    machine = SimulatedNetwork(timeline, random.Random(seed)).machine(HERE)
+    await NETWORK_CONTRACTS[name](await open_ends(TLSNetwork(machine, terms())))
+
+
+async def lost(function: Callable[[], Awaitable[object]]) -> str:
+    with pytest.raises(ConnectionLost) as caught, trio.fail_after(PATIENCE_SECONDS):
+        await function()
+    return str(caught.value)
+
+
+class Port:
+    """A port with TLS on the simulated network, and a dialler with terms of its own."""
+
+    def __init__(self, machine: Machine, of_port: TLSTerms, of_dialler: TLSTerms) -> None:
+        self.machine = machine
+        self.network = TLSNetwork(machine, of_port)
+        self.dialler = TLSNetwork(machine, of_dialler)
+        self.listener: Listener | None = None
+
+    async def dial(self, network: Network | None = None) -> tuple[Stream, AcceptedStream]:
+        """A connection; whatever comes of its handshake comes when the other end is read."""
+        if self.listener is None:
+            self.listener = await self.network.listen(HERE, 0)
+        accepted: list[Stream] = []
+        dialled: list[Stream] = []
+
+        async def accept() -> None:
+            assert self.listener is not None
+            accepted.append(await self.listener.accept())
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(accept)
+            stream = await (network or self.machine).connect(HERE, self.listener.port, source=None)
+            dialled.append(stream)
+        assert isinstance(accepted[0], AcceptedStream)
+        return dialled[0], accepted[0]
+
+
+@pytest.fixture
+def port(nursery: trio.Nursery, autojump_clock: MockClock) -> Callable[..., Port]:
+    timeline = Timeline()
+    nursery.start_soon(timeline.run)
+    machine = SimulatedNetwork(timeline, random.Random(1)).machine(HERE)
+
+    def make(of_port: TLSTerms | None = None, of_dialler: TLSTerms | None = None) -> Port:
+        return Port(machine, of_port or terms(), of_dialler or terms())
+
+    return make
+
+
+async def test_what_speaks_no_tls_is_served_where_that_is_allowed(
+    port: Callable[..., Port],
+) -> None:
+    dialled, accepted = await port(terms(takes_clear=True)).dial()
+    await dialled.send_all(b"\0\0\0\1plain")
+    taken: list[bytes] = []
+
+    def take(data: bytes) -> bool:
+        taken.append(data)
+        return len(b"".join(taken)) < 9
+
+    assert await accepted.receive_while(3, take) is True
+    assert b"".join(taken) == b"\0\0\0\1plain"
+    assert max(map(len, taken)) <= 3
+    assert accepted.peer_name is None
+    await accepted.send_all(b"answer")
+    assert await dialled.receive_some(100) in [b"answer"[:size] for size in range(1, 7)]
+
+
+async def test_what_speaks_no_tls_is_refused_elsewhere(port: Callable[..., Port]) -> None:
+    dialled, accepted = await port().dial()
+    await dialled.send_all(b"\0\0\0\1plain")
+    assert "enforcing" in await lost(partial(accepted.receive_some, 100))
+    # So is what is sent there: nothing goes out before the peer has said what it speaks.
+    assert accepted.send_nowait(b"x") == 0
+    assert "enforcing" in await lost(partial(accepted.send_all, b"x"))
+
+
+async def test_who_says_nothing_is_at_the_end_as_anywhere(port: Callable[..., Port]) -> None:
+    dialled, accepted = await port().dial()
+    await dialled.aclose()
+    assert await accepted.receive_some(100) == b""
+    assert await accepted.receive_some(100) == b""
+
+
+async def test_a_node_without_a_certificate_refuses_tls(port: Callable[..., Port]) -> None:
+    dialled, accepted = await port(terms(accepting=None, takes_clear=True)).dial()
+    await dialled.send_all(b"\x16\3\1")
+    assert "no certificate" in await lost(partial(accepted.receive_some, 100))
+
+
+@pytest.mark.parametrize("size", [0, 1, 5, 100])
+async def test_a_handshake_that_does_not_go_on_ends(
+    port: Callable[..., Port], autojump_clock: MockClock, size: int
+) -> None:
+    hello = client_hello()[: size or None]
+    dialled, accepted = await port().dial()
+    await dialled.send_all(hello)
+    began = trio.current_time()
+    assert "5 seconds" in await lost(partial(accepted.receive_some, 100))
+    assert 5 <= trio.current_time() - began < 5.1
+
+
+@pytest.mark.parametrize("cut", [1, 4, 7, 60])
+async def test_a_handshake_that_is_cut_off_ends(port: Callable[..., Port], cut: int) -> None:
+    dialled, accepted = await port().dial()
+    await dialled.send_all(client_hello()[:cut])
+    await dialled.aclose()
+    assert "ended the connection" in await lost(partial(accepted.receive_some, 100))
+
+
+async def test_a_handshake_has_few_bytes(port: Callable[..., Port]) -> None:
+    """A hello may say that it has 16 MB."""
+    dialled, accepted = await port().dial()
+    record = b"\x16\3\1\x40\0" + b"\1\xff\xff\xff" + bytes(16_380)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(swallow_lost, partial(dialled.send_all, record * 40))
+        reason = await lost(partial(accepted.receive_some, 100))
+        nursery.cancel_scope.cancel()
+    assert "too much" in reason or "excessive" in reason
+
+
+async def swallow_lost(function: Callable[[], Awaitable[object]]) -> None:
+    with contextlib.suppress(ConnectionLost):
+        await function()
+
+
+def client_hello() -> bytes:
+    engine = TLSEngine(terms().dialling, server_name=HERE)
+    engine.handshake(b"")
+    return engine.to_send()
+
+
+async def agree(port: Port) -> tuple[Stream, AcceptedStream]:
+    """A connection whose handshake is through on both ends."""
+    ends = await open_ends(port.network, port.dialler)
+    assert isinstance(ends.accepted, AcceptedStream)
+    return ends.dialled, ends.accepted
+
+
+@pytest.mark.parametrize(
+    ("of_port", "of_dialler", "reason"),
+    [
+        ({}, {"ca": "another"}, "not trusted"),
+        ({"addresses": ("127.0.0.9",)}, {}, "IP address mismatch"),
+    ],
+)
+async def test_a_dialler_believes_no_other_certificate(
+    port: Callable[..., Port],
+    of_port: dict[str, Any],
+    of_dialler: dict[str, Any],
+    reason: str,
+) -> None:
+    name = "elsewhere" if of_port else "node"
+    own = certificates.files(name, *of_port.get("addresses", ()))
+    other = certificates.files("dialler", **of_dialler)
+    ends = port(
+        terms(accepting=own.server_context(ssl.CERT_NONE)),
+        terms(dialling=other.client_context()),
+    )
+    listener = await ends.network.listen(HERE, 0)
+    said: list[str] = []
+
+    async def serve() -> None:
+        stream = await listener.accept()
+        said.append(await lost(partial(stream.receive_some, 100)))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        dial = partial(ends.dialler.connect, HERE, listener.port, source=None)
+        assert reason in await lost(dial)
+    assert "does not trust our certificate" in said[0]
+
+
+async def test_who_shows_no_certificate_is_refused_where_one_is_asked_for(
+    port: Callable[..., Port],
+) -> None:
+    accepting, _ = certificates.contexts(asks=True)
+    files = certificates.files()
+    bare = TLSFiles(ca_file=files.ca_file)
+    shows = port(terms(accepting=accepting))
+    dialled, accepted = await agree(shows)
+    assert accepted.peer_name == "node"
+    await dialled.aclose()
+
+    ends = port(terms(accepting=accepting), terms(dialling=bare.client_context()))
+    listener = await ends.network.listen(HERE, 0)
+
+    async def serve() -> None:
+        stream = await listener.accept()
+        assert "no certificate" in await lost(partial(stream.receive_some, 100))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        # With TLS 1.3 the dialler is through before the other end has seen that there is none.
+        stream = await ends.dialler.connect(HERE, listener.port, source=None)
+        assert "asks for a certificate" in await lost(partial(stream.receive_some, 100))
+
+
+async def test_a_peer_without_tls_is_dialled_in_clear_where_that_is_allowed(
+    port: Callable[..., Port],
+) -> None:
+    ends = port()
+    listener = await ends.machine.listen(HERE, 0)
+    accepted: list[Stream] = []
+
+    async def serve() -> None:
+        first = await listener.accept()
+        assert (await first.receive_some(1)) == b"\x16"
+        first.close_nowait()
+        accepted.append(await listener.accept())
+
+    for dials_clear in (True, False):
+        network = TLSNetwork(ends.machine, terms(dials_clear=dials_clear))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve)
+            dial = partial(network.connect, HERE, listener.port, source=None)
+            if dials_clear:
+                stream = await dial()
+                await stream.send_all(b"clear")
+            else:
+                await lost(dial)
+                nursery.cancel_scope.cancel()
+    received = b""
+    while len(received) < 5:
+        received += await accepted[0].receive_some(5)
+    assert received == b"clear"
+
+
+async def test_certificates_are_renewed_for_connections_to_come(
+    port: Callable[..., Port],
+) -> None:
+    ends = port()
+    old, at_old = await agree(ends)
+    fresh = certificates.files("renewed")
+    ends.network.terms = terms(accepting=fresh.server_context(ssl.CERT_NONE))
+    new, _ = await agree(ends)
+    assert isinstance(old, TLSStream)
+    assert isinstance(new, TLSStream)
+    assert (old.peer_name, new.peer_name) == ("node", "renewed")
+    await old.send_all(b"still")
+    assert await at_old.receive_some(1) == b"s"
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_whatever_is_taken_of_a_piece_arrives_once(
+    nursery: trio.Nursery, autojump_clock: MockClock, seed: int
+) -> None:
+    """The stream below takes any part of what is sent, and a sender goes on where it was."""
+    timeline = Timeline()
+    nursery.start_soon(timeline.run)
+    chance = random.Random(seed)
+    settings = NetworkSettings(short_send_chance=0.7)
+    machine = SimulatedNetwork(timeline, chance, settings=settings).machine(HERE)
+    ends = await open_ends(TLSNetwork(machine, terms()))
+    text = chance.randbytes(700_000)
+    received = bytearray()
+
+    def take(data: bytes) -> bool:
+        received.extend(data)
+        return len(received) < len(text)
+
+    async def receive() -> None:
+        assert await ends.accepted.receive_while(chance.choice([5000, 300_000]), take)
+
+    async def send() -> None:
+        sent = 0
+        while sent < len(text):
+            size = chance.choice([1, 2, 3, 1000, 17_000, 200_000])
+            with memoryview(text)[sent : sent + size] as piece:
+                taken = ends.dialled.send_nowait(piece)
+                if taken < len(piece) and chance.random() < 0.5:
+                    await ends.dialled.send_all(piece[taken:])
+                    taken = len(piece)
+            sent += taken
+            await trio.sleep(0 if taken else 0.001)
+        # One byte is not held back, so it may still be kept here.
+        await ends.dialled.send_all(b"")
+
+    async with trio.open_nursery() as both:
+        both.start_soon(receive)
+        both.start_soon(send)
+    assert received == text
+
+
+async def test_hostile_bytes_end_their_own_connection_only(port: Callable[..., Port]) -> None:
+    ends = port(terms(takes_clear=True))
+    good, at_good = await agree(ends)
+    chance = random.Random(7)
+    hello = client_hello()
+    for _ in range(300):
+        data = bytearray(hello)
+        for _ in range(chance.randrange(1, 6)):
+            data[chance.randrange(1, len(data))] = chance.randrange(256)
+        data += chance.randbytes(chance.randrange(0, 300))
+        dialled, accepted = await ends.dial()
+        await dialled.send_all(data)
+        await dialled.aclose()
+        with contextlib.suppress(ConnectionLost):
+            assert await accepted.receive_some(100) == b""
+        accepted.close_nowait()
+    await good.send_all(b"well?")
+    assert await at_good.receive_some(1) == b"w"
+
+
+async def test_bytes_that_change_on_their_way_are_noticed(port: Callable[..., Port]) -> None:
+    accepting, dialling = terms().accepting, terms().dialling
+    assert accepting is not None
+    for at in (0, 1, 3, 5, 20, -1):
+        client, server = TLSEngine(dialling, server_name=HERE), TLSEngine(accepting)
+        said = b""
+        while not (client.handshake(said) and server.handshake(client.to_send())):
+            server.handshake(client.to_send())
+            said = server.to_send()
+        data = bytearray(client.encrypt(b"transfer 100 to alice"))
+        data[at] ^= 1
+        with pytest.raises(ssl.SSLError):
+            assert server.decrypt(bytes(data)) == b""
+            server.decrypt(bytes(20_000))
+
+
+class Taker:
+    """Takes turns of a tenth of a second, and notes who had one."""
+
+    def __init__(self, turns: HandshakeTurns) -> None:
+        self._turns = turns
+        self.had: list[str] = []
+
+    async def take(self, address: str) -> None:
+        await self._turns.take(address)
+        self.had.append(address)
+        await trio.sleep(0.1)
+        self._turns.give(0.1)
+
+
+async def test_addresses_take_turns(autojump_clock: MockClock) -> None:
+    taker = Taker(HandshakeTurns())
+    async with trio.open_nursery() as nursery:
+        for _ in range(20):
+            nursery.start_soon(taker.take, "10.0.0.1")
+        await trio.testing.wait_all_tasks_blocked()
+        for address in ("10.0.0.2", "10.0.0.3"):
+            nursery.start_soon(taker.take, address)
+        began = trio.current_time()
+        await trio.sleep(1.7)
+        assert sorted(taker.had) == ["10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.3"]
+    # Each turn is followed by a pause of four times its length.
+    assert trio.current_time() - began == pytest.approx(22 * 0.5 - 0.4)
+
+
+async def test_who_waits_for_a_turn_may_go(autojump_clock: MockClock) -> None:
+    turns = HandshakeTurns()
+    taker = Taker(turns)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(taker.take, "a")
+        await trio.testing.wait_all_tasks_blocked()
+        with trio.move_on_after(0.01):
+            await turns.take("b")
+        assert turns.waiting_count == 0
+        nursery.start_soon(taker.take, "c")
+        with trio.move_on_after(0.3):  # it has the turn, and waits for the end of the pause
+            await turns.take("c")
+    with trio.fail_after(2):
+        await taker.take("d")
+
+
+async def test_few_of_an_address_wait(autojump_clock: MockClock) -> None:
+    turns = HandshakeTurns()
+    refused = 0
+
+    async def take(address: str) -> None:
+        nonlocal refused
+        try:
+            await turns.take(address)
+        except ConnectionLost:
+            refused += 1
+        else:
+            await trio.sleep(1)
+            turns.give(0)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(WAITING_OF_ADDRESS_MAX + 11):
+            nursery.start_soon(take, "10.0.0.1")
+        await trio.testing.wait_all_tasks_blocked()
+        assert (refused, turns.waiting_count) == (10, WAITING_OF_ADDRESS_MAX)
+        nursery.start_soon(take, "10.0.0.2")
+        await trio.testing.wait_all_tasks_blocked()
+        assert refused == 10
+        nursery.cancel_scope.cancel()
+    assert turns.waiting_count == 0
