@@ -16,12 +16,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+import msgspec
 import trio
 
 from node.broker.classic_round import run_classic_round
 from node.broker.fenced_rounds import run_fenced_rounds
 from node.errors import ConfigError
 from node.name_server.name_server import NameServer
+from node.security.certificates import Certificates
 from node.security.exposure import check_exposure
 from node.security.guard import Guard
 from tandem.wire import native
@@ -71,9 +73,17 @@ async def run_node(
     if config.is_fenced and coordinator is None:
         raise ConfigError([f"group {config.node.group} is fenced: it needs a coordinator"])
     check_exposure(config)
+    certificates = None
+    if config.cluster.tls.is_on:
+        certificates = Certificates(config, machine.network, machine.wall_clock_ms)
+        machine = msgspec.structs.replace(
+            machine, network=certificates.network, clear_network=machine.network
+        )
     names = NameServer(config, Guard(config, machine.random), machine.disk)
     started = _Once(task_status)
     async with trio.open_nursery() as nursery:
+        if certificates is not None:
+            nursery.start_soon(certificates.watch)
         await nursery.start(names.run, machine.network)
         if not config.is_fenced or coordinator is None:
             await run_classic_round(config, machine, names, stop, started)

@@ -12,7 +12,15 @@ from typing import Final
 
 import msgspec
 
-KEY_MODE_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+from tandem.wire.tls_engine import TLSEngine, why
+
+CLIENT_NAME: Final = "client"
+"""Of the certificate of the command line, and of programs that have none of their own."""
+
+_STEPS_MAX: Final = 5
+"""Of a handshake: three are usual."""
+
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 class TLSFileError(Exception):
@@ -77,6 +85,28 @@ class TLSFiles(msgspec.Struct, frozen=True):
         self._load(context)
         return context
 
+    def end_of_certificate(self, host: str) -> float:
+        """Return when our own certificate ends, in seconds since 1970, by showing it to ourselves.
+
+        Raises:
+            TLSFileError: whoever dials `host` with the same CA would not believe it; or a file
+                cannot be used.
+        """
+        server = TLSEngine(self.server_context(ssl.CERT_NONE))
+        client = TLSEngine(self.client_context(), server_name=host)
+        said = b""
+        try:
+            for _ in range(_STEPS_MAX):
+                if client.handshake(said):
+                    break
+                server.handshake(client.to_send())
+                said = server.to_send()
+        except ssl.SSLError as error:
+            raise TLSFileError(
+                self.certificate_file, f"nobody who dials {host} would believe it: {why(error)}"
+            ) from error
+        return ssl.cert_time_to_seconds(client.peer_end)
+
     def _load(self, context: ssl.SSLContext) -> None:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         _expect_file(self.ca_file)
@@ -126,7 +156,7 @@ def _expect_file(file: str) -> None:
 
 def _expect_private(file: str) -> None:
     mode = Path(file).stat().st_mode
-    if mode & KEY_MODE_OTHERS:
+    if mode & _OTHERS:
         raise TLSFileError(
             file, f"may be read by others, its mode is {stat.S_IMODE(mode):04o}: chmod 600 {file}"
         )

@@ -60,7 +60,7 @@ async def run_classic_round(
             )
         tables = PlainTables(files, hide=store.queues.hide, synchronize=synchronize)
         replication = HAService(
-            ha_config(config), store, machine.network, wall_clock_ms=machine.wall_clock_ms
+            ha_config(config), store, machine.network_in_clear, wall_clock_ms=machine.wall_clock_ms
         )
         broker = Broker(config, machine, names, store, tables, replication)
         try:

@@ -140,7 +140,9 @@ async def _run_round(
         )
         broker = Broker(config, machine, names, store, tables, ha)
         group = FencedGroup(ha, spawn=broker.spawn, send=broker.send)
-        learners = Learners(learner_config(config), store, machine.network, ha.won_an_epoch)
+        learners = Learners(
+            learner_config(config), store, machine.network_in_clear, ha.won_an_epoch
+        )
         own = (group, PeerLog(config, ha), BrokerEpochCache(config, ha))
         try:
             await broker.serve(stop, started, own_families=own, own_tasks=(learners.run,))

@@ -14,7 +14,7 @@ import msgspec
 from ha.classic.config import HAConfig, SlaveNode
 from ha.fenced.config import FencedConfig, FencedPeer
 from store import StoreConfig
-from tandem.cluster_file.choices import BrokerRole
+from tandem.cluster_file.choices import BrokerRole, TLSMode
 from tandem.wire.message import Host
 from tandem.wire.secret_keys import Purpose, key_of
 
@@ -99,10 +99,15 @@ def fenced_config(config: NodeConfig) -> FencedConfig:
 
 
 def _digests_bodies(config: NodeConfig) -> bool:
-    """On loopback only root could change packets, and root could read the secret as well."""
+    """On loopback only root could change packets, and root could read the secret as well.
+
+    TLS sees what has changed, for less than a digest costs.
+    """
     wanted = config.cluster.security.authenticate_log_bytes
     if wanted is not None:
         return wanted
+    if config.cluster.tls.mode is TLSMode.ENFORCING:
+        return False
     members = config.cluster.group_nodes(config.node.group)
     return not all(ipaddress.ip_address(member.address).is_loopback for member in members)
 

@@ -6,6 +6,7 @@ import ipaddress
 from typing import TYPE_CHECKING
 
 from node.errors import ConfigError
+from tandem.cluster_file.choices import TLSMode
 
 if TYPE_CHECKING:
     from tandem.cluster_file.cluster_config import NodeConfig
@@ -22,18 +23,33 @@ def check_exposure(config: NodeConfig) -> None:
         raise ConfigError(
             [f"{node.name} has no secret, so it would take orders from anybody: see {cluster.file}"]
         )
-    if cluster.security.allow_unauthenticated:
-        return
     addresses = [node.address]
     if config.group.master_address is not None:
         addresses.append(config.group.master_address.rpartition(":")[0])
-    for address in addresses:
-        if not ipaddress.ip_address(address).is_loopback:
-            raise ConfigError(
-                [
-                    f"{cluster.file}: {node.name} would listen at {address}, beyond this machine,"
-                    " and it asks no client who it is: anybody there could read, write and create"
-                    " topics. If only those reach it who may, set"
-                    " security.allow_unauthenticated: true"
-                ]
-            )
+    is_beyond = [each for each in addresses if not ipaddress.ip_address(each).is_loopback]
+    if is_beyond and has_classic_links(config) and not cluster.security.classic_ha_in_clear:
+        raise ConfigError(
+            [
+                f"{cluster.file}: tls.mode is enforcing, but RocketMQ's replication knows no TLS:"
+                f" the log of {node.name} would leave this machine in clear. Make the group fenced;"
+                " or, on a network of its own, set security.classic_ha_in_clear: true"
+            ]
+        )
+    if cluster.security.allow_unauthenticated:
+        return
+    if is_beyond:
+        raise ConfigError(
+            [
+                f"{cluster.file}: {node.name} would listen at {is_beyond[0]}, beyond this machine,"
+                " and it asks no client who it is: anybody there could read, write and create"
+                " topics. If only those reach it who may, set"
+                " security.allow_unauthenticated: true"
+            ]
+        )
+
+
+def has_classic_links(config: NodeConfig) -> bool:
+    """Whether others copy the log in clear, where everything else has TLS."""
+    if config.cluster.tls.mode is not TLSMode.ENFORCING:
+        return False
+    return bool(config.group.learners or (config.peers and not config.is_fenced))

@@ -23,14 +23,22 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
     disk: Disk
     network: Network
+    """How nodes and clients reach each other; with TLS, if the cluster file says so."""
     wall_clock_ms: Callable[[], int]
     boottime: Callable[[], float]
     """Seconds on a clock that also runs while the machine sleeps."""
     boot_id: str
     """Changes with each start of the operating system."""
     random: random.Random
+    clear_network: Network | None = None
+    """The same without TLS, for the links that know none; None: there is but one."""
     on_event: Callable[[Any], None] | None = None
     """Called with what the node's replica does, if anybody watches it."""
+
+    @property
+    def network_in_clear(self) -> Network:
+        """Where nothing is encrypted: for RocketMQ's own replication."""
+        return self.clear_network or self.network
 
 
 def this_machine() -> Machine:

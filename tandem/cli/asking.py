@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from tandem.cli.output import WRONG_USAGE, CommandError, name_servers_of, secret_of
+from tandem.cli.output import WRONG_USAGE, CommandError, access_of
 from tandem.cli.progress import run_with_progress
 
 if TYPE_CHECKING:
@@ -30,13 +30,12 @@ def ask(
         ClientError: As the question.
         ClusterConfigError: The cluster file is wrong or missing.
     """
-    name_servers = name_servers_of(name_server, config)
-    secret = "" if name_server and config is None else secret_of(config)
+    access = access_of(name_server, config, with_secret=True)
 
     async def asked() -> T:
-        from tandem.client import Admin, ClusterAccess
+        from tandem.client import Admin
 
-        async with Admin(ClusterAccess(name_servers, secret=secret)) as admin:
+        async with Admin(access) as admin:
             return await question(admin)
 
     return run_with_progress(what, asked)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from tandem.cli.cluster_certificates import certificates
 from tandem.cli.cluster_init import init
 from tandem.cli.cluster_logs import logs
 from tandem.cli.cluster_table import node_facts, nodes_section
@@ -42,6 +43,7 @@ _DOING: Final[dict["Command", str]] = {
 """What is said if it takes long."""
 
 app.command()(init)
+app.command()(certificates)
 
 
 @app.command()

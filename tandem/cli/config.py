@@ -10,7 +10,7 @@ import typer
 
 from tandem.cli.formats import Column, Format, FormatOption, Section, write, write_one, write_words
 from tandem.cli.grammar import TandemGroup
-from tandem.cli.output import WRONG_USAGE, CommandError, ConfigOption, run, secret_of
+from tandem.cli.output import WRONG_USAGE, CommandError, ConfigOption, access_of, run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -134,15 +134,13 @@ def set_setting(
     if not (value.isascii() and value.isdecimal() and len(value) < 10):
         raise CommandError(f"{value!r} is not a whole number of hours", WRONG_USAGE)
     addresses = _brokers(config)
-    secret = secret_of(config)
+    access = access_of(None, config, with_secret=True)
 
     async def change() -> list[str]:
-        from tandem.client import Admin, ClientError, ClusterAccess
-        from tandem.cluster.spec import default_config, read_spec
+        from tandem.client import Admin, ClientError
 
-        servers = read_spec(config or default_config()).name_servers
         troubles = []
-        async with Admin(ClusterAccess(servers, secret=secret)) as admin:
+        async with Admin(access) as admin:
             for node, address in addresses.items():
                 try:
                     await admin.update_broker_config(address, {LIVE[name]: value})
@@ -173,10 +171,8 @@ def _show_node(
 
     async def ask() -> "Mapping[str, str]":
         from tandem.client import Admin
-        from tandem.cluster.spec import default_config, read_spec
 
-        servers = read_spec(config or default_config()).name_servers
-        async with Admin(servers) as admin:
+        async with Admin(access_of(None, config)) as admin:
             return await admin.broker_config(addresses[node])
 
     found = run(ask)

@@ -15,7 +15,7 @@ from tandem.cli.output import (
     CommandError,
     ConfigOption,
     NameServersOption,
-    name_servers_of,
+    access_of,
     run,
 )
 from tandem.cli.progress import working
@@ -25,6 +25,7 @@ from tandem.plain_text import plain
 
 if TYPE_CHECKING:
     from tandem.client import ClientError, MessageQueue, PullConsumer
+    from tandem.client.cluster_access import ClusterAccess
     from tandem.wire.message import MessageExt
 
 GROUP_WITHOUT_OFFSETS: Final = "tandem-consume"
@@ -163,8 +164,8 @@ def consume(
         printer = message_printer(output_format, body)
     except TemplateError as error:
         raise typer.BadParameter(str(error), param_hint="--format") from error
-    name_servers = name_servers_of(name_server, config)
-    status = run(_consume, choices, printer, name_servers)
+    access = access_of(name_server, config)
+    status = run(_consume, choices, printer, access)
     if status:
         raise typer.Exit(status)
 
@@ -389,13 +390,13 @@ def _warn(text: str) -> None:
     typer.secho(plain(text), err=True, fg=typer.colors.YELLOW)
 
 
-async def _consume(choices: Choices, printer: MessagePrinter, name_servers: list[str]) -> int:
+async def _consume(choices: Choices, printer: MessagePrinter, access: "ClusterAccess") -> int:
     import trio
 
     from tandem.client import PullConsumer
 
     group = choices.group or GROUP_WITHOUT_OFFSETS
-    async with PullConsumer(name_servers, group=group) as consumer:
+    async with PullConsumer(access, group=group) as consumer:
         reader = Reader(consumer, choices, printer)
         async with working(f"looking for the queues of {choices.topic}"):
             found = await consumer.fetch_message_queues(choices.topic)

@@ -25,9 +25,9 @@ from tandem.cli.output import (
     CommandError,
     ConfigOption,
     NameServersOption,
+    access_of,
     finite,
     is_for_people,
-    name_servers_of,
     run,
     say_error,
     words_of,
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         OffsetChange,
         ResetPlan,
     )
+    from tandem.client.cluster_access import ClusterAccess
     from tandem.client.group_admin import ResetTo
 
 app = typer.Typer(
@@ -137,11 +138,11 @@ def describe(
         return
     if output_format is Format.JSON:
         raise typer.BadParameter("goes with table, jsonl and text", param_hint="--watch")
-    run(_watch, name_servers_of(name_server, config), question, watch, output_format)
+    run(_watch, access_of(name_server, config), question, watch, output_format)
 
 
 async def _watch(
-    name_servers: list[str],
+    access: "ClusterAccess",
     question: "Callable[[Admin], Awaitable[GroupDescription]]",
     seconds: float,
     output_format: Format,
@@ -152,7 +153,7 @@ async def _watch(
     from tandem.client.errors import ClientError, GroupNotFoundError
 
     draws_over = is_for_people() and output_format is Format.TABLE
-    async with Admin(name_servers) as admin:
+    async with Admin(access) as admin:
         found = await question(admin)
         while True:
             if draws_over:

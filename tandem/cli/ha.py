@@ -262,7 +262,7 @@ async def _give_order(
 ) -> "Outcome":
     from tandem.client import Admin, ClusterAccess
 
-    access = ClusterAccess(spec.name_servers, secret=spec.read_secret())
+    access = ClusterAccess(spec.name_servers, secret=spec.read_secret(), tls=spec.tls)
     async with Admin(access) as admin, _coordinator_of(spec) as coordinator:
         return await order(_group_of(spec, group, admin, coordinator))
 
@@ -343,9 +343,10 @@ async def _look_once(spec: "ClusterSpec") -> HAStatus:
 
 @asynccontextmanager
 async def _looker(spec: "ClusterSpec") -> AsyncIterator[Callable[[], Awaitable[HAStatus]]]:
-    from tandem.client import Admin
+    from tandem.client import Admin, ClusterAccess
 
-    async with Admin(spec.name_servers) as admin, _coordinator_of(spec) as coordinator:
+    access = ClusterAccess(spec.name_servers, tls=spec.tls)
+    async with Admin(access) as admin, _coordinator_of(spec) as coordinator:
         groups = [_group_of(spec, name, admin, coordinator) for name in fenced_groups(spec)]
 
         async def look() -> HAStatus:

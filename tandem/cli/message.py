@@ -14,7 +14,7 @@ from tandem.cli.message_records import (
     message_record,
     print_messages,
 )
-from tandem.cli.output import FAILED, CommandError, ConfigOption, NameServersOption, name_servers_of
+from tandem.cli.output import FAILED, CommandError, ConfigOption, NameServersOption, access_of
 from tandem.cli.progress import run_with_progress
 from tandem.cli.times import TIME_FORMS, now_ms, parsed_time_ms, time_cell
 from tandem.wire.system_topics import RETRY_GROUP_TOPIC_PREFIX
@@ -22,6 +22,7 @@ from tandem.wire.system_topics import RETRY_GROUP_TOPIC_PREFIX
 if TYPE_CHECKING:
     from tandem.client import Admin
     from tandem.client.admin_results import FateAt, GroupFate, MessageTrace
+    from tandem.client.cluster_access import ClusterAccess
     from tandem.wire.message import MessageExt
 
 app = typer.Typer(
@@ -199,12 +200,12 @@ def resend(
     --again is given. Exit status 1 if one could not be sent.
     """
     letters = _letters(group, message_id, name_server, config)[:count_max]
-    servers = name_servers_of(name_server, config)
+    access = access_of(name_server, config)
     doing = "sending dead letters" if execute else "looking for those that were sent already"
     results: list[Resent] = []
     try:
         options = Resending(execute=execute, again=again)
-        run_with_progress(doing, _resend, letters, servers, options, results)
+        run_with_progress(doing, _resend, letters, access, options, results)
     finally:  # also of what was sent before Ctrl-C
         _print_resent(group, results, output_format)
     if results and not execute:
@@ -276,7 +277,7 @@ def _planned(letter: "MessageExt") -> Resent:
 
 async def _resend(
     letters: "list[MessageExt]",
-    name_servers: list[str],
+    access: "ClusterAccess",
     options: Resending,
     results: list[Resent],
 ) -> None:
@@ -287,8 +288,8 @@ async def _resend(
 
     sent: dict[str, str] = {}
     async with (
-        Admin(name_servers) as admin,
-        Producer(name_servers, group=RESEND_GROUP) as producer,
+        Admin(access) as admin,
+        Producer(access, group=RESEND_GROUP) as producer,
     ):
         for letter in letters:
             planned = _planned(letter)

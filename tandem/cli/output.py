@@ -9,6 +9,7 @@ import math
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TextIO, TypeVar, TypeVarTuple
 
@@ -20,6 +21,9 @@ from tandem.plain_text import one_line, plain, plain_json, plain_lines
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+    from tandem.client.cluster_access import ClusterAccess
+    from tandem.tls_files import TLSFiles
 
 ReturnT = TypeVar("ReturnT")
 ArgumentTs = TypeVarTuple("ArgumentTs")
@@ -69,18 +73,21 @@ def expected_errors() -> tuple[type[Exception], ...]:
     from tandem.client.errors import ClientError
     from tandem.cluster_file.errors import ClusterError
     from tandem.drill.errors import DrillError
+    from tandem.tls_files import TLSFileError
 
-    return (ClusterError, ClientError, DrillError, CommandError)
+    return (ClusterError, ClientError, DrillError, CommandError, TLSFileError)
 
 
 def exit_status(error: Exception) -> int:
     """2 if what the user wrote is wrong, 1 for the rest."""
     from tandem.cluster_file.errors import ClusterConfigError, UnknownNodeError
     from tandem.drill.errors import BadOptionsError
+    from tandem.tls_files import TLSFileError
 
     if isinstance(error, CommandError):
         return error.exit_status
-    is_usage = isinstance(error, (ClusterConfigError, UnknownNodeError, BadOptionsError))
+    usage = (ClusterConfigError, UnknownNodeError, BadOptionsError, TLSFileError)
+    is_usage = isinstance(error, usage)
     return WRONG_USAGE if is_usage else FAILED
 
 
@@ -219,36 +226,48 @@ def human_bytes(count: int) -> str:
     return f"{size:.1f} {unit}"
 
 
-def name_servers_of(name_servers: list[str] | None, config: Path | None) -> list[str]:
-    """Whom to ask: what the user named, else every node of the cluster file.
+def access_of(
+    name_servers: list[str] | None, config: Path | None, *, with_secret: bool = False
+) -> "ClusterAccess":
+    """Whom to ask, and how: what the user named, else every node of the cluster file.
+
+    With its secret, if that is wanted and this user may read it; none is enough for all but orders.
 
     Raises:
         ClusterConfigError: The file is wrong or missing.
         typer.BadParameter: The user named what is no address.
     """
-    if name_servers:
-        for address in name_servers:
-            _check_address(address)
-        return name_servers
-    from tandem.cluster.spec import default_config, read_spec
-
-    return read_spec(config or default_config()).name_servers
-
-
-def secret_of(config: Path | None) -> str:
-    """The secret of the cluster, if this user may read it; "" is enough for all but orders.
-
-    Raises:
-        ClusterConfigError: The cluster file is wrong or missing.
-    """
+    from tandem.client.cluster_access import ClusterAccess
     from tandem.cluster.spec import default_config, read_spec
     from tandem.cluster_file.secret_file import SecretFileError
 
+    for address in name_servers or ():
+        _check_address(address)
+    if name_servers and config is None:
+        return ClusterAccess(name_servers, tls=_named_tls())
     spec = read_spec(config or default_config())
+    secret = ""
+    if with_secret:
+        with suppress(SecretFileError):
+            secret = spec.read_secret()
+    return ClusterAccess(name_servers or spec.name_servers, secret=secret, tls=spec.tls)
+
+
+def _named_tls() -> "TLSFiles | None":
+    """The files that the environment names, for a cluster whose file is not here."""
+    from tandem.tls_files import TLSFiles
+
+    ca_file = os.environ.get("TANDEM_TLS_CA_FILE", "")
+    if not ca_file:
+        return None
     try:
-        return spec.read_secret()
-    except SecretFileError:
-        return ""
+        return TLSFiles(
+            ca_file,
+            os.environ.get("TANDEM_TLS_CERTIFICATE_FILE", ""),
+            os.environ.get("TANDEM_TLS_KEY_FILE", ""),
+        )
+    except ValueError as error:
+        raise CommandError(f"TANDEM_TLS_…: {error}", WRONG_USAGE) from error
 
 
 def _check_address(address: str) -> None:

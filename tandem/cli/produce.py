@@ -17,7 +17,7 @@ from tandem.cli.output import (
     CommandError,
     ConfigOption,
     NameServersOption,
-    name_servers_of,
+    access_of,
     run,
     say,
 )
@@ -64,6 +64,7 @@ from tandem.plain_text import one_line, plain_lines
 if TYPE_CHECKING:
     from tandem.cli.produce_input import Fields
     from tandem.client import ClientError, Producer, SendResult
+    from tandem.client.cluster_access import ClusterAccess
     from tandem.wire.message import Message
 
 READ_BYTES_MAX: Final = 262_144
@@ -144,14 +145,14 @@ def produce(
     if not has_own_topics or body is not None:
         _check(fields)
     _check_pairs(choices, fields, body=body, file=file, count=count)
-    name_servers = name_servers_of(name_server, config)
+    access = access_of(name_server, config)
     sending = Sending(choices, fields, output_format)
     with ExitStack() as stack:
         source: IO[bytes] | None = None
         if body is None:
             source = stack.enter_context(_opened(file)) if file else sys.stdin.buffer
         try:
-            run(sending.run, source, (body or "").encode(), count, name_servers)
+            run(sending.run, source, (body or "").encode(), count, access)
         finally:
             sending.end()
     if sending.stopped_by:
@@ -242,7 +243,7 @@ class Sending:
         """The signal that has ended it, if one has."""
 
     async def run(
-        self, source: IO[bytes] | None, body: bytes, count: int, name_servers: list[str]
+        self, source: IO[bytes] | None, body: bytes, count: int, access: "ClusterAccess"
     ) -> None:
         """Send what `source` has or, without one, `body` this many times."""
         import trio
@@ -253,7 +254,7 @@ class Sending:
         try:
             async with (
                 Producer(
-                    name_servers,
+                    access,
                     group=GROUP,
                     ack=Ack(self._choices.ack.value),
                     send_msg_timeout_ms=round(self._choices.timeout_seconds * 1000),

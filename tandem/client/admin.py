@@ -9,12 +9,13 @@ import time
 
 from tandem.client.admin_flow import Administration
 from tandem.client.async_shell import AsyncShell, StreamOpener
-from tandem.client.blocking_shell import BlockingShell, SocketOpener, open_socket
+from tandem.client.blocking_shell import BlockingShell
 from tandem.client.cluster_access import Cluster, ClusterAccess
 from tandem.client.event_loop import LoopClock
 from tandem.client.faces import AsyncFace, BlockingFace, operation
 from tandem.client.group_admin import GroupAdministration
 from tandem.client.message_admin import MessageAdministration
+from tandem.client.plain_socket import SocketOpener, open_socket
 from tandem.client.topic_admin import TopicAdministration
 
 

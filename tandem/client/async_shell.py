@@ -40,6 +40,7 @@ from tandem.client.event_loop import (
 from tandem.client.flow import Call, CallMany, Flow, Pause, Shared
 from tandem.client.running_loop import running_event_loop
 from tandem.client.session import Session
+from tandem.client.tls import TLSByteStream
 from tandem.wire.errors import WireError
 from tandem.wire.remoting_command import RemotingCommand
 
@@ -418,8 +419,7 @@ class AsyncShell:
         stream = None
         with anyio.move_on_after(CONNECT_TIMEOUT_SECONDS) as scope:
             try:
-                open_stream = self._open_stream or loop.open_tcp
-                stream = await open_stream(*split_address(address))
+                stream = await self._open(*split_address(address))
             except unreachable as error:
                 # ValueError: a route can hold an address that is none.
                 reason = _reason(error)
@@ -441,6 +441,13 @@ class AsyncShell:
         )
         self._connections[address] = connection
         self.tasks.start_soon(connection.run)
+
+    async def _open(self, host: str, port: int) -> ByteStream:
+        open_stream = self._open_stream or self._loop.open_tcp
+        stream = await open_stream(host, port)
+        if self._core.tls is None:
+            return stream
+        return await TLSByteStream.open(stream, self._core.tls, host)
 
     def _connection_ended(self, connection: _Connection) -> None:
         del self._connections[connection.address]

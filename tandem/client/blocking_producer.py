@@ -4,10 +4,11 @@ import time
 from collections.abc import Callable
 
 from tandem.client.ack import Ack, chosen_ack
-from tandem.client.blocking_shell import BlockingShell, SocketOpener, open_socket
+from tandem.client.blocking_shell import BlockingShell
 from tandem.client.cluster_access import Cluster, ClusterAccess
 from tandem.client.faces import BlockingFace, operation
 from tandem.client.identity import wall_clock_ms
+from tandem.client.plain_socket import SocketOpener, open_socket
 from tandem.client.send_flow import Sender
 from tandem.client.send_operations import SendOperations, Sends
 from tandem.client.sending import MESSAGE_BYTES_MAX, SendSettings

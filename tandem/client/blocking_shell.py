@@ -10,14 +10,16 @@ passed since the last time.
 import socket
 import time
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol, TypeVar, assert_never
+from typing import Final, TypeVar, assert_never
 
 from tandem.client.broker_request import BrokerRequest
 from tandem.client.core import UPKEEP_SECONDS, ClientCore, split_address
 from tandem.client.credentials import Credentials
 from tandem.client.errors import ClientError, ConnectionLostError, RequestTimeoutError
 from tandem.client.flow import Call, CallMany, Effect, Flow, Pause, Shared
+from tandem.client.plain_socket import PlainSocket, SocketOpener, open_socket
 from tandem.client.session import Abandoned, Session
+from tandem.client.tls import TLSSocket
 from tandem.wire.errors import WireError
 from tandem.wire.remoting_command import RemotingCommand
 
@@ -30,33 +32,6 @@ IN_FLIGHT_MAX: Final = 128
 T = TypeVar("T")
 
 Answer = RemotingCommand | ClientError
-
-
-class PlainSocket(Protocol):
-    """What the client needs of a socket. A `socket.socket` is one."""
-
-    def settimeout(self, seconds: float, /) -> None:
-        """How long the next call may wait; 0.0: not at all."""
-
-    def sendall(self, data: bytes, /) -> None:
-        """Send all of `data`."""
-
-    def recv(self, bytes_max: int, flags: int = 0, /) -> bytes:
-        """Return 1 to `bytes_max` bytes, or nothing at the end."""
-
-    def close(self) -> None:
-        """Close."""
-
-
-SocketOpener = Callable[[str, int, float], PlainSocket]
-"""Opens a connection to host and port within this many seconds; raises `OSError`."""
-
-
-def open_socket(host: str, port: int, timeout_seconds: float) -> PlainSocket:
-    """Open a TCP connection without Nagle's delay."""
-    opened = socket.create_connection((host, port), timeout_seconds)
-    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return opened
 
 
 class _Connection:
@@ -245,7 +220,7 @@ class BlockingShell:
         if left <= 0:
             raise RequestTimeoutError(address, outcome_unknown=False)
         try:
-            opened = self._open_socket(*split_address(address), min(left, CONNECT_TIMEOUT_SECONDS))
+            opened = self._open(address, min(left, CONNECT_TIMEOUT_SECONDS))
         except (OSError, ValueError) as error:
             # ValueError: a route can hold an address that is none.
             backoff.failed(address, time.monotonic())
@@ -256,6 +231,26 @@ class BlockingShell:
             address, opened, self._core.broker_requests.serve, self._core.credentials
         )
         return connection
+
+    def _open(self, address: str, timeout_seconds: float) -> PlainSocket:
+        return open_connection(self._core, self._open_socket, address, timeout_seconds)
+
+
+def open_connection(
+    core: ClientCore, opener: SocketOpener, address: str, timeout_seconds: float
+) -> PlainSocket:
+    """Open a connection to `address`, with TLS if the cluster has it.
+
+    Raises:
+        OSError: it cannot be opened, or one end does not trust the other.
+        ValueError: that is no address.
+    """
+    host, port = split_address(address)
+    opened = opener(host, port, timeout_seconds)
+    if core.tls is None:
+        return opened
+    opened.settimeout(timeout_seconds)
+    return TLSSocket.open(opened, core.tls, host)
 
 
 def _sleep(seconds: float) -> None:

@@ -7,6 +7,7 @@ import msgspec
 from tandem.client.core import ClientCore, parse_addresses
 from tandem.client.credentials import Credentials
 from tandem.client.identity import ClientIdentity, local_identity
+from tandem.tls_files import TLSFiles
 
 
 class ClusterAccess(msgspec.Struct, frozen=True):
@@ -23,6 +24,7 @@ class ClusterAccess(msgspec.Struct, frozen=True):
         secret: that of the cluster file, `tandem.cluster.read_spec(file).read_secret()`. Orders to
             nodes need it, questions do not.
         identity: who the client is; default: this process, with a random number for each client.
+        tls: whom to trust; with it every connection has TLS. Default: none has.
     """
 
     name_servers: str | Sequence[str]
@@ -30,6 +32,7 @@ class ClusterAccess(msgspec.Struct, frozen=True):
     secret_key: str = ""
     secret: str = ""
     identity: ClientIdentity | None = None
+    tls: TLSFiles | None = None
 
     def __post_init__(self) -> None:
         """Raise ValueError for what no client can use: no address, or one key without the other."""
@@ -48,6 +51,8 @@ class ClusterAccess(msgspec.Struct, frozen=True):
             given.append("secret='***'")
         if self.identity is not None:
             given.append(f"identity={self.identity!r}")
+        if self.tls is not None:
+            given.append(f"tls={self.tls!r}")
         return f"ClusterAccess({', '.join(given)})"
 
     @classmethod
@@ -67,7 +72,11 @@ class ClusterAccess(msgspec.Struct, frozen=True):
         producer_group: str | None = None,
         consumer_group: str | None = None,
     ) -> ClientCore:
-        """Return the core of one client."""
+        """Return the core of one client.
+
+        Raises:
+            TLSFileError: a file of `tls` cannot be used.
+        """
         return ClientCore(
             self.addresses,
             identity=self.identity or local_identity(self.addresses[0]),
@@ -75,6 +84,7 @@ class ClusterAccess(msgspec.Struct, frozen=True):
             producer_group=producer_group,
             consumer_group=consumer_group,
             credentials=Credentials.of(self.access_key, self.secret_key),
+            tls=None if self.tls is None else self.tls.client_context(),
         )
 
 

@@ -16,6 +16,7 @@ sendHeartbeatToAllBroker.
 """
 
 import math
+import ssl
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -74,8 +75,10 @@ class ClientCore:
         producer_group: str | None = None,
         consumer_group: str | None = None,
         credentials: Credentials | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.credentials = credentials
+        self.tls = tls
         self.clock = clock
         self.identity = identity
         self.backoff = Backoff()

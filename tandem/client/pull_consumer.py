@@ -20,12 +20,13 @@ import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 
 from tandem.client.async_shell import AsyncShell, StreamOpener
-from tandem.client.blocking_shell import BlockingShell, SocketOpener, open_socket
+from tandem.client.blocking_shell import BlockingShell
 from tandem.client.cluster_access import Cluster, ClusterAccess
 from tandem.client.cursor import Cursor
 from tandem.client.errors import ClientError
 from tandem.client.event_loop import LoopClock
 from tandem.client.faces import AsyncFace, BlockingFace
+from tandem.client.plain_socket import SocketOpener, open_socket
 from tandem.client.pull_answer import ALL_TAGS, wanted
 from tandem.client.pull_flow import Puller, Start, StartFrom
 from tandem.client.pull_operations import MAX_MSG_NUMS, SWITCH_MS, PullOperations, Pulls

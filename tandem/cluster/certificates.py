@@ -29,6 +29,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from tandem.cluster_file.errors import ClusterError
 from tandem.durable_file import write_durably
+from tandem.tls_files import CLIENT_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from tandem.cluster_file.cluster_config import ClusterConfig
 
 CA_NAME: Final = "ca"
-CLIENT_NAME: Final = "client"
 
 CA_DAYS: Final = 3650
 DAYS: Final = 365
@@ -62,7 +62,7 @@ class Made(msgspec.Struct, frozen=True):
     """
 
     name: str
-    file: Path
+    file: str
     ends: dt.datetime
     is_new: bool
 
@@ -101,7 +101,7 @@ def make_certificates(
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         authority = Authority.of(directory, config.cluster.name, now)
         wanted: dict[str, set[str]] = addresses_of(config) | {name: set() for name in clients}
-        made = [Made(CA_NAME, authority.file, authority.ends, authority.is_new)]
+        made = [Made(CA_NAME, str(authority.file), authority.ends, authority.is_new)]
         for name, addresses in wanted.items():
             made.append(_of(directory, authority, name, addresses, now, days, renew=renew))
     except OSError as error:
@@ -208,10 +208,10 @@ def _of(
         is_ours = present.issuer == authority.certificate.subject
         ends_soon = present.not_valid_after_utc < now + dt.timedelta(days=RENEW_DAYS)
         if is_ours and not ends_soon and _addresses(present) >= addresses:
-            return Made(name, file, present.not_valid_after_utc, is_new=False)
+            return Made(name, str(file), present.not_valid_after_utc, is_new=False)
     certificate, key = authority.issue(name, addresses, now, days)
     write_pair(directory, name, certificate, key)
-    return Made(name, file, certificate.not_valid_after_utc, is_new=True)
+    return Made(name, str(file), certificate.not_valid_after_utc, is_new=True)
 
 
 def _usage(*, signs: bool) -> x509.KeyUsage:

@@ -28,6 +28,7 @@ from tandem.cluster_file.settings import (
     ReplicationSettings,
 )
 from tandem.cluster_file.store_settings import StoreSettings
+from tandem.tls_files import TLSFiles
 
 _CODE_ROOT: Final = Path(__file__).resolve().parents[2]
 """Where `tandem` was imported from; `tandem_server` is beside it."""
@@ -105,6 +106,8 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True):
     broker: BrokerSettings = BrokerSettings()
     coordinator: CoordinatorSettings = CoordinatorSettings()
     logging: LoggingSettings = LoggingSettings()
+    tls: TLSFiles | None = None
+    """With what clients dial the nodes; None: in clear."""
 
     @property
     def coordinator_directory(self) -> Path:
@@ -186,6 +189,7 @@ def spec_of(config: ClusterConfig) -> ClusterSpec:
         broker=config.broker,
         coordinator=config.coordinator,
         logging=config.logging,
+        tls=config.client_tls,
     )
 
 

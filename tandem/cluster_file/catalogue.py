@@ -26,6 +26,7 @@ from tandem.cluster_file.settings import (
     NodeSettings,
     ReplicationSettings,
     SecuritySettings,
+    TLSSettings,
 )
 from tandem.cluster_file.store_settings import StoreSettings
 
@@ -37,6 +38,7 @@ SECTIONS: Final[dict[str, type[Struct]]] = {
     "coordinator": CoordinatorSettings,
     "logging": LoggingSettings,
     "security": SecuritySettings,
+    "tls": TLSSettings,
     "groups.NAME": GroupSettings,
     "nodes[]": NodeSettings,
 }

@@ -46,6 +46,25 @@ class CoordinatorKind(StrEnum):
     ETCD = "etcd"
 
 
+class TLSMode(StrEnum):
+    """Whether clients and nodes speak TLS. Source: org.apache.rocketmq.remoting.common.TlsMode."""
+
+    DISABLED = "disabled"
+    """Nobody does."""
+    PERMISSIVE = "permissive"
+    """Who wants to does; others are served in clear."""
+    ENFORCING = "enforcing"
+    """Everybody has to."""
+
+
+class ClientAuth(StrEnum):
+    """Whether clients show a certificate. Source: TlsSystemConfig.tlsServerNeedClientAuth."""
+
+    NONE = "none"
+    OPTIONAL = "optional"
+    REQUIRE = "require"
+
+
 class LogLevel(StrEnum):
     """From which level on lines are logged."""
 

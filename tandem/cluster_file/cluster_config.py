@@ -21,8 +21,10 @@ from tandem.cluster_file.settings import (
     NodeSettings,
     ReplicationSettings,
     SecuritySettings,
+    TLSSettings,
 )
 from tandem.cluster_file.store_settings import StoreSettings
+from tandem.tls_files import CLIENT_NAME, TLSFiles
 
 MULTI_PATH_SPLITTER: Final = ","
 """Between the directories of one node's commit log. Source: MixAll.MULTI_PATH_SPLITTER."""
@@ -42,6 +44,7 @@ class ClusterConfig(Struct, frozen=True):
     """With absolute paths."""
     logging: LoggingSettings = LoggingSettings()
     security: SecuritySettings = SecuritySettings()
+    tls: TLSSettings = TLSSettings()
     secret: str = ""
     """Content of a `secret_file` that the cluster file names; see `with_secret` for all others."""
 
@@ -89,6 +92,19 @@ class ClusterConfig(Struct, frozen=True):
         )
         return hashlib.sha256(msgspec.json.encode(agreed, order="sorted")).hexdigest()[:12]
 
+    @property
+    def client_tls(self) -> TLSFiles | None:
+        """With what clients dial the nodes; None: in clear.
+
+        A client has a certificate of its own if one was made for it.
+        """
+        if not self.tls.is_on:
+            return None
+        files = self.tls.files(CLIENT_NAME, self.file.parent)
+        if Path(files.certificate_file).exists():
+            return files
+        return TLSFiles(ca_file=files.ca_file)
+
     def node_directory(self, node: NodeSettings) -> Path:
         """Store root of a node; a relative `directory` counts from the file."""
         if node.directory is None:
@@ -135,6 +151,11 @@ class NodeConfig(Struct, frozen=True):
     def commit_log_directories(self) -> tuple[Path, ...]:
         """Where this node keeps its commit log."""
         return self.cluster.commit_log_directories(self.node)
+
+    @property
+    def tls_files(self) -> TLSFiles:
+        """Certificates of this node, where TLS is spoken."""
+        return self.cluster.tls.files(self.node.name, self.cluster.file.parent)
 
     @property
     def group(self) -> GroupSettings:

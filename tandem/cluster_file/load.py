@@ -27,7 +27,7 @@ from tandem.cluster_file.group_checks import check_groups
 from tandem.cluster_file.node_checks import check_nodes, check_reach
 from tandem.cluster_file.ranges import Name
 from tandem.cluster_file.secret_file import SecretFileError, read_secret
-from tandem.cluster_file.security_checks import check_security
+from tandem.cluster_file.security_checks import check_security, check_tls
 from tandem.cluster_file.settings import (
     BrokerSettings,
     ClusterSettings,
@@ -36,6 +36,7 @@ from tandem.cluster_file.settings import (
     NodeSettings,
     ReplicationSettings,
     SecuritySettings,
+    TLSSettings,
 )
 from tandem.cluster_file.store_settings import StoreSettings, check_store
 from tandem.cluster_file.yaml_reader import MISSING, Reader, compose, is_null, text_node
@@ -51,6 +52,7 @@ _SECTIONS: Final = (
     "coordinator",
     "logging",
     "security",
+    "tls",
     "groups",
     "nodes",
 )
@@ -72,6 +74,7 @@ def load_config(file: Path) -> ClusterConfig:
     coordinator = reader.record(CoordinatorSettings, root.get("coordinator"), "coordinator")
     logs = reader.record(LoggingSettings, root.get("logging"), "logging")
     security = reader.record(SecuritySettings, root.get("security"), "security")
+    tls = reader.record(TLSSettings, root.get("tls"), "tls")
     # Only a record with a required field can be None, and these have none.
     assert cluster is not None
     assert store is not None
@@ -80,6 +83,7 @@ def load_config(file: Path) -> ClusterConfig:
     assert coordinator is not None
     assert logs is not None
     assert security is not None
+    assert tls is not None
     config = ClusterConfig(
         file=file.absolute(),
         cluster=cluster,
@@ -91,11 +95,13 @@ def load_config(file: Path) -> ClusterConfig:
         coordinator=coordinator.counted_from(file.absolute().parent),
         logging=logs,
         security=security,
+        tls=tls,
         secret=_read_secret(reader, file, cluster.secret_file),
     )
     check_store(reader, config.store)
     check_coordinator(reader, config.coordinator)
     check_security(reader, config.security)
+    check_tls(reader, config.tls)
     _check_intervals(reader, config)
     _check_bit_maps(reader, config)
     if reader.all_nodes_read:

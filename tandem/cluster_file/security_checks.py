@@ -6,7 +6,7 @@ import ipaddress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tandem.cluster_file.settings import SecuritySettings
+    from tandem.cluster_file.settings import SecuritySettings, TLSSettings
     from tandem.cluster_file.yaml_reader import Reader
 
 
@@ -24,3 +24,11 @@ def check_security(reader: Reader, settings: SecuritySettings) -> None:
                 f"{entry!r} is not the name of a broker and the IPv4 address it dials from; write"
                 " broker-b@10.0.0.5",
             )
+
+
+def check_tls(reader: Reader, settings: TLSSettings) -> None:
+    """Complain about names of files that are missing where TLS is spoken."""
+    if settings.is_on:
+        for key in ("ca_file", "certificate_file", "key_file"):
+            if not getattr(settings, key):
+                reader.complain(f"tls.{key}", "is needed for TLS; leave it out for the usual one")

@@ -7,13 +7,25 @@ checks.
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from msgspec import Struct
 
-from tandem.cluster_file.choices import AckLevel, BrokerRole, GroupKind, LogFormat, LogLevel
+from tandem.cluster_file.choices import (
+    AckLevel,
+    BrokerRole,
+    ClientAuth,
+    GroupKind,
+    LogFormat,
+    LogLevel,
+    TLSMode,
+)
 from tandem.cluster_file.ranges import Name, Port, milliseconds, size_bytes, whole_number
+from tandem.tls_files import TLSFiles
 from tandem.wire.route import MASTER_ID
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 HA_CLIENT_BUFFER_BYTES: Final = 4 * 1024 * 1024
 """Read buffer of a Java slave: a bigger frame hangs it. Source: DefaultHAClient."""
@@ -89,6 +101,9 @@ class SecuritySettings(Struct, frozen=True):
     """Whether links of fenced groups say the digest of the log's bytes, which costs throughput.
 
     None: unless all nodes of the group are at loopback addresses."""
+    classic_ha_in_clear: bool = False
+    """Whether the links of classic groups and learners, which know no TLS, may leave this machine
+    though `tls.mode` is enforcing."""
     rocketmq_brokers: list[str] = []
     """RocketMQ's own brokers that may register, as NAME@ADDRESS; learners need no entry."""
 
@@ -97,6 +112,35 @@ class SecuritySettings(Struct, frozen=True):
         """Their names and addresses."""
         pairs = (entry.rpartition("@") for entry in self.rocketmq_brokers)
         return frozenset((name, address) for name, _, address in pairs)
+
+
+class TLSSettings(Struct, frozen=True):
+    """`tls:` of the file. In the names of files `{node}` is the name of the node."""
+
+    mode: TLSMode = TLSMode.DISABLED
+    ca_file: str = "tls/ca.pem"
+    certificate_file: str = "tls/{node}.pem"
+    key_file: str = "tls/{node}.key"
+    key_password_file: str | None = None
+    client_auth: ClientAuth = ClientAuth.NONE
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anybody speaks TLS."""
+        return self.mode is not TLSMode.DISABLED
+
+    def files(self, name: str, directory: Path) -> TLSFiles:
+        """Return the files of a node, or of a client; relative paths count from `directory`."""
+
+        def path_of(file: str) -> str:
+            return str(directory / file.replace("{node}", name)) if file else ""
+
+        return TLSFiles(
+            ca_file=path_of(self.ca_file),
+            certificate_file=path_of(self.certificate_file),
+            key_file=path_of(self.key_file),
+            key_password_file=path_of(self.key_password_file or ""),
+        )
 
 
 class GroupSettings(Struct, frozen=True):

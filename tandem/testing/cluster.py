@@ -73,7 +73,7 @@ class RunningCluster:
     @property
     def access(self) -> ClusterAccess:
         """The same with the secret of the cluster, for orders to it."""
-        return ClusterAccess(self.name_servers, secret=self.secret)
+        return ClusterAccess(self.name_servers, secret=self.secret, tls=self.spec.tls)
 
     @property
     def nodes(self) -> list[str]:
@@ -118,7 +118,7 @@ class RunningCluster:
 
     def master(self) -> str:
         """The node that is master now and takes messages; empty if there is none."""
-        with BlockingAdmin(self.name_servers) as admin:
+        with BlockingAdmin(self.access) as admin:
             return self._master(admin)
 
     def _master(self, admin: BlockingAdmin) -> str:
@@ -138,7 +138,7 @@ class RunningCluster:
         Raises:
             TimeoutError: It has none.
         """
-        with BlockingAdmin(self.name_servers) as admin:
+        with BlockingAdmin(self.access) as admin:
             _wait(
                 lambda: self._master(admin) not in ("", other_than),
                 seconds_max,
@@ -154,7 +154,7 @@ class RunningCluster:
         Raises:
             TimeoutError: One is not.
         """
-        with BlockingAdmin(self.name_servers) as admin:
+        with BlockingAdmin(self.access) as admin:
             if self.is_fenced:
                 _wait(
                     lambda: not self._missing(admin),

@@ -108,12 +108,20 @@ class TLSEngine:
     @property
     def peer_name(self) -> str | None:
         """The common name of the peer's certificate; None if it showed none that we trust."""
-        certificate: dict[str, Any] = self._object.getpeercert() or {}
-        for name in certificate.get("subject", ()):
+        for name in self._certificate.get("subject", ()):
             for key, value in name:
                 if key == "commonName":
                     return str(value)
         return None
+
+    @property
+    def peer_end(self) -> str:
+        """When the peer's certificate ends, as `ssl.cert_time_to_seconds` takes it."""
+        return str(self._certificate["notAfter"])
+
+    @property
+    def _certificate(self) -> dict[str, Any]:
+        return self._object.getpeercert() or {}
 
 
 def why(error: ssl.SSLError) -> str:

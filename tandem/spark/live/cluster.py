@@ -14,7 +14,7 @@ from typing import Final, Self, TypeVar
 
 from tandem.client.admin_flow import Administration
 from tandem.client.backoff import retry_pause_seconds
-from tandem.client.blocking_shell import BlockingShell, SocketOpener, open_socket
+from tandem.client.blocking_shell import BlockingShell
 from tandem.client.core import ClientCore
 from tandem.client.errors import (
     BrokerError,
@@ -25,6 +25,7 @@ from tandem.client.errors import (
 )
 from tandem.client.flow import Call, CallMany, Flow, Pause
 from tandem.client.name_servers import REQUEST_TIMEOUT_SECONDS
+from tandem.client.plain_socket import SocketOpener, open_socket
 from tandem.client.queue_flow import RETRIED_AT_MASTER, QueueRequest, decode, expect_success
 from tandem.client.results import MessageQueue
 from tandem.client.routes import TopicRoute, lacks_masters

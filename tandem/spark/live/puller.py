@@ -27,11 +27,9 @@ from tandem.client.blocking_shell import (
     CONNECT_TIMEOUT_SECONDS,
     RECEIVE_BYTES,
     BlockingShell,
-    PlainSocket,
-    SocketOpener,
-    open_socket,
+    open_connection,
 )
-from tandem.client.core import ClientCore, split_address
+from tandem.client.core import ClientCore
 from tandem.client.errors import (
     BrokerError,
     ClientError,
@@ -41,6 +39,7 @@ from tandem.client.errors import (
     RouteNotFoundError,
 )
 from tandem.client.name_servers import REQUEST_TIMEOUT_SECONDS
+from tandem.client.plain_socket import PlainSocket, SocketOpener, open_socket
 from tandem.client.queue_flow import RETRIED
 from tandem.client.session import Session
 from tandem.spark.errors import SparkSourceError
@@ -167,7 +166,9 @@ class RangePuller:
 
     def _link(self, address: str, *, is_master: bool) -> "_Link":
         try:
-            opened = self._open_socket(*split_address(address), CONNECT_TIMEOUT_SECONDS)
+            opened = open_connection(
+                self._core, self._open_socket, address, CONNECT_TIMEOUT_SECONDS
+            )
         except (OSError, ValueError) as error:
             # ValueError: a route can hold an address that is none.
             now = self._core.clock()

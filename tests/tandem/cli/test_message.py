@@ -144,7 +144,7 @@ def test_a_letter_that_is_there_twice_is_sent_once(
             each for each in admin.messages_of(f"%DLQ%{GROUP}") if each.msg_id == letters[1]
         ]
     results: list[Resent] = []
-    trio.run(_resend, [letter, letter], cluster.name_servers, Resending(again=True), results)
+    trio.run(_resend, [letter, letter], cluster.access, Resending(again=True), results)
     first, second = results
     assert (first.result, second.result) == ("sent", "there twice: sent once")
     assert first.message_id == second.message_id

@@ -5,10 +5,10 @@ import pytest
 import trio
 
 from tandem.cli.output import (
+    access_of,
     exit_status,
     expected_errors,
     human_bytes,
-    name_servers_of,
     run,
     say_error,
 )
@@ -49,7 +49,8 @@ def test_what_the_user_wrote_wrong_is_2_and_the_rest_is_1(error: Exception, stat
 
 
 def test_named_servers_need_no_cluster_file() -> None:
-    assert name_servers_of(["10.0.0.1:9876"], None) == ["10.0.0.1:9876"]
+    access = access_of(["10.0.0.1:9876"], None)
+    assert access.addresses == ("10.0.0.1:9876",)
 
 
 async def fail_inside_nurseries(*errors: BaseException) -> None:
