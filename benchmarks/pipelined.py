@@ -28,7 +28,9 @@ from tandem.wire.request_headers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
+    from tandem.client.plain_socket import PlainSocket
 
 BODY: Final = b"x" * 1024
 QUEUES: Final = 4
@@ -177,8 +179,11 @@ def answer_load(
     seconds: float,
     *,
     messages_per_frame: int = 1,
+    secure: Callable[[PlainSocket], PlainSocket] | None = None,
 ) -> Answered:
     """Keep `depth` frames in flight on one connection for a while, then take all answers.
+
+    `secure` makes a connection with TLS out of one that is open.
 
     Raises:
         LoadError: An answer is no success.
@@ -186,8 +191,9 @@ def answer_load(
     """
     ring = Ring(frames)
     warm_messages = done = 0
-    with socket.create_connection(address, ANSWER_SECONDS_MAX) as stream:
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with socket.create_connection(address, ANSWER_SECONDS_MAX) as plain:
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        stream: PlainSocket = plain if secure is None else secure(plain)
         start = time.perf_counter()
         warm = start + WARM_SHARE * seconds
         end = warm + seconds
@@ -227,7 +233,7 @@ def send_all(address: tuple[str, int], frames: list[bytes]) -> None:
             answered += count
 
 
-def _received(stream: socket.socket) -> bytes:
+def _received(stream: PlainSocket) -> bytes:
     data = stream.recv(1 << 18)
     if not data:
         raise LoadError("the server has closed the connection")

@@ -1,7 +1,7 @@
 """What does replication cost: catching up in MB/s, and a put that waits in milliseconds?
 
     python benchmarks/replication.py [--directory DIR] [--megabytes 512] [--rounds 3]
-                                     [--fenced] [--delay-ms 2]
+                                     [--fenced] [--tls] [--delay-ms 2]
 
 Two processes over loopback, the whole of the real code: stores, flush and dispatch services,
 HAService, real sockets. One table:
@@ -19,6 +19,9 @@ sealed and have no digest of their bodies, as in a group at loopback addresses. 
 and a slave of their own, and take turns of half a second. "CPU" is the time that master and slave
 spend on a put, or on a gigabyte: it hardly depends on who else uses the machine.
 
+With `--tls` the fenced link is measured three times: in clear without digests, as between nodes of
+one machine; in clear with a digest of each frame's body; and with TLS, which needs none.
+
 With `--delay-ms` both links lead through a proxy process, and the turns are with and without so
 much delay each way. The proxy wakes up late by up to a millisecond; one in flight shows it.
 
@@ -32,12 +35,14 @@ import os
 import platform
 import random
 import socket
+import ssl
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -66,12 +71,17 @@ from ha.fenced.replica_server import ReplicaServer
 from store import MessageStore, PutBatch, StoreConfig
 from store.machine.real_disk import RealDisk
 from store.machine.tcp_network import TCPNetwork
+from store.machine.tls_network import TLSNetwork, TLSTerms
+from tandem.cluster.certificates import Authority, write_pair
 from tandem.drill.fault_proxy import FaultProxy
 from tandem.drill.proxied_pair import FlowRule, ProxiedPair
+from tandem.tls_files import TLSFiles
 from tandem.wire.message import Host, Message, encode_batch_body
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+
+    from store.machine.network import Network
 
 MASTER = "127.0.0.1"
 SLAVE = "127.0.0.2"
@@ -82,6 +92,8 @@ REPLICATION_PORT = 18_914
 FILE_BYTES = 64 << 20
 TURN_SECONDS = 0.5
 CHUNK_BYTES = 1 << 20
+TLS_DIRECTORY = "TANDEM_BENCH_TLS"
+"""The environment tells the other process where the certificates are."""
 
 
 def open_store(directory: Path, *, is_slave: bool, is_fenced: bool = False) -> MessageStore:
@@ -140,7 +152,7 @@ async def serving(store: MessageStore, *services: Service) -> AsyncIterator[None
 
 
 def fenced_config(
-    name: str, address: str, directory: Path, *, dialled: str = MASTER
+    name: str, address: str, directory: Path, *, dialled: str = MASTER, link: str = "clear"
 ) -> FencedConfig:
     """Return the settings of one side."""
     return FencedConfig(
@@ -157,14 +169,14 @@ def fenced_config(
         ),
         reconnect_interval_ms=20,
         # As `node.config` has it for a group whose nodes are all at loopback addresses.
-        digests_bodies=False,
+        digests_bodies=link == "digests",
     )
 
 
 class FencedMaster:
     """Serves the fenced link and counts its acknowledgements as a classic group does."""
 
-    def __init__(self, store: MessageStore, directory: Path) -> None:
+    def __init__(self, store: MessageStore, directory: Path, link: str = "clear") -> None:
         epochs = EpochFile(RealDisk(), str(directory))
         epochs.append(1, 0)
         self._acked = 0
@@ -172,9 +184,9 @@ class FencedMaster:
             ["slave"], max_gap_bytes=256 << 20, in_sync_replicas=None
         )
         self._server = ReplicaServer(
-            fenced_config("master", MASTER, directory),
+            fenced_config("master", MASTER, directory, link=link),
             store,
-            TCPNetwork(),
+            network_of(link),
             epochs=epochs,
             epoch=1,
             incarnation="",
@@ -231,16 +243,36 @@ async def run_slave(directory: Path, dialled: str, *, check_crc: bool) -> None:
             await trio.to_thread.run_sync(sys.stdin.read, abandon_on_cancel=True)
 
 
-async def run_fenced_slave(directory: Path, dialled: str) -> None:
+def network_of(link: str) -> Network:
+    """Return what a link is made with."""
+    if link != "tls":
+        return TCPNetwork()
+    directory = os.environ[TLS_DIRECTORY]
+    files = TLSFiles(f"{directory}/ca.pem", f"{directory}/node.pem", f"{directory}/node.key")
+    accepting, dialling = files.server_context(ssl.CERT_REQUIRED), files.client_context()
+    return TLSNetwork(
+        TCPNetwork(), TLSTerms(accepting, dialling, takes_clear=False, dials_clear=False)
+    )
+
+
+def make_certificates(directory: Path) -> None:
+    """Make those that `network_of` takes."""
+    now = datetime.now(UTC)
+    authority = Authority.of(directory, "bench", now)
+    write_pair(directory, "node", *authority.issue("node", [MASTER, SLAVE], now, 1))
+    os.environ[TLS_DIRECTORY] = str(directory)
+
+
+async def run_fenced_slave(directory: Path, dialled: str, link: str = "clear") -> None:
     """Follow the master of epoch 1 until our standard input ends."""
-    config = fenced_config("slave", SLAVE, directory, dialled=dialled)
+    config = fenced_config("slave", SLAVE, directory, dialled=dialled, link=link)
     with open_store(directory, is_slave=True, is_fenced=True) as store:
         print("READY", flush=True)
         sys.stdin.readline()
         follower = ReplicaFollower(
             config,
             store,
-            TCPNetwork(),
+            network_of(link),
             master=config.peers[0],
             epoch=1,
             epochs=EpochFile(RealDisk(), str(directory)),
@@ -543,6 +575,41 @@ async def run_both_masters(root: Path, megabytes: int, rounds: int) -> None:
     await compare_puts(root, 2 * rounds)
 
 
+async def run_tls(root: Path, megabytes: int, rounds: int) -> None:
+    """Measure the fenced link in clear and with TLS and print it."""
+    make_certificates(Path(tempfile.mkdtemp(dir=root)))
+    ways = {link: CatchUp(link, [], []) for link in ("clear", "digests", "tls")}
+    puts: dict[tuple[int, str], list[Puts]] = {}
+    with fresh(root) as directory, open_store(directory, is_slave=False) as store:
+        fill(store, megabytes)
+        for number in range(rounds):
+            for link in [*ways][:: 1 if number % 2 else -1]:
+                service = FencedMaster(store, directory / f"{link}-{number}", link)
+                async with serving(store, service):
+                    with fresh(root) as slave:
+                        await catch_up(store, service, slave, f"fenced-slave {link}", ways[link])
+    for number in range(2 * rounds):
+        for link in [*ways][:: 1 if number % 2 else -1]:
+            with fresh(root) as directory, open_store(directory, is_slave=False) as store:
+                service = FencedMaster(store, directory / link, link)
+                fill(store, 1)
+                async with serving(store, service):
+                    with (
+                        fresh(root) as copy,
+                        other_process(f"fenced-slave {link}", copy) as process,
+                    ):
+                        say(process, "")
+                        await wait_caught_up(store, service)
+                        for in_flight in (1, 64, 256):
+                            side = Side(link, store, service, process)
+                            puts.setdefault((in_flight, link), []).append(await side.put(in_flight))
+    print_catch_up([*ways.values()], megabytes, rounds)
+    print("puts of 1 KB that wait for the slave, in turns")
+    for (in_flight, link), turns in sorted(puts.items()):
+        base = None if link == "clear" else puts[in_flight, "clear"]
+        print_turns(f"{in_flight:>4} in flight, {link}", turns, base)
+
+
 def main() -> None:
     """Play one of the roles."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -550,6 +617,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--fenced", action="store_true", help="compare with the fenced link")
+    parser.add_argument("--tls", action="store_true", help="what TLS costs the fenced link")
     parser.add_argument(
         "--delay-ms", type=float, default=0.0, help="compare with so much delay each way, only"
     )
@@ -563,6 +631,8 @@ def main() -> None:
     root = options.directory or Path(tempfile.gettempdir())
     if options.delay_ms:
         trio.run(compare_delays, root, options.rounds, options.delay_ms)
+    elif options.tls:
+        trio.run(run_tls, root, options.megabytes, options.rounds)
     elif options.fenced:
         trio.run(run_both_masters, root, options.megabytes, options.rounds)
     else:
@@ -575,8 +645,8 @@ def play(role: str, directory: Path, dialled: str) -> None:
         run_copy(directory)
     elif role == "proxy":
         trio.run(run_proxy)
-    elif role == "fenced-slave":
-        trio.run(run_fenced_slave, directory, dialled)
+    elif role.startswith("fenced-slave"):
+        trio.run(run_fenced_slave, directory, dialled, role.partition(" ")[2] or "clear")
     else:
         trio.run(lambda: run_slave(directory, dialled, check_crc=role == "slave"))
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -45,6 +46,9 @@ RENEW_DAYS: Final = 30
 
 CLOCK_SKEW: Final = dt.timedelta(hours=1)
 """A certificate counts from before it was made: the clocks of other machines may be behind."""
+
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
 class CertificateError(ClusterError):
@@ -95,18 +99,31 @@ def make_certificates(
     between the two sees that they do not fit, and looks again later.
 
     Raises:
-        CertificateError: the CA's key is missing, or a file cannot be written.
+        CertificateError: a client has the name of another, the key of the CA is missing, or a file
+            cannot be written.
     """
+    names = list(clients)
+    for name in names:
+        _check_name(name, taken={CA_NAME, *(node.name for node in config.nodes)})
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         authority = Authority.of(directory, config.cluster.name, now)
-        wanted: dict[str, set[str]] = addresses_of(config) | {name: set() for name in clients}
+        wanted: dict[str, set[str]] = addresses_of(config) | {name: set() for name in names}
         made = [Made(CA_NAME, str(authority.file), authority.ends, authority.is_new)]
         for name, addresses in wanted.items():
             made.append(_of(directory, authority, name, addresses, now, days, renew=renew))
     except OSError as error:
         raise CertificateError(f"{error.filename}: {error.strerror}") from error
     return made
+
+
+def _check_name(name: str, taken: set[str]) -> None:
+    if not _NAME.fullmatch(name):
+        raise CertificateError(
+            f"{name!r} is no name of a client: 1 to 64 letters, digits, dots and hyphens of ASCII"
+        )
+    if name in taken:
+        raise CertificateError(f"{name!r} is the name of the CA, or of a node")
 
 
 class Authority(msgspec.Struct, frozen=True):

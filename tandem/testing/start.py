@@ -7,6 +7,7 @@ pytest ---> fork server --- forks ---> supervisor --- forks ---> nodes
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import socket
 from contextlib import ExitStack, contextmanager
@@ -19,6 +20,7 @@ from tandem.cluster.control import Reply
 from tandem.cluster.errors import ControlError
 from tandem.cluster.forking import ForkRequest
 from tandem.cluster.spec import node_environment, read_spec
+from tandem.cluster_file.load import load_config
 from tandem.testing.addresses import claimed_network
 from tandem.testing.cluster import RunningCluster
 from tandem.testing.cluster_files import (
@@ -64,9 +66,11 @@ def running_cluster(
     what they leave out is as small and quick as a test wants it. `proxied`: the nodes reach each
     other by way of proxies, which `RunningCluster.partition` and its kind need. `disk_mib`: each
     store is on a file system of that size in memory, which `RunningCluster.fill_disk` needs.
+    With `{"tls": {"mode": "enforcing"}}` it has certificates; clients take `RunningCluster.access`.
 
     Raises:
         ValueError: Too many nodes, or too small disks.
+        ModuleNotFoundError: Certificates are made with `cryptography`.
         ClusterConfigError: The settings are wrong.
         ControlError: A node did not start, or there can be no such file systems.
         ClusterError: This is not Linux.
@@ -129,6 +133,8 @@ def running_group(
         file = write_cluster_file(
             directory, slaves_count, settings, kind=kind, network=addresses, proxied=proxied
         )
+        if settings.get("tls", {}).get("mode", "disabled") != "disabled":
+            _make_certificates(file)
         spec = read_spec(file)
         spec.make_directories()
         pairs = proxied_pairs(addresses, slaves_count, kind) if proxied else []
@@ -138,6 +144,15 @@ def running_group(
         cluster = RunningCluster(spec, network=network, root=root)
         cluster.wait_in_sync()
         yield cluster
+
+
+def _make_certificates(file: Path) -> None:
+    # Imported here: the library that makes them is an extra.
+    from tandem.cluster.certificates import make_certificates  # noqa: PLC0415
+
+    config = load_config(file)
+    directory = (config.file.parent / config.tls.ca_file).parent
+    make_certificates(config, directory, now=dt.datetime.now(dt.UTC))
 
 
 @contextmanager

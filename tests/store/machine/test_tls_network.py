@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
-import trio.testing
 
 from store.machine.errors import ConnectionLost
-from store.machine.handshake_turns import WAITING_OF_ADDRESS_MAX, HandshakeTurns
 from store.machine.tcp_network import TCPNetwork
 from store.machine.tls_network import AcceptedStream, TLSNetwork, TLSTerms
 from store.machine.tls_stream import TLSStream
 from tandem.tls_files import TLSFiles
 from tandem.wire.tls_engine import TLSEngine
 from tests.support import certificates
-from tests.support.contracts import NETWORK_CONTRACTS, Ends
+from tests.support.contracts import NETWORK_CONTRACTS
 from tests.support.patience import PATIENCE_SECONDS
-from tests.support.simulated_network import Machine, NetworkSettings, SimulatedNetwork
+from tests.support.simulated_network import Machine, SimulatedNetwork
+from tests.support.tls import HERE, open_ends, terms
 from tests.support.virtual_clock import Timeline
 
 if TYPE_CHECKING:
@@ -31,32 +30,6 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from store.machine.network import Listener, Network, Stream
-
-HERE = "127.0.0.1"
-
-
-def terms(**changes: object) -> TLSTerms:
-    accepting, dialling = certificates.contexts()
-    usual = TLSTerms(accepting, dialling, takes_clear=False, dials_clear=False)
-    return usual._replace(**changes)  # type: ignore[arg-type]
-
-
-async def accept(listener: Listener, into: list[Stream]) -> None:
-    stream = await listener.accept()
-    into.append(stream)
-    assert isinstance(stream, AcceptedStream)
-    await stream.settle()
-
-
-async def open_ends(network: TLSNetwork, dialling: Network | None = None) -> Ends:
-    listener = await network.listen(HERE, 0)
-    accepted: list[Stream] = []
-    dialled: Stream | None = None
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(accept, listener, accepted)
-        dialled = await (dialling or network).connect(HERE, listener.port, source=None)
-    assert dialled is not None
-    return Ends(network, listener, dialled, accepted[0])
 
 
 @pytest.mark.parametrize("name", NETWORK_CONTRACTS)
@@ -321,47 +294,6 @@ async def test_certificates_are_renewed_for_connections_to_come(
     assert await at_old.receive_some(1) == b"s"
 
 
-@pytest.mark.parametrize("seed", range(6))
-async def test_whatever_is_taken_of_a_piece_arrives_once(
-    nursery: trio.Nursery, autojump_clock: MockClock, seed: int
-) -> None:
-    """The stream below takes any part of what is sent, and a sender goes on where it was."""
-    timeline = Timeline()
-    nursery.start_soon(timeline.run)
-    chance = random.Random(seed)
-    settings = NetworkSettings(short_send_chance=0.7)
-    machine = SimulatedNetwork(timeline, chance, settings=settings).machine(HERE)
-    ends = await open_ends(TLSNetwork(machine, terms()))
-    text = chance.randbytes(700_000)
-    received = bytearray()
-
-    def take(data: bytes) -> bool:
-        received.extend(data)
-        return len(received) < len(text)
-
-    async def receive() -> None:
-        assert await ends.accepted.receive_while(chance.choice([5000, 300_000]), take)
-
-    async def send() -> None:
-        sent = 0
-        while sent < len(text):
-            size = chance.choice([1, 2, 3, 1000, 17_000, 200_000])
-            with memoryview(text)[sent : sent + size] as piece:
-                taken = ends.dialled.send_nowait(piece)
-                if taken < len(piece) and chance.random() < 0.5:
-                    await ends.dialled.send_all(piece[taken:])
-                    taken = len(piece)
-            sent += taken
-            await trio.sleep(0 if taken else 0.001)
-        # One byte is not held back, so it may still be kept here.
-        await ends.dialled.send_all(b"")
-
-    async with trio.open_nursery() as both:
-        both.start_soon(receive)
-        both.start_soon(send)
-    assert received == text
-
-
 async def test_hostile_bytes_end_their_own_connection_only(port: Callable[..., Port]) -> None:
     ends = port(terms(takes_clear=True))
     good, at_good = await agree(ends)
@@ -380,90 +312,3 @@ async def test_hostile_bytes_end_their_own_connection_only(port: Callable[..., P
         accepted.close_nowait()
     await good.send_all(b"well?")
     assert await at_good.receive_some(1) == b"w"
-
-
-async def test_bytes_that_change_on_their_way_are_noticed(port: Callable[..., Port]) -> None:
-    accepting, dialling = terms().accepting, terms().dialling
-    assert accepting is not None
-    for at in (0, 1, 3, 5, 20, -1):
-        client, server = TLSEngine(dialling, server_name=HERE), TLSEngine(accepting)
-        said = b""
-        while not (client.handshake(said) and server.handshake(client.to_send())):
-            server.handshake(client.to_send())
-            said = server.to_send()
-        data = bytearray(client.encrypt(b"transfer 100 to alice"))
-        data[at] ^= 1
-        with pytest.raises(ssl.SSLError):
-            assert server.decrypt(bytes(data)) == b""
-            server.decrypt(bytes(20_000))
-
-
-class Taker:
-    """Takes turns of a tenth of a second, and notes who had one."""
-
-    def __init__(self, turns: HandshakeTurns) -> None:
-        self._turns = turns
-        self.had: list[str] = []
-
-    async def take(self, address: str) -> None:
-        await self._turns.take(address)
-        self.had.append(address)
-        await trio.sleep(0.1)
-        self._turns.give(0.1)
-
-
-async def test_addresses_take_turns(autojump_clock: MockClock) -> None:
-    taker = Taker(HandshakeTurns())
-    async with trio.open_nursery() as nursery:
-        for _ in range(20):
-            nursery.start_soon(taker.take, "10.0.0.1")
-        await trio.testing.wait_all_tasks_blocked()
-        for address in ("10.0.0.2", "10.0.0.3"):
-            nursery.start_soon(taker.take, address)
-        began = trio.current_time()
-        await trio.sleep(1.7)
-        assert sorted(taker.had) == ["10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.3"]
-    # Each turn is followed by a pause of four times its length.
-    assert trio.current_time() - began == pytest.approx(22 * 0.5 - 0.4)
-
-
-async def test_who_waits_for_a_turn_may_go(autojump_clock: MockClock) -> None:
-    turns = HandshakeTurns()
-    taker = Taker(turns)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(taker.take, "a")
-        await trio.testing.wait_all_tasks_blocked()
-        with trio.move_on_after(0.01):
-            await turns.take("b")
-        assert turns.waiting_count == 0
-        nursery.start_soon(taker.take, "c")
-        with trio.move_on_after(0.3):  # it has the turn, and waits for the end of the pause
-            await turns.take("c")
-    with trio.fail_after(2):
-        await taker.take("d")
-
-
-async def test_few_of_an_address_wait(autojump_clock: MockClock) -> None:
-    turns = HandshakeTurns()
-    refused = 0
-
-    async def take(address: str) -> None:
-        nonlocal refused
-        try:
-            await turns.take(address)
-        except ConnectionLost:
-            refused += 1
-        else:
-            await trio.sleep(1)
-            turns.give(0)
-
-    async with trio.open_nursery() as nursery:
-        for _ in range(WAITING_OF_ADDRESS_MAX + 11):
-            nursery.start_soon(take, "10.0.0.1")
-        await trio.testing.wait_all_tasks_blocked()
-        assert (refused, turns.waiting_count) == (10, WAITING_OF_ADDRESS_MAX)
-        nursery.start_soon(take, "10.0.0.2")
-        await trio.testing.wait_all_tasks_blocked()
-        assert refused == 10
-        nursery.cancel_scope.cancel()
-    assert turns.waiting_count == 0

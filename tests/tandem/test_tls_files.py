@@ -1,0 +1,116 @@
+"""Each file of TLS that cannot be used is named, with what to do."""
+
+import os
+import shutil
+import ssl
+from pathlib import Path
+
+import msgspec
+import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from tandem.tls_files import TLSFileError, TLSFiles
+from tests.support import certificates
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> TLSFiles:
+    """Files that a test may spoil."""
+    return TLSFiles(
+        *(
+            str(shutil.copy(file, tmp_path))
+            for file in msgspec.structs.astuple(certificates.files())[:3]
+        )
+    )
+
+
+def fault(files: TLSFiles) -> TLSFileError:
+    with pytest.raises(TLSFileError) as caught:
+        files.server_context(ssl.CERT_NONE)
+    return caught.value
+
+
+def test_good_files_are_good_at_the_addresses_of_the_certificate(files: TLSFiles) -> None:
+    assert files.end_of_certificate("127.0.0.1") > certificates.NOW.timestamp()
+    with pytest.raises(TLSFileError) as caught:
+        files.end_of_certificate("10.9.8.7")
+    assert caught.value.file == files.certificate_file
+    assert "10.9.8.7" in str(caught.value)
+
+
+@pytest.mark.parametrize("field", ["ca_file", "certificate_file", "key_file"])
+def test_a_file_that_is_missing_is_named(files: TLSFiles, field: str) -> None:
+    Path(getattr(files, field)).unlink()
+    error = fault(files)
+    assert error.file == getattr(files, field)
+    assert "tandem cluster certificates" in str(error)
+
+
+@pytest.mark.parametrize("field", ["ca_file", "certificate_file"])
+@pytest.mark.parametrize("content", [b"", b"\xff\0", b"-----BEGIN CERTIFICATE-----\nxx\n"])
+def test_a_file_that_is_no_pem_is_named(files: TLSFiles, field: str, content: bytes) -> None:
+    Path(getattr(files, field)).write_bytes(content)
+    assert fault(files).file == getattr(files, field)
+
+
+def test_a_key_that_others_may_read_is_refused(files: TLSFiles) -> None:
+    Path(files.key_file).chmod(0o640)
+    error = fault(files)
+    assert error.file == files.key_file
+    assert "chmod 600" in str(error)
+
+
+def test_a_key_of_another_certificate_is_refused(files: TLSFiles) -> None:
+    shutil.copy(certificates.files("another").key_file, files.key_file)
+    error = fault(files)
+    assert (error.file, "is not the key of" in str(error)) == (files.key_file, True)
+
+
+def test_a_certificate_of_another_ca_is_believed_by_nobody(files: TLSFiles) -> None:
+    shutil.copy(certificates.files(ca="another").ca_file, files.ca_file)
+    with pytest.raises(TLSFileError) as caught:
+        files.end_of_certificate("127.0.0.1")
+    assert caught.value.file == files.certificate_file
+
+
+def test_a_key_with_a_password_needs_the_file_with_it(files: TLSFiles, tmp_path: Path) -> None:
+    """OpenSSL would ask at the terminal, and the node would stand."""
+    key = load_pem_private_key(Path(files.key_file).read_bytes(), None)
+    Path(files.key_file).write_bytes(
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"open"))
+    )
+    assert fault(files).file == files.key_file
+    password = tmp_path / "password"
+    for words, is_right in ((b"open\n", True), (b"wrong", False)):
+        password.write_bytes(words)
+        password.chmod(0o600)
+        with_password = msgspec.structs.replace(files, key_password_file=str(password))
+        if is_right:
+            with_password.server_context(ssl.CERT_NONE)
+        else:
+            assert fault(with_password).file == files.key_file
+    password.chmod(0o644)
+    assert fault(with_password).file == str(password)
+
+
+def test_what_can_never_work_is_refused_at_once() -> None:
+    for wrong in (
+        {"ca_file": ""},
+        {"ca_file": "ca", "certificate_file": "c"},
+        {"ca_file": "ca", "key_file": "k"},
+    ):
+        with pytest.raises(ValueError, match=r"ca_file|certificate_file"):
+            TLSFiles(**wrong)
+
+
+def test_a_client_needs_the_ca_only(files: TLSFiles) -> None:
+    context = TLSFiles(files.ca_file).client_context()
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert context.check_hostname
+    assert not TLSFiles(files.ca_file, check_hostname=False).client_context().check_hostname
+    assert os.environ.get("SSLKEYLOGFILE") is None
