@@ -11,6 +11,7 @@ One port takes both kinds, because routes say no more than an address. Source: T
 from __future__ import annotations
 
 import logging
+import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
@@ -39,6 +40,9 @@ ACCEPTED_HANDSHAKE_BYTES_MAX: Final = 32 * 1024
 
 FIRST_READ_BYTES: Final = 4096
 
+SILENT_SECONDS_MAX: Final = 0.5
+"""A peer with TLS sends its hello as soon as it is connected."""
+
 
 class TLSTerms(NamedTuple):
     """What connections are made with. Replaced as a whole when certificates are renewed.
@@ -65,6 +69,9 @@ class AcceptedStream(ReceivesSome):
         self._settled: Stream | None = None
         self._first = b""
         self._settling = trio.Lock()
+        self._waiting = trio.CancelScope()
+        """For the first bytes, until `_silent_until`."""
+        self._silent_until = math.inf
 
     @property
     def peer(self) -> Host:
@@ -99,7 +106,7 @@ class AcceptedStream(ReceivesSome):
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """See `Stream.send_all`."""
-        settled = self._settled or await self.settle()
+        settled = self._settled or await self.settle(speaks_first=True)
         await settled.send_all(data)
 
     async def aclose(self) -> None:
@@ -110,16 +117,23 @@ class AcceptedStream(ReceivesSome):
         """See `Stream.close_nowait`."""
         (self._settled or self._stream).close_nowait()
 
-    async def settle(self) -> Stream:
+    async def settle(self, *, speaks_first: bool = False) -> Stream:
         """Wait for the first bytes, and do the handshake if they begin one.
+
+        With `speaks_first`, for a protocol in which this end does, a peer that is silent for a
+        moment speaks no TLS: it would have begun.
 
         Raises:
             ConnectionLost: the handshake failed, or the peer speaks no TLS and has to.
         """
+        if speaks_first and self._network.terms.takes_clear:
+            self._silent_until = trio.current_time() + SILENT_SECONDS_MAX
+            self._waiting.deadline = self._silent_until
         async with self._settling:
             if self._settled is None:
                 if not self._first:
-                    self._first = await self._stream.receive_some(FIRST_READ_BYTES)
+                    with trio.CancelScope(deadline=self._silent_until) as self._waiting:
+                        self._first = await self._stream.receive_some(FIRST_READ_BYTES)
                 if speaks_tls(self._first):
                     self._settled = await self._network.accepted(self._stream, self._first)
                     self._first = b""

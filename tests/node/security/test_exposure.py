@@ -7,7 +7,8 @@ import pytest
 
 from node.errors import ConfigError
 from node.security.exposure import check_exposure
-from tandem.cluster_file.settings import SecuritySettings
+from tandem.cluster_file.choices import GroupKind, TLSMode
+from tandem.cluster_file.settings import SecuritySettings, TLSSettings
 from tests.node.world import fenced_cluster
 
 if TYPE_CHECKING:
@@ -33,3 +34,25 @@ def test_a_node_without_a_secret_does_not_start(tmp_path: Path) -> None:
     config = msgspec.structs.replace(fenced_cluster(tmp_path), secret="")
     with pytest.raises(ConfigError, match="would take orders from anybody"):
         check_exposure(config.node("a1"))
+
+
+def test_a_log_leaves_this_machine_in_clear_only_if_that_is_said(tmp_path: Path) -> None:
+    fenced = fenced_cluster(tmp_path)
+    on = msgspec.structs.replace(fenced, tls=TLSSettings(mode=TLSMode.ENFORCING))
+    check_exposure(on.node("a1"))
+    group = msgspec.structs.replace(on.groups["broker-a"], kind=GroupKind.CLASSIC)
+    classic = msgspec.structs.replace(on, groups={"broker-a": group})
+    with pytest.raises(ConfigError) as caught:
+        check_exposure(classic.node("a1"))
+    assert "security.classic_ha_in_clear: true" in str(caught.value)
+    said = msgspec.structs.replace(classic.security, classic_ha_in_clear=True)
+    check_exposure(msgspec.structs.replace(classic, security=said).node("a1"))
+    # Without TLS nobody expects anything else, and a lone node has nobody to copy to.
+    clear = msgspec.structs.replace(classic, tls=TLSSettings(mode=TLSMode.PERMISSIVE))
+    check_exposure(clear.node("a1"))
+    lone = msgspec.structs.replace(classic, nodes=classic.nodes[:1])
+    check_exposure(lone.node(lone.nodes[0].name))
+    # A learner of a fenced group copies as a classic slave does.
+    learned = msgspec.structs.replace(on.groups["broker-a"], learners=["10.0.0.77"])
+    with pytest.raises(ConfigError):
+        check_exposure(msgspec.structs.replace(on, groups={"broker-a": learned}).node("a1"))

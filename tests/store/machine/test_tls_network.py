@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
+import trio.testing
 
 from store.machine.errors import ConnectionLost
 from store.machine.tcp_network import TCPNetwork
@@ -312,3 +313,34 @@ async def test_hostile_bytes_end_their_own_connection_only(port: Callable[..., P
         accepted.close_nowait()
     await good.send_all(b"well?")
     assert await at_good.receive_some(1) == b"w"
+
+
+async def test_who_waits_for_our_word_speaks_no_tls(port: Callable[..., Port]) -> None:
+    """A follower of a fenced group waits for its master, which may have TLS already."""
+    dialled, accepted = await port(terms(takes_clear=True)).dial()
+    received: list[bytes] = []
+    with trio.move_on_after(0.1):  # a reader that gives up once
+        await accepted.receive_some(1)
+
+    async def receive() -> None:
+        received.append(await accepted.receive_some(1))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(receive)
+        await trio.testing.wait_all_tasks_blocked()
+        began = trio.current_time()
+        await accepted.send_all(b"welcome")
+        assert 0.5 <= trio.current_time() - began < 0.51
+        assert await dialled.receive_some(1) == b"w"
+        await dialled.send_all(b"x")
+    assert received == [b"x"]
+
+
+async def test_who_has_to_speak_tls_is_waited_for(
+    port: Callable[..., Port], autojump_clock: MockClock
+) -> None:
+    dialled, accepted = await port().dial()
+    with trio.move_on_after(3) as scope:
+        await accepted.send_all(b"welcome")
+    assert scope.cancelled_caught
+    await dialled.aclose()
