@@ -13,7 +13,7 @@ import socket
 import struct
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -30,7 +30,7 @@ from tandem.wire.request_headers import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from tandem.client.plain_socket import PlainSocket
+    from tandem.client.tls import TLSSocket
 
 BODY: Final = b"x" * 1024
 QUEUES: Final = 4
@@ -179,7 +179,7 @@ def answer_load(
     seconds: float,
     *,
     messages_per_frame: int = 1,
-    secure: Callable[[PlainSocket], PlainSocket] | None = None,
+    secure: Callable[[socket.socket], TLSSocket] | None = None,
 ) -> Answered:
     """Keep `depth` frames in flight on one connection for a while, then take all answers.
 
@@ -193,7 +193,7 @@ def answer_load(
     warm_messages = done = 0
     with socket.create_connection(address, ANSWER_SECONDS_MAX) as plain:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        stream: PlainSocket = plain if secure is None else secure(plain)
+        stream: Any = plain if secure is None else secure(plain)
         start = time.perf_counter()
         warm = start + WARM_SHARE * seconds
         end = warm + seconds
@@ -233,7 +233,7 @@ def send_all(address: tuple[str, int], frames: list[bytes]) -> None:
             answered += count
 
 
-def _received(stream: PlainSocket) -> bytes:
+def _received(stream: socket.socket) -> bytes:
     data = stream.recv(1 << 18)
     if not data:
         raise LoadError("the server has closed the connection")

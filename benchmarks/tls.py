@@ -31,9 +31,9 @@ from tandem.cluster_file.load import load_config
 from tandem.tls_files import TLSFiles
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Iterator
 
-    from tandem.client.plain_socket import PlainSocket
 
 ROOT = Path(__file__).resolve().parent.parent
 TOPIC = "Bench"
@@ -98,7 +98,7 @@ def main() -> None:
     ):
         context = TLSFiles(str(directory / "tls/ca.pem")).client_context()
 
-        def secure(stream: PlainSocket) -> PlainSocket:
+        def secure(stream: socket.socket) -> TLSSocket:
             return TLSSocket.open(stream, context, "127.31.0.2")
 
         sides = {"clear": ("127.31.0.1", clear_pid, None), "tls": ("127.31.0.2", tls_pid, secure)}

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import ssl
 import stat
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from tandem.wire.tls_engine import TLSEngine, why
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CLIENT_NAME: Final = "client"
 """Of the certificate of the command line, and of programs that have none of their own."""
@@ -70,7 +74,7 @@ class TLSFiles(msgspec.Struct, frozen=True):
         self._load(context)
         return context
 
-    def server_context(self, verify_mode: ssl.VerifyMode) -> ssl.SSLContext:
+    def server_context(self, verify_mode: ssl.VerifyMode = ssl.CERT_NONE) -> ssl.SSLContext:
         """Return what a node accepts with. `verify_mode`: whether clients show certificates.
 
         Raises:
@@ -84,6 +88,18 @@ class TLSFiles(msgspec.Struct, frozen=True):
         context.num_tickets = 0
         self._load(context)
         return context
+
+    def seen(self) -> list[tuple[int, int, int]]:
+        """What tells that a file is another one than before."""
+        found = []
+        for file in (self.ca_file, self.certificate_file, self.key_file):
+            try:
+                status = Path(file).stat()
+            except OSError:
+                found.append((0, 0, 0))
+            else:
+                found.append((status.st_ino, status.st_mtime_ns, status.st_size))
+        return found
 
     def end_of_certificate(self, host: str) -> float:
         """Return when our own certificate ends, in seconds since 1970, by showing it to ourselves.
@@ -142,6 +158,30 @@ class TLSFiles(msgspec.Struct, frozen=True):
         return TLSFileError(
             self.certificate_file, f"and {self.key_file} are not a certificate and a key in PEM"
         )
+
+
+class FreshContext:
+    """A context that is made anew when its files have changed; the old one stays if that fails."""
+
+    def __init__(self, files: TLSFiles, make: Callable[[], ssl.SSLContext]) -> None:
+        """`make` is a method of `files`.
+
+        Raises:
+            TLSFileError: a file cannot be used.
+        """
+        self._files = files
+        self._make = make
+        self._seen = files.seen()
+        self._context = make()
+
+    def __call__(self) -> ssl.SSLContext:
+        """Return what a connection that begins now is made with."""
+        if (seen := self._files.seen()) != self._seen:
+            # A key whose certificate is still to come, or a mistake: what was good is good still.
+            with suppress(TLSFileError):
+                self._context = self._make()
+                self._seen = seen
+        return self._context
 
 
 def _expect_file(file: str) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import ssl
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -60,7 +59,7 @@ class Certificates:
         self._address = config.node.address
         self._wall_clock_ms = wall_clock_ms
         self._told: TellOnce[str] = TellOnce()
-        self._seen = self._look()
+        self._seen = self._files.seen()
         try:
             terms = self._read()
         except TLSFileError as error:
@@ -72,7 +71,7 @@ class Certificates:
         """Read the files again whenever they have changed, until cancelled."""
         while True:
             await trio.sleep(LOOK_SECONDS)
-            if (seen := self._look()) == self._seen:
+            if (seen := self._files.seen()) == self._seen:
                 self._warn_if_it_ends_soon()
                 continue
             try:
@@ -109,15 +108,3 @@ class Certificates:
                 self._files.certificate_file,
                 days,
             )
-
-    def _look(self) -> list[tuple[int, int, int]]:
-        """What tells that a file is another one."""
-        seen = []
-        for file in (self._files.ca_file, self._files.certificate_file, self._files.key_file):
-            try:
-                status = Path(file).stat()
-            except OSError:
-                seen.append((0, 0, 0))
-            else:
-                seen.append((status.st_ino, status.st_mtime_ns, status.st_size))
-        return seen

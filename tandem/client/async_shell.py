@@ -447,7 +447,7 @@ class AsyncShell:
         stream = await open_stream(host, port)
         if self._core.tls is None:
             return stream
-        return await TLSByteStream.open(stream, self._core.tls, host)
+        return await TLSByteStream.open(stream, self._core.tls(), host)
 
     def _connection_ended(self, connection: _Connection) -> None:
         del self._connections[connection.address]

@@ -250,7 +250,7 @@ def open_connection(
     if core.tls is None:
         return opened
     opened.settimeout(timeout_seconds)
-    return TLSSocket.open(opened, core.tls, host)
+    return TLSSocket.open(opened, core.tls(), host)
 
 
 def _sleep(seconds: float) -> None:

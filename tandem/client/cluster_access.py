@@ -7,7 +7,7 @@ import msgspec
 from tandem.client.core import ClientCore, parse_addresses
 from tandem.client.credentials import Credentials
 from tandem.client.identity import ClientIdentity, local_identity
-from tandem.tls_files import TLSFiles
+from tandem.tls_files import FreshContext, TLSFiles
 
 
 class ClusterAccess(msgspec.Struct, frozen=True):
@@ -84,7 +84,7 @@ class ClusterAccess(msgspec.Struct, frozen=True):
             producer_group=producer_group,
             consumer_group=consumer_group,
             credentials=Credentials.of(self.access_key, self.secret_key),
-            tls=None if self.tls is None else self.tls.client_context(),
+            tls=None if self.tls is None else FreshContext(self.tls, self.tls.client_context),
         )
 
 

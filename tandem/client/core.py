@@ -75,7 +75,7 @@ class ClientCore:
         producer_group: str | None = None,
         consumer_group: str | None = None,
         credentials: Credentials | None = None,
-        tls: ssl.SSLContext | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
         self.credentials = credentials
         self.tls = tls

@@ -11,7 +11,7 @@ class PlainSocket(Protocol):
     def settimeout(self, seconds: float, /) -> None:
         """How long the next call may wait; 0.0: not at all."""
 
-    def sendall(self, data: bytes | memoryview, /) -> None:
+    def sendall(self, data: bytes, /) -> None:
         """Send all of `data`."""
 
     def recv(self, bytes_max: int, flags: int = 0, /) -> bytes:

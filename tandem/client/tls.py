@@ -121,7 +121,7 @@ class TLSSocket:
         """See `PlainSocket.settimeout`."""
         self._socket.settimeout(seconds)
 
-    def sendall(self, data: bytes | memoryview, /) -> None:
+    def sendall(self, data: bytes, /) -> None:
         """See `PlainSocket.sendall`."""
         self._socket.sendall(self._engine.encrypt(data))
 

@@ -2,6 +2,7 @@
 
     tls/ca.pem  ca.key         the CA: whoever has the key can be any node
     tls/NODE.pem  NODE.key     of each node, for all addresses at which it is dialled
+    tls/coordinator.pem …      of the embedded coordinator, if a group needs it
     tls/client.pem  client.key of the command line; more with other names for other programs
 
 Made with the library `cryptography`, which is an extra, `tandem-mq[tls]`: this module cannot be
@@ -28,6 +29,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from tandem.cluster_file.coordinator_settings import COORDINATOR
 from tandem.cluster_file.errors import ClusterError
 from tandem.durable_file import write_durably
 from tandem.tls_files import CLIENT_NAME
@@ -81,6 +83,9 @@ def addresses_of(config: ClusterConfig) -> dict[str, set[str]]:
         master_address = config.groups[node.group].master_address
         if master_address is not None:
             addresses[node.name].add(master_address.rpartition(":")[0])
+    if config.has_embedded_coordinator:
+        reached = {node.reach[COORDINATOR] for node in config.nodes if COORDINATOR in node.reach}
+        addresses[COORDINATOR] = {config.coordinator.address, *reached}
     return addresses
 
 
@@ -104,7 +109,7 @@ def make_certificates(
     """
     names = list(clients)
     for name in names:
-        _check_name(name, taken={CA_NAME, *(node.name for node in config.nodes)})
+        _check_name(name, taken={CA_NAME, COORDINATOR, *(node.name for node in config.nodes)})
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         authority = Authority.of(directory, config.cluster.name, now)
@@ -123,7 +128,7 @@ def _check_name(name: str, taken: set[str]) -> None:
             f"{name!r} is no name of a client: 1 to 64 letters, digits, dots and hyphens of ASCII"
         )
     if name in taken:
-        raise CertificateError(f"{name!r} is the name of the CA, or of a node")
+        raise CertificateError(f"{name!r} is the name of the CA, of the coordinator, or of a node")
 
 
 class Authority(msgspec.Struct, frozen=True):

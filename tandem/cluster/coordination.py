@@ -33,6 +33,7 @@ from tandem.coordinator.interface import (
 )
 from tandem.coordinator.journal import DiskFile, Journal
 from tandem.coordinator.server import CoordinatorServer
+from tandem.tls_files import FreshContext, TLSFileError
 from tandem.wire.group_state import GroupKeys, MalformedGroupRecordError, decode_leader
 
 if TYPE_CHECKING:
@@ -214,14 +215,20 @@ class Coordination:
         settings = self._spec.coordinator
         try:
             password = embedded_password(self._spec.read_secret())
-            server = CoordinatorServer(Journal(self._journal_file()), password=password)
+            tls = self._spec.coordinator_tls
+            server = CoordinatorServer(
+                Journal(self._journal_file()),
+                password=password,
+                tls=None if tls is None else FreshContext(tls, tls.server_context),
+                takes_clear=self._spec.takes_clear,
+            )
             await server.listen(settings.address, settings.port)
         except OSError as error:
             raise CoordinatorStartError(
                 f"the coordinator cannot be served at {settings.address}:{settings.port}: {error};"
                 " stop what has the port, or set coordinator.port in the cluster file"
             ) from error
-        except CoordinatorError as error:
+        except (CoordinatorError, TLSFileError) as error:
             raise CoordinatorStartError(str(error)) from error
         return server
 

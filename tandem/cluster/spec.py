@@ -14,7 +14,7 @@ from typing import Final, Literal, Self
 
 import msgspec
 
-from tandem.cluster_file.choices import AckLevel, BrokerRole, FlushDiskType, GroupKind
+from tandem.cluster_file.choices import AckLevel, BrokerRole, FlushDiskType, GroupKind, TLSMode
 from tandem.cluster_file.cluster_config import ClusterConfig
 from tandem.cluster_file.coordinator_settings import CoordinatorSettings
 from tandem.cluster_file.errors import ClusterError, UnknownNodeError
@@ -108,6 +108,10 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True):
     logging: LoggingSettings = LoggingSettings()
     tls: TLSFiles | None = None
     """With what clients dial the nodes; None: in clear."""
+    coordinator_tls: TLSFiles | None = None
+    """Certificates of the embedded coordinator; None: it is served in clear."""
+    takes_clear: bool = True
+    """Whether connections may be in clear."""
 
     @property
     def coordinator_directory(self) -> Path:
@@ -190,6 +194,8 @@ def spec_of(config: ClusterConfig) -> ClusterSpec:
         coordinator=config.coordinator,
         logging=config.logging,
         tls=config.client_tls,
+        coordinator_tls=config.coordinator_tls if config.tls.is_on else None,
+        takes_clear=config.tls.mode is not TLSMode.ENFORCING,
     )
 
 

@@ -9,8 +9,8 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from tandem.cluster_file.choices import BrokerRole, GroupKind
-from tandem.cluster_file.coordinator_settings import CoordinatorSettings
+from tandem.cluster_file.choices import BrokerRole, CoordinatorKind, GroupKind
+from tandem.cluster_file.coordinator_settings import COORDINATOR, CoordinatorSettings
 from tandem.cluster_file.errors import ClusterConfigError
 from tandem.cluster_file.secret_file import SECRET_NAME, make_secret, read_secret
 from tandem.cluster_file.settings import (
@@ -91,6 +91,17 @@ class ClusterConfig(Struct, frozen=True):
             self.security,
         )
         return hashlib.sha256(msgspec.json.encode(agreed, order="sorted")).hexdigest()[:12]
+
+    @property
+    def has_embedded_coordinator(self) -> bool:
+        """Whether a supervisor serves the coordinator of these groups."""
+        is_embedded = self.coordinator.kind is CoordinatorKind.EMBEDDED
+        return is_embedded and any(group.kind is GroupKind.FENCED for group in self.groups.values())
+
+    @property
+    def coordinator_tls(self) -> TLSFiles:
+        """Certificates of the embedded coordinator, where TLS is spoken."""
+        return self.tls.files(COORDINATOR, self.file.parent)
 
     @property
     def client_tls(self) -> TLSFiles | None:

@@ -19,8 +19,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import yaml
 
+from tandem.cluster_file.choices import CoordinatorKind
 from tandem.cluster_file.cluster_config import ClusterConfig
 from tandem.cluster_file.coordinator_settings import CoordinatorSettings, check_coordinator
 from tandem.cluster_file.group_checks import check_groups
@@ -92,7 +94,7 @@ def load_config(file: Path) -> ClusterConfig:
         broker=broker,
         groups=_read_groups(reader, root.get("groups")),
         nodes=_read_nodes(reader, root.get("nodes")),
-        coordinator=coordinator.counted_from(file.absolute().parent),
+        coordinator=_of_cluster(coordinator.counted_from(file.absolute().parent), tls, file),
         logging=logs,
         security=security,
         tls=tls,
@@ -111,6 +113,16 @@ def load_config(file: Path) -> ClusterConfig:
         check_reach(reader, config)
     reader.problems.raise_if_any()
     return config
+
+
+def _of_cluster(
+    coordinator: CoordinatorSettings, tls: TLSSettings, file: Path
+) -> CoordinatorSettings:
+    """The same, with the CA of the cluster for its own coordinator: clients dial it with TLS."""
+    if coordinator.kind is not CoordinatorKind.EMBEDDED or not tls.is_on:
+        return coordinator
+    files = tls.files("", file.absolute().parent)
+    return msgspec.structs.replace(coordinator, ca_file=files.ca_file)
 
 
 def _read_secret(reader: Reader, file: Path, secret_file: str | None) -> str:

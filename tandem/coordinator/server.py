@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import socket
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -33,8 +34,10 @@ from tandem.coordinator.journal import JournalError, NotWrittenError
 from tandem.coordinator.kv import KeyValueStore
 from tandem.coordinator.kv_records import Change, CompactedError, KeyValueError
 from tandem.coordinator.tokens import Tokens
+from tandem.wire.tls_engine import speaks_tls
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Awaitable, Callable, Iterator
 
     from tandem.coordinator.journal import Journal
@@ -52,6 +55,10 @@ IDLE_SECONDS_MAX: Final = 300.0
 """How long a connection may be silent between requests."""
 
 REQUEST_SECONDS_MAX: Final = 10.0
+
+HANDSHAKE_SECONDS_MAX: Final = 5.0
+
+AnyStream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
 """How long a request may take to arrive, and an answer to leave."""
 
 TOKEN_BYTES: Final = 16
@@ -90,7 +97,13 @@ class CoordinatorServer:
         *,
         password: str,
         lease_id: Callable[[], int] = random_lease_id,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+        takes_clear: bool = True,
     ) -> None:
+        """Serve what `journal` has. With `tls` connections may be encrypted.
+
+        They have to, unless `takes_clear`.
+        """
         self.failure = ""
         """Why this life has ended, in words; empty if it goes on."""
         self._journal = journal
@@ -105,6 +118,8 @@ class CoordinatorServer:
         self._going.set()
         self._last_tick = 0.0
         self._connections_count = 0
+        self._tls = tls
+        self._takes_clear = takes_clear
         self._listeners: list[trio.SocketListener] = []
 
     async def listen(self, address: str, port: int) -> int:
@@ -232,7 +247,9 @@ class CoordinatorServer:
         self._connections_count += 1
         try:
             async with stream:
-                await _Connection(stream).run(self._respond)
+                secured = await self._secured(stream)
+                if secured is not None:
+                    await _Connection(secured).run(self._respond)
         except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
             # The client's affair: it went away, or was too slow.
             return
@@ -240,6 +257,18 @@ class CoordinatorServer:
             _log.exception("a connection to the coordinator failed: a bug")
         finally:
             self._connections_count -= 1
+
+    async def _secured(self, stream: trio.SocketStream) -> AnyStream | None:
+        """The stream that a client speaks through, by its first byte; None: it may not."""
+        if self._tls is None:
+            return stream
+        with trio.fail_after(HANDSHAKE_SECONDS_MAX):
+            first = await stream.socket.recv(1, socket.MSG_PEEK)
+            if not speaks_tls(first):
+                return stream if self._takes_clear else None
+            secured = trio.SSLStream(stream, self._tls(), server_side=True, https_compatible=True)
+            await secured.do_handshake()
+        return secured
 
     async def _respond(self, connection: _Connection, request: h11.Request, body: bytes) -> None:
         await self._going.wait()
@@ -317,7 +346,7 @@ class CoordinatorServer:
 class _Connection:
     """HTTP/1.1 over one stream: requests one after the other."""
 
-    def __init__(self, stream: trio.SocketStream) -> None:
+    def __init__(self, stream: AnyStream) -> None:
         self._stream = stream
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
         self._wants_body = True
@@ -371,7 +400,7 @@ class _Connection:
         with trio.fail_after(IDLE_SECONDS_MAX) as waiting:
             while (event := self._http.next_event()) is h11.NEED_DATA:
                 data = await self._stream.receive_some()
-                self._http.receive_data(data)
+                self._http.receive_data(bytes(data))
                 # Silence is fine between requests, not within one.
                 limit = trio.current_time() + REQUEST_SECONDS_MAX
                 waiting.deadline = min(waiting.deadline, limit)
@@ -385,7 +414,7 @@ class _Connection:
                     if self._http.they_are_waiting_for_100_continue:
                         go_on = h11.InformationalResponse(status_code=100, headers=[])
                         await self._send(self._http.send(go_on))
-                    self._http.receive_data(await self._stream.receive_some())
+                    self._http.receive_data(bytes(await self._stream.receive_some()))
                 elif not isinstance(event, h11.Data):
                     raise h11.RemoteProtocolError(f"{event} within a request")
                 else:

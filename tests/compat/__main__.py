@@ -14,7 +14,7 @@ import msgspec
 from tests.compat.markdown import page_of
 from tests.compat.programs import NotToBeHadError
 from tests.compat.recorded import load_recorded, record
-from tests.compat.suites import STAGES, SUITES, compared
+from tests.compat.suites import STAGES, SUITES, SUITES_WITH_TLS, compared
 from tests.compat.table import Outcome, as_text, rows_of
 from tests.compat.targets import TARGET_NAMES, Target, TargetName, running_target
 
@@ -26,16 +26,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.compat", description=__doc__)
     parser.add_argument("--target", help=f"some of {','.join(TARGET_NAMES)}; default: all")
     parser.add_argument("--only", help=f"some of {','.join(SUITES)}; default: all")
+    parser.add_argument("--tls", action="store_true", help="ours with TLS only; Java's programs")
     parser.add_argument("--name", default="", help="run scenarios with this in their name")
     parser.add_argument("--keep", type=Path, help="a directory for stores and logs, kept")
     parser.add_argument("--markdown", type=Path, help="write the page here as well")
     parser.add_argument("--record", action="store_true", help="keep RocketMQ's results in the tree")
     options = parser.parse_args()
     targets = _chosen(options.target, TARGET_NAMES, parser)
-    suites = _chosen(options.only, tuple(SUITES), parser)
+    suites = _chosen(options.only, SUITES_WITH_TLS if options.tls else tuple(SUITES), parser)
     place = nullcontext(options.keep) if options.keep else tempfile.TemporaryDirectory()
     with place as directory:
-        outcomes = run_table(targets, suites, options.name, Path(directory))
+        outcomes = run_table(targets, suites, options.name, Path(directory), with_tls=options.tls)
         (Path(directory) / "outcomes.json").write_bytes(msgspec.json.encode(outcomes))
     if options.record:
         record(outcomes)
@@ -61,7 +62,12 @@ def _chosen(
 
 
 def run_table(
-    targets: Sequence[TargetName], suites: Sequence[str], part: str, directory: Path
+    targets: Sequence[TargetName],
+    suites: Sequence[str],
+    part: str,
+    directory: Path,
+    *,
+    with_tls: bool,
 ) -> list[Outcome]:
     """Run suites against targets, one after the other; what cannot be had is told and left out."""
     outcomes: list[Outcome] = []
@@ -69,7 +75,7 @@ def run_table(
         home = directory / name
         home.mkdir(parents=True)
         try:
-            with running_target(name, home) as target:
+            with running_target(name, home, with_tls=with_tls) as target:
                 outcomes += _run_stages(suites, target, directory, part)
         except NotToBeHadError as error:
             sys.stderr.write(f"{name} is left out: {error}\n")

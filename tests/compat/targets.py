@@ -10,8 +10,9 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
-from tandem.client import BlockingAdmin
+from tandem.client import BlockingAdmin, ClusterAccess
 from tandem.testing import running_cluster, running_fenced_cluster
+from tandem.tls_files import TLSFiles
 from tandem.wire.secret_keys import OPERATOR_ACCESS_KEY, operator_secret_key
 from tests.compat.programs import classpath, java_command
 
@@ -37,11 +38,35 @@ class Target(msgspec.Struct, frozen=True):
     broker: str = BROKER
     access_key: str = ""
     secret_key: str = ""
+    tls: TLSFiles | None = None
+
+    @property
+    def access(self) -> ClusterAccess:
+        """What our own client takes."""
+        return ClusterAccess(self.name_servers, tls=self.tls)
+
+    @property
+    def java_options(self) -> list[str]:
+        """What RocketMQ's programs need to speak TLS, with certificates checked on both ends."""
+        if self.tls is None:
+            return []
+        return [
+            "-Dtls.enable=true",
+            "-Dtls.test.mode.enable=false",
+            "-Dtls.client.authServer=true",
+            f"-Dtls.client.trustCertPath={self.tls.ca_file}",
+            f"-Dtls.client.certPath={self.tls.certificate_file}",
+            f"-Dtls.client.keyPath={self.tls.key_file}",
+        ]
 
 
 @contextmanager
-def running_target(name: TargetName, directory: Path) -> Iterator[Target]:
+def running_target(
+    name: TargetName, directory: Path, *, with_tls: bool = False
+) -> Iterator[Target]:
     """Have a target up in a directory while the block runs.
+
+    `with_tls`: ours takes no connection without, and asks for a certificate.
 
     Raises:
         NotToBeHadError: RocketMQ cannot be fetched.
@@ -52,12 +77,16 @@ def running_target(name: TargetName, directory: Path) -> Iterator[Target]:
             yield target
         return
     run = running_cluster if name == "classic" else running_fenced_cluster
-    with run(directory, settings=_settings()) as cluster:
+    settings = dict(_settings())
+    if with_tls:
+        settings["tls"] = {"mode": "enforcing", "client_auth": "require"}
+    with run(directory, settings=settings) as cluster:
         yield Target(
             name,
             ";".join(cluster.name_servers),
             access_key=OPERATOR_ACCESS_KEY,
             secret_key=operator_secret_key(cluster.secret),
+            tls=cluster.spec.tls,
         )
 
 

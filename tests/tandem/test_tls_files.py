@@ -14,18 +14,18 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from tandem.tls_files import TLSFileError, TLSFiles
+from tandem.tls_files import FreshContext, TLSFileError, TLSFiles
 from tests.support import certificates
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> TLSFiles:
     """Files that a test may spoil."""
+    good = certificates.files()
     return TLSFiles(
-        *(
-            str(shutil.copy(file, tmp_path))
-            for file in msgspec.structs.astuple(certificates.files())[:3]
-        )
+        ca_file=str(shutil.copy(good.ca_file, tmp_path)),
+        certificate_file=str(shutil.copy(good.certificate_file, tmp_path)),
+        key_file=str(shutil.copy(good.key_file, tmp_path)),
     )
 
 
@@ -86,26 +86,20 @@ def test_a_key_with_a_password_needs_the_file_with_it(files: TLSFiles, tmp_path:
     )
     assert fault(files).file == files.key_file
     password = tmp_path / "password"
-    for words, is_right in ((b"open\n", True), (b"wrong", False)):
-        password.write_bytes(words)
-        password.chmod(0o600)
-        with_password = msgspec.structs.replace(files, key_password_file=str(password))
-        if is_right:
-            with_password.server_context(ssl.CERT_NONE)
-        else:
-            assert fault(with_password).file == files.key_file
+    password.write_bytes(b"open\n")
+    password.chmod(0o600)
+    with_password = msgspec.structs.replace(files, key_password_file=str(password))
+    with_password.server_context()
+    password.write_bytes(b"wrong")
+    assert fault(with_password).file == files.key_file
     password.chmod(0o644)
     assert fault(with_password).file == str(password)
 
 
 def test_what_can_never_work_is_refused_at_once() -> None:
-    for wrong in (
-        {"ca_file": ""},
-        {"ca_file": "ca", "certificate_file": "c"},
-        {"ca_file": "ca", "key_file": "k"},
-    ):
+    for wrong in (("", "", ""), ("ca", "c", ""), ("ca", "", "k")):
         with pytest.raises(ValueError, match=r"ca_file|certificate_file"):
-            TLSFiles(**wrong)
+            TLSFiles(*wrong)
 
 
 def test_a_client_needs_the_ca_only(files: TLSFiles) -> None:
@@ -114,3 +108,16 @@ def test_a_client_needs_the_ca_only(files: TLSFiles) -> None:
     assert context.check_hostname
     assert not TLSFiles(files.ca_file, check_hostname=False).client_context().check_hostname
     assert os.environ.get("SSLKEYLOGFILE") is None
+
+
+def test_a_fresh_context_is_made_of_the_files_of_the_moment(files: TLSFiles) -> None:
+    fresh = FreshContext(files, files.server_context)
+    first = fresh()
+    assert fresh() is first
+    shutil.copy(certificates.files("another").key_file, files.key_file)
+    assert fresh() is first  # it does not fit
+    shutil.copy(certificates.files("another").certificate_file, files.certificate_file)
+    second = fresh()
+    assert second is not first
+    Path(files.key_file).unlink()
+    assert fresh() is second

@@ -15,6 +15,7 @@ from tandem.cluster.certificates import (
     make_certificates,
 )
 from tandem.cluster_file.cluster_config import ClusterConfig
+from tandem.cluster_file.coordinator_settings import COORDINATOR
 from tandem.cluster_file.load import load_config
 from tandem.tls_files import TLSFiles
 
@@ -45,13 +46,14 @@ def test_nodes_are_believed_wherever_they_are_dialled(
     assert addresses_of(config) == {
         "a": {"10.0.0.1", "10.0.0.9"},
         "b": {"10.0.0.2", "10.0.0.9", "10.0.1.2"},
+        "coordinator": {"127.0.0.1"},
     }
     made = make_certificates(config, tmp_path / "tls", now=NOW)
-    assert [each.name for each in made] == ["ca", "a", "b", "client"]
+    assert [each.name for each in made] == ["ca", "a", "b", "coordinator", "client"]
     assert all(each.is_new for each in made)
-    for node, addresses in addresses_of(config).items():
-        files = config.node(node).tls_files
-        assert Path(files.certificate_file) == tmp_path / f"tls/{node}.pem"
+    for name, addresses in addresses_of(config).items():
+        files = config.coordinator_tls if name == COORDINATOR else config.node(name).tls_files
+        assert Path(files.certificate_file) == tmp_path / f"tls/{name}.pem"
         for address in addresses:
             assert files.end_of_certificate(address) > NOW.timestamp() + 364 * 86_400
     names = {file.name: stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "tls").iterdir()}
@@ -59,9 +61,10 @@ def test_nodes_are_believed_wherever_they_are_dialled(
         "ca.key": 0o600,
         "a.key": 0o600,
         "b.key": 0o600,
+        "coordinator.key": 0o600,
         "client.key": 0o600,
     }
-    assert len(names) == 8
+    assert len(names) == 10
 
 
 def test_a_client_cannot_be_a_node(config: ClusterConfig, tmp_path: Path) -> None:
@@ -84,7 +87,7 @@ def test_the_second_time_nothing_is_made_but_what_is_missing(
     made = make_certificates(config, directory, now=NOW)
     assert [each.name for each in made if each.is_new] == ["b"]
     made = make_certificates(config, directory, now=NOW, renew=True)
-    assert [each.name for each in made if each.is_new] == ["a", "b", "client"]
+    assert [each.name for each in made if each.is_new] == ["a", "b", "coordinator", "client"]
 
 
 def test_what_ends_soon_or_lacks_an_address_is_made_anew(
@@ -94,7 +97,7 @@ def test_what_ends_soon_or_lacks_an_address_is_made_anew(
     make_certificates(config, directory, now=NOW, days=40)
     later = NOW + dt.timedelta(days=40 - RENEW_DAYS + 1)
     made = make_certificates(config, directory, now=later, days=40)
-    assert [each.name for each in made if each.is_new] == ["a", "b", "client"]
+    assert [each.name for each in made if each.is_new] == ["a", "b", "coordinator", "client"]
     moved = tmp_path / "moved.yaml"
     moved.write_text(FILE.replace("10.0.0.2", "10.0.0.3"))
     made = make_certificates(load_config(moved), directory, now=later, days=40)
@@ -128,7 +131,9 @@ def test_a_certificate_that_is_none_is_named(config: ClusterConfig, tmp_path: Pa
     assert "a.pem" in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["", "ca", "a", "../x", "a b", "x" * 65, "ü", ".", "-x"])
+@pytest.mark.parametrize(
+    "name", ["", "ca", "a", "coordinator", "../x", "a b", "x" * 65, "ü", ".", "-x"]
+)
 def test_a_client_has_a_name_that_is_a_file_and_nobody_elses(
     config: ClusterConfig, tmp_path: Path, name: str
 ) -> None:

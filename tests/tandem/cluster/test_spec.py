@@ -187,7 +187,8 @@ def test_a_node_prints_the_same_as_is_read_here(tmp_path: Path) -> None:
     assert list(printed) == [
         *["name", "file", "data_directory", "secret_file", "fingerprint"],
         *["groups", "nodes"],
-        *["store", "replication", "broker", "coordinator", "logging", "tls"],
+        *["store", "replication", "broker", "coordinator", "logging"],
+        *["tls", "coordinator_tls", "takes_clear"],
     ]
     assert printed["groups"]["broker-a"] == {
         "kind": "fenced",

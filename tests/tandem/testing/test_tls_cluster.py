@@ -232,3 +232,19 @@ def test_a_node_whose_certificate_is_missing_says_what_to_do(tmp_path: Path) -> 
         Path(files.certificate_file).unlink()
         with pytest.raises(ClusterError, match="tandem cluster certificates"):
             cluster.restart(node)
+
+
+def test_the_coordinator_speaks_tls_and_nothing_else(cluster: RunningCluster) -> None:
+    assert cluster.access.tls is not None
+    settings = cluster.spec.coordinator
+    with socket.create_connection((settings.address, settings.port), PATIENCE_SECONDS) as plain:
+        plain.sendall(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n")
+        with suppress(ConnectionError):
+            assert plain.recv(100) == b""
+    context = cluster.access.tls.client_context()
+    with (
+        socket.create_connection((settings.address, settings.port), PATIENCE_SECONDS) as opened,
+        context.wrap_socket(opened, server_hostname=settings.address) as secured,
+    ):
+        secured.sendall(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert secured.recv(100).startswith(b"HTTP/1.1 200")
