@@ -9,8 +9,13 @@ Spark hands option names over in lower case. A name that is not known is a probl
 
 import difflib
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from tandem.spark.errors import OptionError
+from tandem.tls_files import TLSFiles
+
+TLS_OPTIONS: Final = ("tlsCaFile", "tlsCertificateFile", "tlsKeyFile")
+"""As in `TLSFiles`; the files have to be there on all machines that run tasks."""
 
 
 class OptionReader:
@@ -32,6 +37,21 @@ class OptionReader:
 
     def __contains__(self, name: str) -> bool:
         return name in self.given
+
+    def tls(self) -> TLSFiles | None:
+        """What `TLS_OPTIONS` say; None: connections are in clear."""
+        ca_file, certificate_file, key_file = (self.text(name) or "" for name in TLS_OPTIONS)
+        if not (ca_file or certificate_file or key_file):
+            return None
+        if not ca_file:
+            self.problems.append("tlsCertificateFile and tlsKeyFile need tlsCaFile")
+        elif bool(certificate_file) != bool(key_file):
+            self.problems.append(
+                "tlsCertificateFile and tlsKeyFile go together: give both or neither"
+            )
+        else:
+            return TLSFiles(ca_file, certificate_file, key_file)
+        return None
 
     def finish(self) -> None:
         """Say what was wrong.

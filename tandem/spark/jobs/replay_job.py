@@ -125,7 +125,7 @@ def run_replay(
 def send_lane(task: _LaneTask) -> _LaneDone:
     """Send one lane. Runs in a task."""
     settings = task.settings
-    with BlockingProducer(settings.name_servers, settings.producer_group) as producer:
+    with BlockingProducer(settings.access, settings.producer_group) as producer:
         return LaneSender(task.settings, task.facts, task.lane, producer).run(
             lanes=task.lanes, write_queues=task.write_queues
         )
@@ -283,6 +283,6 @@ def _count(settings: ReplaySettings, lanes: list[Lane], runner: Runner) -> Repla
 
 
 def _write_queues(settings: ReplaySettings, topic: str) -> int:
-    with BlockingAdmin(settings.name_servers) as admin:
+    with BlockingAdmin(settings.access) as admin:
         route: Any = admin.topic_route(topic)
     return max((queue.write_queue_nums for queue in route.queue_datas), default=0) or 1

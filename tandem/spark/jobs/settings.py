@@ -12,9 +12,11 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 import yaml
 
+from tandem.client.cluster_access import ClusterAccess
 from tandem.cluster_file.errors import ClusterConfigError
 from tandem.cluster_file.ranges import Name, text_like, whole_number
 from tandem.cluster_file.yaml_reader import MISSING, Reader, compose, text_node
+from tandem.tls_files import TLSFiles
 
 _OPTIONS: Final = Path("options")
 _FROM_OPTIONS: Final = f"{_OPTIONS}:1: "
@@ -119,6 +121,7 @@ class ReplaySettings(msgspec.Struct, frozen=True):
     state: str
     source_topic: str
     name_servers: list[str]
+    tls: TLSFiles | None = None
     archive: str = ""
     stores: dict[str, str] = {}
     topic: str = ""
@@ -135,6 +138,11 @@ class ReplaySettings(msgspec.Struct, frozen=True):
     checkpoint_messages: Count = 5_000
     producer_group: Name = "tandem-replay"
     master: Master = "local[*]"
+
+    @property
+    def access(self) -> ClusterAccess:
+        """Where messages go."""
+        return ClusterAccess(self.name_servers, tls=self.tls)
 
 
 class AuditSettings(msgspec.Struct, frozen=True):

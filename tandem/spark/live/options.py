@@ -18,7 +18,8 @@ from tandem.spark.commitlog.offsets import EARLIEST, LATEST
 from tandem.spark.errors import OptionError
 from tandem.spark.live.columns import SCHEMA, TYPES
 from tandem.spark.live.offsets import Offsets, offsets_of_option
-from tandem.spark.option_reader import OptionReader
+from tandem.spark.option_reader import TLS_OPTIONS, OptionReader
+from tandem.tls_files import TLSFiles
 from tandem.wire.untrusted import UnreadableError, decode_json
 
 WHOSE: Final = "source tandem"
@@ -39,6 +40,7 @@ OPTIONS: Final = (
     "nameServer",
     "accessKey",
     "secretKey",
+    *TLS_OPTIONS,
     "subscribe",
     "topic",
     "subscribePattern",
@@ -96,6 +98,7 @@ class LiveOptions(msgspec.Struct, frozen=True):
     name_servers: tuple[str, ...]
     access_key: str = ""
     secret_key: str = ""
+    tls: TLSFiles | None = None
     topics: frozenset[str] | None = None
     pattern: str | None = None
     assigned: dict[str, dict[str, list[int]]] | None = None
@@ -122,7 +125,7 @@ class LiveOptions(msgspec.Struct, frozen=True):
     @property
     def access(self) -> ClusterAccess:
         """The same for a client."""
-        return ClusterAccess(self.name_servers, self.access_key, self.secret_key)
+        return ClusterAccess(self.name_servers, self.access_key, self.secret_key, tls=self.tls)
 
 
 def parse_options(raw: Mapping[str, str]) -> LiveOptions:
@@ -140,6 +143,7 @@ def parse_options(raw: Mapping[str, str]) -> LiveOptions:
         name_servers=_name_servers(given),
         access_key=given.text("accessKey") or "",
         secret_key=given.text("secretKey") or "",
+        tls=given.tls(),
         topics=topics,
         pattern=pattern,
         assigned=assigned,

@@ -10,7 +10,8 @@ from tandem.client.ack import Ack
 from tandem.client.cluster_access import ClusterAccess
 from tandem.client.core import parse_addresses
 from tandem.client.sending import MESSAGE_BYTES_MAX
-from tandem.spark.option_reader import OptionReader
+from tandem.spark.option_reader import TLS_OPTIONS, OptionReader
+from tandem.tls_files import TLSFiles
 from tandem.wire.compression import Codec, checked_codec
 
 WHOSE: Final = "sink tandem"
@@ -31,6 +32,7 @@ OPTIONS: Final = (
     "producerGroup",
     "accessKey",
     "secretKey",
+    *TLS_OPTIONS,
 )
 
 OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
@@ -61,11 +63,12 @@ class SinkOptions(msgspec.Struct, frozen=True):
     group: str = GROUP_DEFAULT
     access_key: str = ""
     secret_key: str = ""
+    tls: TLSFiles | None = None
 
     @property
     def access(self) -> ClusterAccess:
         """The same for a client."""
-        return ClusterAccess(self.name_servers, self.access_key, self.secret_key)
+        return ClusterAccess(self.name_servers, self.access_key, self.secret_key, tls=self.tls)
 
 
 def option_reader(raw: Mapping[str, str]) -> OptionReader:
@@ -95,6 +98,7 @@ def read_options(given: OptionReader) -> SinkOptions:
         group=_text(given, "producerGroup") or GROUP_DEFAULT,
         access_key=given.text("accessKey") or "",
         secret_key=given.text("secretKey") or "",
+        tls=given.tls(),
     )
 
 

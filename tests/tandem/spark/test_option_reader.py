@@ -1,7 +1,7 @@
 import pytest
 
 from tandem.spark.errors import OptionError
-from tandem.spark.option_reader import OptionReader
+from tandem.spark.option_reader import TLS_OPTIONS, OptionReader
 
 KNOWN = ("topic", "checkCrc", "maxRows")
 
@@ -38,3 +38,22 @@ def test_every_problem_is_told_at_once() -> None:
         " checkCrc='maybe': expected true or false;"
         " maxRows=0: at least 1"
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "problems"),
+    [
+        ({}, 0),
+        ({"tlsCaFile": "ca.pem"}, 0),
+        ({"tlsCaFile": "ca.pem", "tlsCertificateFile": "c", "tlsKeyFile": "k"}, 0),
+        ({"tlsCaFile": "ca.pem", "tlsKeyFile": "k"}, 1),
+        ({"tlsCertificateFile": "c", "tlsKeyFile": "k"}, 1),
+    ],
+)
+def test_files_of_tls_go_together(given: dict[str, str], problems: int) -> None:
+    options = OptionReader("it", TLS_OPTIONS, given)
+    files = options.tls()
+    assert len(options.problems) == problems
+    assert (files is not None) == (bool(given) and not problems)
+    if files is not None:
+        assert (files.ca_file, files.key_file) == ("ca.pem", given.get("tlsKeyFile", ""))

@@ -2,6 +2,7 @@ import pytest
 
 from tandem.client.ack import Ack
 from tandem.spark.errors import OptionError
+from tandem.spark.option_reader import TLS_OPTIONS
 from tandem.spark.sink.options import OPTIONS, SinkOptions, option_reader, read_options
 
 
@@ -38,7 +39,7 @@ def test_everything_can_be_said() -> None:
     assert options == SinkOptions(
         ("h:1", "i:2"), "t", Ack.REPLICATED_FLUSHED, "w", 1, 2, 3, "zlib", 4, 5, 6, "g", "a", "s"
     )
-    assert len(OPTIONS) == 15
+    assert len(OPTIONS) == 15 + len(TLS_OPTIONS)
 
 
 @pytest.mark.parametrize(
