@@ -2,6 +2,7 @@
 
 import msgspec
 
+from tandem.tls_files import TLSFiles
 from tandem.wire.message import Host
 
 
@@ -38,3 +39,6 @@ class ShadowConfig(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_interval_ms: int = 5_000
     synchronize_interval_ms: int = 10_000
     """From one copying of topics, groups and offsets to the next. Source: SlaveSynchronize."""
+
+    tls: TLSFiles | None = None
+    """With it name servers and the master's client port are asked over TLS; the log never is."""

@@ -23,6 +23,8 @@ from store import MessageStore, StoreConfig
 from store.machine.errors import ConnectionLost, TableFileError
 from store.machine.table_file import TableFile
 from store.machine.tell_once import TellOnce
+from store.machine.tls_network import TLSNetwork, TLSTerms
+from tandem.tls_files import TLSFileError
 from tandem.wire.message import Host
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
     from node.shadow.config import ShadowConfig
     from store.machine.machine import Machine
+    from store.machine.network import Network
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +81,7 @@ async def run_shadow(
     """
     mark = TableFile(machine.disk, f"{config.directory}/shadow.json")
     known = _claimed(config, machine, mark)
-    search = MasterSearch(config, machine.network, known.broker_name)
+    search = MasterSearch(config, _asking(config, machine.network), known.broker_name)
     found = await _found(search, known)
     tables = PlainTables(
         PlainFiles(machine.disk, config.directory, machine.wall_clock_ms, auto_create_groups=False)
@@ -99,6 +102,21 @@ async def run_shadow(
             await shadow.run(stop)
         finally:
             tables.save()
+
+
+def _asking(config: ShadowConfig, network: Network) -> Network:
+    """The network on which questions are asked.
+
+    Raises:
+        ShadowError: a file of TLS cannot be used.
+    """
+    if config.tls is None:
+        return network
+    try:
+        dialling = config.tls.client_context()
+    except TLSFileError as error:
+        raise ShadowError(str(error)) from error
+    return TLSNetwork(network, TLSTerms(None, dialling, takes_clear=False, dials_clear=False))
 
 
 def _claimed(config: ShadowConfig, machine: Machine, mark: TableFile) -> ShadowOf:

@@ -50,6 +50,7 @@ class ShadowOrder(msgspec.Struct, frozen=True, kw_only=True):
     slave_timeout_ms: int
     commit_log_file_bytes: int
     file_reserved_time_hours: int
+    tls: dict[str, Any] | None = None
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -99,6 +100,26 @@ CountOption = Annotated[
         "--count-as-slave", help="Acknowledge: producers that wait for a slave are answered."
     ),
 ]
+CAFileOption = Annotated[
+    str,
+    typer.Option(
+        "--tls-ca-file",
+        metavar="FILE",
+        help="Ask name servers and the master over TLS; the CA that has signed for them.",
+    ),
+]
+CertificateFileOption = Annotated[
+    str, typer.Option("--tls-certificate-file", metavar="FILE", help="Shown to those who ask.")
+]
+KeyFileOption = Annotated[
+    str, typer.Option("--tls-key-file", metavar="FILE", help="The key of that certificate.")
+]
+AnyHostOption = Annotated[
+    bool,
+    typer.Option(
+        "--tls-any-host", help="Believe any certificate of that CA, as RocketMQ's clients do."
+    ),
+]
 UntilOption = Annotated[bool, typer.Option("--until-caught-up", help="Stop when all is copied.")]
 
 
@@ -112,11 +133,16 @@ def shadow(
     slave_timeout_ms: SlaveTimeoutOption = 3_000,
     count_as_slave: CountOption = False,
     until_caught_up: UntilOption = False,
+    tls_ca_file: CAFileOption = "",
+    tls_certificate_file: CertificateFileOption = "",
+    tls_key_file: KeyFileOption = "",
+    tls_any_host: AnyHostOption = False,
     output_format: FormatOption = Format.TABLE,
 ) -> None:
     """Follow the log of a RocketMQ master until Ctrl-C, and never count as its slave.
 
-    The copy is a store: Spark, `tandem log` and RocketMQ read it.
+    The copy is a store: Spark, `tandem log` and RocketMQ read it. The log itself comes in clear:
+    RocketMQ's replication knows no TLS.
     """
     if until_caught_up and not name_server:
         raise CommandError(
@@ -132,10 +158,36 @@ def shadow(
         slave_timeout_ms=slave_timeout_ms,
         commit_log_file_bytes=commit_log_file_size,
         file_reserved_time_hours=retain_hours,
+        tls=_tls_order(tls_ca_file, tls_certificate_file, tls_key_file, any_host=tls_any_host),
     )
     words = _Words(output_format)
     run(_follow, order, words, until_caught_up)
     words.end()
+
+
+def _tls_order(
+    ca_file: str, certificate_file: str, key_file: str, *, any_host: bool
+) -> dict[str, Any] | None:
+    from tandem.tls_files import TLSFiles
+
+    if not (ca_file or certificate_file or key_file or any_host):
+        return None
+
+    def path_of(file: str) -> str:
+        return str(Path(file).absolute()) if file else ""
+
+    try:
+        files = TLSFiles(
+            path_of(ca_file),
+            path_of(certificate_file),
+            path_of(key_file),
+            check_hostname=not any_host,
+        )
+    except ValueError as error:
+        raise CommandError(f"--tls-…: {error}", WRONG_USAGE) from error
+    files.client_context()  # says here what cannot be used
+    order: dict[str, Any] = msgspec.to_builtins(files)
+    return order
 
 
 def _resolved(text: str) -> Address:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+from tandem.client.cluster_access import ClusterAccess
 from tandem.cluster_file.choices import GroupKind
 from tandem.cluster_file.coordinator_settings import CoordinatorSettings
 from tandem.drill.options import DrillOptions
@@ -12,6 +13,7 @@ from tandem.drill.preflight import Group
 from tandem.drill.proxied_pair import ProxiedPair
 from tandem.drill.scenario_file import Scenario
 from tandem.drill.workload import ProducerState
+from tandem.tls_files import TLSFiles
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +39,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Links that go by way of the fault proxy."""
     out: Path
     stores: dict[str, Path]
+    tls: TLSFiles | None = None
 
     @property
     def is_fenced(self) -> bool:
@@ -47,6 +50,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def name_servers(self) -> list[str]:
         """Where each node answers questions about routes."""
         return [f"{node.address}:{node.name_server_port}" for node in self.group.nodes]
+
+    @property
+    def access(self) -> ClusterAccess:
+        """The same for a client."""
+        return ClusterAccess(self.name_servers, tls=self.tls)
 
     def rounds(self) -> list[tuple[str, Scenario]]:
         """Every scenario as often as it is played, each with the name of that time."""

@@ -137,7 +137,7 @@ async def _cluster_under_load(
         async with LocalCluster(plan.config) as cluster, AsyncExitStack() as stack:
             await cluster.start()
             secret = cluster.spec.read_secret()
-            access = ClusterAccess(plan.name_servers, secret=secret)
+            access = ClusterAccess(plan.name_servers, secret=secret, tls=plan.tls)
             admin = await stack.enter_async_context(Admin(access))
             await _create_topic(admin, plan, workload)
             tasks = [
@@ -203,7 +203,7 @@ async def _watchers(
     found: list[Task] = [partial(watch_records, coordinator, keys, watched, clock)]
     for node in plan.group.nodes:
         # One connection set each: a frozen node must not hold up the answers of the others.
-        asker = await stack.enter_async_context(Admin(plan.name_servers))
+        asker = await stack.enter_async_context(Admin(plan.access))
         address = node.client_address
         found.append(
             partial(watch_node, asker, node.name, address, watched, recording.replication, clock)
@@ -243,7 +243,7 @@ async def _clients(stack: AsyncExitStack, plan: Plan, workload: Workload) -> lis
     tasks: list[Task] = []
     for state in workload.producers:
         producer = Producer(
-            plan.name_servers,
+            plan.access,
             group="tandem-drill-producers",
             wait_store_msg_ok=state.mode == "sync",
             # The drill sends again by itself, so that it can count the attempts.
@@ -256,14 +256,12 @@ async def _clients(stack: AsyncExitStack, plan: Plan, workload: Workload) -> lis
         )
         tasks.append(partial(workload.produce, state, await stack.enter_async_context(producer)))
     consumers = [
-        await stack.enter_async_context(
-            PullConsumer(plan.name_servers, group="tandem-drill-readers")
-        )
+        await stack.enter_async_context(PullConsumer(plan.access, group="tandem-drill-readers"))
         for _ in range(READER_CLIENTS)
     ]
     for number, reader in enumerate(workload.readers.values()):
         tasks.append(partial(workload.read_along, reader, consumers[number % READER_CLIENTS]))
-    rereader = PullConsumer(plan.name_servers, group="tandem-drill-rereaders")
+    rereader = PullConsumer(plan.access, group="tandem-drill-rereaders")
     tasks.append(partial(workload.reread, await stack.enter_async_context(rereader)))
     return tasks
 

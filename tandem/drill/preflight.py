@@ -6,6 +6,7 @@ that starts and then finds no Java, after a minute of load, would be a minute lo
 Imports nothing that only the `drill` extra brings: saying that it is missing is done here.
 """
 
+import datetime as dt
 import errno
 import fcntl
 import importlib.util
@@ -26,6 +27,7 @@ import yaml
 from tandem.cluster.spec import ClusterSpec, NodeSpec
 from tandem.cluster_file.choices import BrokerRole, CoordinatorKind, GroupKind
 from tandem.cluster_file.coordinator_settings import COORDINATOR_PATHS, CoordinatorSettings
+from tandem.cluster_file.load import load_config
 from tandem.cluster_file.settings import ClusterSettings
 from tandem.drill.errors import BadOptionsError, MissingRequirementError
 from tandem.drill.fault_proxy import pairs_of
@@ -292,6 +294,11 @@ def write_config(
     for section, key in _FILE_KEYS:
         if (document.get(section) or {}).get(key):
             document[section][key] = str(config.resolve().parent / document[section][key])
+    tls = document.get("tls") or {}
+    has_tls = tls.get("mode", "disabled") != "disabled"
+    if has_tls:
+        # With certificates of its own: proxies are at other addresses than nodes.
+        document["tls"] = {key: tls[key] for key in ("mode", "client_auth") if key in tls}
     for node in document["nodes"]:
         node.pop("directory", None)
         reach = {pair.target: pair.listen_address for pair in pairs if pair.source == node["name"]}
@@ -304,4 +311,17 @@ def write_config(
         path.write_text(head + text, encoding="utf-8")
     except OSError as error:
         raise BadOptionsError(f"--out {out}: cannot write {path}: {error.strerror}") from error
+    if has_tls:
+        _make_certificates(path)
     return path
+
+
+def _make_certificates(path: Path) -> None:
+    try:
+        from tandem.cluster.certificates import make_certificates  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        raise MissingRequirementError(
+            "the cluster file has TLS, and the drill makes certificates of its own with the"
+            " library cryptography: pip install 'tandem-mq[tls]'"
+        ) from error
+    make_certificates(load_config(path), path.parent / "tls", now=dt.datetime.now(dt.UTC))

@@ -117,6 +117,7 @@ def _prepared(options: DrillOptions, stack: ExitStack) -> "_Drill":
         pairs=pairs,
         out=out,
         stores=stores,
+        tls=own.tls,
     )
     chance = Random(options.seed)
     disks = (

@@ -100,7 +100,19 @@ def order_of(plan: Plan, topic: str) -> StreamOrder:
         output=str(plan.out / OUTPUT_NAME),
         checkpoint=str(data / "stream-checkpoint"),
         scratch=str(data / "stream-scratch"),
+        options=_tls_options(plan),
     )
+
+
+def _tls_options(plan: Plan) -> dict[str, str]:
+    if plan.tls is None:
+        return {}
+    files = {
+        "tlsCaFile": plan.tls.ca_file,
+        "tlsCertificateFile": plan.tls.certificate_file,
+        "tlsKeyFile": plan.tls.key_file,
+    }
+    return {name: file for name, file in files.items() if file}
 
 
 @asynccontextmanager

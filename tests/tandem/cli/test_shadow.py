@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from tandem.cli import shadow as shadow_module
 from tandem.cli.command_line import app
 from tandem.wire.untrusted import decode_json
+from tests.support import certificates
 from tests.support.processes import ENVIRONMENT, TANDEM
 
 STATUS = {
@@ -89,6 +90,21 @@ def test_every_option_arrives(copying: Copying) -> None:
     assert [each.ip for each in order.name_servers] == ["127.0.0.1", "127.0.0.2"]
     assert (order.broker_name, order.count_as_slave, order.slave_timeout_ms) == ("b", True, 7)
     assert (order.file_reserved_time_hours, order.commit_log_file_bytes) == (5, 4096)
+
+
+def test_files_of_tls_arrive_and_those_that_cannot_be_used_are_named(copying: Copying) -> None:
+    copying.says()
+    ca_file = certificates.files().ca_file
+    assert shadow(*LINE, "--tls-ca-file", ca_file, "--tls-any-host") == (0, "")
+    assert copying.order.tls is not None
+    assert copying.order.tls["ca_file"] == ca_file
+    assert not copying.order.tls["check_hostname"]
+    for wrong in (
+        ["--tls-ca-file", "none.pem"],
+        ["--tls-any-host"],
+        ["--tls-ca-file", ca_file, "--tls-key-file", "k"],
+    ):
+        assert shadow(*LINE, *wrong)[0] != 0
 
 
 def test_news_are_a_line_each(copying: Copying) -> None:

@@ -9,9 +9,16 @@ import pytest
 import yaml
 
 from tandem.cluster.spec import ClusterSpec, GroupSpec, NodeSpec, read_spec
-from tandem.cluster_file.choices import BrokerRole, CoordinatorKind, GroupKind
+from tandem.cluster_file.choices import (
+    BrokerRole,
+    ClientAuth,
+    CoordinatorKind,
+    GroupKind,
+    TLSMode,
+)
 from tandem.cluster_file.coordinator_settings import CoordinatorSettings
-from tandem.cluster_file.settings import GroupSettings, ReplicationSettings
+from tandem.cluster_file.load import load_config
+from tandem.cluster_file.settings import GroupSettings, ReplicationSettings, TLSSettings
 from tandem.cluster_file.store_settings import StoreSettings
 from tandem.drill.errors import BadOptionsError, MissingRequirementError
 from tandem.drill.outcomes import FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE
@@ -319,6 +326,34 @@ def test_the_drill_keeps_its_data_to_itself(tmp_path: Path) -> None:
 
     assert written["cluster"] == {"name": "é", "data_directory": str(tmp_path / "data")}
     assert written["nodes"] == [{"name": "a"}, {"name": "b"}]
+
+
+def test_a_drill_with_tls_has_certificates_of_its_own(tmp_path: Path) -> None:
+    """Nodes dial each other by way of proxies, whose addresses no other certificate has."""
+    config = tmp_path / "mine.yaml"
+    config.write_text(
+        "tls: {mode: enforcing, ca_file: real/ca.pem, client_auth: require}\n"
+        "groups: {a: {kind: fenced, min_isr: 1}}\n"
+        "nodes:\n"
+        "  - {name: a-1, group: a, broker_id: 1, address: 127.0.0.1}\n"
+        "  - {name: a-2, group: a, broker_id: 2, address: 127.0.0.2}\n"
+    )
+    out = tmp_path / "out"
+    out.mkdir()
+    pair = ProxiedPair(
+        source="a-1",
+        source_address="127.0.0.1",
+        target="a-2",
+        target_address="127.0.0.2",
+        listen_address="127.0.0.9",
+        ports=(1,),
+    )
+    own = load_config(write_config(config, out, pairs=[pair]))
+    assert own.tls == TLSSettings(mode=TLSMode.ENFORCING, client_auth=ClientAuth.REQUIRE)
+    for address in ("127.0.0.2", "127.0.0.9"):
+        assert own.node("a-2").tls_files.end_of_certificate(address)
+    assert own.client_tls is not None
+    assert own.client_tls.certificate_file == str(out / "tls/client.pem")
 
 
 def test_a_drill_on_an_etcd_has_a_name_of_its_own(tmp_path: Path) -> None:
