@@ -48,11 +48,17 @@ if TYPE_CHECKING:
         Transaction,
         TransactionState,
     )
+    from tandem.tls_files import TLSFileError, TLSFiles
     from tandem.wire.message import Message, MessageExt
 
 __version__ = "0.1.0"
 
-_HOMES: Final = {"Message": "tandem.wire.message", "MessageExt": "tandem.wire.message"}
+_HOMES: Final = {
+    "Message": "tandem.wire.message",
+    "MessageExt": "tandem.wire.message",
+    "TLSFileError": "tandem.tls_files",
+    "TLSFiles": "tandem.tls_files",
+}
 """Where the names live that `tandem.client` does not offer."""
 
 __all__ = [
@@ -90,6 +96,8 @@ __all__ = [
     "SendStatus",
     "SendTimeoutError",
     "Subscription",
+    "TLSFileError",
+    "TLSFiles",
     "Transaction",
     "TransactionState",
     "__version__",

@@ -6,7 +6,7 @@ import ipaddress
 from typing import TYPE_CHECKING
 
 from node.errors import ConfigError
-from tandem.cluster_file.choices import TLSMode
+from tandem.cluster_file.choices import ClientAuth, TLSMode
 
 if TYPE_CHECKING:
     from tandem.cluster_file.cluster_config import NodeConfig
@@ -35,17 +35,23 @@ def check_exposure(config: NodeConfig) -> None:
                 " or, on a network of its own, set security.classic_ha_in_clear: true"
             ]
         )
-    if cluster.security.allow_unauthenticated:
+    if cluster.security.allow_unauthenticated or asks_for_certificates(config):
         return
     if is_beyond:
         raise ConfigError(
             [
                 f"{cluster.file}: {node.name} would listen at {is_beyond[0]}, beyond this machine,"
                 " and it asks no client who it is: anybody there could read, write and create"
-                " topics. If only those reach it who may, set"
-                " security.allow_unauthenticated: true"
+                " topics. Ask for certificates: tls.mode enforcing, tls.client_auth require. Or,"
+                " if only those reach it who may, set security.allow_unauthenticated: true"
             ]
         )
+
+
+def asks_for_certificates(config: NodeConfig) -> bool:
+    """Whether nobody is served who has no certificate of the cluster's CA."""
+    tls = config.cluster.tls
+    return tls.mode is TLSMode.ENFORCING and tls.client_auth is ClientAuth.REQUIRE
 
 
 def has_classic_links(config: NodeConfig) -> bool:

@@ -7,7 +7,7 @@ import pytest
 
 from node.errors import ConfigError
 from node.security.exposure import check_exposure
-from tandem.cluster_file.choices import GroupKind, TLSMode
+from tandem.cluster_file.choices import ClientAuth, GroupKind, TLSMode
 from tandem.cluster_file.settings import SecuritySettings, TLSSettings
 from tests.node.world import fenced_cluster
 
@@ -28,6 +28,19 @@ def test_a_node_beyond_this_machine_has_to_be_allowed(tmp_path: Path) -> None:
     shared = msgspec.structs.replace(local, groups={"broker-a": group})
     with pytest.raises(ConfigError, match=r"at 10\.0\.0\.100, beyond "):
         check_exposure(shared.node("a1"))
+
+
+def test_who_asks_for_certificates_knows_its_clients(tmp_path: Path) -> None:
+    closed = msgspec.structs.replace(fenced_cluster(tmp_path), security=SecuritySettings())
+    asks = TLSSettings(mode=TLSMode.ENFORCING, client_auth=ClientAuth.REQUIRE)
+    check_exposure(msgspec.structs.replace(closed, tls=asks).node("a1"))
+    for less in (
+        TLSSettings(mode=TLSMode.ENFORCING, client_auth=ClientAuth.OPTIONAL),
+        TLSSettings(mode=TLSMode.PERMISSIVE, client_auth=ClientAuth.REQUIRE),
+        TLSSettings(mode=TLSMode.ENFORCING),
+    ):
+        with pytest.raises(ConfigError):
+            check_exposure(msgspec.structs.replace(closed, tls=less).node("a1"))
 
 
 def test_a_node_without_a_secret_does_not_start(tmp_path: Path) -> None:
