@@ -7,6 +7,8 @@ import datetime as dt
 import shutil
 import socket
 import subprocess
+import threading
+import time
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -32,6 +34,7 @@ from tandem.cluster_file.errors import ClusterError
 from tandem.cluster_file.load import load_config
 from tandem.testing import running_cluster, running_fenced_cluster
 from tandem.wire.message import Message
+from tandem.wire.tls_engine import TLSEngine
 from tests.support.patience import PATIENCE_SECONDS, wait_until
 
 if TYPE_CHECKING:
@@ -248,3 +251,50 @@ def test_the_coordinator_speaks_tls_and_nothing_else(cluster: RunningCluster) ->
     ):
         secured.sendall(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n")
         assert secured.recv(100).startswith(b"HTTP/1.1 200")
+
+
+FLOOD_SECONDS = 1.5
+KNOCKERS = 3
+USUAL_SECONDS_MAX = 0.1
+
+
+def test_handshakes_of_strangers_delay_nobody_who_is_served(cluster: RunningCluster) -> None:
+    """A hello costs a node a signature, and whoever sends it next to nothing."""
+    assert cluster.access.tls is not None
+    engine = TLSEngine(cluster.access.tls.client_context(), server_name="127.0.0.1")
+    engine.handshake(b"")
+    hello = engine.to_send()
+    node = cluster.spec.node(cluster.wait_for_master())
+    is_over = threading.Event()
+    knocks: list[int] = []
+
+    def knock() -> None:
+        count = 0
+        while not is_over.is_set():
+            with (
+                suppress(OSError),
+                socket.create_connection((node.address, node.port), PATIENCE_SECONDS) as stranger,
+            ):
+                stranger.sendall(hello)
+            count += 1
+        knocks.append(count)
+
+    seconds: list[float] = []
+    with BlockingAdmin(cluster.access) as admin:
+        admin.topics()
+        threads = [threading.Thread(target=knock) for _ in range(KNOCKERS)]
+        for thread in threads:
+            thread.start()
+        end = time.monotonic() + FLOOD_SECONDS
+        while time.monotonic() < end:
+            begun = time.monotonic()
+            admin.ha_runtime_info(f"{node.address}:{node.port}")
+            seconds.append(time.monotonic() - begun)
+        is_over.set()
+        for thread in threads:
+            thread.join()
+    assert sum(knocks) > 100
+    # The usual request: what a busy machine does to one of them says nothing of the node.
+    assert sorted(seconds)[len(seconds) // 2] < USUAL_SECONDS_MAX, sorted(seconds)[-5:]
+    with BlockingProducer(cluster.access, group="p") as producer:
+        assert producer.send(Message("Flood", b"x")).status is SendStatus.SEND_OK
