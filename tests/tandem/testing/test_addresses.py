@@ -5,7 +5,7 @@ import sys
 import msgspec
 import pytest
 
-from tandem.cluster_file.errors import ClusterError
+from tandem.cluster.errors import WrongSystemError
 from tandem.testing import addresses
 from tandem.testing.addresses import Network, Ports, claimed_network
 from tandem.testing.errors import NoAddressesError
@@ -64,5 +64,5 @@ def test_it_ends_where_no_port_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_another_system_is_refused_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "darwin")
-    with pytest.raises(ClusterError, match="Linux, and this is darwin"), claimed_network():
+    with pytest.raises(WrongSystemError), claimed_network():
         pass
