@@ -58,7 +58,7 @@ def test_other_ports_are_taken_where_somebody_listens_at_all_addresses(
 def test_it_ends_where_no_port_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(addresses, "_is_free", lambda _address, _port: False)
     monkeypatch.setattr(addresses, "ATTEMPTS_MAX", 3)
-    with pytest.raises(NoAddressesError, match="in 3 attempts"), claimed_network():
+    with pytest.raises(NoAddressesError), claimed_network():
         pass
 
 
