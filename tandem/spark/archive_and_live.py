@@ -157,7 +157,8 @@ def _starts(options: LiveOptions, queues: Sequence[MessageQueue]) -> Offsets:
         return dict.fromkeys(queues, 0)
     _check_names(bound.offsets, queues, "startingOffsets")
     if LATEST in bound.offsets.values():
-        raise OptionError(f"{WHOSE}: startingOffsets -1 (latest) would read nothing in a batch")
+        text = f"{WHOSE}: startingOffsets -1 (latest) would read nothing in a batch"
+        raise OptionError(text, ["startingOffsets"])
     return {queue: max(bound.offsets[queue], 0) for queue in queues}
 
 
@@ -213,7 +214,8 @@ def _check_names(offsets: Offsets, queues: Sequence[MessageQueue], option: str) 
     if missing:
         raise OptionError(
             f"{WHOSE}: {option} names no offset of {names(missing)}: give every queue one,"
-            f" {EARLIEST} for its earliest message, {LATEST} for its end"
+            f" {EARLIEST} for its earliest message, {LATEST} for its end",
+            [option],
         )
 
 

@@ -15,11 +15,17 @@ Each has one home: catching one by name catches it from every source. Readers in
 raise them too; Spark then shows the name and the text.
 """
 
+from collections.abc import Iterable
+
 from tandem import data_file
 
 
 class SparkSourceError(Exception):
     """What was asked of Spark cannot go on. The text says why and what to do."""
+
+    def __str__(self) -> str:
+        # Attributes are in `args` too: what a worker process raises travels whole.
+        return str(self.args[0])
 
 
 class NoJavaError(SparkSourceError):
@@ -27,7 +33,14 @@ class NoJavaError(SparkSourceError):
 
 
 class OptionError(SparkSourceError):
-    """An option of the source is unknown, malformed or contradicts another one."""
+    """An option of the source is unknown, malformed or contradicts another one.
+
+    `names` are the options, or columns, that are wrong or missing; of a contradiction all of them.
+    """
+
+    def __init__(self, text: str, names: Iterable[str]) -> None:
+        self.names = tuple(names)
+        super().__init__(text, self.names)
 
 
 class NotAStoreError(data_file.NotAStoreError, SparkSourceError):

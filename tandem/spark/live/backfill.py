@@ -151,7 +151,8 @@ class Backfill:
         if len(names) > 1 and ANY_BROKER in (self._options.backfill or {}):
             raise OptionError(
                 f"{WHOSE}: backfill names one store, and the topics are at {', '.join(names)}: give"
-                ' {"broker": "store"} with all of them, or those whose stores there are'
+                ' {"broker": "store"} with all of them, or those whose stores there are',
+                ["backfill"],
             )
         return found
 

@@ -102,7 +102,7 @@ def _check_places(offsets: Offsets, cluster: OffsetQuestions, option: str) -> No
         if offset > ends[queue]
     ]
     if beyond:
-        raise OptionError(f"{WHOSE}: {option} names offset {'; '.join(beyond)}")
+        raise OptionError(f"{WHOSE}: {option} names offset {'; '.join(beyond)}", [option])
 
 
 def _skip_deleted(starts: Offsets, cluster: OffsetQuestions, options: LiveOptions) -> None:
@@ -133,7 +133,7 @@ def _check_names(
     if unknown:
         problems.append(f"{option} names {names(unknown)}, which are not subscribed to")
     if problems:
-        raise OptionError(f"{WHOSE}: " + "; ".join(problems))
+        raise OptionError(f"{WHOSE}: " + "; ".join(problems), [option])
 
 
 def _check_times(found: Offsets, ends: Offsets, bound: Bound) -> None:
@@ -141,5 +141,6 @@ def _check_times(found: Offsets, ends: Offsets, bound: Bound) -> None:
     if without:
         raise OptionError(
             f"{WHOSE}: no message at or after {bound.time_ms} ms in {names(without)};"
-            " startingOffsetsByTimestampStrategy=latest begins at the end there"
+            " startingOffsetsByTimestampStrategy=latest begins at the end there",
+            ["startingTimestamp"],
         )

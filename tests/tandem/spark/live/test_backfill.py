@@ -167,8 +167,9 @@ def test_a_stream_goes_from_files_to_brokers(path: str, seam: str, seed: int) ->
 def test_a_store_by_broker_name(path: str) -> None:
     asked = Asked(q0=1000)
     asked.ends[queue(0, "broker-b")] = 10
-    with pytest.raises(OptionError, match="broker-a, broker-b"):
+    with pytest.raises(OptionError, match="broker-a, broker-b") as caught:
         backfill(asked, backfill=path).queues(unknown_is_error=True)
+    assert caught.value.names == ("backfill",)
     source = backfill(asked, backfill=json.dumps({"broker-b": path}), backfillSeam="files")
     assert len(source.queues(unknown_is_error=True)) == 2
     found = source.cut([QueueRange(each, 0, 10) for each in sorted(asked.ends)])
