@@ -20,11 +20,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from tandem.client.results import MessageQueue
 from tandem.spark.archive.columns import BROKER, FILE_COLUMNS
-from tandem.spark.archive.errors import ArchiveError
+from tandem.spark.archive.errors import ArchiveDamagedError, ArchiveError, ArchiveFault
 from tandem.spark.archive.manifest import Manifest, read_manifest
 from tandem.spark.archive.read import ArchivePiece, plan_archive, read_piece
 from tandem.spark.commitlog.offsets import EARLIEST, LATEST
-from tandem.spark.errors import OptionError
+from tandem.spark.errors import LossCause, OptionError
 from tandem.spark.live.bounds import KnownCluster, ending_offsets
 from tandem.spark.live.cluster import Cluster
 from tandem.spark.live.columns import TYPES
@@ -203,7 +203,7 @@ def _live_starts(
             continue
         if found[queue]:
             reason = "the oldest message at the broker is younger than the archive's end"
-            loss = DataLoss(queue, found[queue], lowest, reason)
+            loss = DataLoss(queue, found[queue], lowest, reason, LossCause.DELETED)
             report_loss(loss, fail=options.fail_on_data_loss)
         found[queue] = lowest
     return found
@@ -318,9 +318,10 @@ def _check_bodies(batch: pa.RecordBatch) -> None:
         data = body.as_buffer()
         if data is not None and data.size and raw_crc32(data) & CRC_MASK != crcs[row]:
             place = batch.column("queueOffset")[row], batch.column("topic")[row]
-            raise ArchiveError(
+            raise ArchiveDamagedError(
                 f"the body of queue offset {place[0]} of topic {place[1]} in the archive is not"
-                " what its CRC says; `tandem pipeline archive --verify` looks at all files"
+                " what its CRC says; `tandem pipeline archive --verify` looks at all files",
+                ArchiveFault.CRC,
             )
 
 

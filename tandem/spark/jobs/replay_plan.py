@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from tandem.spark.archive.columns import BROKER
 from tandem.spark.archive.disk import Disk
-from tandem.spark.archive.errors import ArchiveError
+from tandem.spark.archive.errors import ArchiveDamagedError, ArchiveError, ArchiveFault
 from tandem.spark.archive.log_piece import LogPiece, pieces_to_archive, rows_of
 from tandem.spark.archive.manifest import read_manifest
 from tandem.spark.archive.read import ArchivePiece, plan_archive, read_piece
@@ -230,7 +230,8 @@ def _read(place: Path, kind: type[StructT]) -> StructT:
     try:
         return decode_json(place.read_bytes(), kind)
     except UnreadableError as error:
-        raise ArchiveError(f"{place} is damaged ({error}); name another directory") from error
+        text = f"{place} is damaged ({error}); name another directory"
+        raise ArchiveDamagedError(text, ArchiveFault.UNREADABLE) from error
 
 
 def replayed(row: Mapping[str, Any], facts: ReplayFacts, keys: UniqueKeys) -> Message:

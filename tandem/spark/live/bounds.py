@@ -9,7 +9,7 @@ from typing import Protocol
 
 from tandem.client.results import MessageQueue
 from tandem.spark.commitlog.offsets import EARLIEST, LATEST
-from tandem.spark.errors import OptionError
+from tandem.spark.errors import LossCause, OptionError
 from tandem.spark.live.data_loss import DataLoss, report_loss
 from tandem.spark.live.offsets import Offsets, names
 from tandem.spark.live.options import WHOSE, Bound, LiveOptions
@@ -114,7 +114,7 @@ def _skip_deleted(starts: Offsets, cluster: OffsetQuestions, options: LiveOption
     for queue, lowest in cluster.min_offsets(starts).items():
         if starts[queue] < lowest:
             reason = "startingOffsets is before the oldest message that is left"
-            loss = DataLoss(queue, starts[queue], lowest, reason)
+            loss = DataLoss(queue, starts[queue], lowest, reason, LossCause.DELETED)
             report_loss(loss, fail=options.fail_on_data_loss)
             starts[queue] = lowest
 

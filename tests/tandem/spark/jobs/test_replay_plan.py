@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tandem.spark.archive.disk import LocalDisk
-from tandem.spark.archive.errors import ArchiveError
+from tandem.spark.archive.errors import ArchiveDamagedError, ArchiveError, ArchiveFault
 from tandem.spark.jobs.replay_plan import (
     Lane,
     Pace,
@@ -92,8 +92,9 @@ def test_positions_are_written_and_read(tmp_path: Path) -> None:
     write_position(tmp_path, "b", Position("f", 3, 2), DISK)
     assert read_position(tmp_path, "b") == Position("f", 3, 2)
     (tmp_path / "lane-b.json").write_bytes(b"[")
-    with pytest.raises(ArchiveError, match="is damaged"):
+    with pytest.raises(ArchiveDamagedError) as caught:
         read_position(tmp_path, "b")
+    assert caught.value.fault is ArchiveFault.UNREADABLE
 
 
 def test_what_is_sent_for_a_row() -> None:

@@ -11,7 +11,7 @@ import pytest
 import tandem
 from tandem.spark.errors import OptionError, SparkSourceError
 from tandem.spark.live.backfill import Backfill, BackfillStore, file_pieces
-from tandem.spark.live.chunks import chunks, records_of
+from tandem.spark.live.chunks import AnswerError, AnswerFault, chunks, records_of
 from tandem.spark.live.cluster import Cluster
 from tandem.spark.live.options import LiveOptions, parse_options
 from tandem.spark.live.ranges import QueueRange
@@ -83,8 +83,9 @@ def test_a_unit_that_names_another_record_is_noticed(path: str, tmp_path: Path) 
     data = bytearray(units.read_bytes())
     data[100:120], data[200:220] = data[200:220], data[100:120]
     units.write_bytes(data)
-    with pytest.raises(SparkSourceError, match="something else"):
+    with pytest.raises(AnswerError) as caught:
         offsets([QueueRange(queue(0), 0, 20, store=str(tmp_path))])
+    assert (caught.value.fault, caught.value.offset) == (AnswerFault.REPEATED, 6)
 
 
 def test_records_beyond_the_log_are_not_there(path: str) -> None:

@@ -4,10 +4,10 @@ import pickle
 import pytest
 
 from tandem.client.results import MessageQueue
-from tandem.spark.errors import DataLossError
+from tandem.spark.errors import DataLossError, LossCause
 from tandem.spark.live.data_loss import DataLoss, report_loss
 
-LOSS = DataLoss(MessageQueue("orders", "broker-a", 3), 5, 9, "deleted")
+LOSS = DataLoss(MessageQueue("orders", "broker-a", 3), 5, 9, "deleted", LossCause.DELETED)
 
 
 def test_a_loss_names_its_place_its_reason_and_the_remedy() -> None:
@@ -18,8 +18,9 @@ def test_a_loss_names_its_place_its_reason_and_the_remedy() -> None:
 
 
 def test_it_comes_out_of_a_worker_as_it_was() -> None:
-    error = DataLossError("what")
-    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    error = DataLossError("what", LossCause.CUT, 5)
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.cause, again.start) == ("what", LossCause.CUT, 5)
 
 
 def test_where_it_is_no_error_it_is_logged(caplog: pytest.LogCaptureFixture) -> None:
