@@ -3,7 +3,7 @@ from collections.abc import Iterable
 import pytest
 
 from tandem.client.results import MessageQueue
-from tandem.spark.errors import DataLossError, OptionError
+from tandem.spark.errors import DataLossError, LossCause, OptionError
 from tandem.spark.live.bounds import ending_offsets, starting_offsets
 from tandem.spark.live.offsets import Offsets
 from tandem.spark.live.options import Bound
@@ -71,7 +71,7 @@ def test_an_offset_beyond_the_end_is_no_place() -> None:
 def test_what_was_deleted_is_lost() -> None:
     with pytest.raises(DataLossError, match="3 to 10 of queue 0") as caught:
         start(places(3, 12))
-    assert caught.value.start == 3
+    assert (caught.value.cause, caught.value.start) == (LossCause.DELETED, 3)
     assert start(places(3, 12), failOnDataLoss="false") == [10, 12]
 
 

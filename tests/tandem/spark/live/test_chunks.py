@@ -95,8 +95,9 @@ def test_anything_else_is_refused(chunk: Chunk, fault: AnswerFault, offset: int)
 @pytest.mark.parametrize("size", [1, 4, 60, 95, 130])
 def test_half_a_record_is_refused(size: int) -> None:
     whole = a_chunk(0, 2, stored(0), stored(1))
-    with pytest.raises(AnswerError):
+    with pytest.raises(AnswerError) as caught:
         records_of(Chunk(0, 0, 2, whole.data[:size], []), RANGE)
+    assert caught.value.fault is AnswerFault.BROKEN
 
 
 def test_the_crc_of_bodies_is_looked_at_unless_told_otherwise() -> None:

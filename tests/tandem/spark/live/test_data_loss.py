@@ -1,5 +1,4 @@
 import logging
-import pickle
 
 import pytest
 
@@ -15,12 +14,6 @@ def test_a_loss_names_its_place_its_reason_and_the_remedy() -> None:
         report_loss(LOSS, fail=True)
     for word in ("5 to 9", "queue 3", "'orders'", "broker-a", "deleted", "failOnDataLoss=false"):
         assert word in str(raised.value)
-
-
-def test_it_comes_out_of_a_worker_as_it_was() -> None:
-    error = DataLossError("what", LossCause.CUT, 5)
-    again = pickle.loads(pickle.dumps(error))
-    assert (str(again), again.cause, again.start) == ("what", LossCause.CUT, 5)
 
 
 def test_where_it_is_no_error_it_is_logged(caplog: pytest.LogCaptureFixture) -> None:
