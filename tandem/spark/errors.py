@@ -77,7 +77,11 @@ class AuditTableError(SparkSourceError):
 
 
 class UnknownTopicError(SparkSourceError):
-    """Nothing knows a topic that is asked for, and `ignoreMissingTopics` is false."""
+    """Nothing knows `topics` that are asked for, and `ignoreMissingTopics` is false."""
+
+    def __init__(self, text: str, topics: Iterable[str]) -> None:
+        self.topics = tuple(topics)
+        super().__init__(text, self.topics)
 
 
 class LossCause(enum.Enum):

@@ -53,6 +53,10 @@ class ArchiveBusyError(ArchiveError):
     """Another job is writing to the archive."""
 
 
+class OtherReplayError(ArchiveError):
+    """The state in a directory is that of another replay."""
+
+
 class OtherLogError(ArchiveError):
     """A store does not go on where the archive ends: another log, or an older copy of it."""
 

@@ -17,7 +17,9 @@ from tandem.spark.errors import (
     OptionError,
     SparkSourceError,
     StoreFault,
+    UnknownTopicError,
 )
+from tandem.spark.live.backfill import BackfillGoneError
 from tandem.spark.live.chunks import AnswerError, AnswerFault
 from tandem.spark.sink.errors import RowError, SendFailedError, Stored
 
@@ -33,6 +35,8 @@ from tandem.spark.sink.errors import RowError, SendFailedError, Stored
         ArchiveDamagedError("what is wrong", ArchiveFault.CRC),
         NotAnArchiveError("what is wrong", NotArchiveFault.NOT_EMPTY),
         OldCopyError("what is wrong"),
+        UnknownTopicError("what is wrong", ["topic"]),
+        BackfillGoneError("what is wrong", 5),
         AnswerError("what is wrong", AnswerFault.MISSING, 5),
         RowError("what is wrong", 5),
         SendFailedError("what is wrong", Stored.UNSAFE),

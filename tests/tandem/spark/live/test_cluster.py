@@ -92,8 +92,9 @@ def test_a_pattern_has_to_match_the_whole_name(world: LiveWorld) -> None:
 
 def test_an_unknown_topic_is_said_with_what_was_meant(world: LiveWorld) -> None:
     knows_topics(world, "orders", "invoices")
-    with pytest.raises(UnknownTopicError, match=r"no topic 'order' .*did you mean 'orders'"):
+    with pytest.raises(UnknownTopicError, match="did you mean 'orders'") as caught:
         ask(world, subscribe="order").queues()
+    assert caught.value.topics == ("order",)
     assert ask(world, subscribe="order").queues(unknown_is_error=False) == {}
 
 
