@@ -22,7 +22,13 @@ from typing import Final, Literal
 
 import msgspec
 
-from tandem.cluster.errors import AlreadyRunningError, ControlError, NotRunningError
+from tandem.cluster.errors import (
+    AlreadyRunningError,
+    NotRunningError,
+    OrderRefusedError,
+    SocketDirectoryError,
+    SupervisorGoneError,
+)
 from tandem.cluster.node_lifecycle import NodeStatus
 from tandem.wire.untrusted import UnreadableError, decode_json
 
@@ -51,6 +57,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """What came of it. `error` is empty if it was done."""
 
     error: str = ""
+    refusal: str = ""
+    """The name of the class of that error."""
     pid: int
     nodes: list[NodeStatus]
     coordinator_trouble: str = ""
@@ -68,7 +76,7 @@ def socket_path(config: Path) -> Path:
     directory.mkdir(mode=PRIVATE, exist_ok=True)
     status = directory.lstat()
     if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode):
-        raise ControlError(f"{directory} belongs to somebody else; set TMPDIR to another directory")
+        raise SocketDirectoryError(directory)
     if stat.S_IMODE(status.st_mode) != PRIVATE:
         directory.chmod(PRIVATE)
     return directory / f"{digest}.sock"
@@ -104,7 +112,8 @@ def send_request(config: Path, request: Request) -> Reply:
 
     Raises:
         NotRunningError: There is no supervisor.
-        ControlError: It refused, with its words; or it went away or was silent.
+        OrderRefusedError: It refused, with its words.
+        SupervisorGoneError: It went away or was silent.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(REPLY_SECONDS_MAX)
@@ -117,11 +126,11 @@ def send_request(config: Path, request: Request) -> Reply:
             connection.shutdown(socket.SHUT_WR)
             line = b"".join(iter(lambda: connection.recv(REQUEST_BYTES_MAX), b""))
         except OSError as error:
-            raise ControlError(f"the supervisor did not answer: {error}") from error
+            raise SupervisorGoneError(f"the supervisor did not answer: {error}") from error
     try:
         reply = decode_json(line, Reply)
     except UnreadableError as error:
-        raise ControlError("the supervisor ended before it answered") from error
+        raise SupervisorGoneError("the supervisor ended before it answered") from error
     if reply.error:
-        raise ControlError(reply.error)
+        raise OrderRefusedError(reply.error, reply.refusal)
     return reply

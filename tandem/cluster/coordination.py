@@ -21,7 +21,13 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from tandem.cluster.errors import CoordinatorStartError
+from tandem.cluster.errors import (
+    CoordinatorAddressError,
+    CoordinatorRunsError,
+    CoordinatorStartError,
+    CoordinatorStoppedError,
+    NoCoordinatorError,
+)
 from tandem.cluster.owners import has_ended_here
 from tandem.cluster_file.choices import CoordinatorKind, GroupKind
 from tandem.cluster_file.errors import ClusterConfigError, ClusterError
@@ -128,7 +134,7 @@ class Coordination:
         """
         self._check_embedded()
         if not self._stopped.is_set():
-            raise CoordinatorStartError("the coordinator runs already")
+            raise CoordinatorRunsError("the coordinator runs already")
         # Before the first await: nobody else starts it meanwhile.
         self._stopped, self._serving = trio.Event(), trio.CancelScope()
         try:
@@ -143,7 +149,7 @@ class Coordination:
         """End the embedded coordinator, as if its machine were lost; `start` brings it back."""
         self._check_embedded()
         if self._stopped.is_set():
-            raise ClusterError("the coordinator does not run")
+            raise CoordinatorStoppedError("the coordinator does not run")
         self._serving.cancel()
         await self._stopped.wait()
 
@@ -158,7 +164,7 @@ class Coordination:
     def client(self) -> EtcdClient:
         """Return a client for the caller to use and to close."""
         if not self._groups:
-            raise ClusterError("no group of this cluster is fenced: there is no coordinator")
+            raise NoCoordinatorError("no group of this cluster is fenced: there is no coordinator")
         return connect(self._spec.coordinator, secret=self._spec.read_secret())
 
     async def release(self, node: NodeSpec) -> None:
@@ -200,14 +206,14 @@ class Coordination:
 
     def _check_embedded(self) -> None:
         if not self._is_embedded:
-            raise ClusterError(
+            raise NoCoordinatorError(
                 "this cluster serves no coordinator of its own: no group is fenced, or it is etcd"
             )
 
     def _running(self) -> CoordinatorServer:
         self._check_embedded()
         if self._server is None:
-            raise ClusterError("the coordinator does not run")
+            raise CoordinatorStoppedError("the coordinator does not run")
         return self._server
 
     async def _listening(self) -> CoordinatorServer:
@@ -224,10 +230,8 @@ class Coordination:
             )
             await server.listen(settings.address, settings.port)
         except OSError as error:
-            raise CoordinatorStartError(
-                f"the coordinator cannot be served at {settings.address}:{settings.port}: {error};"
-                " stop what has the port, or set coordinator.port in the cluster file"
-            ) from error
+            address = settings.address, settings.port
+            raise CoordinatorAddressError(*address, str(error)) from error
         except (CoordinatorError, TLSFileError) as error:
             raise CoordinatorStartError(str(error)) from error
         return server

@@ -18,7 +18,7 @@ import msgspec
 import trio
 
 from tandem.cluster.control import Reply
-from tandem.cluster.errors import ControlError
+from tandem.cluster.errors import ControlError, OrderRefusedError, SupervisorGoneError
 from tandem.cluster.local_cluster import STOP_GRACE_SECONDS, LocalCluster
 from tandem.cluster.node_forker import NodeForker
 from tandem.cluster.node_lifecycle import NodeStatus
@@ -111,14 +111,15 @@ def read_news(spec: ClusterSpec, line: bytes) -> Reply:
     """What a supervisor said before it closed its pipe.
 
     Raises:
-        ControlError: It could not start the cluster, or has ended before it had said anything.
+        OrderRefusedError: It could not start the cluster.
+        SupervisorGoneError: It has ended before it had said anything.
     """
     try:
         reply = decode_json(line, Reply)
     except UnreadableError:
-        raise ControlError(f"it did not start; see {supervisor_log(spec)}") from None
+        raise SupervisorGoneError(f"it did not start; see {supervisor_log(spec)}") from None
     if reply.error:
-        raise ControlError(reply.error)
+        raise OrderRefusedError(reply.error, reply.refusal)
     return reply
 
 
@@ -161,7 +162,8 @@ def run_detached(config: Path, news_fd: int, options: DetachedOptions) -> int:
                 trio.run(_supervise, spec, news, options, open_process)
         except ClusterError as error:
             _log.critical("%s", error)
-            _tell(news, Reply(error=str(error), pid=os.getpid(), nodes=[]))
+            refusal = type(error).__name__
+            _tell(news, Reply(error=str(error), refusal=refusal, pid=os.getpid(), nodes=[]))
             return 1
     return 0
 

@@ -48,7 +48,37 @@ class NotOursError(ClusterError):
 
 
 class NodeCommandError(ClusterError):
-    """A command does not fit the state that the node is in; nothing was done."""
+    """A command does not fit the state that the node is in; nothing was done.
+
+    Attributes:
+        name: The node.
+        state: The value of its `NodeState`.
+        wish: What it was to be: "started", "killed", ...
+    """
+
+    def __init__(self, name: str, state: str, wish: str) -> None:
+        super().__init__(name, state, wish)
+        self.name = name
+        self.state = state
+        self.wish = wish
+
+    def __str__(self) -> str:
+        return f"{self.name} is {self.state}: it cannot be {self.wish}"
+
+
+class NoNodeNamedError(ClusterError):
+    """A command needs the name of a node, and has none.
+
+    Attributes:
+        command: The command.
+    """
+
+    def __init__(self, command: str) -> None:
+        super().__init__(command)
+        self.command = command
+
+    def __str__(self) -> str:
+        return f"{self.command} needs the name of a node"
 
 
 class NodeStartError(ClusterError):
@@ -69,13 +99,106 @@ class NodeStartError(ClusterError):
         super().__init__(f"{name} did not start: {reason} (log: {log_file})")
 
 
+class NoCoordinatorError(ClusterError):
+    """The cluster has no coordinator, or serves none of its own. Nothing was done."""
+
+
+class CoordinatorStoppedError(ClusterError):
+    """The embedded coordinator does not run; start it."""
+
+
 class CoordinatorStartError(ClusterError):
-    """The embedded coordinator of the fenced groups cannot be served."""
+    """The embedded coordinator of the fenced groups cannot be served.
+
+    If it is for its journal, `__cause__` says what is wrong with that.
+    """
+
+
+class CoordinatorRunsError(CoordinatorStartError):
+    """It is served already."""
+
+
+class CoordinatorAddressError(CoordinatorStartError):
+    """Nobody can listen at its address, most likely because the port is taken.
+
+    Attributes:
+        address: The address.
+        port: The port.
+    """
+
+    def __init__(self, address: str, port: int, reason: str) -> None:
+        super().__init__(address, port, reason)
+        self.address = address
+        self.port = port
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"the coordinator cannot be served at {self.address}:{self.port}: {self.reason};"
+            " stop what has the port, or set coordinator.port in the cluster file"
+        )
+
+
+class WrongSystemError(ClusterError):
+    """Nodes do not run on this system.
+
+    Attributes:
+        system: Its name, as in `sys.platform`.
+    """
+
+    def __init__(self, system: str) -> None:
+        super().__init__(system)
+        self.system = system
+
+    def __str__(self) -> str:
+        return (
+            f"nodes run on Linux, and this is {self.system}: start them in a container or a virtual"
+            " machine with Linux; clients of it may be anywhere"
+        )
 
 
 class ForkServerError(ClusterError):
     """A fork server could not start a process, or is gone."""
 
 
+class ForkServerGoneError(ForkServerError):
+    """The fork server has ended."""
+
+
 class ControlError(ClusterError):
     """The supervisor refused a command, or did not answer as a supervisor does."""
+
+
+class OrderRefusedError(ControlError):
+    """The supervisor refused a command, or could not start the cluster. The text is its own.
+
+    Attributes:
+        refusal: The name of the class of the error that it has met.
+    """
+
+    def __init__(self, text: str, refusal: str) -> None:
+        super().__init__(text, refusal)
+        self.text = text
+        self.refusal = refusal
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class SupervisorGoneError(ControlError):
+    """The supervisor ended, or was silent, before it had answered."""
+
+
+class SocketDirectoryError(ControlError):
+    """The directory for sockets of supervisors belongs to somebody else.
+
+    Attributes:
+        path: The directory.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.path = path
+
+    def __str__(self) -> str:
+        return f"{self.path} belongs to somebody else; set TMPDIR to another directory"

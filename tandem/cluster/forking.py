@@ -29,7 +29,7 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from tandem.cluster.errors import ForkServerError
+from tandem.cluster.errors import ForkServerError, ForkServerGoneError
 from tandem.wire.untrusted import UnreadableError, decode_json
 
 REQUEST_BYTES_MAX: Final = 262_144
@@ -114,7 +114,7 @@ class ForkServer:
             socket.send_fds(self._connection, [msgspec.json.encode(request)], list(descriptors))
             data, received, _, _ = socket.recv_fds(self._connection, REQUEST_BYTES_MAX, 1)
         except OSError as error:
-            raise ForkServerError(f"the fork server cannot be asked: {error}") from error
+            raise ForkServerGoneError(f"the fork server cannot be asked: {error}") from error
         reply = read_reply(data)
         return ForkedProcess(reply.pid, received[0])
 
@@ -133,7 +133,7 @@ def read_reply(data: bytes) -> ForkReply:
     try:
         reply = decode_json(data, ForkReply)
     except UnreadableError as error:
-        raise ForkServerError("the fork server ended; its last words are on stderr") from error
+        raise ForkServerGoneError("the fork server ended; its last words are on stderr") from error
     if reply.error:
         raise ForkServerError(reply.error)
     return reply

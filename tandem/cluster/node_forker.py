@@ -24,7 +24,7 @@ from typing import IO, Final, NoReturn, Self
 import msgspec
 import trio
 
-from tandem.cluster.errors import ForkServerError
+from tandem.cluster.errors import ForkServerError, ForkServerGoneError
 from tandem.cluster.forking import (
     REQUEST_BYTES_MAX,
     ForkRequest,
@@ -129,7 +129,7 @@ class NodeForker:
                 await trio.lowlevel.wait_readable(self._connection)
                 data, pidfds, _, _ = socket.recv_fds(self._connection, REQUEST_BYTES_MAX, 1)
         except OSError as error:
-            raise ForkServerError(f"the fork server cannot be asked: {error}") from error
+            raise ForkServerGoneError(f"the fork server cannot be asked: {error}") from error
         for pidfd in pidfds:
             os.close(pidfd)
         return read_reply(data).pid

@@ -145,7 +145,7 @@ class NodeLifecycle:
             NodeCommandError: Says the state, in the words of the person's wish.
         """
         if (self.state, event) not in _NEXT:
-            raise NodeCommandError(f"{self.name} is {self.state.value}: it cannot be {wish}")
+            raise NodeCommandError(self.name, self.state.value, wish)
 
     def _step(self, event: str, wish: str) -> None:
         self.check(event, wish)

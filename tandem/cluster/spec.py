@@ -14,6 +14,7 @@ from typing import Final, Literal, Self
 
 import msgspec
 
+from tandem.cluster.errors import WrongSystemError
 from tandem.cluster_file.choices import AckLevel, BrokerRole, FlushDiskType, GroupKind, TLSMode
 from tandem.cluster_file.cluster_config import ClusterConfig
 from tandem.cluster_file.coordinator_settings import CoordinatorSettings
@@ -276,13 +277,10 @@ def check_system(system: str = sys.platform) -> None:
     They need fdatasync, posix_fallocate, /proc, and a cluster of one machine all of 127.0.0.0/8.
 
     Raises:
-        ClusterError: This is not Linux.
+        WrongSystemError: This is not Linux.
     """
     if system != "linux":
-        raise ClusterError(
-            f"nodes run on Linux, and this is {system}: start them in a container or a virtual"
-            " machine with Linux; clients of it may be anywhere"
-        )
+        raise WrongSystemError(system)
 
 
 def node_command(config: Path, name: str) -> list[str]:

@@ -20,6 +20,7 @@ import msgspec
 import trio
 
 from tandem.cluster.control import REQUEST_BYTES_MAX, Command, Reply, Request, ownership
+from tandem.cluster.errors import NoNodeNamedError
 from tandem.cluster.local_cluster import STOP_GRACE_SECONDS, LocalCluster, Observer
 from tandem.cluster.node_process import OpenProcess, open_process
 from tandem.cluster.spec import ClusterSpec, node_command
@@ -155,18 +156,19 @@ class _Supervisor:
             return
 
     async def _reply(self, line: bytes) -> Reply:
-        error_text = ""
+        error_text, refusal = "", ""
         try:
             request = decode_json(line, Request)
             await self._carry_out(request.command, request.node)
         except ClusterError as error:
-            error_text = str(error)
+            error_text, refusal = str(error), type(error).__name__
         except UnreadableError as error:
-            error_text = f"this is no request: {error}"
+            error_text, refusal = f"this is no request: {error}", type(error).__name__
         except Exception as error:  # noqa: BLE001 - whatever was asked, the cluster stays up
             _log.exception("a request of the control socket failed: a bug")
-            error_text = f"{type(error).__name__}: {error}: a bug; see the supervisor's log"
-        return reply_of(self._cluster, error_text)
+            refusal = type(error).__name__
+            error_text = f"{refusal}: {error}: a bug; see the supervisor's log"
+        return reply_of(self._cluster, error_text, refusal)
 
     async def _carry_out(self, command: Command, node: str | None) -> None:
         cluster = self._cluster
@@ -179,7 +181,7 @@ class _Supervisor:
             case "start", _:
                 await cluster.start(node)
             case _, None:
-                raise ClusterError(f"{command} needs the name of a node")
+                raise NoNodeNamedError(command)
             case "stop", str(name):
                 await cluster.stop(name)
             case "kill", str(name):
@@ -192,10 +194,11 @@ class _Supervisor:
                 cluster.resume(name)
 
 
-def reply_of(cluster: LocalCluster, error_text: str = "") -> Reply:
+def reply_of(cluster: LocalCluster, error_text: str = "", refusal: str = "") -> Reply:
     """How the cluster is now."""
     return Reply(
         error=error_text,
+        refusal=refusal,
         pid=os.getpid(),
         nodes=cluster.status(),
         coordinator_trouble=cluster.coordinator_trouble,

@@ -12,6 +12,7 @@ the secret as it is.
 
 from __future__ import annotations
 
+import enum
 import os
 import re
 import secrets
@@ -47,8 +48,31 @@ _RUINED_LINE: Final = re.compile(rb'(?s)\{"crc32":"|\n.{10}[0-9a-f]{8}"\}\n\Z')
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
+class SecretFault(enum.Enum):
+    """What is wrong with a secret."""
+
+    UNREADABLE = enum.auto()
+    """The system does not let us read it, or it is no text."""
+    MISSING = enum.auto()
+    NOT_A_FILE = enum.auto()
+    OPEN_TO_OTHERS = enum.auto()
+    CHANGED = enum.auto()
+    TOO_SHORT = enum.auto()
+    TOO_LONG = enum.auto()
+    NOT_MADE = enum.auto()
+    """See `SecretNotMadeError`."""
+
+
 class SecretFileError(ClusterConfigError):
-    """A secret cannot be used; the text names the file, and what to do."""
+    """A secret cannot be used; the text names the file, and what to do. `fault` says why."""
+
+    def __init__(self, text: str, fault: SecretFault) -> None:
+        super().__init__(text)
+        self.args = (text, fault)
+        self.fault = fault
+
+    def __str__(self) -> str:
+        return self.problems[0]
 
 
 class SecretNotMadeError(SecretFileError):
@@ -67,11 +91,12 @@ def read_secret(file: Path, *, called: str = "") -> str:
     try:
         secret = secret_in(data)
     except UnreadableError as error:
-        raise SecretFileError(f"{name}: {error}; {_IF_CHANGED}") from error
+        raise SecretFileError(f"{name}: {error}; {_IF_CHANGED}", SecretFault.CHANGED) from error
     if len(secret.encode()) < SECRET_BYTES_MIN:
         raise SecretFileError(
             f"{name} holds less than {SECRET_BYTES_MIN} bytes: too easy to guess;"
-            " `openssl rand -hex 32` makes a good one"
+            " `openssl rand -hex 32` makes a good one",
+            SecretFault.TOO_SHORT,
         )
     return secret
 
@@ -100,32 +125,40 @@ def read_private(file: Path, name: str, *, if_missing: str = "give a file of tex
         # Not blocking: a pipe that nobody writes to would otherwise hold us up for ever.
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        remedy = if_missing if isinstance(error, FileNotFoundError) else "give a file of text"
-        raise SecretFileError(f"{name} cannot be read: {error.strerror}; {remedy}") from error
+        remedy, fault = "give a file of text", SecretFault.UNREADABLE
+        if isinstance(error, FileNotFoundError):
+            remedy, fault = if_missing, SecretFault.MISSING
+        raise SecretFileError(
+            f"{name} cannot be read: {error.strerror}; {remedy}", fault
+        ) from error
     try:
         _check(os.fstat(descriptor), name)
         with os.fdopen(descriptor, "rb", closefd=False) as source:
             data = source.read(SECRET_FILE_BYTES_MAX + 1)
         text = data.decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise SecretFileError(f"{name} cannot be read: {error}; give a file of text") from error
+        text = f"{name} cannot be read: {error}; give a file of text"
+        raise SecretFileError(text, SecretFault.UNREADABLE) from error
     finally:
         os.close(descriptor)
     if len(data) > SECRET_FILE_BYTES_MAX:
         raise SecretFileError(
             f"{name} holds more than {SECRET_FILE_BYTES_MAX} bytes: that is no secret;"
-            " `openssl rand -hex 32` makes a good one"
+            " `openssl rand -hex 32` makes a good one",
+            SecretFault.TOO_LONG,
         )
     return text
 
 
 def _check(status: os.stat_result, name: str) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise SecretFileError(f"{name} is not a regular file; give a file of text")
+        text = f"{name} is not a regular file; give a file of text"
+        raise SecretFileError(text, SecretFault.NOT_A_FILE)
     if status.st_mode & _OTHERS:
         raise SecretFileError(
             f"{name} has mode {stat.S_IMODE(status.st_mode):04o}: others may read or change it;"
-            f" `chmod 600 {name}`, and take a new secret if somebody may have read it"
+            f" `chmod 600 {name}`, and take a new secret if somebody may have read it",
+            SecretFault.OPEN_TO_OTHERS,
         )
 
 
@@ -155,7 +188,8 @@ def make_secret(file: Path) -> None:
             draft.unlink()
     except OSError as error:
         raise SecretNotMadeError(
-            f"{file.parent}: the secret of the cluster cannot be made there: {error}"
+            f"{file.parent}: the secret of the cluster cannot be made there: {error}",
+            SecretFault.NOT_MADE,
         ) from error
 
 

@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.spinner import Spinner
 
-from tandem.drill.errors import AuditError, MissingRequirementError
+from tandem.drill.errors import AuditError, MissingRequirementError, Requirement
 from tandem.drill.quick_audit import run_quick_audit
 from tandem.spark.audit.rules import AuditSummary
 from tandem.spark.errors import NoJavaError, SparkSourceError
@@ -73,7 +73,8 @@ def java_for_spark(option: str = "--spark") -> str:
         return find_java().found_in
     except NoJavaError as error:
         raise MissingRequirementError(
-            f"{error}; or leave {option} out: the audit in Python judges by the same rules"
+            f"{error}; or leave {option} out: the audit in Python judges by the same rules",
+            Requirement.JAVA,
         ) from error
 
 

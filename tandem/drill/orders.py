@@ -17,7 +17,7 @@ from typing import Final, Protocol, Self
 
 import msgspec
 
-from tandem.drill.errors import BadOptionsError
+from tandem.drill.errors import InputError, InputFault
 
 _PRODUCTS: Final = (
     ("espresso-beans-1kg", 2190),
@@ -108,7 +108,7 @@ class FileLines:
         """Open the file and look at every line of it once.
 
         Raises:
-            BadOptionsError: not readable, not a regular file, nothing in it, not text, or a line
+            InputError: not readable, not a regular file, nothing in it, not text, or a line
                 is longer than a message may be.
         """
         self._path = path
@@ -143,12 +143,13 @@ class FileLines:
         """Return the next line; the producer does not matter.
 
         Raises:
-            BadOptionsError: the file became shorter while the drill ran.
+            InputError: the file became shorter while the drill ran.
         """
         line = self._next_line()
         data = os.pread(self._fd, self._sizes[line], self._starts[line])
         if len(data) != self._sizes[line]:
-            raise BadOptionsError(f"--input {self._path} became shorter while it was being sent")
+            text = f"--input {self._path} became shorter while it was being sent"
+            raise InputError(text, InputFault.SHRUNK)
         return Body(data, line)
 
     def _next_line(self) -> int:
@@ -175,12 +176,13 @@ def _open_regular(path: Path) -> int:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
-        raise BadOptionsError(f"--input {path}: {error.strerror}") from error
+        raise InputError(f"--input {path}: {error.strerror}", InputFault.UNREADABLE) from error
     mode = os.fstat(fd).st_mode
     if not stat.S_ISREG(mode):
         os.close(fd)
         kind = "a directory" if stat.S_ISDIR(mode) else "not a regular file"
-        raise BadOptionsError(f"--input {path}: is {kind}; give a text or NDJSON file")
+        text = f"--input {path}: is {kind}; give a text or NDJSON file"
+        raise InputError(text, InputFault.NOT_A_FILE)
     return fd
 
 
@@ -197,16 +199,17 @@ def _find_lines(path: Path, line_bytes_max: int) -> tuple[Sequence[int], Sequenc
         for number, line in enumerate(iter(read_line, b""), start=1):
             size = len(line.rstrip(b"\r\n"))
             if size > line_bytes_max:
-                raise BadOptionsError(
+                raise InputError(
                     f"--input {path}: line {number} is longer than the"
-                    f" {line_bytes_max:,} bytes that a message may have"
+                    f" {line_bytes_max:,} bytes that a message may have",
+                    InputFault.LONG_LINE,
                 )
             if size:
                 starts.append(position)
                 sizes.append(size)
             position += len(line)
     if not starts:
-        raise BadOptionsError(f"--input {path}: has no line with anything in it")
+        raise InputError(f"--input {path}: has no line with anything in it", InputFault.EMPTY)
     return starts, sizes
 
 
@@ -214,6 +217,7 @@ def _refuse_binary(path: Path, sample: bytes) -> None:
     """A NUL byte is what `grep` and `git` go by as well; text in any 8-bit encoding has none."""
     place = sample.find(b"\0")
     if place >= 0:
-        raise BadOptionsError(
-            f"--input {path}: looks binary (a NUL byte at byte {place}); give text or NDJSON"
+        raise InputError(
+            f"--input {path}: looks binary (a NUL byte at byte {place}); give text or NDJSON",
+            InputFault.BINARY,
         )

@@ -29,7 +29,13 @@ from tandem.cluster_file.choices import BrokerRole, CoordinatorKind, GroupKind
 from tandem.cluster_file.coordinator_settings import COORDINATOR_PATHS, CoordinatorSettings
 from tandem.cluster_file.load import load_config
 from tandem.cluster_file.settings import ClusterSettings
-from tandem.drill.errors import BadOptionsError, MissingRequirementError
+from tandem.drill.errors import (
+    MissingRequirementError,
+    NoPromiseError,
+    OutError,
+    OutFault,
+    Requirement,
+)
 from tandem.drill.fault_proxy import pairs_of
 from tandem.drill.outcomes import FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE
 from tandem.drill.proxied_pair import ProxiedPair
@@ -84,7 +90,9 @@ def check_libraries(*, spark: bool) -> None:
     if missing:
         raise MissingRequirementError(
             f"the drill needs {', '.join(missing)}:"
-            f" pip install 'tandem-mq[{'drill,spark,java' if spark else 'drill'}]'"
+            f" pip install 'tandem-mq[{'drill,spark,java' if spark else 'drill'}]'",
+            Requirement.LIBRARIES,
+            missing,
         )
 
 
@@ -92,11 +100,12 @@ def choose_group(spec: ClusterSpec) -> Group:
     """Return the group to break.
 
     Raises:
-        BadOptionsError: there is nothing to lose: not one group whose sends wait for other nodes.
+        NoPromiseError: there is nothing to lose: not one group whose sends wait for other nodes.
     """
     if len(spec.groups) != 1:
         names = ", ".join(spec.groups)
-        raise BadOptionsError(f"{spec.file}: a drill breaks one group; this file has {names}")
+        text = f"{spec.file}: a drill breaks one group; this file has {names}"
+        raise NoPromiseError(text, "groups")
     (name,) = spec.groups
     if spec.groups[name].kind is GroupKind.FENCED:
         return _fenced_group(spec, name)
@@ -107,10 +116,11 @@ def _fenced_group(spec: ClusterSpec, name: str) -> Group:
     nodes = [node for node in spec.nodes if node.group == name]
     min_isr = spec.groups[name].min_isr
     if len(nodes) < 2 or min_isr < 2:
-        raise BadOptionsError(
+        raise NoPromiseError(
             f"{spec.file}: group {name} has {len(nodes)} nodes and min_isr {min_isr}, so a"
             " message may be on one node alone and there is no promise to test; give at least 2"
-            " of both"
+            " of both",
+            "min_isr" if min_isr < 2 else "nodes",
         )
     return Group(name=name, kind=GroupKind.FENCED, nodes=nodes)
 
@@ -120,20 +130,23 @@ def _classic_group(spec: ClusterSpec, name: str) -> Group:
     slaves = [node for node in spec.nodes if node.role == "SLAVE"]
     masters = [node for node in spec.nodes if node.role == "MASTER"]
     if len(masters) != 1 or not slaves:
-        raise BadOptionsError(
+        raise NoPromiseError(
             f"{spec.file}: a drill needs one master and at least one slave in {name};"
-            f" it has {len(masters)} and {len(slaves)}"
+            f" it has {len(masters)} and {len(slaves)}",
+            "nodes",
         )
     if group.broker_role is not BrokerRole.SYNC_MASTER:
-        raise BadOptionsError(
+        raise NoPromiseError(
             f"{spec.file}: groups.{name}.broker_role is {group.broker_role}, so no send waits for"
-            " a slave and there is no promise to test; set SYNC_MASTER"
+            " a slave and there is no promise to test; set SYNC_MASTER",
+            f"groups.{name}.broker_role",
         )
     replicas = spec.replication.in_sync_replicas
     if replicas is not None and replicas < 2:
-        raise BadOptionsError(
+        raise NoPromiseError(
             f"{spec.file}: replication.in_sync_replicas is {replicas}, so no send waits for a slave"
-            " and there is no promise to test; set null (one slave) or at least 2"
+            " and there is no promise to test; set null (one slave) or at least 2",
+            "replication.in_sync_replicas",
         )
     status = SLAVE_NOT_AVAILABLE if replicas is None else FLUSH_SLAVE_TIMEOUT
     nodes = [*masters, *slaves]
@@ -150,7 +163,9 @@ def check_ports(group: Group, coordinator: CoordinatorSettings) -> None:
     if busy:
         raise MissingRequirementError(
             f"{', '.join(busy)}: in use by another process; stop it (a cluster of yours:"
-            " `tandem cluster down`) or give a cluster.yaml with other ports by --config"
+            " `tandem cluster down`) or give a cluster.yaml with other ports by --config",
+            Requirement.FREE_PORTS,
+            busy,
         )
 
 
@@ -169,7 +184,8 @@ def proxied_pairs(group: Group, coordinator: CoordinatorSettings) -> list[Proxie
     """
     if not all(node.address.startswith("127.") for node in group.nodes):
         raise MissingRequirementError(
-            "breaking the network needs nodes at addresses of 127.0.0.0/8 (Linux)"
+            "breaking the network needs nodes at addresses of 127.0.0.0/8 (Linux)",
+            Requirement.LOOPBACK_NODES,
         )
     nodes = [(node.name, node.address, ports_of(group, node)) for node in group.nodes]
     dialled = (coordinator.address, (coordinator.port,))
@@ -177,7 +193,8 @@ def proxied_pairs(group: Group, coordinator: CoordinatorSettings) -> list[Proxie
         url = urlsplit(coordinator.endpoints[0])
         if len(coordinator.endpoints) != 1 or url.hostname is None or url.port is None:
             raise MissingRequirementError(
-                "breaking the network needs a coordinator with one endpoint, or the embedded one"
+                "breaking the network needs a coordinator with one endpoint, or the embedded one",
+                Requirement.ONE_ENDPOINT,
             )
         dialled = (url.hostname, (url.port,))
     for number in range(1, PROXY_NETWORKS_MAX):
@@ -186,7 +203,8 @@ def proxied_pairs(group: Group, coordinator: CoordinatorSettings) -> list[Proxie
             return pairs
     raise MissingRequirementError(
         f"no free addresses for the fault proxy: 127.1.0.0 to 127.{PROXY_NETWORKS_MAX - 1}.0.0 are"
-        " in use at the nodes' ports"
+        " in use at the nodes' ports",
+        Requirement.PROXY_ADDRESSES,
     )
 
 
@@ -203,7 +221,9 @@ def _can_listen(address: str, port: int) -> bool:
                 return False
             raise MissingRequirementError(
                 f"cannot listen on {address}:{port}: {error.strerror}; give each node an address"
-                " of this machine (Linux has all of 127.0.0.0/8)"
+                " of this machine (Linux has all of 127.0.0.0/8)",
+                Requirement.OWN_ADDRESS,
+                [f"{address}:{port}"],
             ) from error
     return True
 
@@ -213,19 +233,20 @@ def claimed(out: Path) -> Iterator[Path]:
     """Make `out` ours, with the report of an earlier drill removed; yield its absolute path.
 
     Raises:
-        BadOptionsError: something else is in it, another drill is at work there, or it cannot be
+        OutError: something else is in it, another drill is at work there, or it cannot be
             written.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
         entries = {entry.name for entry in out.iterdir()}
         if entries and MARKER_NAME not in entries:
-            raise BadOptionsError(
-                f"--out {out}: is not empty and was not made by a drill; give another directory"
+            raise OutError(
+                f"--out {out}: is not empty and was not made by a drill; give another directory",
+                OutFault.FOREIGN,
             )
         marker = os.open(out / MARKER_NAME, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
-        raise BadOptionsError(f"--out {out}: {error.strerror}") from error
+        raise OutError(f"--out {out}: {error.strerror}", OutFault.REFUSED) from error
     try:
         _lock(marker, out)
         _remove(out, REPORT_NAMES)
@@ -238,8 +259,9 @@ def _lock(marker: int, out: Path) -> None:
     try:
         fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise BadOptionsError(
-            f"--out {out}: another drill is writing there; wait for it or give another directory"
+        raise OutError(
+            f"--out {out}: another drill is writing there; wait for it or give another directory",
+            OutFault.IN_USE,
         ) from error
 
 
@@ -253,7 +275,8 @@ def _remove(directory: Path, names: Sequence[str]) -> None:
             else:
                 path.unlink(missing_ok=True)
         except OSError as error:
-            raise BadOptionsError(f"--out: cannot remove {path}: {error.strerror}") from error
+            text = f"--out: cannot remove {path}: {error.strerror}"
+            raise OutError(text, OutFault.REFUSED) from error
 
 
 def _unmount_below(directory: Path) -> None:
@@ -282,7 +305,7 @@ def write_config(
     the next drill those of this one.
 
     Raises:
-        BadOptionsError: `out` does not take it.
+        OutError: `out` does not take it.
     """
     document = yaml.safe_load(config.read_text(encoding="utf-8"))
     document["cluster"] = {**(document.get("cluster") or {}), "data_directory": str(out / "data")}
@@ -310,7 +333,8 @@ def write_config(
     try:
         path.write_text(head + text, encoding="utf-8")
     except OSError as error:
-        raise BadOptionsError(f"--out {out}: cannot write {path}: {error.strerror}") from error
+        text = f"--out {out}: cannot write {path}: {error.strerror}"
+        raise OutError(text, OutFault.REFUSED) from error
     if has_tls:
         _make_certificates(path)
     return path
@@ -322,6 +346,8 @@ def _make_certificates(path: Path) -> None:
     except ModuleNotFoundError as error:
         raise MissingRequirementError(
             "the cluster file has TLS, and the drill makes certificates of its own with the"
-            " library cryptography: pip install 'tandem-mq[tls]'"
+            " library cryptography: pip install 'tandem-mq[tls]'",
+            Requirement.LIBRARIES,
+            ["cryptography"],
         ) from error
     make_certificates(load_config(path), path.parent / "tls", now=dt.datetime.now(dt.UTC))

@@ -23,7 +23,7 @@ import msgspec
 import yaml
 
 from tandem.cluster_file.choices import GroupKind
-from tandem.drill.errors import BadScenarioError
+from tandem.drill.errors import BadScenarioError, NoScenarioError, WrongGroupError
 from tandem.drill.sentences.expectations import bad_status
 from tandem.drill.sentences.sentence import Step
 from tandem.drill.vocabulary import SENTENCES, match
@@ -81,9 +81,10 @@ def find_scenario(name: str) -> Scenario:
     names = [file.stem for file in FOLDER.glob(f"*{SUFFIX}")]
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]}? " if close else ""
-    raise BadScenarioError(
+    raise NoScenarioError(
         f"there is no scenario {name}; {hint}`tandem drill list` shows them all, and a file of your"
-        " own is given by its path"
+        " own is given by its path",
+        name,
     )
 
 
@@ -243,8 +244,9 @@ def choose(names: Sequence[str], group: GroupKind, *, short: bool) -> list[Scena
     chosen = [find_scenario(name) for name in names]
     for scenario in chosen:
         if scenario.group != group:
-            raise BadScenarioError(
+            raise WrongGroupError(
                 f"scenario {scenario.name} is for {scenario.group} groups, and the group of this"
-                f" cluster file is {group}; give another file by --config"
+                f" cluster file is {group}; give another file by --config",
+                scenario.name,
             )
     return chosen

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 import trio
 
-from tandem.drill.errors import AuditError, DrillError
+from tandem.drill.errors import AuditError, StreamStartError
 from tandem.drill.plan import Plan
 from tandem.drill.recording import Recording
 from tandem.drill.scenario import Seen, Stage
@@ -120,7 +120,7 @@ async def streaming(order: StreamOrder, log: Path) -> AsyncIterator[SparkStream]
     """Have a stream that is ready; what its process and Java say on standard error goes to `log`.
 
     Raises:
-        DrillError: in a group; it could not be started.
+        StreamStartError: in a group; it could not be started.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-P", *PROGRAM, msgspec.json.encode(order).decode()]
@@ -140,7 +140,9 @@ async def streaming(order: StreamOrder, log: Path) -> AsyncIterator[SparkStream]
                 await stream.reached("ready", "running")
             if stream.news.state not in ("ready", "running"):
                 reason = stream.news.reason or f"not ready in {READY_SECONDS_MAX:g} s"
-                raise DrillError(f"the Spark stream did not start: {reason} (see {log})")
+                raise StreamStartError(
+                    f"the Spark stream did not start: {reason} (see {log})", stream.news.reason
+                )
             yield stream
         finally:
             nursery.cancel_scope.cancel()

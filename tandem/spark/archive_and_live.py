@@ -20,11 +20,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from tandem.client.results import MessageQueue
 from tandem.spark.archive.columns import BROKER, FILE_COLUMNS
-from tandem.spark.archive.errors import ArchiveError
+from tandem.spark.archive.errors import ArchiveDamagedError, ArchiveError, ArchiveFault
 from tandem.spark.archive.manifest import Manifest, read_manifest
 from tandem.spark.archive.read import ArchivePiece, plan_archive, read_piece
 from tandem.spark.commitlog.offsets import EARLIEST, LATEST
-from tandem.spark.errors import OptionError
+from tandem.spark.errors import LossCause, OptionError
 from tandem.spark.live.bounds import KnownCluster, ending_offsets
 from tandem.spark.live.cluster import Cluster
 from tandem.spark.live.columns import TYPES
@@ -157,7 +157,8 @@ def _starts(options: LiveOptions, queues: Sequence[MessageQueue]) -> Offsets:
         return dict.fromkeys(queues, 0)
     _check_names(bound.offsets, queues, "startingOffsets")
     if LATEST in bound.offsets.values():
-        raise OptionError(f"{WHOSE}: startingOffsets -1 (latest) would read nothing in a batch")
+        text = f"{WHOSE}: startingOffsets -1 (latest) would read nothing in a batch"
+        raise OptionError(text, ["startingOffsets"])
     return {queue: max(bound.offsets[queue], 0) for queue in queues}
 
 
@@ -202,7 +203,7 @@ def _live_starts(
             continue
         if found[queue]:
             reason = "the oldest message at the broker is younger than the archive's end"
-            loss = DataLoss(queue, found[queue], lowest, reason)
+            loss = DataLoss(queue, found[queue], lowest, reason, LossCause.DELETED)
             report_loss(loss, fail=options.fail_on_data_loss)
         found[queue] = lowest
     return found
@@ -213,7 +214,8 @@ def _check_names(offsets: Offsets, queues: Sequence[MessageQueue], option: str) 
     if missing:
         raise OptionError(
             f"{WHOSE}: {option} names no offset of {names(missing)}: give every queue one,"
-            f" {EARLIEST} for its earliest message, {LATEST} for its end"
+            f" {EARLIEST} for its earliest message, {LATEST} for its end",
+            [option],
         )
 
 
@@ -316,9 +318,10 @@ def _check_bodies(batch: pa.RecordBatch) -> None:
         data = body.as_buffer()
         if data is not None and data.size and raw_crc32(data) & CRC_MASK != crcs[row]:
             place = batch.column("queueOffset")[row], batch.column("topic")[row]
-            raise ArchiveError(
+            raise ArchiveDamagedError(
                 f"the body of queue offset {place[0]} of topic {place[1]} in the archive is not"
-                " what its CRC says; `tandem pipeline archive --verify` looks at all files"
+                " what its CRC says; `tandem pipeline archive --verify` looks at all files",
+                ArchiveFault.CRC,
             )
 
 

@@ -15,11 +15,18 @@ Each has one home: catching one by name catches it from every source. Readers in
 raise them too; Spark then shows the name and the text.
 """
 
+import enum
+from collections.abc import Iterable
+
 from tandem import data_file
 
 
 class SparkSourceError(Exception):
     """What was asked of Spark cannot go on. The text says why and what to do."""
+
+    def __str__(self) -> str:
+        # Attributes are in `args` too: what a worker process raises travels whole.
+        return str(self.args[0])
 
 
 class NoJavaError(SparkSourceError):
@@ -27,11 +34,42 @@ class NoJavaError(SparkSourceError):
 
 
 class OptionError(SparkSourceError):
-    """An option of the source is unknown, malformed or contradicts another one."""
+    """An option of the source is unknown, malformed or contradicts another one.
+
+    `names` are the options, or columns, that are wrong or missing; of a contradiction all of them.
+    """
+
+    def __init__(self, text: str, names: Iterable[str]) -> None:
+        self.names = tuple(names)
+        super().__init__(text, self.names)
+
+
+class StoreFault(enum.Enum):
+    """Why paths are no store."""
+
+    UNREACHABLE = enum.auto()
+    """The system does not let us look: no such file system, no rights, no library."""
+    NO_DIRECTORY = enum.auto()
+    NO_LOG = enum.auto()
+    LOG_ELSEWHERE = enum.auto()
+    """There are queues and no log: it is in directories that have to be named."""
+    SEVERAL_STORES = enum.auto()
+    """Directories of one log are named for several stores."""
+    SEVERAL_SYSTEMS = enum.auto()
+    """Directories of one log are on several file systems."""
+    NAMED_TWICE = enum.auto()
+    SAME_FILE = enum.auto()
+    """Two directories have a file of the same name."""
+    NO_MATCH = enum.auto()
+    """A pattern fits no directory."""
 
 
 class NotAStoreError(data_file.NotAStoreError, SparkSourceError):
-    """A path holds neither a store root nor a commitlog directory."""
+    """A path holds neither a store root nor a commitlog directory. `fault` says why."""
+
+    def __init__(self, text: str, fault: StoreFault) -> None:
+        super().__init__(text, fault)
+        self.fault = fault
 
 
 class AuditTableError(SparkSourceError):
@@ -39,14 +77,41 @@ class AuditTableError(SparkSourceError):
 
 
 class UnknownTopicError(SparkSourceError):
-    """Nothing knows a topic that is asked for, and `ignoreMissingTopics` is false."""
+    """Nothing knows `topics` that are asked for, and `ignoreMissingTopics` is false."""
+
+    def __init__(self, text: str, topics: Iterable[str]) -> None:
+        self.topics = tuple(topics)
+        super().__init__(text, self.topics)
+
+
+class LossCause(enum.Enum):
+    """Why something cannot be read any more."""
+
+    DELETED = enum.auto()
+    """By retention or by hand. A broker says it also of what it has passed over as damaged."""
+    CUT = enum.auto()
+    """The log or the queue ends before a place where it was read already."""
+    REWRITTEN = enum.auto()
+    """It was cut, and holds other records there now."""
+    BEYOND = enum.auto()
+    """It ends before a place that is asked for."""
+    GONE = enum.auto()
+    """The queue, or its topic, is not there any more."""
+    DAMAGED = enum.auto()
+    """No node has it whole."""
 
 
 class DataLossError(SparkSourceError):
     """What a query, stream or archive was to read is gone, and an option makes that an error.
 
-    `failOnDataLoss` of the sources, `--lost` of the archive.
+    `failOnDataLoss` of the sources, `--lost` of the archive. What is gone begins at the offset
+    `start`, of the queue or of the log; -1: unknown.
     """
+
+    def __init__(self, text: str, cause: LossCause, start: int) -> None:
+        super().__init__(text, cause, start)
+        self.cause = cause
+        self.start = start
 
 
 class LogDamagedError(SparkSourceError):

@@ -27,16 +27,22 @@ class OptionReader:
     def __init__(self, whose: str, known: Sequence[str], raw: Mapping[str, str]) -> None:
         self._whose = whose
         self._known = {name.lower(): name for name in known}
-        self.problems: list[str] = []
+        self._problems: list[str] = []
+        self._wrong: list[str] = []
         self.given: dict[str, str] = {}
         for name, value in raw.items():
             if name.lower() in self._known:
                 self.given[self._known[name.lower()]] = value
             else:
-                self.problems.append(self._unknown(name))
+                self.refuse(self._unknown(name), name)
 
     def __contains__(self, name: str) -> bool:
         return name in self.given
+
+    def refuse(self, problem: str, *names: str) -> None:
+        """Note what is wrong, and with which options."""
+        self._problems.append(problem)
+        self._wrong += names
 
     def tls(self) -> TLSFiles | None:
         """What `TLS_OPTIONS` say; None: connections are in clear."""
@@ -44,10 +50,11 @@ class OptionReader:
         if not (ca_file or certificate_file or key_file):
             return None
         if not ca_file:
-            self.problems.append("tlsCertificateFile and tlsKeyFile need tlsCaFile")
+            self.refuse("tlsCertificateFile and tlsKeyFile need tlsCaFile", "tlsCaFile")
         elif bool(certificate_file) != bool(key_file):
-            self.problems.append(
-                "tlsCertificateFile and tlsKeyFile go together: give both or neither"
+            self.refuse(
+                "tlsCertificateFile and tlsKeyFile go together: give both or neither",
+                *("tlsCertificateFile", "tlsKeyFile"),
             )
         else:
             return TLSFiles(ca_file, certificate_file, key_file)
@@ -59,8 +66,10 @@ class OptionReader:
         Raises:
             OptionError: with every problem there is, not just the first.
         """
-        if self.problems:
-            raise OptionError(f"{self._whose}: " + "; ".join(self.problems))
+        if self._problems:
+            raise OptionError(
+                f"{self._whose}: " + "; ".join(self._problems), dict.fromkeys(self._wrong)
+            )
 
     def text(self, name: str) -> str | None:
         """The value as it is, or None."""
@@ -72,7 +81,7 @@ class OptionReader:
             return None
         parts = [part.strip() for part in self.given[name].split(",") if part.strip()]
         if not parts:
-            self.problems.append(f"{name} is empty: leave it out to read everything")
+            self.refuse(f"{name} is empty: leave it out to read everything", name)
         return parts
 
     def integer(self, name: str, *, at_least: int | None = None) -> int | None:
@@ -83,10 +92,10 @@ class OptionReader:
         try:
             number = int(given)
         except ValueError:
-            self.problems.append(f"{name}={given!r}: expected a whole number")
+            self.refuse(f"{name}={given!r}: expected a whole number", name)
             return None
         if at_least is not None and number < at_least:
-            self.problems.append(f"{name}={number}: at least {at_least}")
+            self.refuse(f"{name}={number}: at least {at_least}", name)
             return None
         return number
 
@@ -94,7 +103,7 @@ class OptionReader:
         """One of `allowed`, in lower case; the first if it is not given."""
         given = self.given.get(name, allowed[0]).lower()
         if given not in allowed:
-            self.problems.append(f"{name}={given!r}: expected {' or '.join(allowed)}")
+            self.refuse(f"{name}={given!r}: expected {' or '.join(allowed)}", name)
             return allowed[0]
         return given
 

@@ -113,7 +113,8 @@ class TandemDataSource(DataSource):
 
             raise OptionError(
                 "source tandem: archive is about batches: a stream reads brokers from"
-                " startingOffsets on"
+                " startingOffsets on",
+                ["archive"],
             )
         return LiveStreamReader(self._live_options, schema.names)
 

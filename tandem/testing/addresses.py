@@ -72,7 +72,7 @@ def claimed_network() -> Iterator[Network]:
     """Have a network of our own while the block runs, with ports that are free.
 
     Raises:
-        ClusterError: This is not Linux.
+        WrongSystemError: This is not Linux.
         NoAddressesError: None was found.
     """
     check_system(sys.platform)

@@ -17,7 +17,7 @@ from tandem.drill.proxied_pair import FlowRule
 from tandem.process_log import parts_of
 from tandem.testing.ballast import fill, free
 from tandem.testing.cluster_files import GROUP
-from tandem.testing.errors import FaultNotPossibleError
+from tandem.testing.errors import FaultNeed, FaultNotPossibleError
 from tandem.testing.faults import (
     Direction,
     Fault,
@@ -287,14 +287,16 @@ class RunningCluster:
             if name != COORDINATOR or not self.is_fenced:
                 self.spec.node(name)
         if node == other:
-            raise FaultNotPossibleError(f"{node} has no link to itself; name two nodes")
+            text = f"{node} has no link to itself; name two nodes"
+            raise FaultNotPossibleError(text, FaultNeed.OTHER_NODE)
 
     def _hurtable(self) -> NetworkControl:
         if self._network is None:
             raise FaultNotPossibleError(
                 "this cluster has no network that can be hurt: it has one node, or was started"
                 " without proxies; use make_tandem_cluster(nodes=2), or running_cluster(...,"
-                " proxied=True)"
+                " proxied=True)",
+                FaultNeed.PROXIES,
             )
         return self._network
 
@@ -322,7 +324,8 @@ class RunningCluster:
         if self._root is None:
             raise FaultNotPossibleError(
                 f"the store of {node} is not on a disk of its own, and yours is not filled;"
-                " use make_tandem_cluster(disk_mib=64), or running_cluster(..., disk_mib=64)"
+                " use make_tandem_cluster(disk_mib=64), or running_cluster(..., disk_mib=64)",
+                FaultNeed.DISKS,
             )
         fill(place)
         self.is_hurt = True

@@ -79,8 +79,8 @@ class _Clusters:
         settings: Settings | None = None,
         disk_mib: int = 0,
     ) -> RunningCluster:
-        from tandem.cluster.errors import ControlError  # noqa: PLC0415 - see the module's docstring
-        from tandem.cluster.private_disks import NOT_POSSIBLE  # noqa: PLC0415
+        from tandem.cluster.errors import OrderRefusedError  # noqa: PLC0415 - see the module's docstring
+        from tandem.cluster.private_disks import PrivateDisksError  # noqa: PLC0415
         from tandem.testing.start import running_group  # noqa: PLC0415
 
         try:
@@ -94,8 +94,8 @@ class _Clusters:
                     disk_mib=disk_mib,
                 )
             )
-        except ControlError as error:
-            if str(error).startswith(NOT_POSSIBLE):
+        except OrderRefusedError as error:
+            if error.refusal == PrivateDisksError.__name__:
                 pytest.skip(str(error))
             raise
         self.up.append(cluster)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tandem.cluster.control import Reply
-from tandem.cluster.errors import ControlError
+from tandem.cluster.errors import OrderRefusedError, SupervisorGoneError
 from tandem.cluster.forking import ForkRequest
 from tandem.cluster.spec import node_environment, read_spec
 from tandem.cluster_file.load import load_config
@@ -72,8 +72,8 @@ def running_cluster(
         ValueError: Too many nodes, or too small disks.
         ModuleNotFoundError: Certificates are made with `cryptography`.
         ClusterConfigError: The settings are wrong.
-        ControlError: A node did not start, or there can be no such file systems.
-        ClusterError: This is not Linux.
+        OrderRefusedError: A node did not start, or there can be no such file systems.
+        WrongSystemError: This is not Linux.
     """
     with running_group(
         directory,
@@ -182,9 +182,9 @@ def _read_news(spec: ClusterSpec, line: bytes) -> Reply:
         reply = decode_json(line, Reply)
     except UnreadableError:
         log = spec.log_file("supervisor")
-        raise ControlError(f"the cluster did not start; see {log}") from None
+        raise SupervisorGoneError(f"the cluster did not start; see {log}") from None
     if reply.error:
-        raise ControlError(reply.error)
+        raise OrderRefusedError(reply.error, reply.refusal)
     return reply
 
 

@@ -61,6 +61,7 @@ def chosen_columns(names: Sequence[str] | None) -> list[str]:
     unknown = [name for name in names or () if name not in ALL_COLUMNS]
     if unknown:
         raise OptionError(
-            f"an archive has no column {', '.join(unknown)}; there are {', '.join(ALL_COLUMNS)}"
+            f"an archive has no column {', '.join(unknown)}; there are {', '.join(ALL_COLUMNS)}",
+            ["columns"],
         )
     return list(ALL_COLUMNS if names is None else names)

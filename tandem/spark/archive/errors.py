@@ -1,5 +1,7 @@
 """What can be wrong with an archive. Every text is one that a person at a terminal can act on."""
 
+import enum
+
 from tandem.spark.errors import DataLossError, SparkSourceError
 
 
@@ -7,16 +9,60 @@ class ArchiveError(SparkSourceError):
     """An archive cannot be read, written or trusted; the text says why and what to do."""
 
 
+class ArchiveFault(enum.Enum):
+    """What is wrong with a file of an archive."""
+
+    MISSING = enum.auto()
+    UNREADABLE = enum.auto()
+    MOVED = enum.auto()
+    """It is that of another place."""
+    CONTRADICTION = enum.auto()
+    """Files of the manifest contradict each other."""
+    CRC = enum.auto()
+    """A body is not what its CRC says."""
+
+
+class ArchiveDamagedError(ArchiveError):
+    """A file of an archive, or of what a job keeps, is not what was written. `fault` says how."""
+
+    def __init__(self, text: str, fault: ArchiveFault) -> None:
+        super().__init__(text, fault)
+        self.fault = fault
+
+
+class NotArchiveFault(enum.Enum):
+    """Why a directory is not the archive that is wanted."""
+
+    MISSING = enum.auto()
+    """There is no archive."""
+    NOT_EMPTY = enum.auto()
+    """Something else is in it."""
+    OTHER_KIND = enum.auto()
+    OTHER_VERSION = enum.auto()
+
+
 class NotAnArchiveError(ArchiveError):
-    """A directory is no archive, or is one of another kind or version."""
+    """A directory is no archive, or is one of another kind or version. `fault` says which."""
+
+    def __init__(self, text: str, fault: NotArchiveFault) -> None:
+        super().__init__(text, fault)
+        self.fault = fault
 
 
 class ArchiveBusyError(ArchiveError):
     """Another job is writing to the archive."""
 
 
+class OtherReplayError(ArchiveError):
+    """The state in a directory is that of another replay."""
+
+
 class OtherLogError(ArchiveError):
     """A store does not go on where the archive ends: another log, or an older copy of it."""
+
+
+class OldCopyError(OtherLogError):
+    """It ends before the archive does, as an older copy would."""
 
 
 class LostBeforeArchivedError(ArchiveError, DataLossError):

@@ -16,7 +16,12 @@ import msgspec
 import pyarrow as pa
 
 from tandem.data_file import DataFile, opened, read_at, read_into
-from tandem.spark.archive.errors import ArchiveError, LostBeforeArchivedError, OtherLogError
+from tandem.spark.archive.errors import (
+    ArchiveError,
+    LostBeforeArchivedError,
+    OldCopyError,
+    OtherLogError,
+)
 from tandem.spark.archive.manifest import Unit
 from tandem.spark.commitlog.log_files import (
     commit_log_folder,
@@ -27,6 +32,7 @@ from tandem.spark.commitlog.log_files import (
 from tandem.spark.commitlog.options import ScanOptions
 from tandem.spark.commitlog.read import read_split
 from tandem.spark.commitlog.split import LogSplit
+from tandem.spark.errors import LossCause
 from tandem.spark.record_batches import COLUMNS
 from tandem.wire.crc import raw_crc32
 from tandem.wire.store_layout import CHECKPOINT
@@ -156,7 +162,9 @@ def _lost(group: str, have: int, first: int) -> LostBeforeArchivedError:
     return LostBeforeArchivedError(
         f"the log of {group} was archived up to {have}, and the store goes on at {first}:"
         f" {first - have} bytes are lost. Archive from a node that still has them, or go on"
-        " without them with on_data_loss: continue"
+        " without them with on_data_loss: continue",
+        LossCause.DELETED,
+        have,
     )
 
 
@@ -166,7 +174,7 @@ def _check_same_log(group: str, store: str, files: list[DataFile], units: list[U
         return
     last = max(units, key=lambda unit: unit.end)
     if files[-1].end_offset < last.end:
-        raise OtherLogError(
+        raise OldCopyError(
             f"the log of {group} in {store} ends at or before {files[-1].end_offset}, and the"
             f" archive has it up to {last.end}: another log, or an old copy; name another store"
         )

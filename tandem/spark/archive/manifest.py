@@ -21,7 +21,12 @@ from typing import Final, TypeVar
 import msgspec
 
 from tandem.spark.archive.disk import Disk
-from tandem.spark.archive.errors import ArchiveError, NotAnArchiveError
+from tandem.spark.archive.errors import (
+    ArchiveDamagedError,
+    ArchiveFault,
+    NotAnArchiveError,
+    NotArchiveFault,
+)
 from tandem.wire.untrusted import UnreadableError, decode_json
 
 VERSION: Final = 1
@@ -142,12 +147,14 @@ def create_archive(archive: Path, disk: Disk, facts: ArchiveFacts) -> None:
         if known != facts:
             raise NotAnArchiveError(
                 f"{archive} is an archive of another kind ({known.kind} of"
-                f" {known.made_from or 'a log'}); name another directory"
+                f" {known.made_from or 'a log'}); name another directory",
+                NotArchiveFault.OTHER_KIND,
             )
         return
     if archive.is_dir() and any(entry.name != META for entry in archive.iterdir()):
         raise NotAnArchiveError(
-            f"{archive} has something else in it; name a new or an empty directory"
+            f"{archive} has something else in it; name a new or an empty directory",
+            NotArchiveFault.NOT_EMPTY,
         )
     disk.write(place, msgspec.json.format(msgspec.json.encode(facts)))
 
@@ -167,7 +174,8 @@ def read_facts(archive: Path) -> ArchiveFacts:
     if facts.version != VERSION:
         raise NotAnArchiveError(
             f"{archive} is of version {facts.version}, and this program reads {VERSION};"
-            " use the one that has written it"
+            " use the one that has written it",
+            NotArchiveFault.OTHER_VERSION,
         )
     return facts
 
@@ -239,14 +247,15 @@ def read_manifest(archive: Path) -> Manifest:
 
     Raises:
         NotAnArchiveError: it is none.
-        ArchiveError: a unit cannot be read.
+        ArchiveDamagedError: a unit cannot be read.
     """
     read_facts(archive)
     places = sorted((archive / META / "units").glob("*/*.json"))
     units = [_read(place, Unit, if_missing=f"{place} has just been removed") for place in places]
     for place, unit in zip(places, units, strict=True):
         if place != unit_file(archive, unit.group, unit.first):
-            raise ArchiveError(f"{place} describes {unit.name}: it was moved; put it back")
+            text = f"{place} describes {unit.name}: it was moved; put it back"
+            raise ArchiveDamagedError(text, ArchiveFault.MOVED)
     return Manifest(archive, units)
 
 
@@ -279,13 +288,14 @@ def _read(place: Path, kind: type[StructT], *, if_missing: str) -> StructT:
     try:
         data = place.read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise NotAnArchiveError(if_missing) from error
+        raise NotAnArchiveError(if_missing, NotArchiveFault.MISSING) from error
     try:
         return decode_json(data, kind)
     except UnreadableError as error:
-        raise ArchiveError(
+        raise ArchiveDamagedError(
             f"{place} is damaged ({error}); restore it, or archive its piece of the log again:"
-            " remove it, and run the job while the store still has that piece"
+            " remove it, and run the job while the store still has that piece",
+            ArchiveFault.UNREADABLE,
         ) from error
 
 

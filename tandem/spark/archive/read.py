@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tandem.spark.archive.columns import ALL_COLUMNS, BROKER, FILE_COLUMNS
-from tandem.spark.archive.errors import ArchiveError
+from tandem.spark.archive.errors import ArchiveDamagedError, ArchiveFault
 from tandem.spark.archive.manifest import DataFilePart, Manifest
 from tandem.wire.record_scan import Bools
 
@@ -77,7 +77,7 @@ def read_piece(piece: ArchivePiece, names: Sequence[str] = ALL_COLUMNS) -> Itera
     """Yield the rows of a piece that are wanted, with the columns called `names`.
 
     Raises:
-        ArchiveError: the file is not there, or cannot be read.
+        ArchiveDamagedError: the file is not there, or cannot be read.
     """
     needed = {"queueId", "queueOffset"} if piece.offsets is not None else set[str]()
     if piece.start_ms is not None or piece.end_ms is not None:
@@ -93,14 +93,16 @@ def read_piece(piece: ArchivePiece, names: Sequence[str] = ALL_COLUMNS) -> Itera
                 if len(rows):
                     yield _with_topic(rows, piece.topic, names)
     except FileNotFoundError as error:
-        raise ArchiveError(
+        raise ArchiveDamagedError(
             f"{piece.path} is in the manifest, and is not there: restore it;"
-            " `tandem pipeline archive --verify` looks at all files"
+            " `tandem pipeline archive --verify` looks at all files",
+            ArchiveFault.MISSING,
         ) from error
     except (pa.ArrowException, OSError) as error:
-        raise ArchiveError(
+        raise ArchiveDamagedError(
             f"{piece.path} cannot be read: {error}; restore it from a copy;"
-            " `tandem pipeline archive --verify` looks at all files"
+            " `tandem pipeline archive --verify` looks at all files",
+            ArchiveFault.UNREADABLE,
         ) from error
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from tandem.spark.commitlog.options import ScanOptions
 from tandem.spark.commitlog.read import read_split
 from tandem.spark.commitlog.split import LogSplit, LostRange
-from tandem.spark.errors import DataLossError
+from tandem.spark.errors import DataLossError, LossCause
 from tandem.spark.record_batches import error_batch
 
 LOOKS_MAX: Final = 3
@@ -39,6 +39,7 @@ def deleted(store: str, start: int, end: int) -> LostRange:
         f"store {store}: physical offsets {start} to {end} are gone, their files were deleted",
         "Read again from what is left, keep files for longer (file_reserved_time_hours;"
         f" fileReservedTime), {_GO_ON}",
+        LossCause.DELETED,
     )
 
 
@@ -51,6 +52,7 @@ def cut(store: str, offset: int, end: int) -> LostRange:
         " its end was cut off, as a node does with what was never confirmed, or this is another"
         " store",
         f"Start anew with another checkpoint, {_GO_ON}",
+        LossCause.CUT,
     )
 
 
@@ -61,6 +63,7 @@ def beyond(store: str, offset: int, end: int) -> LostRange:
         end,
         f"store {store}: the log ends at physical offset {end}, before {offset} that is asked for",
         f"Ask for less, {_GO_ON}",
+        LossCause.BEYOND,
     )
 
 
@@ -72,6 +75,7 @@ def rewritten(store: str, offset: int) -> LostRange:
         f"store {store}: the log was read up to physical offset {offset} before, and holds other"
         " records there now: its end was cut off and written anew, or this is another store",
         f"Start anew with another checkpoint, {_GO_ON}",
+        LossCause.REWRITTEN,
     )
 
 
@@ -91,7 +95,9 @@ def looking_again(look: Callable[[], Looked]) -> Looked:
     except FileNotFoundError as error:
         raise DataLossError(
             f"{error.filename or error} was deleted while logs were looked at, and so were files"
-            f" in {LOOKS_MAX - 1} tries before; try again"
+            f" in {LOOKS_MAX - 1} tries before; try again",
+            LossCause.DELETED,
+            -1,
         ) from error
 
 
@@ -102,7 +108,7 @@ def report(loss: LostRange, options: ScanOptions) -> None:
         DataLossError: `failOnDataLoss` is true.
     """
     if options.fail_on_data_loss:
-        raise DataLossError(f"{loss.reason}. {loss.remedy}")
+        raise DataLossError(f"{loss.reason}. {loss.remedy}", loss.cause, loss.start)
     _log.warning("%s", loss.reason)
 
 

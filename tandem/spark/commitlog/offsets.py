@@ -50,16 +50,17 @@ def read_position(given: OptionReader, name: str, words: Sequence[str]) -> Posit
     try:
         decoded = decode_json(text, dict[str, int | Mark])
     except UnreadableError as error:
-        given.problems.append(
+        given.refuse(
             f"{name}={text!r}: expected {' or '.join(words)}, or JSON such as"
-            f' {{"data/broker-a-0": 1073741824}} ({error})'
+            f' {{"data/broker-a-0": 1073741824}} ({error})',
+            name,
         )
         return None
     marks = {
         store: Mark(mark) if isinstance(mark, int) else mark for store, mark in decoded.items()
     }
     if any(mark.offset < EARLIEST for mark in marks.values()):
-        given.problems.append(f"{name}={text!r}: an offset is -1, -2, or not negative")
+        given.refuse(f"{name}={text!r}: an offset is -1, -2, or not negative", name)
     return marks
 
 
@@ -74,7 +75,8 @@ def position_in(position: Position, store: str, name: str) -> Mark:
     if store not in position:
         raise OptionError(
             f"commitlog source: {name} says nothing of the store {store}; it names"
-            f" {', '.join(position) or 'none'}"
+            f" {', '.join(position) or 'none'}",
+            [name],
         )
     return position[store]
 
@@ -92,7 +94,8 @@ def check_names(position: Position | None, stores: Iterable[str], name: str) -> 
     if unknown:
         raise OptionError(
             f"commitlog source: {name} names {', '.join(unknown)}; load() gives"
-            f" {', '.join(known) or 'no store'}"
+            f" {', '.join(known) or 'no store'}",
+            [name],
         )
 
 

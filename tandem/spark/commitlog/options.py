@@ -113,7 +113,11 @@ def parse_options(raw: Mapping[str, str]) -> ScanOptions:
     start_ms = given.integer("startingTimestamp")
     end_ms = given.integer("endingTimestamp")
     if start_ms is not None and end_ms is not None and end_ms < start_ms:
-        given.problems.append(f"endingTimestamp {end_ms} is before startingTimestamp {start_ms}")
+        given.refuse(
+            f"endingTimestamp {end_ms} is before startingTimestamp {start_ms}",
+            "endingTimestamp",
+            "startingTimestamp",
+        )
     margin_ms = given.integer("timestampMargin", at_least=0)
     options = ScanOptions(
         paths=_paths(given),
@@ -152,17 +156,17 @@ def _paths(given: OptionReader) -> tuple[str, ...]:
         try:
             paths = tuple(decode_json(several, list[str]))
         except UnreadableError as error:
-            given.problems.append(f"paths is no JSON list of directories ({error})")
+            given.refuse(f"paths is no JSON list of directories ({error})", "paths")
             paths = ()
     if not paths and "commitLogDirectories" not in given:
-        given.problems.append("no path: call load() with one or more store directories")
+        given.refuse("no path: call load() with one or more store directories", "path")
     return paths
 
 
 def _topics(given: OptionReader) -> frozenset[str] | None:
     named = [name for name in ("topic", "subscribe", "subscribePattern") if name in given]
     if len(named) > 1:
-        given.problems.append(f"{' and '.join(named)} exclude each other: give one")
+        given.refuse(f"{' and '.join(named)} exclude each other: give one", *named)
     topics = given.names("topic") or given.names("subscribe")
     return None if topics is None else frozenset(topics)
 
@@ -173,7 +177,7 @@ def _pattern(given: OptionReader) -> str | None:
         try:
             re.compile(pattern)
         except re.error as error:
-            given.problems.append(f"subscribePattern {pattern!r}: {error}")
+            given.refuse(f"subscribePattern {pattern!r}: {error}", "subscribePattern")
     return pattern
 
 
@@ -183,7 +187,7 @@ def _columns(given: OptionReader) -> tuple[str, ...] | None:
         return None
     twice = sorted({name for name in columns if columns.count(name) > 1})
     if twice:
-        given.problems.append(f"columns names {', '.join(twice)} more than once: name each once")
+        given.refuse(f"columns names {', '.join(twice)} more than once: name each once", "columns")
     return tuple(columns)
 
 
@@ -192,6 +196,6 @@ def _queues(given: OptionReader) -> frozenset[int] | None:
     if queues is None:
         return None
     if not all(text.isdecimal() for text in queues):
-        given.problems.append(f"queues={given.text('queues')!r}: expected ids such as 0,1,2")
+        given.refuse(f"queues={given.text('queues')!r}: expected ids such as 0,1,2", "queues")
         return None
     return frozenset(int(text) for text in queues)

@@ -30,7 +30,7 @@ from tandem.spark.commitlog.storage import (
     shown,
     storage_at,
 )
-from tandem.spark.errors import NotAStoreError
+from tandem.spark.errors import NotAStoreError, StoreFault
 
 _GLOB: Final = re.compile(r"[*?\[{]")
 _BRACES: Final = re.compile(r"\{([^{}]*)\}")
@@ -79,7 +79,8 @@ def place_of(path: str) -> StorePlace:
     place = _path_of(path)
     if not _is_directory(storage, place, path):
         raise NotAStoreError(
-            f"{shown(path)} is not a directory; give a store root, or its commitlog"
+            f"{shown(path)} is not a directory; give a store root, or its commitlog",
+            StoreFault.NO_DIRECTORY,
         )
     if storage.is_directory(f"{place}/commitlog"):
         return StorePlace(shown(path), path, (f"{place}/commitlog",), place)
@@ -91,10 +92,12 @@ def place_of(path: str) -> StorePlace:
     if any(entry.is_directory and entry.name == "consumequeue" for entry in entries):
         raise NotAStoreError(
             f"{shown(path)} has queues and no directory `commitlog`: its log is elsewhere; name the"
-            " directories with the option commitLogDirectories, separated by commas"
+            " directories with the option commitLogDirectories, separated by commas",
+            StoreFault.LOG_ELSEWHERE,
         )
     raise NotAStoreError(
-        f"{shown(path)} has neither a directory `commitlog` nor files named by 20 digits in it"
+        f"{shown(path)} has neither a directory `commitlog` nor files named by 20 digits in it",
+        StoreFault.NO_LOG,
     )
 
 
@@ -102,21 +105,26 @@ def _spread_place(paths: Sequence[str], directories: Sequence[str]) -> StorePlac
     if len(paths) > 1:
         raise NotAStoreError(
             f"commitLogDirectories is for one store, and load() names {len(paths)}; load each of"
-            " them for itself and unite the tables"
+            " them for itself and unite the tables",
+            StoreFault.SEVERAL_STORES,
         )
     address = paths[0] if paths else directories[0]
     for directory in directories:
         if root_of(directory) != root_of(address):
             raise NotAStoreError(
-                f"{shown(directory)} and {shown(address)} are not on the same file system"
+                f"{shown(directory)} and {shown(address)} are not on the same file system",
+                StoreFault.SEVERAL_SYSTEMS,
             )
         if not _is_directory(storage_at(directory), _path_of(directory), directory):
-            raise NotAStoreError(f"commitLogDirectories: {shown(directory)} is not a directory")
+            text = f"commitLogDirectories: {shown(directory)} is not a directory"
+            raise NotAStoreError(text, StoreFault.NO_DIRECTORY)
     folders = tuple(_path_of(directory) for directory in directories)
     if len(set(folders)) < len(folders):
-        raise NotAStoreError("commitLogDirectories names a directory twice")
+        text = "commitLogDirectories names a directory twice"
+        raise NotAStoreError(text, StoreFault.NAMED_TWICE)
     if paths and not _is_directory(storage_at(address), _path_of(address), address):
-        raise NotAStoreError(f"{shown(address)} is not a directory; give the store root")
+        text = f"{shown(address)} is not a directory; give the store root"
+        raise NotAStoreError(text, StoreFault.NO_DIRECTORY)
     return StorePlace(shown(address), address, folders, _path_of(address) if paths else "")
 
 
@@ -124,7 +132,8 @@ def _is_directory(storage: Storage, place: str, path: str) -> bool:
     try:
         return storage.is_directory(place)
     except OSError as error:
-        raise NotAStoreError(f"{shown(path)} cannot be read: {error}") from error
+        text = f"{shown(path)} cannot be read: {error}"
+        raise NotAStoreError(text, StoreFault.UNREACHABLE) from error
 
 
 def _path_of(path: str) -> str:
@@ -149,7 +158,7 @@ def expand(path: str) -> list[str]:
         for folder in _fitting(path, each):
             found[folder] = None
     if not found:
-        raise NotAStoreError(f"{shown(path)} fits no directory")
+        raise NotAStoreError(f"{shown(path)} fits no directory", StoreFault.NO_MATCH)
     return list(found)
 
 
@@ -224,10 +233,12 @@ def list_files(place: StorePlace) -> list[DataFile]:
         try:
             entries = place.storage.entries(directory)
         except OSError as error:
-            raise NotAStoreError(f"{directory} cannot be listed: {error}") from error
+            text = f"{directory} cannot be listed: {error}"
+            raise NotAStoreError(text, StoreFault.UNREACHABLE) from error
         files += [file for file in data_files(directory, entries) if file.size]
     twice = [offset for offset, count in Counter(f.offset for f in files).items() if count > 1]
     if twice:
         paths = " and ".join(file.path for file in files if file.offset == twice[0])
-        raise NotAStoreError(f"{paths} both say to hold offset {twice[0]}: whose logs are these?")
+        text = f"{paths} both say to hold offset {twice[0]}: whose logs are these?"
+        raise NotAStoreError(text, StoreFault.SAME_FILE)
     return sorted(files, key=lambda file: file.offset)

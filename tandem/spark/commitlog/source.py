@@ -79,7 +79,8 @@ class CommitLogDataSource(DataSource):
         unknown = [name for name in names if name not in COLUMNS]
         if unknown:
             raise OptionError(
-                f"commitlog source: no column {', '.join(unknown)}; there are {', '.join(COLUMNS)}"
+                f"commitlog source: no column {', '.join(unknown)}; there are {', '.join(COLUMNS)}",
+                ["columns"],
             )
         return StructType([SCHEMA[name] for name in names])
 
@@ -93,7 +94,8 @@ class CommitLogDataSource(DataSource):
         pruned = is_pruned(schema)
         self._check(schema, may_lack_error=pruned)
         if self._scan_options.trigger_bytes is not None:
-            raise OptionError("commitlog source: maxBytesPerTrigger is for streams; leave it out")
+            text = "commitlog source: maxBytesPerTrigger is for streams; leave it out"
+            raise OptionError(text, ["maxBytesPerTrigger"])
         return CommitLogReader(self._scan_options, schema.names, is_planned=pruned)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
@@ -106,7 +108,8 @@ class CommitLogDataSource(DataSource):
         if self._scan_options.ending is not None:
             raise OptionError(
                 "commitlog source: endingOffsets is for tables; a stream ends with"
-                " trigger(availableNow=True)"
+                " trigger(availableNow=True)",
+                ["endingOffsets"],
             )
         return CommitLogStreamReader(self._scan_options, schema.names)
 
@@ -115,11 +118,13 @@ class CommitLogDataSource(DataSource):
             if field.name not in COLUMNS or SCHEMA[field.name].dataType != field.dataType:
                 raise OptionError(
                     f"commitlog source: column {field.simpleString()} of the schema given is not"
-                    f" one of {SCHEMA.simpleString()}"
+                    f" one of {SCHEMA.simpleString()}",
+                    [field.name],
                 )
         as_rows = self._scan_options.on_error == "row" and not may_lack_error
         if as_rows and "error" not in schema.names:
-            raise OptionError("commitlog source: onError=row needs the column error; add it")
+            text = "commitlog source: onError=row needs the column error; add it"
+            raise OptionError(text, ["onError", "error"])
 
 
 class CommitLogReader(DataSourceReader):

@@ -3,6 +3,7 @@
 import msgspec
 
 from tandem.data_file import DataFile
+from tandem.spark.errors import LossCause
 
 
 class LogSplit(msgspec.Struct, frozen=True):
@@ -77,4 +78,5 @@ class LostRange(msgspec.Struct, frozen=True):
     store: str
     start: int
     reason: str
-    remedy: str = ""
+    remedy: str
+    cause: LossCause

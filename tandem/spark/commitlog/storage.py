@@ -25,7 +25,7 @@ from pyarrow import fs
 
 from tandem import data_file
 from tandem.data_file import Entry
-from tandem.spark.errors import NotAStoreError
+from tandem.spark.errors import NotAStoreError, StoreFault
 
 REMOTE_BLOCK_BYTES: Final = 256 * 1024
 """What a small read of a remote file fetches: a request takes longer than its bytes."""
@@ -112,10 +112,11 @@ def _remote_storage(root: str) -> "RemoteStorage":
         system, path = fs.FileSystem.from_uri(address)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         if "nrecognized filesystem type" not in str(error):
-            raise NotAStoreError(f"{shown(address)}: {error}") from error
+            raise NotAStoreError(f"{shown(address)}: {error}", StoreFault.UNREACHABLE) from error
         system, path = _by_fsspec(address, scheme)
     except OSError as error:  # no libhdfs, no credentials, no such host
-        raise NotAStoreError(f"{shown(address)} cannot be reached: {error}") from error
+        text = f"{shown(address)} cannot be reached: {error}"
+        raise NotAStoreError(text, StoreFault.UNREACHABLE) from error
     clean = shown(root)
     prefix = clean.removesuffix(path) if clean.endswith(path) else f"{urlsplit(root).scheme}://"
     return RemoteStorage(system, prefix)
@@ -127,12 +128,13 @@ def _by_fsspec(address: str, scheme: str) -> tuple[fs.FileSystem, str]:
     except ImportError as error:
         raise NotAStoreError(
             f"{shown(address)}: pyarrow cannot read {scheme}:// addresses; install fsspec and its"
-            f" package for {scheme}"
+            f" package for {scheme}",
+            StoreFault.UNREACHABLE,
         ) from error
     try:
         system, path = fsspec.core.url_to_fs(address)
     except (ImportError, ValueError) as error:
-        raise NotAStoreError(f"{shown(address)}: {error}") from error
+        raise NotAStoreError(f"{shown(address)}: {error}", StoreFault.UNREACHABLE) from error
     return fs.PyFileSystem(fs.FSSpecHandler(system)), path
 
 

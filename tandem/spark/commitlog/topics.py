@@ -58,5 +58,6 @@ def check_topics(topics: frozenset[str] | None, places: Sequence[StorePlace]) ->
         some = ", ".join(sorted(known)[:20]) + (", …" if len(known) > 20 else "")
         raise UnknownTopicError(
             f"no topic {', '.join(unknown)} in {stores}, which has {some}; give"
-            " ignoreMissingTopics=true if no rows are a good answer"
+            " ignoreMissingTopics=true if no rows are a good answer",
+            unknown,
         )

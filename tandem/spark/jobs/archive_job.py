@@ -12,7 +12,7 @@ import msgspec
 
 from tandem.client.identity import wall_clock_ms
 from tandem.spark.archive.disk import Disk, LocalDisk, locked
-from tandem.spark.archive.errors import ArchiveError
+from tandem.spark.archive.errors import ArchiveDamagedError, ArchiveError, ArchiveFault
 from tandem.spark.archive.log_piece import (
     LogPiece,
     log_crc,
@@ -287,5 +287,6 @@ def _sound_manifest(archive: Path) -> Manifest:
     manifest = read_manifest(archive)
     faults = manifest.faults()
     if faults:
-        raise ArchiveError(f"{archive}: the manifest contradicts itself: {'; '.join(faults)}")
+        text = f"{archive}: the manifest contradicts itself: {'; '.join(faults)}"
+        raise ArchiveDamagedError(text, ArchiveFault.CONTRADICTION)
     return manifest

@@ -18,7 +18,7 @@ from pyspark.sql import functions as f
 
 from tandem.spark.archive.columns import BROKER
 from tandem.spark.archive.disk import Disk, LocalDisk, locked
-from tandem.spark.archive.errors import ArchiveError
+from tandem.spark.archive.errors import ArchiveDamagedError, ArchiveError, ArchiveFault
 from tandem.spark.archive.manifest import META, partition_folder, read_manifest
 from tandem.spark.jobs.reports import OnProgress, log_metrics, silent
 from tandem.spark.jobs.settings import CompactSettings, Tombstones
@@ -134,4 +134,5 @@ def _known(output: Path, topic: str) -> CompactedTopic | None:
     try:
         return decode_json(place.read_bytes(), CompactedTopic)
     except UnreadableError as error:
-        raise ArchiveError(f"{place} is damaged ({error}); remove it, and run again") from error
+        text = f"{place} is damaged ({error}); remove it, and run again"
+        raise ArchiveDamagedError(text, ArchiveFault.UNREADABLE) from error

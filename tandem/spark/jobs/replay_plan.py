@@ -18,7 +18,12 @@ import pyarrow as pa
 
 from tandem.spark.archive.columns import BROKER
 from tandem.spark.archive.disk import Disk
-from tandem.spark.archive.errors import ArchiveError
+from tandem.spark.archive.errors import (
+    ArchiveDamagedError,
+    ArchiveError,
+    ArchiveFault,
+    OtherReplayError,
+)
 from tandem.spark.archive.log_piece import LogPiece, pieces_to_archive, rows_of
 from tandem.spark.archive.manifest import read_manifest
 from tandem.spark.archive.read import ArchivePiece, plan_archive, read_piece
@@ -189,7 +194,8 @@ def begin(settings: ReplaySettings, window: Window, disk: Disk) -> ReplayFacts:
     """Return what the state in a directory is about; make it if there is none.
 
     Raises:
-        ArchiveError: it is about another replay, or damaged.
+        OtherReplayError: it is about another one.
+        ArchiveDamagedError: it cannot be read.
     """
     place = Path(settings.state) / "replay.json"
     source = settings.archive or msgspec.json.encode(settings.stores, order="sorted").decode()
@@ -197,7 +203,7 @@ def begin(settings: ReplaySettings, window: Window, disk: Disk) -> ReplayFacts:
     if place.exists():
         facts = _read(place, ReplayFacts)
         if (facts.window, facts.source, facts.topic) != (window, source, topic):
-            raise ArchiveError(
+            raise OtherReplayError(
                 f"{settings.state} is the state of another replay, of {facts.window.topic} into"
                 f" {facts.topic}; name another directory"
             )
@@ -230,7 +236,8 @@ def _read(place: Path, kind: type[StructT]) -> StructT:
     try:
         return decode_json(place.read_bytes(), kind)
     except UnreadableError as error:
-        raise ArchiveError(f"{place} is damaged ({error}); name another directory") from error
+        text = f"{place} is damaged ({error}); name another directory"
+        raise ArchiveDamagedError(text, ArchiveFault.UNREADABLE) from error
 
 
 def replayed(row: Mapping[str, Any], facts: ReplayFacts, keys: UniqueKeys) -> Message:

@@ -31,6 +31,17 @@ READ_BYTES_MAX: Final = 1024 * 1024
 """How much of the log is read at once, unless one record is longer."""
 
 
+class BackfillGoneError(SparkSourceError):
+    """Files of a backfill have changed since the query was planned.
+
+    `offset` is the queue offset from where on something is not there any more.
+    """
+
+    def __init__(self, text: str, offset: int) -> None:
+        super().__init__(text, offset)
+        self.offset = offset
+
+
 class BackfillStore:
     """The queues of one store, as its files have them."""
 
@@ -151,7 +162,8 @@ class Backfill:
         if len(names) > 1 and ANY_BROKER in (self._options.backfill or {}):
             raise OptionError(
                 f"{WHOSE}: backfill names one store, and the topics are at {', '.join(names)}: give"
-                ' {"broker": "store"} with all of them, or those whose stores there are'
+                ' {"broker": "store"} with all of them, or those whose stores there are',
+                ["backfill"],
             )
         return found
 
@@ -222,9 +234,10 @@ def file_pieces(ranges: Sequence[QueueRange]) -> Iterator[list[Piece]]:
             yield [piece]
 
 
-def _gone(path: str, wanted: QueueRange, offset: int) -> SparkSourceError:
+def _gone(path: str, wanted: QueueRange, offset: int) -> BackfillGoneError:
     queue = wanted.queue
-    return SparkSourceError(
+    return BackfillGoneError(
         f"{WHOSE}: backfill={path} has no record for offset {offset} of queue {queue.queue_id} of"
-        f" topic {queue.topic!r} any more: its files changed since the query was planned"
+        f" topic {queue.topic!r} any more: its files changed since the query was planned",
+        offset,
     )

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from tandem.client.results import MessageQueue
 from tandem.spark.commitlog.offsets import EARLIEST, LATEST
-from tandem.spark.errors import OptionError
+from tandem.spark.errors import LossCause, OptionError
 from tandem.spark.live.data_loss import DataLoss, report_loss
 from tandem.spark.live.offsets import Offsets, names
 from tandem.spark.live.options import WHOSE, Bound, LiveOptions
@@ -102,7 +102,7 @@ def _check_places(offsets: Offsets, cluster: OffsetQuestions, option: str) -> No
         if offset > ends[queue]
     ]
     if beyond:
-        raise OptionError(f"{WHOSE}: {option} names offset {'; '.join(beyond)}")
+        raise OptionError(f"{WHOSE}: {option} names offset {'; '.join(beyond)}", [option])
 
 
 def _skip_deleted(starts: Offsets, cluster: OffsetQuestions, options: LiveOptions) -> None:
@@ -114,7 +114,7 @@ def _skip_deleted(starts: Offsets, cluster: OffsetQuestions, options: LiveOption
     for queue, lowest in cluster.min_offsets(starts).items():
         if starts[queue] < lowest:
             reason = "startingOffsets is before the oldest message that is left"
-            loss = DataLoss(queue, starts[queue], lowest, reason)
+            loss = DataLoss(queue, starts[queue], lowest, reason, LossCause.DELETED)
             report_loss(loss, fail=options.fail_on_data_loss)
             starts[queue] = lowest
 
@@ -133,7 +133,7 @@ def _check_names(
     if unknown:
         problems.append(f"{option} names {names(unknown)}, which are not subscribed to")
     if problems:
-        raise OptionError(f"{WHOSE}: " + "; ".join(problems))
+        raise OptionError(f"{WHOSE}: " + "; ".join(problems), [option])
 
 
 def _check_times(found: Offsets, ends: Offsets, bound: Bound) -> None:
@@ -141,5 +141,6 @@ def _check_times(found: Offsets, ends: Offsets, bound: Bound) -> None:
     if without:
         raise OptionError(
             f"{WHOSE}: no message at or after {bound.time_ms} ms in {names(without)};"
-            " startingOffsetsByTimestampStrategy=latest begins at the end there"
+            " startingOffsetsByTimestampStrategy=latest begins at the end there",
+            ["startingTimestamp"],
         )

@@ -4,6 +4,7 @@ What a broker sends is not believed. The records of a range are those of its que
 none is missing: else the batch would be wrong without anybody noticing.
 """
 
+import enum
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -35,8 +36,28 @@ class Chunk(msgspec.Struct, frozen=True):
     holes: list[tuple[int, int]]
 
 
+class AnswerFault(enum.Enum):
+    """What is wrong with records."""
+
+    BROKEN = enum.auto()
+    """They are no whole records."""
+    OTHER_QUEUE = enum.auto()
+    REPEATED = enum.auto()
+    """One is there twice, or out of order."""
+    MISSING = enum.auto()
+    CRC = enum.auto()
+
+
 class AnswerError(SparkSourceError):
-    """What a broker sent is not what it was asked for."""
+    """What a broker sent is not what it was asked for.
+
+    `offset` is the number of the first message that is wrong; -1 if it is not a single one.
+    """
+
+    def __init__(self, text: str, fault: AnswerFault, offset: int) -> None:
+        super().__init__(text, fault, offset)
+        self.fault = fault
+        self.offset = offset
 
 
 def chunks(pieces: Iterable[Sequence[Piece]], chunk_bytes: int = CHUNK_BYTES) -> Iterator[Chunk]:
@@ -74,22 +95,25 @@ def records_of(
     """
     queue = queue_range.queue
 
-    def wrong(reason: str) -> AnswerError:
+    def wrong(reason: str, fault: AnswerFault, offset: int = -1) -> AnswerError:
         return AnswerError(
             f"source tandem: what {queue.broker_name} sent as offsets {chunk.start} to {chunk.end}"
-            f" of queue {queue.queue_id} of topic {queue.topic!r} is something else: {reason}"
+            f" of queue {queue.queue_id} of topic {queue.topic!r} is something else: {reason}",
+            fault,
+            offset,
         )
 
     walk = walk_records(chunk.data)
     if walk.stop is not ScanStop.END:
-        raise wrong(f"after {len(walk.starts)} records: {walk.reason or walk.stop.value}")
+        reason = f"after {len(walk.starts)} records: {walk.reason or walk.stop.value}"
+        raise wrong(reason, AnswerFault.BROKEN)
     records = read_columns(chunk.data, walk.starts)
     if not records.sound.all():
-        raise wrong("the lengths inside a record do not add up")
+        raise wrong("the lengths inside a record do not add up", AnswerFault.BROKEN)
     every = RecordSlice(chunk.data, records, queue.broker_name, check_crc=check_crc)
     topics = every.topics.dictionary.to_pylist()
     if len(records) and (topics != [queue.topic] or (records.queue_id != queue.queue_id).any()):
-        raise wrong(f"records of {', '.join(map(repr, topics))}")
+        raise wrong(f"records of {', '.join(map(repr, topics))}", AnswerFault.OTHER_QUEUE)
     counts = _message_counts(every)
     offsets = records.queue_offset
     # A record that holds a batch comes whole to every pull that asks for a part of it.
@@ -99,14 +123,15 @@ def records_of(
     if split:
         is_new |= offsets + counts > ends[:-1]
     if len(repeats):
-        raise wrong(f"offset {repeats[0]} twice, or out of order")
+        repeated = int(repeats[0])
+        raise wrong(f"offset {repeated} twice, or out of order", AnswerFault.REPEATED, repeated)
     missing = _missing(np.append(offsets, max(chunk.end, ends[-1])), ends, chunk.holes)
     if missing is not None:
-        raise wrong(f"no record of offset {missing}")
+        raise wrong(f"no record of offset {missing}", AnswerFault.MISSING, missing)
     part = every.take(is_new)
     if check_crc and not part.crc_ok.all():
         bad = int(part.records.queue_offset[np.argmin(part.crc_ok)])
-        raise wrong(f"the CRC of offset {bad} does not fit its body")
+        raise wrong(f"the CRC of offset {bad} does not fit its body", AnswerFault.CRC, bad)
     return part
 
 

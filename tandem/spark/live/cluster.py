@@ -199,7 +199,8 @@ class Cluster:
         hint = f"did you mean {close[0]!r}?" if close else f"the name servers know {len(known)}"
         servers = ", ".join(self._options.name_servers)
         return UnknownTopicError(
-            f"source tandem: no topic {topic!r} at the name servers {servers}; {hint}"
+            f"source tandem: no topic {topic!r} at the name servers {servers}; {hint}",
+            [topic],
         )
 
     def _offsets(

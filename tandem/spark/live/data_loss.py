@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from tandem.client.results import MessageQueue
-from tandem.spark.errors import DataLossError
+from tandem.spark.errors import DataLossError, LossCause
 
 _log = logging.getLogger(__name__)
 
@@ -22,6 +22,7 @@ class DataLoss(msgspec.Struct, frozen=True):
     start: int
     end: int
     reason: str
+    cause: LossCause
 
     def __str__(self) -> str:
         queue = self.queue
@@ -31,12 +32,12 @@ class DataLoss(msgspec.Struct, frozen=True):
         )
 
 
-def report_loss(loss: DataLoss | str, *, fail: bool) -> None:
+def report_loss(loss: DataLoss, *, fail: bool) -> None:
     """Raise, or log.
 
     Raises:
         DataLossError: `fail` is true.
     """
     if fail:
-        raise DataLossError(f"{loss}. {REMEDY}")
+        raise DataLossError(f"{loss}. {REMEDY}", loss.cause, loss.start)
     _log.warning("%s", loss)

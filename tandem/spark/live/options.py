@@ -138,7 +138,7 @@ def parse_options(raw: Mapping[str, str]) -> LiveOptions:
     topics, pattern, assigned = _subscription(given)
     starting, ending = _bound(given, "starting"), _bound(given, "ending")
     if ending == Bound("earliest"):
-        given.problems.append("endingOffsets=earliest would read nothing: latest, or JSON")
+        given.refuse("endingOffsets=earliest would read nothing: latest, or JSON", "endingOffsets")
     options = LiveOptions(
         name_servers=_name_servers(given),
         access_key=given.text("accessKey") or "",
@@ -180,13 +180,13 @@ def check_batch(options: LiveOptions) -> None:
     Raises:
         OptionError: an option is about streams, or there is nothing to read by them.
     """
-    problems = [
-        f"{name} is about streams: leave it out of a batch, whose size is that of its offsets"
+    problems: dict[str, str] = {
+        name: f"{name} is about streams: leave it out of a batch, whose size is that of its offsets"
         for name in _OF_STREAMS
         if name in options.given
-    ]
+    }
     if options.starting == Bound("latest"):
-        problems.append("startingOffsets=latest would read nothing in a batch")
+        problems["startingOffsets"] = "startingOffsets=latest would read nothing in a batch"
     _finish(problems)
 
 
@@ -197,11 +197,12 @@ def check_stream(options: LiveOptions) -> None:
         OptionError: an option is about batches.
     """
     _finish(
-        [
-            f"{name} is about batches: a stream goes on; availableNow ends one at what is there"
+        {
+            name: f"{name} is about batches: a stream goes on; availableNow ends one at what is"
+            " there"
             for name in _OF_BATCHES
             if name in options.given
-        ]
+        }
     )
 
 
@@ -212,49 +213,63 @@ def check_schema(fields: Sequence[tuple[str, object]]) -> None:
         OptionError: it has a column that we do not have, or one of another type.
     """
     _finish(
-        [
-            f"column {name} of the schema given is not one of {SCHEMA.simpleString()}"
+        {
+            name: f"column {name} of the schema given is not one of {SCHEMA.simpleString()}"
             for name, kind in fields
             if name not in TYPES or SCHEMA[name].dataType != kind
-        ]
+        }
     )
 
 
-def _finish(problems: list[str]) -> None:
+def _finish(problems: Mapping[str, str]) -> None:
     if problems:
-        raise OptionError(f"{WHOSE}: " + "; ".join(problems))
+        raise OptionError(f"{WHOSE}: " + "; ".join(problems.values()), list(problems))
 
 
 def _check_together(given: OptionReader, options: LiveOptions) -> None:
     if bool(options.access_key) != bool(options.secret_key):
-        given.problems.append("accessKey and secretKey go together: give both or neither")
+        given.refuse(
+            "accessKey and secretKey go together: give both or neither", "accessKey", "secretKey"
+        )
     most, least = options.records_max, options.records_min
     if most is not None and least is not None and least > most:
-        given.problems.append(
-            f"minOffsetsPerTrigger {least} is more than maxOffsetsPerTrigger {most}"
+        given.refuse(
+            f"minOffsetsPerTrigger {least} is more than maxOffsetsPerTrigger {most}",
+            "minOffsetsPerTrigger",
+            "maxOffsetsPerTrigger",
         )
     if "maxTriggerDelay" in given and "minOffsetsPerTrigger" not in given:
-        given.problems.append("maxTriggerDelay does nothing without minOffsetsPerTrigger")
+        given.refuse(
+            "maxTriggerDelay does nothing without minOffsetsPerTrigger",
+            "maxTriggerDelay",
+            "minOffsetsPerTrigger",
+        )
     if options.backfill is not None and "startingTimestamp" in given:
-        given.problems.append(
+        given.refuse(
             "startingTimestamp knows what brokers have, and not the files of backfill: begin at"
-            " startingOffsets, and select by storeTimestamp"
+            " startingOffsets, and select by storeTimestamp",
+            "startingTimestamp",
+            "backfill",
         )
     if options.group == "":
-        given.problems.append("groupId is empty")
+        given.refuse("groupId is empty", "groupId")
 
 
 def _name_servers(given: OptionReader) -> tuple[str, ...]:
     if "nameServers" in given and "nameServer" in given:
-        given.problems.append("nameServers and nameServer are the same option: give one")
+        given.refuse(
+            "nameServers and nameServer are the same option: give one", "nameServers", "nameServer"
+        )
     text = given.text("nameServers") or given.text("nameServer")
     if text is None:
-        given.problems.append('nameServers is missing: all of them, as in "host1:9876;host2:9876"')
+        given.refuse(
+            'nameServers is missing: all of them, as in "host1:9876;host2:9876"', "nameServers"
+        )
         return ()
     try:
         return tuple(parse_addresses(text.replace(",", ";")))
     except ValueError as error:
-        given.problems.append(f"nameServers: {error}")
+        given.refuse(f"nameServers: {error}", "nameServers")
         return ()
 
 
@@ -263,9 +278,9 @@ def _subscription(
 ) -> tuple[frozenset[str] | None, str | None, dict[str, dict[str, list[int]]] | None]:
     named = [name for name in ("subscribe", "topic", "subscribePattern", "assign") if name in given]
     if not named:
-        given.problems.append("no topic: give subscribe, subscribePattern or assign")
+        given.refuse("no topic: give subscribe, subscribePattern or assign", "subscribe")
     if len(named) > 1:
-        given.problems.append(f"{' and '.join(named)} exclude each other: give one")
+        given.refuse(f"{' and '.join(named)} exclude each other: give one", *named)
     topics = given.names("subscribe") or given.names("topic")
     return None if topics is None else frozenset(topics), _pattern(given), _assigned(given)
 
@@ -276,7 +291,7 @@ def _pattern(given: OptionReader) -> str | None:
         try:
             re.compile(pattern)
         except re.error as error:
-            given.problems.append(f"subscribePattern {pattern!r}: {error}")
+            given.refuse(f"subscribePattern {pattern!r}: {error}", "subscribePattern")
     return pattern
 
 
@@ -287,8 +302,9 @@ def _assigned(given: OptionReader) -> dict[str, dict[str, list[int]]] | None:
     try:
         topics = decode_json(text, _ASSIGN)
     except UnreadableError as error:
-        given.problems.append(
-            f'assign is not {{"topic": [0, 1]}} or {{"topic": {{"broker": [0, 1]}}}} ({error})'
+        given.refuse(
+            f'assign is not {{"topic": [0, 1]}} or {{"topic": {{"broker": [0, 1]}}}} ({error})',
+            "assign",
         )
         return None
     return {
@@ -301,21 +317,21 @@ def _backfill(given: OptionReader) -> dict[str, str] | None:
     text = given.text("backfill")
     if text is None:
         if "backfillSeam" in given:
-            given.problems.append("backfillSeam does nothing without backfill")
+            given.refuse("backfillSeam does nothing without backfill", "backfillSeam", "backfill")
         return None
     if not text.strip().startswith("{"):
         return {ANY_BROKER: text}
     try:
         return decode_json(text, dict[str, str])
     except UnreadableError as error:
-        given.problems.append(f'backfill is neither a path nor {{"broker": "path"}} ({error})')
+        given.refuse(f'backfill is neither a path nor {{"broker": "path"}} ({error})', "backfill")
         return None
 
 
 def _bound(given: OptionReader, which: Literal["starting", "ending"]) -> Bound | None:
     by_offset, by_time = f"{which}Offsets", f"{which}Timestamp"
     if by_offset in given and by_time in given:
-        given.problems.append(f"{by_offset} and {by_time} exclude each other: give one")
+        given.refuse(f"{by_offset} and {by_time} exclude each other: give one", by_offset, by_time)
     if by_time in given:
         time_ms = _time_ms(given, by_time)
         return None if time_ms is None else Bound("time", time_ms=time_ms)
@@ -330,14 +346,15 @@ def _bound(given: OptionReader, which: Literal["starting", "ending"]) -> Bound |
     try:
         offsets = offsets_of_option(text)
     except UnreadableError as error:
-        given.problems.append(
+        given.refuse(
             f'{by_offset} is neither earliest nor latest nor {{"topic": {{"broker": {{"0": 23}}}}}}'
-            f" ({error})"
+            f" ({error})",
+            by_offset,
         )
         return None
     unwanted, word = (LATEST, "latest") if which == "starting" else (EARLIEST, "earliest")
     if which == "ending" and unwanted in offsets.values():
-        given.problems.append(f"{by_offset}: {unwanted} ({word}) is no place to end at")
+        given.refuse(f"{by_offset}: {unwanted} ({word}) is no place to end at", by_offset)
     return Bound("offsets", offsets)
 
 
@@ -351,9 +368,10 @@ def _time_ms(given: OptionReader, name: str) -> int | None:
     try:
         time = dt.datetime.fromisoformat(text)
     except ValueError:
-        given.problems.append(
+        given.refuse(
             f"{name}={text!r}: expected milliseconds since 1970 or a time such as"
-            " 2026-01-31T12:00:00+01:00"
+            " 2026-01-31T12:00:00+01:00",
+            name,
         )
         return None
     if time.tzinfo is None:
@@ -367,7 +385,9 @@ def _delay_ms(given: OptionReader) -> int:
         return TRIGGER_DELAY_MS_DEFAULT
     match = _DELAY.fullmatch(text.strip())
     if match is None or len(match[1]) > len(str(2**31)):
-        given.problems.append(f"maxTriggerDelay={text!r}: expected a time such as 30s, 15m or 1h")
+        given.refuse(
+            f"maxTriggerDelay={text!r}: expected a time such as 30s, 15m or 1h", "maxTriggerDelay"
+        )
         return TRIGGER_DELAY_MS_DEFAULT
     unit = (match[2] or "").lower()
     return int(match[1]) * _DELAY_MS[unit if unit == "ms" else unit[:1]]
@@ -380,10 +400,14 @@ def _columns(given: OptionReader) -> tuple[str, ...]:
         return tuple(name for name in TYPES if with_properties or name != "properties")
     twice = sorted({name for name in columns if columns.count(name) > 1})
     if twice:
-        given.problems.append(f"columns names {', '.join(twice)} more than once: name each once")
+        given.refuse(f"columns names {', '.join(twice)} more than once: name each once", "columns")
     unknown = [name for name in columns if name not in TYPES]
     if unknown:
-        given.problems.append(f"no column {', '.join(unknown)}; there are {', '.join(TYPES)}")
+        given.refuse(f"no column {', '.join(unknown)}; there are {', '.join(TYPES)}", "columns")
     if "includeProperties" in given:
-        given.problems.append("columns and includeProperties exclude each other: give one")
+        given.refuse(
+            "columns and includeProperties exclude each other: give one",
+            "columns",
+            "includeProperties",
+        )
     return tuple(columns)

@@ -42,7 +42,7 @@ from tandem.client.name_servers import REQUEST_TIMEOUT_SECONDS
 from tandem.client.plain_socket import PlainSocket, SocketOpener, open_socket
 from tandem.client.queue_flow import RETRIED
 from tandem.client.session import Session
-from tandem.spark.errors import SparkSourceError
+from tandem.spark.errors import LossCause, SparkSourceError
 from tandem.spark.live.data_loss import DataLoss, report_loss
 from tandem.spark.live.pull_answer import Meaning, Verdict, judge
 from tandem.spark.live.pull_window import Piece, Pull, PullWindow
@@ -238,10 +238,12 @@ class RangePuller:
         if not link.is_master:
             self._master_only_until = self._core.clock() + MASTER_ONLY_SECONDS
         elif verdict.meaning is Meaning.GONE:
-            self._lose(pull, verdict.next_offset, "deleted, or damaged and passed over")
+            reason = "deleted, or damaged and passed over"
+            self._lose(pull, verdict.next_offset, reason, LossCause.DELETED)
             return None
         elif verdict.meaning is Meaning.BEYOND and self._is_gone(pull):
-            self._lose(pull, pull.end, f"the queue ends at {verdict.max_offset} now")
+            reason = f"the queue ends at {verdict.max_offset} now"
+            self._lose(pull, pull.end, reason, LossCause.CUT)
             return None
         window.again(pull)
         return self._nothing_yet(link, pull, verdict)
@@ -251,7 +253,7 @@ class RangePuller:
         if isinstance(error, MessageDamagedError):
             return self._damaged(link, pull, error)
         if error.code in _GONE_WITH_TOPIC and link.is_master and self._is_gone(pull):
-            self._lose(pull, pull.end, error.remark)
+            self._lose(pull, pull.end, error.remark, LossCause.GONE)
             return None
         self._window.again(pull)
         if passes or error.code in _GONE_WITH_TOPIC:
@@ -264,7 +266,8 @@ class RangePuller:
         self._avoided_until[link.address] = now + MASTER_ONLY_SECONDS
         at = pull.place, pull.start
         if now - self._damaged_since.setdefault(at, now) >= GONE_SECONDS:
-            self._lose(pull, max(pull.start, error.queue_offset) + 1, error.remark)
+            end = max(pull.start, error.queue_offset) + 1
+            self._lose(pull, end, error.remark, LossCause.DAMAGED)
             return None
         self._window.again(pull)
         return error
@@ -283,10 +286,10 @@ class RangePuller:
         now = self._core.clock()
         return now - self._gone_since.setdefault(pull.place, now) >= GONE_SECONDS
 
-    def _lose(self, pull: Pull, next_offset: int, reason: str) -> None:
+    def _lose(self, pull: Pull, next_offset: int, reason: str, cause: LossCause) -> None:
         end = min(next_offset, pull.end)
         queue = self._window.ranges[pull.place].queue
-        loss = DataLoss(queue, pull.start, end, reason)
+        loss = DataLoss(queue, pull.start, end, reason, cause)
         report_loss(loss, fail=self._fail_on_data_loss)
         self.losses.append(loss)
         self._window.passed(pull, end)

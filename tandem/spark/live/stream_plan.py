@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tandem.client.results import MessageQueue
+from tandem.spark.errors import LossCause
 from tandem.spark.live.bounds import KnownCluster, starting_offsets
 from tandem.spark.live.data_loss import DataLoss, report_loss
 from tandem.spark.live.offsets import Offsets, StreamOffset, names
@@ -158,7 +159,8 @@ class StreamPlan:
         for queue in lost:
             end = latest.get(queue)
             reason = "the queue is gone" if end is None else f"the queue ends at {end} now"
-            loss = DataLoss(queue, end or 0, starts[queue], reason)
+            cause = LossCause.GONE if end is None else LossCause.CUT
+            loss = DataLoss(queue, end or 0, starts[queue], reason, cause)
             report_loss(loss, fail=self._options.fail_on_data_loss)
         return latest, lost
 

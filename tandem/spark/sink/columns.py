@@ -1,7 +1,7 @@
 """The columns of a DataFrame that is written: which there are, and of which types."""
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -42,29 +42,31 @@ class SinkColumns(msgspec.Struct, frozen=True):
 
 
 def read_columns(
-    fields: Sequence[tuple[str, str]], problems: list[str], *, topic_given: bool
+    fields: Sequence[tuple[str, str]], refuse: Callable[..., None], *, topic_given: bool
 ) -> SinkColumns:
     """Return the columns; `fields` are names and Spark's names of types.
 
-    What is wrong is added to `problems`.
+    What is wrong is given to `refuse`, with the names of the columns: see `OptionReader.refuse`.
     """
     names = tuple(name for name, _ in fields)
     for name, kind in fields:
         if name not in COLUMNS:
-            problems.append(_unknown(name))
+            refuse(_unknown(name), name)
         elif kind not in COLUMNS[name]:
             wanted = " or ".join(COLUMNS[name])
-            problems.append(f"column {name} is {kind}: cast it to {wanted}")
-    problems += [f"column {name} is there twice" for name in {n for n in names if _twice(n, names)}]
+            refuse(f"column {name} is {kind}: cast it to {wanted}", name)
+    for name in {n for n in names if _twice(n, names)}:
+        refuse(f"column {name} is there twice", name)
     bodies = [name for name in ("body", "value") if name in names]
     if not bodies:
-        problems.append("no column body (or value): what a message says, as binary or string")
+        refuse("no column body (or value): what a message says, as binary or string", "body")
     elif len(bodies) > 1:
-        problems.append("columns body and value are the same: drop one")
+        refuse("columns body and value are the same: drop one", "body", "value")
     if "topic" not in names and not topic_given:
-        problems.append("no topic: give the option topic, or a column topic")
+        refuse("no topic: give the option topic, or a column topic", "topic")
     if "queueId" in names and "shardingKey" in names:
-        problems.append("columns queueId and shardingKey both choose the queue: drop one")
+        problem = "columns queueId and shardingKey both choose the queue: drop one"
+        refuse(problem, "queueId", "shardingKey")
     return SinkColumns(names, bodies[0] if bodies else "body")
 
 

@@ -82,7 +82,7 @@ def read_options(given: OptionReader) -> SinkOptions:
     ack_words = (Ack.REPLICATED.value, Ack.ASYNC.value, Ack.REPLICATED_FLUSHED.value)
     send_ms = _integer(given, "sendMsgTimeoutMs", SEND_MS_DEFAULT)
     if ("accessKey" in given) != ("secretKey" in given):
-        given.problems.append("accessKey and secretKey sign together: give both")
+        given.refuse("accessKey and secretKey sign together: give both", "accessKey", "secretKey")
     return SinkOptions(
         name_servers=_name_servers(given),
         topic=_text(given, "topic"),
@@ -105,7 +105,7 @@ def read_options(given: OptionReader) -> SinkOptions:
 def _text(given: OptionReader, name: str) -> str:
     text = (given.text(name) or "").strip()
     if name in given and not text:
-        given.problems.append(f"{name} is empty: leave it out or give it a value")
+        given.refuse(f"{name} is empty: leave it out or give it a value", name)
     return text
 
 
@@ -117,23 +117,31 @@ def _integer(given: OptionReader, name: str, default: int) -> int:
 def _codec(given: OptionReader) -> Codec:
     codec = cast("Codec", given.choice("compression", ("zlib", "lz4", "zstd")))
     if "compression" in given and "compressOverBytes" not in given:
-        given.problems.append("compression without compressOverBytes compresses nothing: give both")
+        given.refuse(
+            "compression without compressOverBytes compresses nothing: give both",
+            "compression",
+            "compressOverBytes",
+        )
     try:
         return checked_codec(codec)
     except ValueError as error:
-        given.problems.append(str(error))
+        given.refuse(str(error), "compression")
         return "zlib"
 
 
 def _name_servers(given: OptionReader) -> tuple[str, ...]:
     if "nameServers" in given and "nameServer" in given:
-        given.problems.append("nameServers and nameServer are the same option: give one")
+        given.refuse(
+            "nameServers and nameServer are the same option: give one", "nameServers", "nameServer"
+        )
     text = given.text("nameServers") or given.text("nameServer")
     if text is None:
-        given.problems.append('nameServers is missing: all of them, as in "host1:9876;host2:9876"')
+        given.refuse(
+            'nameServers is missing: all of them, as in "host1:9876;host2:9876"', "nameServers"
+        )
         return ()
     try:
         return tuple(parse_addresses(text.replace(",", ";")))
     except ValueError as error:
-        given.problems.append(f"nameServers: {error}")
+        given.refuse(f"nameServers: {error}", "nameServers")
         return ()

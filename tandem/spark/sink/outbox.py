@@ -21,7 +21,7 @@ from tandem.client.identity import wall_clock_ms
 from tandem.client.results import SendResult, SendStatus
 from tandem.client.send_flow import Sender
 from tandem.client.sending import SendSettings
-from tandem.spark.sink.errors import SendFailedError
+from tandem.spark.sink.errors import SendFailedError, Stored
 from tandem.spark.sink.options import SinkOptions
 from tandem.spark.sink.packer import Packer, Parcel
 
@@ -90,7 +90,7 @@ class Outbox:
             try:
                 route = await self._shell.run(self._core.route(topic, deadline, for_sends=True))
             except ClientError as error:
-                raise self._failed(str(error)) from error
+                raise self._failed(str(error), Stored.NOTHING) from error
             self._queues[topic] = route.writable_queues_count
 
     async def put(self, parcel: Parcel) -> None:
@@ -149,13 +149,13 @@ class Outbox:
                 self._sender.send_gathered(parcel.topic, parcel.gathered, parcel.options)
             )
         if not outcomes and self._failure is None:
-            self._failure = self._failed(self._too_slow(parcel.topic))
+            self._failure = self._failed(self._too_slow(parcel.topic), Stored.UNKNOWN)
         for gathered, outcome in zip(parcel.gathered, outcomes, strict=False):
             if isinstance(outcome, SendResult) and outcome.status is SendStatus.SEND_OK:
                 self.messages += 1
                 self.body_bytes += len(gathered.message.body)
             elif self._failure is None:
-                self._failure = self._failed(self._words(parcel.topic, outcome))
+                self._failure = self._failed(self._words(parcel.topic, outcome), _stored(outcome))
         self._bytes -= parcel.size
         self._requests -= 1
         self._ended.set()
@@ -184,8 +184,14 @@ class Outbox:
             " small batches, a smaller batchMaxBytes is much faster"
         )
 
-    def _failed(self, what: str) -> SendFailedError:
-        return SendFailedError(f"{self._where}: {what}")
+    def _failed(self, what: str, stored: Stored) -> SendFailedError:
+        return SendFailedError(f"{self._where}: {what}", stored)
+
+
+def _stored(outcome: SendResult | ClientError) -> Stored:
+    if isinstance(outcome, SendResult | SendInDoubtError):
+        return Stored.UNSAFE
+    return Stored.UNKNOWN if outcome.outcome_unknown else Stored.NOTHING
 
 
 def _because(reason: str) -> str:

@@ -100,7 +100,8 @@ class MessageMaker:
             raise self._error(first, f"column {column} {what}")
 
     def _error(self, index: int, what: object) -> RowError:
-        return RowError(f"row {self._rows + index} of {self._where}: {what}")
+        row = self._rows + index
+        return RowError(f"row {row} of {self._where}: {what}", row)
 
     def _messages(self, table: dict[str, pa.Array], count: int) -> list[Message]:
         columns = {name: _values(name, column) for name, column in table.items()}

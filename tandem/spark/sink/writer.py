@@ -95,10 +95,7 @@ def batch_writer(schema: StructType, raw: Mapping[str, str], *, overwrite: bool)
     Raises:
         OptionError: with everything that is wrong with options, columns and save mode.
     """
-    wrong = []
-    if overwrite:
-        wrong.append('a topic is never overwritten: write with mode("append")')
-    return TandemWriter(*_checked(schema, raw, wrong))
+    return TandemWriter(*_checked(schema, raw, overwrite=overwrite))
 
 
 def stream_writer(schema: StructType, raw: Mapping[str, str]) -> TandemStreamWriter:
@@ -107,16 +104,17 @@ def stream_writer(schema: StructType, raw: Mapping[str, str]) -> TandemStreamWri
     Raises:
         OptionError: with everything that is wrong with options and columns.
     """
-    return TandemStreamWriter(*_checked(schema, raw, []))
+    return TandemStreamWriter(*_checked(schema, raw, overwrite=False))
 
 
 def _checked(
-    schema: StructType, raw: Mapping[str, str], wrong: list[str]
+    schema: StructType, raw: Mapping[str, str], *, overwrite: bool
 ) -> tuple[SinkOptions, SinkColumns]:
     given = option_reader(raw)
-    given.problems += wrong
+    if overwrite:
+        given.refuse('a topic is never overwritten: write with mode("append")', "mode")
     fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
-    columns = read_columns(fields, given.problems, topic_given="topic" in given)
+    columns = read_columns(fields, given.refuse, topic_given="topic" in given)
     options = read_options(given)
     given.finish()
     return options, columns
@@ -161,5 +159,5 @@ async def _send_all(
 def _task() -> TaskContext:
     task = TaskContext.get()
     if task is None:
-        raise OptionError(f"{WHOSE}: rows are written in a task of Spark only")
+        raise OptionError(f"{WHOSE}: rows are written in a task of Spark only", ())
     return task

@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from tandem.cli.command_line import app
 from tandem.cli.output import CommandError
-from tandem.cluster import ControlError, NotRunningError
+from tandem.cluster import NotRunningError, OrderRefusedError, UnknownNodeError
 from tandem.cluster.control import Reply, Request
 from tandem.testing import RunningCluster
 from tests.tandem.cli.conftest import Tandem
@@ -39,8 +39,9 @@ def test_nodes_are_killed_started_paused_resumed_restarted_and_stopped(
 
 
 def test_a_node_that_is_not_there_is_told_with_those_that_are(tandem: Tandem) -> None:
-    with pytest.raises(ControlError, match="no node is named 'z'; the cluster has broker-a-0"):
+    with pytest.raises(OrderRefusedError, match="broker-a-0, broker-a-1") as caught:
         tandem("cluster", "kill", "z")
+    assert caught.value.refusal == UnknownNodeError.__name__
 
 
 def test_without_a_supervisor_the_way_to_start_one_is_told(

@@ -240,8 +240,9 @@ def test_a_body_that_is_no_text_is_printed_as_it_is_or_in_base64(tandem: Tandem)
 
 @pytest.mark.fault
 def test_a_topic_that_is_not_there_is_told(tandem: Tandem) -> None:
-    with pytest.raises(RouteNotFoundError, match="nowhere"):
+    with pytest.raises(RouteNotFoundError) as caught:
         tandem("consume", "nowhere")
+    assert caught.value.topic == "nowhere"
 
 
 @pytest.mark.fault

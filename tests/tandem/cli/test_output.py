@@ -14,7 +14,7 @@ from tandem.cli.output import (
 )
 from tandem.client.errors import RouteNotFoundError
 from tandem.cluster import ClusterConfigError, NotRunningError, UnknownNodeError
-from tandem.drill.errors import BadOptionsError, MissingRequirementError
+from tandem.drill.errors import BadOptionsError, MissingRequirementError, Requirement
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_sizes_are_for_people(count: int, text: str) -> None:
         (BadOptionsError("--rate 0: ..."), 2),
         (RouteNotFoundError("orders", "nobody answers"), 1),
         (NotRunningError(Path("cluster.yaml")), 1),
-        (MissingRequirementError("no Java"), 1),
+        (MissingRequirementError("no Java", Requirement.JAVA), 1),
     ],
 )
 def test_what_the_user_wrote_wrong_is_2_and_the_rest_is_1(error: Exception, status: int) -> None:

@@ -14,7 +14,12 @@ from tandem.cluster.control import (
     send_request,
     socket_path,
 )
-from tandem.cluster.errors import AlreadyRunningError, ControlError, NotRunningError
+from tandem.cluster.errors import (
+    AlreadyRunningError,
+    NotRunningError,
+    SocketDirectoryError,
+    SupervisorGoneError,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -35,8 +40,9 @@ def test_a_directory_that_others_may_enter_is_closed_to_them(tmp_path: Path) -> 
     directory.rmdir()
     (tmp_path / "elsewhere").mkdir()
     directory.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ControlError, match="set TMPDIR"):
+    with pytest.raises(SocketDirectoryError, match="set TMPDIR") as caught:
         socket_path(tmp_path / "a.yaml")
+    assert caught.value.path == directory
 
 
 def test_the_same_file_by_another_path_has_the_same_socket(tmp_path: Path) -> None:
@@ -55,10 +61,11 @@ def test_a_second_owner_is_told_who_the_first_is(tmp_path: Path) -> None:
     config = tmp_path / "cluster.yaml"
     with (
         ownership(config),
-        pytest.raises(AlreadyRunningError, match=f"supervisor {os.getpid()}"),
+        pytest.raises(AlreadyRunningError, match="`tandem cluster down`") as caught,
         ownership(config),
     ):
         pass
+    assert caught.value.pid == os.getpid()
 
 
 def test_a_socket_left_by_a_killed_supervisor_is_replaced(tmp_path: Path) -> None:
@@ -69,7 +76,7 @@ def test_a_socket_left_by_a_killed_supervisor_is_replaced(tmp_path: Path) -> Non
     )
     subprocess.run([sys.executable, "-c", code, str(socket_path(config))], check=False)
     assert socket_path(config).exists()
-    with pytest.raises(NotRunningError, match="is not up; start it with `tandem cluster up`"):
+    with pytest.raises(NotRunningError):
         send_request(config, Request("status"))
     with ownership(config) as path, socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
@@ -92,5 +99,5 @@ def test_a_supervisor_that_dies_before_it_answers_is_reported(tmp_path: Path) ->
     ) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        with pytest.raises(ControlError, match=r"ended before it answered|did not answer"):
+        with pytest.raises(SupervisorGoneError):
             send_request(config, Request("status"))

@@ -3,7 +3,15 @@ from pathlib import Path
 
 import pytest
 
-from tandem.cluster import ControlError, NodeState, NotRunningError, read_spec
+from tandem.cluster import (
+    AlreadyRunningError,
+    NodeStartError,
+    NodeState,
+    NotRunningError,
+    OrderRefusedError,
+    SupervisorGoneError,
+    read_spec,
+)
 from tandem.cluster.control import Request, send_request
 from tandem.cluster.detached import supervisor_log, up_detached, up_for_block
 from tandem.testing import write_cluster_file
@@ -17,8 +25,9 @@ def test_a_detached_cluster_is_up_until_it_is_told_to_go_down(tmp_path: Path) ->
     try:
         assert [node.state for node in reply.nodes] == [NodeState.RUNNING] * 2
         assert reply.pid != os.getpid()
-        with pytest.raises(ControlError, match=f"is up already \\(supervisor {reply.pid}\\)"):
+        with pytest.raises(OrderRefusedError) as caught:
             up_detached(spec)
+        assert caught.value.refusal == AlreadyRunningError.__name__
     finally:
         down = send_request(spec.file, Request("down"))
     assert [node.last_exit for node in down.nodes] == ["ended with status 0"] * 2
@@ -36,8 +45,9 @@ def test_a_node_that_cannot_start_is_told_and_nothing_stays_up(tmp_path: Path) -
     spec = read_spec(write_cluster_file(tmp_path, 1, {}))
     spec.node("broker-a-1").directory.parent.mkdir()
     spec.node("broker-a-1").directory.write_text("in the way")
-    with pytest.raises(ControlError, match="broker-a-1 did not start: "):
+    with pytest.raises(OrderRefusedError, match="broker-a-1") as caught:
         up_detached(spec)
+    assert caught.value.refusal == NodeStartError.__name__
     with pytest.raises(NotRunningError):
         send_request(spec.file, Request("status"))
 
@@ -47,7 +57,7 @@ def test_a_supervisor_that_dies_while_starting_is_told_with_its_log(
 ) -> None:
     spec = read_spec(write_cluster_file(tmp_path, 1, {}))
     monkeypatch.setattr("sys.executable", "/bin/false")
-    with pytest.raises(ControlError, match=r"supervisor\.log"):
+    with pytest.raises(SupervisorGoneError, match=r"supervisor\.log"):
         up_detached(spec)
 
 

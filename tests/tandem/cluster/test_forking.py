@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tandem.cluster.errors import ForkServerError
+from tandem.cluster.errors import ForkServerError, ForkServerGoneError
 from tandem.cluster.forking import ForkedProcess, ForkRequest, ForkServer
 from tests.support.paths import ROOT
 from tests.support.patience import PATIENCE_SECONDS, wait_until
@@ -93,15 +93,16 @@ def test_a_child_that_is_killed_has_ended_and_is_reaped(server: ForkServer, tmp_
 
 def test_a_request_that_cannot_be_read_ends_nothing(server: ForkServer, tmp_path: Path) -> None:
     wrong = msgspec.structs.replace(request(tmp_path), arguments=[7])
-    with pytest.raises(ForkServerError, match=r"cannot fork: .*arguments"):
+    with pytest.raises(ForkServerError) as caught:
         server.fork(wrong, [])
+    assert not isinstance(caught.value, ForkServerGoneError)
     run(server, request(tmp_path, "refuse"))
 
 
 def test_a_server_that_cannot_import_is_reported(tmp_path: Path) -> None:
     quiet = {**ENVIRONMENT, "PYTHONWARNINGS": "ignore"}
     server = ForkServer(["no_such_module"], quiet)
-    with pytest.raises(ForkServerError, match="fork server"):
+    with pytest.raises(ForkServerGoneError):
         server.fork(request(tmp_path, "sleep"), [])
     server.close()
 

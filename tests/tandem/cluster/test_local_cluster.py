@@ -1,4 +1,5 @@
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -102,18 +103,21 @@ async def test_a_node_that_fails_to_start_says_why_and_the_others_run(tmp_path: 
     async with LocalCluster(fake_spec(tmp_path, "a", "b"), command=command) as cluster:
         with pytest.raises(NodeStartError) as caught:
             await cluster.start()
-        assert caught.value.exit_status == 3
+        log = cluster.log_file("b")
+        assert (caught.value.name, caught.value.exit_status) == ("b", 3)
         assert caught.value.reason == "port 127.0.0.1:10911 is taken"
-        assert str(cluster.log_file("b")) in str(caught.value)
+        assert str(caught.value) == f"b did not start: {caught.value.reason} (log: {log})"
         assert states(cluster) == [NodeState.RUNNING, NodeState.FAILED]
 
 
 async def test_a_node_that_never_gets_ready_is_killed(tmp_path: Path) -> None:
     command = fake_command(a="silent")
     async with LocalCluster(fake_spec(tmp_path, "a"), command=command) as cluster:
-        with pytest.raises(NodeStartError, match="a did not start: not ready after"):
+        with pytest.raises(NodeStartError) as caught:
             await cluster.start("a", ready_seconds_max=0.1)
-        assert states(cluster) == [NodeState.STOPPED]
+        assert caught.value.exit_status is None
+        (node,) = cluster.status()
+        assert (node.state, node.starts_count) == (NodeState.STOPPED, 1)
 
 
 async def test_a_node_killed_while_it_starts_did_not_start(tmp_path: Path) -> None:
@@ -128,8 +132,9 @@ async def test_a_node_killed_while_it_starts_did_not_start(tmp_path: Path) -> No
             await cluster.kill("a")
 
         nursery.start_soon(kill_soon)
-        with pytest.raises(NodeStartError, match="ended by SIGKILL"):
+        with pytest.raises(NodeStartError) as caught:
             await cluster.start("a")
+    assert caught.value.exit_status == -signal.SIGKILL
 
 
 async def test_an_exit_that_nobody_asked_for_is_failed_and_reported(tmp_path: Path) -> None:
@@ -171,13 +176,15 @@ async def test_a_node_that_prints_much_is_not_held_up(tmp_path: Path) -> None:
 
 async def test_commands_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     async with LocalCluster(fake_spec(tmp_path, "a"), command=fake_command()) as cluster:
-        with pytest.raises(NodeCommandError, match="a is STOPPED: it cannot be killed"):
+        with pytest.raises(NodeCommandError) as caught:
             await cluster.kill("a")
-        with pytest.raises(UnknownNodeError, match="no node is named 'z'; the cluster has a"):
+        assert (caught.value.state, caught.value.wish) == ("STOPPED", "killed")
+        with pytest.raises(UnknownNodeError):
             await cluster.start("z")
         await cluster.start()
-        with pytest.raises(NodeCommandError, match="a is RUNNING: it cannot be started"):
+        with pytest.raises(NodeCommandError) as caught:
             await cluster.start("a")
+        assert (caught.value.state, caught.value.wish) == ("RUNNING", "started")
 
 
 async def test_what_nodes_write_is_appended_to_their_logs(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def test_nodes_are_children_of_their_supervisor(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
-    assert seen["without"].startswith("ForkServerError: ")
+    assert seen["without"].startswith("ForkServerGoneError: ")
     del seen["without"]
     assert seen == {
         "is_parent": True,

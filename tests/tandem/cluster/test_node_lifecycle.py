@@ -62,9 +62,15 @@ def test_every_pair_of_state_and_event_is_in_the_diagram_or_refused(
         EVENTS[event](life)
         assert [life.state] == targets
     else:
-        with pytest.raises(NodeCommandError, match=f"broker-a-0 is {state.value}: it cannot be"):
+        with pytest.raises(NodeCommandError) as caught:
             EVENTS[event](life)
+        assert (caught.value.name, caught.value.state) == ("broker-a-0", state.value)
         assert (life.state, life.pid) == (state, pid)
+
+
+def test_a_refusal_names_the_node_its_state_and_the_wish() -> None:
+    with pytest.raises(NodeCommandError, match="broker-a-0 is RUNNING: it cannot be started"):
+        lifecycle_in(NodeState.RUNNING).spawned(4712)
 
 
 @pytest.mark.parametrize("state", NodeState)

@@ -13,6 +13,7 @@ from tandem.cluster import (
     ClusterError,
     CoordinatorSettings,
     UnknownNodeError,
+    WrongSystemError,
     default_config,
     read_spec,
 )
@@ -149,8 +150,9 @@ def test_the_example_is_a_valid_cluster_file() -> None:
 
 def test_nodes_run_on_linux_alone_and_that_is_said() -> None:
     check_system("linux")
-    with pytest.raises(ClusterError, match="this is darwin: start them in a container"):
+    with pytest.raises(WrongSystemError, match="start them in a container") as caught:
         check_system("darwin")
+    assert caught.value.system == "darwin"
 
 
 def test_a_node_is_given_its_file_and_its_name() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tandem.drill import command, session
 from tandem.drill.command import listed, run_drill
-from tandem.drill.errors import BadScenarioError, MissingRequirementError
+from tandem.drill.errors import MissingRequirementError, NoScenarioError, Requirement
 from tandem.drill.options import DrillOptions
 from tandem.drill.scenario_file import catalogue, find_scenario
 from tests.faults.drills import signals_as_before
@@ -36,7 +36,7 @@ def test_a_missing_requirement_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def missing(*, spark: bool) -> None:
-        raise MissingRequirementError(f"no pyspark ({spark})")
+        raise MissingRequirementError(f"no pyspark ({spark})", Requirement.LIBRARIES)
 
     monkeypatch.setattr(command, "check_libraries", missing)
 
@@ -80,5 +80,5 @@ def test_the_list_explains_every_scenario() -> None:
 
 
 def test_a_scenario_that_is_not_there_is_told_with_the_nearest() -> None:
-    with pytest.raises(BadScenarioError, match="did you mean master-kill"):
+    with pytest.raises(NoScenarioError, match=r"did you mean master-kill.*`tandem drill list`"):
         find_scenario("master-kil")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandem.drill.errors import BadOptionsError
+from tandem.drill.errors import InputError, InputFault
 from tandem.drill.orders import FileLines, Orders
 
 
@@ -83,8 +83,9 @@ def test_every_line_that_is_not_empty_is_taken_once(
     wanted = [line for line in wanted if line]
     path = tmp_path_factory.mktemp("lines") / "log"
     if not wanted:
-        with pytest.raises(BadOptionsError, match="no line"):
+        with pytest.raises(InputError) as caught:
             lines_of(path, data)
+        assert caught.value.fault is InputFault.EMPTY
         return
 
     with lines_of(path, data) as lines:
@@ -92,30 +93,35 @@ def test_every_line_that_is_not_empty_is_taken_once(
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadOptionsError, match=r"--input .*nothing: No such file or directory"):
+    with pytest.raises(InputError, match=r"--input .*nothing: No such file") as caught:
         FileLines(tmp_path / "nothing", line_bytes_max=100)
+    assert caught.value.fault is InputFault.UNREADABLE
 
 
 def test_a_directory_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadOptionsError, match="is a directory; give a text or NDJSON file"):
+    with pytest.raises(InputError, match="give a text or NDJSON file") as caught:
         FileLines(tmp_path, line_bytes_max=100)
+    assert caught.value.fault is InputFault.NOT_A_FILE
 
 
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
 
-    with pytest.raises(BadOptionsError, match="is not a regular file"):
+    with pytest.raises(InputError) as caught:
         FileLines(tmp_path / "pipe", line_bytes_max=100)
+    assert caught.value.fault is InputFault.NOT_A_FILE
 
 
 def test_an_empty_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadOptionsError, match="has no line with anything in it"):
+    with pytest.raises(InputError) as caught:
         lines_of(tmp_path / "log", b"\n\r\n")
+    assert caught.value.fault is InputFault.EMPTY
 
 
 def test_a_binary_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadOptionsError, match=r"looks binary \(a NUL byte at byte 3\)"):
+    with pytest.raises(InputError, match="at byte 3") as caught:
         lines_of(tmp_path / "log", b"abc\0def\n")
+    assert caught.value.fault is InputFault.BINARY
 
 
 def test_a_line_of_exactly_the_limit_is_sent(tmp_path: Path) -> None:
@@ -124,8 +130,9 @@ def test_a_line_of_exactly_the_limit_is_sent(tmp_path: Path) -> None:
 
 
 def test_a_line_above_the_limit_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadOptionsError, match="line 2 is longer than the 10 bytes"):
+    with pytest.raises(InputError, match=r"line 2 .* 10 bytes") as caught:
         lines_of(tmp_path / "log", b"fine\n" + b"x" * 11 + b"\nfine\n", line_bytes_max=10)
+    assert caught.value.fault is InputFault.LONG_LINE
 
 
 def test_a_file_that_shrinks_is_noticed(tmp_path: Path) -> None:
@@ -133,5 +140,6 @@ def test_a_file_that_shrinks_is_noticed(tmp_path: Path) -> None:
         (tmp_path / "log").write_bytes(b"one\n")
         lines.take("p", 0)
 
-        with pytest.raises(BadOptionsError, match="became shorter"):
+        with pytest.raises(InputError) as caught:
             lines.take("p", 1)
+        assert caught.value.fault is InputFault.SHRUNK

@@ -20,7 +20,13 @@ from tandem.cluster_file.coordinator_settings import CoordinatorSettings
 from tandem.cluster_file.load import load_config
 from tandem.cluster_file.settings import GroupSettings, ReplicationSettings, TLSSettings
 from tandem.cluster_file.store_settings import StoreSettings
-from tandem.drill.errors import BadOptionsError, MissingRequirementError
+from tandem.drill.errors import (
+    MissingRequirementError,
+    NoPromiseError,
+    OutError,
+    OutFault,
+    Requirement,
+)
 from tandem.drill.outcomes import FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE
 from tandem.drill.preflight import (
     MARKER_NAME,
@@ -89,15 +95,21 @@ def test_a_fenced_group_is_all_of_its_nodes() -> None:
 
 
 def test_a_fenced_group_that_acknowledges_on_one_node_alone_is_refused() -> None:
-    with pytest.raises(BadOptionsError, match="2 nodes and min_isr 1"):
+    with pytest.raises(NoPromiseError, match="2 nodes and min_isr 1") as caught:
         choose_group(spec(node(0), node(1), group=fenced(min_isr=1)))
+    assert caught.value.setting == "min_isr"
+    with pytest.raises(NoPromiseError) as caught:
+        choose_group(spec(node(0), group=fenced()))
+    assert caught.value.setting == "nodes"
 
 
 def test_the_port_of_the_coordinator_is_looked_at_too() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(MissingRequirementError, match=f"127.0.0.1:{port}"):
+        with pytest.raises(MissingRequirementError) as caught:
             check_ports(group_of(kind=GroupKind.FENCED), CoordinatorSettings(port=port))
+    assert caught.value.requirement is Requirement.FREE_PORTS
+    assert caught.value.names == [f"127.0.0.1:{port}"]
     check_ports(
         group_of(kind=GroupKind.FENCED), CoordinatorSettings(kind=CoordinatorKind.ETCD, port=port)
     )
@@ -118,21 +130,22 @@ def test_each_pair_of_nodes_and_coordinator_gets_an_address_of_the_proxy() -> No
 
 
 @pytest.mark.parametrize(
-    ("address", "coordinator", "complaint"),
+    ("address", "coordinator", "requirement"),
     [
-        ("192.0.2.1", CoordinatorSettings(), "needs nodes at addresses of 127"),
+        ("192.0.2.1", CoordinatorSettings(), Requirement.LOOPBACK_NODES),
         (
             "127.0.0.1",
             CoordinatorSettings(kind=CoordinatorKind.ETCD, endpoints=["http://a:1", "http://b:1"]),
-            "needs a coordinator with one endpoint",
+            Requirement.ONE_ENDPOINT,
         ),
     ],
 )
 def test_a_network_that_cannot_be_broken_is_told(
-    address: str, coordinator: CoordinatorSettings, complaint: str
+    address: str, coordinator: CoordinatorSettings, requirement: Requirement
 ) -> None:
-    with pytest.raises(MissingRequirementError, match=complaint):
+    with pytest.raises(MissingRequirementError) as caught:
         proxied_pairs(group_of(node(0, address=address)), coordinator)
+    assert caught.value.requirement is requirement
 
 
 def test_the_drills_file_has_what_scenarios_ask_for_and_the_ways_through_the_proxy(
@@ -180,8 +193,10 @@ def test_pyspark_is_not_asked_for_without_spark(monkeypatch: pytest.MonkeyPatch)
     )
 
     check_libraries(spark=False)
-    with pytest.raises(MissingRequirementError, match="needs pyspark:"):
+    with pytest.raises(MissingRequirementError) as caught:
         check_libraries(spark=True)
+    assert caught.value.requirement is Requirement.LIBRARIES
+    assert caught.value.names == ["pyspark"]
 
 
 def test_master_and_slaves_are_found() -> None:
@@ -198,20 +213,21 @@ def test_with_a_number_of_replicas_a_lone_master_answers_a_timeout() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "complaint"),
+    ("found", "setting"),
     [
-        (spec(node(0)), "at least one slave in broker-a; it has 1 and 0"),
+        (spec(node(0)), "nodes"),
         (
             spec(node(0), node(1), group=GroupSettings(broker_role=BrokerRole.ASYNC_MASTER)),
-            "is ASYNC_MASTER",
+            "groups.broker-a.broker_role",
         ),
-        (spec(node(0), node(1), in_sync_replicas=1), "in_sync_replicas is 1"),
-        (spec(node(0), node(1), node(0, "b")), "breaks one group; this file has b, broker-a"),
+        (spec(node(0), node(1), in_sync_replicas=1), "replication.in_sync_replicas"),
+        (spec(node(0), node(1), node(0, "b")), "groups"),
     ],
 )
-def test_a_cluster_without_a_promise_to_test_is_refused(found: ClusterSpec, complaint: str) -> None:
-    with pytest.raises(BadOptionsError, match=complaint):
+def test_a_cluster_without_a_promise_to_test_is_refused(found: ClusterSpec, setting: str) -> None:
+    with pytest.raises(NoPromiseError) as caught:
         choose_group(found)
+    assert caught.value.setting == setting
 
 
 def test_busy_ports_are_named_all_at_once() -> None:
@@ -241,8 +257,10 @@ def test_free_ports_are_no_complaint() -> None:
 def test_an_address_of_another_machine_is_named() -> None:
     away = msgspec.structs.replace(node(0), address="192.0.2.1", port=1024)
 
-    with pytest.raises(MissingRequirementError, match=r"192\.0\.2\.1:1024"):
+    with pytest.raises(MissingRequirementError) as caught:
         check_ports(group_of(away), CoordinatorSettings())
+    assert caught.value.requirement is Requirement.OWN_ADDRESS
+    assert caught.value.names == ["192.0.2.1:1024"]
 
 
 def test_a_new_directory_is_made_and_marked(tmp_path: Path) -> None:
@@ -278,21 +296,24 @@ def test_small_disks_that_a_killed_drill_left_are_let_go(tmp_path: Path) -> None
 def test_a_directory_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "index.html").touch()
 
-    with pytest.raises(BadOptionsError, match="is not empty and was not made by a drill"):
+    with pytest.raises(OutError, match="give another directory") as caught:
         claimed(tmp_path).__enter__()
+    assert caught.value.fault is OutFault.FOREIGN
     assert [entry.name for entry in tmp_path.iterdir()] == ["index.html"]
 
 
 def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
     (tmp_path / "report").touch()
 
-    with pytest.raises(BadOptionsError, match=r"--out .*report: File exists"):
+    with pytest.raises(OutError, match=r"--out .*report: File exists") as caught:
         claimed(tmp_path / "report").__enter__()
+    assert caught.value.fault is OutFault.REFUSED
 
 
 def test_two_drills_cannot_share_a_directory(tmp_path: Path) -> None:
-    with claimed(tmp_path), pytest.raises(BadOptionsError, match="another drill is writing there"):
+    with claimed(tmp_path), pytest.raises(OutError) as caught:
         claimed(tmp_path).__enter__()
+    assert caught.value.fault is OutFault.IN_USE
 
     with claimed(tmp_path):
         pass

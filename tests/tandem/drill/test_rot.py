@@ -66,6 +66,6 @@ def test_one_bit_is_one_bit(tmp_path: Path) -> None:
 def test_a_log_without_a_full_file_is_left_alone(tmp_path: Path) -> None:
     store = a_store(tmp_path, message_count=3)
     before = contents(store)
-    with pytest.raises(NothingToHurtError, match="no file of the log of"):
+    with pytest.raises(NothingToHurtError):
         rot_log(store, "lose", Random(1))
     assert contents(store) == before

@@ -300,7 +300,7 @@ def test_words_for_nodes_mean_what_they_meant_when_the_scenario_began() -> None:
     assert roles.find("every node", "") == ["a", "b", "c"]
     assert roles.find("c", "") == ["c"]
     for nobody in ("the master", "slave 3", "somebody"):
-        with pytest.raises(NodeFailedError, match="there is no"):
+        with pytest.raises(NodeFailedError):
             roles.find(nobody, "")
 
 

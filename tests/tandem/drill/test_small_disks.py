@@ -47,7 +47,7 @@ def test_more_than_there_is_cannot_be_damaged(tmp_path: Path) -> None:
 
 
 def test_a_disk_of_everybody_is_never_filled(tmp_path: Path) -> None:
-    with pytest.raises(NotPossibleError, match="no small file system for a's store"):
+    with pytest.raises(NotPossibleError):
         Disks({"a": tmp_path}).fill("a")
     assert list(tmp_path.iterdir()) == []
 

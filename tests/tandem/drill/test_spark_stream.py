@@ -8,7 +8,7 @@ import trio
 
 from tandem.cluster_file.choices import GroupKind
 from tandem.drill import spark_stream
-from tandem.drill.errors import AuditError, DrillError
+from tandem.drill.errors import AuditError, StreamStartError
 from tandem.drill.recording import Recording
 from tandem.drill.scenario import UnmetError
 from tandem.drill.spark_stream import audit_output, finish, order_of, streaming
@@ -90,10 +90,13 @@ async def test_a_stream_that_cannot_start_is_one_clear_error(
 ) -> None:
     program(monkeypatch, FAILING)
     with pytest.RaisesGroup(
-        pytest.RaisesExc(DrillError, match="the Spark stream did not start: no such topic")
-    ):
+        pytest.RaisesExc(StreamStartError, match="stream did not start: no such topic")
+    ) as caught:
         async with streaming(ORDER, tmp_path / "stream.log"):
             pass
+    (error,) = caught.value.exceptions
+    assert isinstance(error, StreamStartError)
+    assert error.reason == "no such topic"
 
 
 async def test_one_that_is_not_ready_in_time_is_ended(
@@ -102,9 +105,12 @@ async def test_one_that_is_not_ready_in_time_is_ended(
     program(monkeypatch, SILENT)
     monkeypatch.setattr(spark_stream, "READY_SECONDS_MAX", 0.2)
     monkeypatch.setattr(spark_stream, "END_SECONDS_MAX", 0.2)
-    with pytest.RaisesGroup(pytest.RaisesExc(DrillError, match=r"not ready in 0\.2 s")):
+    with pytest.RaisesGroup(StreamStartError) as caught:
         async with streaming(ORDER, tmp_path / "stream.log"):
             pass
+    (error,) = caught.value.exceptions
+    assert isinstance(error, StreamStartError)
+    assert error.reason == ""
 
 
 async def test_a_drill_that_is_cut_short_takes_the_stream_with_it(
@@ -131,5 +137,5 @@ def test_output_that_cannot_be_judged_is_an_error_of_the_audit(tmp_path: Path) -
     stores = {node: tmp_path / node for node in ("broker-a-0", "broker-a-1", "broker-a-2")}
     plan = msgspec.structs.replace(samples.plan(kind=GroupKind.FENCED), stores=stores)
     recording = Recording(Clock(0.0, 0.0), plan.group)
-    with pytest.raises(AuditError, match="cannot be judged"):
+    with pytest.raises(AuditError):
         audit_output(plan, recording, "tandem-drill")

@@ -74,5 +74,5 @@ def test_a_package_that_is_not_there_or_of_no_kind_is_refused_in_words(tmp_path:
     with pytest.raises(PackageError, match="make it with `tandem pipeline package`"):
         cluster_session("spark://127.0.0.1:1", tmp_path / "tandem.zip")
     (tmp_path / "tandem.egg").touch()
-    with pytest.raises(PackageError, match=r"tandem\.egg ends in neither"):
+    with pytest.raises(PackageError, match=r"tandem\.egg"):
         cluster_session("spark://127.0.0.1:1", tmp_path / "tandem.egg")

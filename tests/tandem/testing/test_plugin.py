@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tandem.cluster.errors import ControlError
-from tandem.cluster.private_disks import NOT_POSSIBLE
+from tandem.cluster.errors import NodeStartError, OrderRefusedError
+from tandem.cluster.private_disks import PrivateDisksError
 from tandem.testing import RunningCluster, start
 from tandem.testing.plugin import MakeTandemCluster
 from tests.support.patience import PATIENCE_SECONDS, wait_until
@@ -180,10 +180,10 @@ def test_a_test_that_needs_small_disks_is_skipped_where_there_can_be_none(
     make_tandem_cluster: MakeTandemCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_args: object, **_kwargs: object) -> None:
-        raise ControlError(f"{NOT_POSSIBLE}a tmpfs: Operation not permitted")
+        raise OrderRefusedError("a tmpfs: not permitted", PrivateDisksError.__name__)
 
     monkeypatch.setattr(start, "running_group", refuse)
-    with pytest.raises(pytest.skip.Exception, match="small disks are not possible here: a tmpfs"):
+    with pytest.raises(pytest.skip.Exception, match="a tmpfs: not permitted"):
         make_tandem_cluster(nodes=1, disk_mib=8)
 
 
@@ -191,10 +191,10 @@ def test_other_errors_are_errors(
     make_tandem_cluster: MakeTandemCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_args: object, **_kwargs: object) -> None:
-        raise ControlError("broker-a-0 did not start")
+        raise OrderRefusedError("broker-a-0 did not start", NodeStartError.__name__)
 
     monkeypatch.setattr(start, "running_group", refuse)
-    with pytest.raises(ControlError):
+    with pytest.raises(OrderRefusedError):
         make_tandem_cluster(nodes=1)
 
 

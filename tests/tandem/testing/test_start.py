@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 import tandem
-from tandem.cluster import ClusterConfigError, ControlError, NodeState
+from tandem.cluster import ClusterConfigError, NodeStartError, NodeState, OrderRefusedError
 from tandem.cluster.control import socket_path
 from tandem.testing import running_cluster, running_fenced_cluster, start
 from tandem.testing.addresses import Network
@@ -42,10 +42,11 @@ def test_a_node_that_does_not_start_is_reported_and_nothing_stays_up(tmp_path: P
     node.parent.mkdir()
     node.write_text("in the way")
     with (
-        pytest.raises(ControlError, match="broker-a-1 did not start: "),
+        pytest.raises(OrderRefusedError, match="broker-a-1") as caught,
         running_cluster(tmp_path, proxied=True),
     ):
         pass
+    assert caught.value.refusal == NodeStartError.__name__
     assert not any("broker-a" in line for line in processes_with(str(tmp_path)))
 
 
@@ -66,10 +67,11 @@ def test_a_port_that_is_taken_meanwhile_is_reported(
 
         monkeypatch.setattr(start, "claimed_network", Claimed)
         with (
-            pytest.raises(ControlError, match=r"broker-a-0 did not start: .* is in use"),
+            pytest.raises(OrderRefusedError, match=r"broker-a-0 .* is in use") as caught,
             running_cluster(tmp_path / "other", slaves_count=0),
         ):
             pass
+        assert caught.value.refusal == NodeStartError.__name__
         assert cluster.status()[0].state is NodeState.RUNNING
 
 

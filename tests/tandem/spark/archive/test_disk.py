@@ -36,7 +36,7 @@ def test_removing_what_is_not_there_is_no_error(tmp_path: Path) -> None:
 def test_a_directory_is_locked_for_one(tmp_path: Path) -> None:
     with (
         locked(tmp_path / "meta"),
-        pytest.raises(ArchiveBusyError, match="in use by another job"),
+        pytest.raises(ArchiveBusyError),
         locked(tmp_path / "meta"),
     ):
         pass

@@ -5,7 +5,12 @@ import msgspec
 import pytest
 
 from tandem.spark.archive.disk import LocalDisk
-from tandem.spark.archive.errors import ArchiveError, NotAnArchiveError
+from tandem.spark.archive.errors import (
+    ArchiveDamagedError,
+    ArchiveFault,
+    NotAnArchiveError,
+    NotArchiveFault,
+)
 from tandem.spark.archive.manifest import (
     ArchiveFacts,
     DataFilePart,
@@ -55,38 +60,44 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 def test_an_archive_is_made_once_and_of_one_kind(tmp_path: Path) -> None:
     create_archive(tmp_path, DISK, ArchiveFacts(1))
     create_archive(tmp_path, DISK, ArchiveFacts(1))
-    with pytest.raises(NotAnArchiveError, match="of another kind"):
+    with pytest.raises(NotAnArchiveError) as caught:
         create_archive(tmp_path, DISK, ArchiveFacts(1, "scrubbed", "elsewhere"))
+    assert caught.value.fault is NotArchiveFault.OTHER_KIND
 
 
 def test_a_directory_with_something_else_becomes_no_archive(tmp_path: Path) -> None:
     (tmp_path / "holiday.jpg").touch()
-    with pytest.raises(NotAnArchiveError, match="something else in it"):
+    with pytest.raises(NotAnArchiveError) as caught:
         create_archive(tmp_path, DISK, ArchiveFacts(1))
+    assert caught.value.fault is NotArchiveFault.NOT_EMPTY
 
 
 def test_what_is_no_archive_is_told(tmp_path: Path) -> None:
-    with pytest.raises(NotAnArchiveError, match="tandem pipeline archive"):
+    with pytest.raises(NotAnArchiveError, match="tandem pipeline archive") as caught:
         read_manifest(tmp_path)
+    assert caught.value.fault is NotArchiveFault.MISSING
     create_archive(tmp_path, DISK, ArchiveFacts(2))
-    with pytest.raises(NotAnArchiveError, match="of version 2"):
+    with pytest.raises(NotAnArchiveError) as caught:
         read_facts(tmp_path)
+    assert caught.value.fault is NotArchiveFault.OTHER_VERSION
 
 
 def test_a_damaged_unit_is_told_with_its_remedy(tmp_path: Path) -> None:
     create_archive(tmp_path, DISK, ArchiveFacts(1))
     write_unit(tmp_path, a_unit(0, 100), DISK)
     unit_file(tmp_path, "broker-a", 0).write_bytes(b"{")
-    with pytest.raises(ArchiveError, match="damaged"):
+    with pytest.raises(ArchiveDamagedError, match="restore it") as caught:
         read_manifest(tmp_path)
+    assert caught.value.fault is ArchiveFault.UNREADABLE
 
 
 def test_a_unit_that_was_moved_is_told(tmp_path: Path) -> None:
     create_archive(tmp_path, DISK, ArchiveFacts(1))
     write_unit(tmp_path, a_unit(0, 100), DISK)
     unit_file(tmp_path, "broker-a", 0).rename(unit_file(tmp_path, "broker-a", 7))
-    with pytest.raises(ArchiveError, match="was moved"):
+    with pytest.raises(ArchiveDamagedError) as caught:
         read_manifest(tmp_path)
+    assert caught.value.fault is ArchiveFault.MOVED
 
 
 def test_gaps_and_overlaps_are_seen() -> None:

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tandem.spark.archive.errors import ArchiveError
+from tandem.spark.archive.errors import ArchiveDamagedError, ArchiveFault
 from tandem.spark.archive.manifest import Manifest
 from tandem.spark.archive.read import ArchivePiece, plan_archive, read_piece
 from tests.support.small_archive import SmallArchive, places
@@ -67,11 +67,13 @@ def test_columns_in_any_order(small: SmallArchive) -> None:
 def test_a_missing_file_is_told(small: SmallArchive) -> None:
     pieces = plan_archive(small.manifest)
     Path(pieces[0].path).unlink()
-    with pytest.raises(ArchiveError, match="is in the manifest, and is not there"):
+    with pytest.raises(ArchiveDamagedError, match="archive --verify") as caught:
         rows(pieces)
+    assert caught.value.fault is ArchiveFault.MISSING
     Path(pieces[0].path).write_bytes(b"PAR1 or so")
-    with pytest.raises(ArchiveError, match="cannot be read"):
+    with pytest.raises(ArchiveDamagedError) as caught:
         rows(pieces)
+    assert caught.value.fault is ArchiveFault.UNREADABLE
 
 
 def test_what_no_unit_names_does_not_exist(small: SmallArchive) -> None:

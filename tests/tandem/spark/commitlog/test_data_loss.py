@@ -7,7 +7,7 @@ from tandem.spark.commitlog import data_loss
 from tandem.spark.commitlog.options import ScanOptions
 from tandem.spark.commitlog.plan import plan_splits
 from tandem.spark.commitlog.split import LostRange
-from tandem.spark.errors import DataLossError
+from tandem.spark.errors import DataLossError, LossCause
 from tests.support.log_builder import LogBuilder
 
 FILE_BYTES = 8192
@@ -30,6 +30,7 @@ def test_a_file_deleted_after_planning_is_said_with_its_range(tmp_path: Path) ->
     words = f"store {tmp_path}: physical offsets 8192 to 16384 are gone, their files were deleted"
     assert str(caught.value).startswith(words)
     assert "failOnDataLoss=false" in str(caught.value)
+    assert (caught.value.cause, caught.value.start) == (LossCause.DELETED, 8192)
 
 
 def test_a_loss_can_be_a_warning_and_a_row(
@@ -74,5 +75,6 @@ def test_files_deleted_while_we_look_are_looked_at_anew() -> None:
 
     assert data_loss.looking_again(look) == 5
     failures[0] = 3
-    with pytest.raises(DataLossError, match="000 was deleted while logs were looked at"):
+    with pytest.raises(DataLossError, match="000 was deleted") as caught:
         data_loss.looking_again(look)
+    assert caught.value.cause is LossCause.DELETED

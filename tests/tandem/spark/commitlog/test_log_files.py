@@ -16,7 +16,7 @@ from tandem.spark.commitlog.log_files import (
 )
 from tandem.spark.commitlog.queue_starts import QueueStarts
 from tandem.spark.commitlog.storage import LocalStorage
-from tandem.spark.errors import NotAStoreError
+from tandem.spark.errors import NotAStoreError, StoreFault
 from tandem.wire.record_rule import ScanStop
 from tests.support.log_builder import LogBuilder
 
@@ -49,10 +49,12 @@ def test_a_store_root_and_a_commitlog_directory_are_both_accepted(tmp_path: Path
 
 
 def test_any_other_path_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(NotAStoreError, match=str(tmp_path)):
+    with pytest.raises(NotAStoreError, match=str(tmp_path)) as caught:
         commit_log_folder(tmp_path)
-    with pytest.raises(NotAStoreError, match="missing is not a directory"):
+    assert caught.value.fault is StoreFault.NO_LOG
+    with pytest.raises(NotAStoreError) as caught:
         commit_log_folder(tmp_path / "missing")
+    assert caught.value.fault is StoreFault.NO_DIRECTORY
 
 
 def test_a_file_address_is_a_path() -> None:

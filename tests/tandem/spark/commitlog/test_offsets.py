@@ -42,21 +42,21 @@ def test_a_place_is_a_word_or_json_by_store() -> None:
     "text", ["soon", "5", '{"a": "x"}', '{"a": -3}', '{"a": {"tail": 1}}', "["]
 )
 def test_what_is_no_place_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(OptionError, match="startingOffsets"):
+    with pytest.raises(OptionError) as caught:
         parsed(text)
+    assert caught.value.names == ("startingOffsets",)
 
 
 def test_stores_and_offsets_have_to_fit() -> None:
     assert position_in(LATEST, "a", "x").offset == LATEST
     assert position_in({"a": Mark(5)}, "a", "x") == Mark(5)
-    with pytest.raises(
-        OptionError, match="startingOffsets says nothing of the store b; it names a"
-    ):
+    with pytest.raises(OptionError, match="the store b; it names a"):
         position_in({"a": Mark(5)}, "b", "startingOffsets")
     check_names({"a": Mark(5)}, ["a", "b"], "x")
     check_names(LATEST, [], "x")
-    with pytest.raises(OptionError, match=r"names c; load\(\) gives a, b"):
+    with pytest.raises(OptionError, match=r"names c; load\(\) gives a, b") as caught:
         check_names({"c": Mark(5)}, ["a", "b"], "x")
+    assert caught.value.names == ("x",)
 
 
 def test_the_crc_is_of_what_precedes_an_offset_in_its_file(tmp_path: Path) -> None:

@@ -57,8 +57,9 @@ def test_every_option_is_understood_in_lower_case_as_spark_hands_it_over() -> No
 
 
 def test_an_unknown_option_is_refused_with_the_known_ones_and_a_guess() -> None:
-    with pytest.raises(OptionError, match="startingTimestamp") as caught:
+    with pytest.raises(OptionError) as caught:
         parse_options({"path": "a", "startTimestamp": "1"})
+    assert caught.value.names == ("startTimestamp",)
     assert "did you mean startingTimestamp?" in str(caught.value)
     assert all(name in str(caught.value) for name in OPTIONS)
 
@@ -78,26 +79,20 @@ def test_all_problems_are_told_together() -> None:
                 "columns": " ",
             }
         )
-    text = str(caught.value)
-    for word in (
-        "no path",
-        "topic and subscribePattern",
-        "subscribePattern '('",
-        "queues='one'",
-        "endingTimestamp 4 is before",
-        "onError='skip': expected fail or row",
-        "checkCrc='maybe'",
-        "splitSizeBytes=1",
-        "columns is empty",
-    ):
-        assert word in text
+    assert set(caught.value.names) == {
+        *("path", "topic", "subscribePattern", "queues", "endingTimestamp", "startingTimestamp"),
+        *("onError", "checkCrc", "splitSizeBytes", "columns"),
+    }
+    assert all(name in str(caught.value) for name in caught.value.names)
 
 
 def test_a_time_that_is_not_a_number_is_refused() -> None:
-    with pytest.raises(OptionError, match="startingTimestamp='today'"):
+    with pytest.raises(OptionError) as caught:
         parse_options({"path": "a", "startingTimestamp": "today"})
+    assert caught.value.names == ("startingTimestamp",)
 
 
 def test_a_column_named_twice_is_refused() -> None:
-    with pytest.raises(OptionError, match="columns names error, topic more than once"):
+    with pytest.raises(OptionError, match="error, topic") as caught:
         parse_options({"path": "a", "columns": "topic, error,topic,keys,error"})
+    assert caught.value.names == ("columns",)

@@ -4,6 +4,7 @@ from tandem.spark.commitlog.options import ScanOptions
 from tandem.spark.commitlog.parts import read_part
 from tandem.spark.commitlog.split import LostRange
 from tandem.spark.commitlog.table import plan_table
+from tandem.spark.errors import LossCause
 from tests.support.log_builder import LogBuilder
 
 NAMES = ("physicalOffset", "error")
@@ -32,6 +33,6 @@ def test_every_kind_of_part_is_read(tmp_path: Path) -> None:
         for row in batch.to_pylist()
     ]
     assert rows == [m.physical_offset for m in log.messages if m.topic == "Topic3"]
-    (lost,) = read_part(LostRange("s", 7, "gone"), options, NAMES)
+    (lost,) = read_part(LostRange("s", 7, "gone", "", LossCause.DELETED), options, NAMES)
     assert lost.to_pylist() == [{"physicalOffset": 7, "error": "lost: gone"}]
     assert list(read_part(None, options, NAMES)) == []

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tandem.spark.commitlog.places import expand, find_places, list_files, place_of
-from tandem.spark.errors import NotAStoreError
+from tandem.spark.errors import NotAStoreError, StoreFault
 from tests.support.log_builder import LogBuilder
 
 
@@ -40,29 +40,35 @@ def test_files_of_several_directories_are_one_row(tmp_path: Path) -> None:
 
 def test_a_root_without_its_log_names_the_option(tmp_path: Path) -> None:
     spread(tmp_path, 2)
-    with pytest.raises(NotAStoreError, match="commitLogDirectories"):
+    with pytest.raises(NotAStoreError, match="commitLogDirectories") as caught:
         place_of(str(tmp_path / "store"))
+    assert caught.value.fault is StoreFault.LOG_ELSEWHERE
 
 
 def test_directories_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
     disks = [str(directory) for directory in spread(tmp_path, 2)]
     store = str(tmp_path / "store")
-    with pytest.raises(NotAStoreError, match="for one store"):
+    with pytest.raises(NotAStoreError) as caught:
         find_places([store, store], disks)
-    with pytest.raises(NotAStoreError, match="twice"):
+    assert caught.value.fault is StoreFault.SEVERAL_STORES
+    with pytest.raises(NotAStoreError) as caught:
         find_places([store], [disks[0], disks[0] + "/"])
-    with pytest.raises(NotAStoreError, match="nowhere is not a directory"):
+    assert caught.value.fault is StoreFault.NAMED_TWICE
+    with pytest.raises(NotAStoreError, match="nowhere") as caught:
         find_places([store], [disks[0], str(tmp_path / "nowhere")])
-    with pytest.raises(NotAStoreError, match="same file system"):
+    assert caught.value.fault is StoreFault.NO_DIRECTORY
+    with pytest.raises(NotAStoreError) as caught:
         find_places([store], ["s3://bucket/log"])
+    assert caught.value.fault is StoreFault.SEVERAL_SYSTEMS
 
 
 def test_two_files_of_one_offset_are_refused(tmp_path: Path) -> None:
     for name in "ab":
         a_log().write(tmp_path / name)
     (place,) = find_places([], [str(tmp_path / "a/commitlog"), str(tmp_path / "b/commitlog")])
-    with pytest.raises(NotAStoreError, match="both say to hold offset 0"):
+    with pytest.raises(NotAStoreError) as caught:
         list_files(place)
+    assert caught.value.fault is StoreFault.SAME_FILE
 
 
 def test_patterns_fit_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,8 +83,9 @@ def test_patterns_fit_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert expand("data/broker-{b-0,a-[1]}") == [data[2], data[1]]
     assert expand("data/nothing") == ["data/nothing"]
     assert expand(f"file:{tmp_path}/data/*-0") == [f"{tmp_path}/data/broker-{n}-0" for n in "ab"]
-    with pytest.raises(NotAStoreError, match="fits no directory"):
+    with pytest.raises(NotAStoreError) as caught:
         expand("data/none-*")
+    assert caught.value.fault is StoreFault.NO_MATCH
 
 
 def test_a_directory_that_looks_like_a_pattern_is_itself(tmp_path: Path) -> None:

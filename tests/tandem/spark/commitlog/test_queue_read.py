@@ -214,8 +214,9 @@ def test_a_wrong_body_of_a_selected_record_is_reported(tmp_path: Path) -> None:
     log.log[wanted[20].physical_offset + 88] ^= 1
     root = log.write(tmp_path)
     topic = frozenset({"Topic1"})
-    with pytest.raises(LogDamagedError, match="body CRC") as caught:
+    with pytest.raises(LogDamagedError) as caught:
         read(root, topics=topic)
+    assert caught.value.kind == "corrupt"
     assert caught.value.physical_offset == wanted[20].physical_offset
     rows, through_queues = read(root, topics=topic, on_error="row")
     assert rows == read(root, topics=topic, on_error="row", consume_queues="never")[0]

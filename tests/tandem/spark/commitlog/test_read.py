@@ -198,8 +198,9 @@ def test_each_damaged_record_is_one_row_and_the_others_are_read(
         assert [row["physicalOffset"] for row in rows if row["error"] is None] == sound
     kinds = [error.split(":")[0] for error in found.values()]
     assert kinds == ["corrupt"] * (len(kinds) - 1) + ["torn"]
-    with pytest.raises(LogDamagedError, match="corrupt"):
+    with pytest.raises(LogDamagedError) as caught:
         read(root)
+    assert caught.value.kind == "corrupt"
 
 
 def test_damage_is_reported_whatever_is_selected(tmp_path: Path) -> None:
@@ -218,8 +219,9 @@ def test_only_bodies_of_selected_records_are_checked(tmp_path: Path) -> None:
     root = log.write(tmp_path)
     assert len(read(root, topics=frozenset({"Topic1"}))) == 25
     assert len(read(root, check_crc=False)) == 100
-    with pytest.raises(LogDamagedError, match="body CRC"):
+    with pytest.raises(LogDamagedError) as caught:
         read(root, topics=frozenset({"Topic2"}))
+    assert caught.value.physical_offset == log.messages[10].physical_offset
 
 
 def test_a_missing_file_is_an_error_where_it_should_begin(tmp_path: Path) -> None:
@@ -229,8 +231,9 @@ def test_a_missing_file_is_an_error_where_it_should_begin(tmp_path: Path) -> Non
     rows = read(root, on_error="row")
     assert list(errors(rows)) == [FILE_BYTES]
     assert "missing" in errors(rows)[FILE_BYTES]
-    with pytest.raises(LogDamagedError, match="missing"):
+    with pytest.raises(LogDamagedError) as caught:
         read(root)
+    assert caught.value.physical_offset == FILE_BYTES
 
 
 def test_a_full_file_that_ends_in_zeros_is_corrupt(tmp_path: Path) -> None:
@@ -311,12 +314,14 @@ def test_a_file_cut_short_after_planning_is_an_error(tmp_path: Path) -> None:
     (split,) = plan_splits(options)
     with Path(split.file.path).open("r+b") as file:
         file.truncate(log.messages[50].physical_offset)
-    with pytest.raises(LogDamagedError, match="shorter"):
+    with pytest.raises(LogDamagedError) as caught:
         list(read_split(split, options, NAMES))
+    assert caught.value.physical_offset == log.messages[50].physical_offset
     with Path(split.file.path).open("r+b") as file:
         file.truncate(log.messages[50].physical_offset - 10)
-    with pytest.raises(LogDamagedError, match="of which"):
+    with pytest.raises(LogDamagedError) as caught:
         list(read_split(split, options, NAMES))
+    assert caught.value.physical_offset == log.messages[49].physical_offset
 
 
 def test_an_error_survives_the_way_from_a_worker() -> None:

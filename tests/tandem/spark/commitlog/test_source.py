@@ -196,32 +196,35 @@ def test_a_stream_writes_every_record_once_over_restarts(
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "names"),
     [
-        ({"startTimestamp": "1"}, "did you mean startingTimestamp"),
-        ({"columns": "topic,nothing"}, "no column nothing"),
-        ({"columns": "topic", "onError": "row"}, "needs the column error"),
-        ({"maxBytesPerTrigger": "1"}, "is for streams"),
+        ({"startTimestamp": "1"}, ["startTimestamp"]),
+        ({"columns": "topic,nothing"}, ["columns"]),
+        ({"columns": "topic", "onError": "row"}, ["onError", "error"]),
+        ({"maxBytesPerTrigger": "1"}, ["maxBytesPerTrigger"]),
     ],
 )
 def test_a_wrong_option_is_refused_before_anything_is_read(
-    options: dict[str, str], words: str, store: Path
+    options: dict[str, str], names: list[str], store: Path
 ) -> None:
     source = CommitLogDataSource({"path": str(store), **options})
-    with pytest.raises(OptionError, match=words):
+    with pytest.raises(OptionError) as caught:
         source.reader(source.schema())
+    assert list(caught.value.names) == names
 
 
 def test_a_stream_has_no_end(store: Path) -> None:
     source = CommitLogDataSource({"path": str(store), "endingOffsets": "latest"})
-    with pytest.raises(OptionError, match="availableNow"):
+    with pytest.raises(OptionError, match="availableNow") as caught:
         source.streamReader(source.schema())
+    assert caught.value.names == ("endingOffsets",)
 
 
 def test_a_schema_that_does_not_fit_is_refused(store: Path) -> None:
     source = CommitLogDataSource({"path": str(store)})
-    with pytest.raises(OptionError, match="topic:bigint"):
+    with pytest.raises(OptionError) as caught:
         source.reader(StructType([StructField("topic", LongType())]))
+    assert caught.value.names == ("topic",)
 
 
 def test_spark_passes_our_words_on(spark: "SparkSession", tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ from collections.abc import Iterable
 import pytest
 
 from tandem.client.results import MessageQueue
-from tandem.spark.errors import DataLossError, OptionError
+from tandem.spark.errors import DataLossError, LossCause, OptionError
 from tandem.spark.live.bounds import ending_offsets, starting_offsets
 from tandem.spark.live.offsets import Offsets
 from tandem.spark.live.options import Bound
@@ -50,14 +50,16 @@ def test_offsets_and_the_two_words_among_them() -> None:
 
 
 def test_every_queue_has_to_be_named() -> None:
-    with pytest.raises(OptionError, match="no offset of orders broker-a 1"):
+    with pytest.raises(OptionError, match="no offset of orders broker-a 1") as caught:
         start(Bound("offsets", {queue(0): 12}))
+    assert caught.value.names == ("startingOffsets",)
 
 
 def test_no_other_queue_may_be_named() -> None:
     bound = Bound("offsets", {queue(0): 12, queue(1): 12, queue(2): 5})
-    with pytest.raises(OptionError, match="names orders broker-a 2"):
+    with pytest.raises(OptionError, match="orders broker-a 2") as caught:
         end(bound)
+    assert caught.value.names == ("endingOffsets",)
 
 
 def test_an_offset_beyond_the_end_is_no_place() -> None:
@@ -67,8 +69,9 @@ def test_an_offset_beyond_the_end_is_no_place() -> None:
 
 
 def test_what_was_deleted_is_lost() -> None:
-    with pytest.raises(DataLossError, match="offsets 3 to 10 of queue 0"):
+    with pytest.raises(DataLossError, match="3 to 10 of queue 0") as caught:
         start(places(3, 12))
+    assert (caught.value.cause, caught.value.start) == (LossCause.DELETED, 3)
     assert start(places(3, 12), failOnDataLoss="false") == [10, 12]
 
 
@@ -78,7 +81,8 @@ def test_a_time_begins_at_the_first_message_after_it() -> None:
 
 
 def test_a_time_after_the_last_message_is_an_error_or_the_end() -> None:
-    with pytest.raises(OptionError, match="orders broker-a 0"):
+    with pytest.raises(OptionError, match="orders broker-a 0") as caught:
         start(Bound("time", time_ms=501))
+    assert caught.value.names == ("startingTimestamp",)
     found = start(Bound("time", time_ms=501), startingOffsetsByTimestampStrategy="latest")
     assert found == [20, 15]

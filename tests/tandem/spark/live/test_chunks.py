@@ -3,7 +3,14 @@ import itertools
 import msgspec
 import pytest
 
-from tandem.spark.live.chunks import AnswerError, Chunk, arrow_batch, chunks, records_of
+from tandem.spark.live.chunks import (
+    AnswerError,
+    AnswerFault,
+    Chunk,
+    arrow_batch,
+    chunks,
+    records_of,
+)
 from tandem.spark.live.pull_window import Piece
 from tandem.spark.live.ranges import QueueRange
 from tandem.wire.message import INNER_BATCH_FLAG, NEED_UNWRAP_FLAG, MessageExt, encode_record
@@ -64,31 +71,33 @@ def test_what_is_known_to_be_lost_may_be_missing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("chunk", "said"),
+    ("chunk", "fault", "offset"),
     [
-        (a_chunk(3, 6, *map(stored, (3, 5))), "no record of offset 4"),
-        (a_chunk(3, 6, *map(stored, (4, 5))), "no record of offset 3"),
-        (a_chunk(3, 6, *map(stored, (3, 4))), "no record of offset 5"),
-        (a_chunk(3, 6), "no record of offset 3"),
-        (a_chunk(3, 5, *map(stored, (4, 3))), "offset 3 twice, or out of order"),
-        (a_chunk(3, 5, *map(stored, (3, 3, 4))), "offset 3 twice"),
-        (a_chunk(3, 5, *map(stored, (2, 3, 4))), "offset 2 twice"),
-        (a_chunk(0, 9, stored(0), stored(8), holes=((1, 3), (4, 8))), "no record of offset 3"),
-        (a_chunk(0, 1, stored(0, queue_id=1)), "records of 'orders'"),
-        (a_chunk(0, 1, stored(0, topic="others")), "records of 'others'"),
-        (damaged(a_chunk(0, 1, stored(0))), "CRC of offset 0"),
+        (a_chunk(3, 6, *map(stored, (3, 5))), AnswerFault.MISSING, 4),
+        (a_chunk(3, 6, *map(stored, (4, 5))), AnswerFault.MISSING, 3),
+        (a_chunk(3, 6, *map(stored, (3, 4))), AnswerFault.MISSING, 5),
+        (a_chunk(3, 6), AnswerFault.MISSING, 3),
+        (a_chunk(3, 5, *map(stored, (4, 3))), AnswerFault.REPEATED, 3),
+        (a_chunk(3, 5, *map(stored, (3, 3, 4))), AnswerFault.REPEATED, 3),
+        (a_chunk(3, 5, *map(stored, (2, 3, 4))), AnswerFault.REPEATED, 2),
+        (a_chunk(0, 9, stored(0), stored(8), holes=((1, 3), (4, 8))), AnswerFault.MISSING, 3),
+        (a_chunk(0, 1, stored(0, queue_id=1)), AnswerFault.OTHER_QUEUE, -1),
+        (a_chunk(0, 1, stored(0, topic="others")), AnswerFault.OTHER_QUEUE, -1),
+        (damaged(a_chunk(0, 1, stored(0))), AnswerFault.CRC, 0),
     ],
 )
-def test_anything_else_is_refused(chunk: Chunk, said: str) -> None:
-    with pytest.raises(AnswerError, match=said):
+def test_anything_else_is_refused(chunk: Chunk, fault: AnswerFault, offset: int) -> None:
+    with pytest.raises(AnswerError, match="is something else") as caught:
         records_of(chunk, RANGE)
+    assert (caught.value.fault, caught.value.offset) == (fault, offset)
 
 
 @pytest.mark.parametrize("size", [1, 4, 60, 95, 130])
 def test_half_a_record_is_refused(size: int) -> None:
     whole = a_chunk(0, 2, stored(0), stored(1))
-    with pytest.raises(AnswerError):
+    with pytest.raises(AnswerError) as caught:
         records_of(Chunk(0, 0, 2, whole.data[:size], []), RANGE)
+    assert caught.value.fault is AnswerFault.BROKEN
 
 
 def test_the_crc_of_bodies_is_looked_at_unless_told_otherwise() -> None:

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 
 from tandem.client.core import ClientCore
-from tandem.client.errors import ClientError
+from tandem.client.errors import BrokerError, ClientError, RouteNotFoundError
 from tandem.spark.errors import SparkSourceError, UnknownTopicError
 from tandem.spark.live import cluster as module
 from tandem.spark.live.cluster import Cluster, group_of
@@ -92,8 +92,9 @@ def test_a_pattern_has_to_match_the_whole_name(world: LiveWorld) -> None:
 
 def test_an_unknown_topic_is_said_with_what_was_meant(world: LiveWorld) -> None:
     knows_topics(world, "orders", "invoices")
-    with pytest.raises(UnknownTopicError, match=r"no topic 'order' .*did you mean 'orders'"):
+    with pytest.raises(UnknownTopicError, match="did you mean 'orders'") as caught:
         ask(world, subscribe="order").queues()
+    assert caught.value.topics == ("order",)
     assert ask(world, subscribe="order").queues(unknown_is_error=False) == {}
 
 
@@ -127,8 +128,10 @@ def test_a_master_that_is_lost_is_waited_for(world: LiveWorld) -> None:
 
 def test_no_master_in_time_is_said(world: LiveWorld) -> None:
     world.name_server.routes[TOPIC] = route_of(("broker-a", {1: SLAVE}))
-    with pytest.raises(SparkSourceError, match="no master of broker 'broker-a'"):
+    with pytest.raises(SparkSourceError) as caught:
         ask(world, retryTimeoutMs="20000").max_offsets([queue(0)])
+    assert isinstance(caught.value.__cause__, RouteNotFoundError)
+    assert caught.value.__cause__.may_pass
     assert 1019 < world.time.now < 1022
 
 
@@ -143,8 +146,10 @@ def test_a_refusal_for_good_is_said(world: LiveWorld, code: ResponseCode) -> Non
     world.master.handlers[RequestCode.GET_MAX_OFFSET] = lambda request: answer_to(
         request, code, remark="not so"
     )
-    with pytest.raises(SparkSourceError, match="not so"):
+    with pytest.raises(SparkSourceError) as caught:
         ask(world).max_offsets([queue(0)])
+    assert isinstance(caught.value.__cause__, BrokerError)
+    assert caught.value.__cause__.code == code
     assert world.time.now < 1001
 
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from tandem.spark.errors import DataLossError, SparkSourceError
-from tandem.spark.live.chunks import chunks, records_of
+from tandem.client.errors import BrokerError, RouteNotFoundError
+from tandem.spark.errors import DataLossError, LossCause, SparkSourceError
+from tandem.spark.live.chunks import AnswerError, AnswerFault, chunks, records_of
 from tandem.spark.live.puller import RangePuller
 from tandem.spark.live.ranges import QueueRange
 from tandem.wire.damaged_message import DamagedMessageHeader
@@ -157,8 +158,10 @@ def test_a_refusal_for_good_is_said(world: LiveWorld) -> None:
     world.master.handlers[PULL] = lambda request: answer_to(
         request, ResponseCode.NO_PERMISSION, remark="not you"
     )
-    with pytest.raises(SparkSourceError, match="not you"):
+    with pytest.raises(SparkSourceError) as caught:
         read(puller(world))
+    assert isinstance(caught.value.__cause__, BrokerError)
+    assert caught.value.__cause__.code == ResponseCode.NO_PERMISSION
 
 
 def test_nobody_in_time_is_said_with_the_queue_and_the_option(world: LiveWorld) -> None:
@@ -170,8 +173,10 @@ def test_nobody_in_time_is_said_with_the_queue_and_the_option(world: LiveWorld) 
 
 def test_a_topic_that_is_unknown_ends_in_words(world: LiveWorld) -> None:
     world.name_server.routes.clear()
-    with pytest.raises(SparkSourceError, match="no such topic"):
+    with pytest.raises(SparkSourceError) as caught:
         read(puller(world, retry_seconds=5.0))
+    assert isinstance(caught.value.__cause__, RouteNotFoundError)
+    assert not caught.value.__cause__.may_pass
 
 
 class TestLoss:
@@ -194,8 +199,9 @@ class TestLoss:
         self, world: LiveWorld, code: ResponseCode
     ) -> None:
         self.lose(world, code, 40)
-        with pytest.raises(DataLossError, match="offsets 0 to 32 of queue 0"):
+        with pytest.raises(DataLossError, match="0 to 32 of queue 0") as caught:
             read(puller(world))
+        assert (caught.value.cause, caught.value.start) == (LossCause.DELETED, 0)
 
     @pytest.mark.parametrize(
         "code", [ResponseCode.PULL_OFFSET_MOVED, ResponseCode.PULL_RETRY_IMMEDIATELY]
@@ -210,6 +216,7 @@ class TestLoss:
         del world.master.queues[TOPIC, 0][150:]
         reader = puller(world, fail_on_data_loss=False)
         assert read(reader) == [each for each in EVERYTHING if each[0] or each[1] < 150]
+        assert {loss.cause for loss in reader.losses} == {LossCause.CUT}
         assert 1015 <= world.time.now < 1020
 
     def test_a_queue_that_ends_early_for_a_moment_is_whole(self, world: LiveWorld) -> None:
@@ -228,8 +235,9 @@ class TestLoss:
         world.master.handlers[PULL] = lambda request: answer_to(
             request, ResponseCode.TOPIC_NOT_EXIST, remark="no such topic here"
         )
-        with pytest.raises(DataLossError, match="no such topic here"):
+        with pytest.raises(DataLossError) as caught:
             read(puller(world))
+        assert caught.value.cause is LossCause.GONE
 
 
 class TestDamage:
@@ -265,8 +273,9 @@ class TestDamage:
     ) -> None:
         self.damage(world.master, 60)
         self.damage(world.slave, 60)
-        with pytest.raises(DataLossError, match=r"offsets 60 to 61 of queue 0 .*is damaged"):
+        with pytest.raises(DataLossError) as caught:
             read(puller(world))
+        assert (caught.value.cause, caught.value.start) == (LossCause.DAMAGED, 60)
 
     def test_or_it_is_passed_over(self, world: LiveWorld) -> None:
         self.damage(world.master, 60, 61)
@@ -328,8 +337,9 @@ def test_records_of_another_queue_are_refused(world: LiveWorld, queue_id: int) -
         return answer_to(request, ResponseCode.SUCCESS, ext, body)
 
     world.master.handlers[PULL] = answer
-    with pytest.raises(SparkSourceError, match="something else"):
+    with pytest.raises(AnswerError) as caught:
         read(puller(world, QueueRange(queue(0), 0, 200)))
+    assert caught.value.fault is AnswerFault.OTHER_QUEUE
 
 
 def test_a_master_elsewhere_is_found(world: LiveWorld) -> None:

@@ -5,7 +5,7 @@ from tandem.spark.sink.columns import COLUMNS, SinkColumns, read_columns
 
 def problems(*fields: tuple[str, str], topic: bool = True) -> str:
     found: list[str] = []
-    read_columns(fields, found, topic_given=topic)
+    read_columns(fields, lambda text, *_: found.append(text), topic_given=topic)
     return "; ".join(found)
 
 
@@ -21,7 +21,7 @@ def test_every_column_has_its_types_and_no_other(column: str) -> None:
 
 
 def test_the_body_may_be_called_as_in_kafka() -> None:
-    assert read_columns([("value", "string")], [], topic_given=True) == SinkColumns(
+    assert read_columns([("value", "string")], pytest.fail, topic_given=True) == SinkColumns(
         ("value",), "value"
     )
     assert "drop one" in problems(BODY, ("value", "string"))

@@ -43,34 +43,35 @@ def test_everything_can_be_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "names"),
     [
-        ({"nameServers": ";"}, "no name server"),
-        ({"nameServers": "h"}, "nameServers"),
-        ({"nameServer": "h:1"}, "the same option"),
-        ({"ack": "all"}, "replicated or async or replicated-flushed"),
-        ({"acks": "all"}, "did you mean ack"),
-        ({"topic": " "}, "topic is empty"),
-        ({"sendMsgTimeoutMs": "soon"}, "whole number"),
-        ({"batchMaxBytes": "0"}, "at least 1"),
-        ({"compression": "zlib"}, "give both"),
-        ({"compression": "gzip", "compressOverBytes": "1"}, "expected zlib"),
-        ({"accessKey": "a"}, "give both"),
-        ({"path": "t"}, "unknown option 'path'"),
+        ({"nameServers": ";"}, ["nameServers"]),
+        ({"nameServers": "h"}, ["nameServers"]),
+        ({"nameServer": "h:1"}, ["nameServers", "nameServer"]),
+        ({"ack": "all"}, ["ack"]),
+        ({"acks": "all"}, ["acks"]),
+        ({"topic": " "}, ["topic"]),
+        ({"sendMsgTimeoutMs": "soon"}, ["sendMsgTimeoutMs"]),
+        ({"batchMaxBytes": "0"}, ["batchMaxBytes"]),
+        ({"compression": "zlib"}, ["compression", "compressOverBytes"]),
+        ({"compression": "gzip", "compressOverBytes": "1"}, ["compression"]),
+        ({"accessKey": "a"}, ["accessKey", "secretKey"]),
+        ({"path": "t"}, ["path"]),
     ],
 )
-def test_what_is_wrong_is_said(given: dict[str, str], said: str) -> None:
-    with pytest.raises(OptionError, match=said):
+def test_what_is_wrong_is_named(given: dict[str, str], names: list[str]) -> None:
+    with pytest.raises(OptionError) as caught:
         read(**given)
+    assert sorted(caught.value.names) == sorted(names)
 
 
 def test_every_problem_is_said_at_once() -> None:
     reader = option_reader({"ack": "all", "batchmaxbytes": "x", "colour": "red"})
     read_options(reader)
-    with pytest.raises(OptionError, match=r"colour.*nameServers|nameServers.*colour") as caught:
+    with pytest.raises(OptionError) as caught:
         reader.finish()
-    assert "ack=" in str(caught.value)
-    assert "batchMaxBytes=" in str(caught.value)
+    assert set(caught.value.names) == {"colour", "nameServers", "ack", "batchMaxBytes"}
+    assert all(name in str(caught.value) for name in caught.value.names)
 
 
 def test_what_spark_adds_to_a_stream_is_passed_over() -> None:

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from tandem.client.ack import Ack
-from tandem.spark.sink.errors import SendFailedError
+from tandem.client.errors import RouteNotFoundError
+from tandem.spark.sink.errors import SendFailedError, Stored
 from tandem.spark.sink.options import SinkOptions
 from tandem.spark.sink.outbox import REQUESTS_MAX, Outbox
 from tandem.wire.batch_body import decode_batch_body
@@ -106,8 +107,11 @@ async def test_what_never_becomes_safe_is_an_error_in_words() -> None:
 
     broker.handlers[SEND_BATCH] = unsafe
     async with outbox(broker, send_ms=1_000) as opened:
-        with pytest.raises(SendFailedError, match=r"partition 0: .*SLAVE_NOT_AVAILABLE.*ack=repl"):
+        with pytest.raises(
+            SendFailedError, match=r"partition 0: .*SLAVE_NOT_AVAI.*ack=repl"
+        ) as caught:
             await send(opened, messages(3))
+        assert caught.value.stored is Stored.UNSAFE
 
 
 @under_either_loop
@@ -117,8 +121,9 @@ async def test_a_refusal_is_an_error_in_words() -> None:
         request, ResponseCode.NO_PERMISSION, remark="read only"
     )
     async with outbox(broker, send_ms=500) as opened:
-        with pytest.raises(SendFailedError, match=r"read only \(nothing stored"):
+        with pytest.raises(SendFailedError, match="read only") as caught:
             await send(opened, messages(3))
+        assert caught.value.stored is Stored.NOTHING
         with pytest.raises(SendFailedError):
             await send(opened, messages(1))
 
@@ -128,15 +133,18 @@ async def test_no_answer_says_that_messages_may_be_stored() -> None:
     broker = FakeBroker()
     broker.handlers[SEND_BATCH] = lambda _: None
     async with outbox(broker, send_ms=300, attempt_ms=100) as opened:
-        with pytest.raises(SendFailedError, match="may be stored all the same"):
+        with pytest.raises(SendFailedError) as caught:
             await send(opened, messages(3))
+        assert caught.value.stored is Stored.UNKNOWN
 
 
 @under_either_loop
 async def test_a_topic_without_a_route_is_an_error_in_words() -> None:
     async with outbox(FakeBroker(), send_ms=300) as opened:
-        with pytest.raises(SendFailedError, match="'nowhere'"):
+        with pytest.raises(SendFailedError) as caught:
             await send(opened, [Message("nowhere", b"", sharding_key="k")])
+        assert caught.value.stored is Stored.NOTHING
+        assert isinstance(caught.value.__cause__, RouteNotFoundError)
 
 
 @under_either_loop

@@ -12,7 +12,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 import tandem
-from tandem.spark.errors import OptionError, SparkSourceError
+from tandem.spark.errors import OptionError
 from tandem.spark.sink import writer
 from tandem.spark.sink.repeats import drop_repeats
 from tandem.spark.sink.unique_key import RowKeys, key_of
@@ -43,25 +43,27 @@ def test_everything_is_checked_before_anything_is_sent() -> None:
     schema = StructType([StructField("value", IntegerType()), StructField("more", StringType())])
     with pytest.raises(OptionError) as caught:
         batch_writer(schema, {"acks": "all", "batchmaxbytes": "x"}, overwrite=True)
-    for said in ("acks", "batchMaxBytes", "column value is int", "'more'", "no topic", "append"):
-        assert said in str(caught.value)
-    with pytest.raises(OptionError, match="no topic"):
+    names = {"acks", "batchMaxBytes", "value", "more", "topic", "nameServers", "mode"}
+    assert set(caught.value.names) == names
+    with pytest.raises(OptionError) as caught:
         stream_writer(VALUES, {"nameservers": "h:1"})
+    assert caught.value.names == ("topic",)
 
 
 def test_the_source_gives_both_writers() -> None:
     source = TandemDataSource(GIVEN)
     assert source.writer(VALUES, overwrite=False) is not None
     assert source.streamWriter(VALUES, overwrite=True) is not None
-    with pytest.raises(OptionError, match="never overwritten"):
+    with pytest.raises(OptionError) as caught:
         source.writer(VALUES, overwrite=True)
+    assert caught.value.names == ("mode",)
 
 
 def test_a_task_is_a_task_of_spark() -> None:
     empty: Iterator[pa.RecordBatch] = iter(())
-    with pytest.raises(SparkSourceError, match="in a task of Spark"):
+    with pytest.raises(OptionError, match="in a task of Spark"):
         batch_writer(VALUES, GIVEN, overwrite=False).write(empty)
-    with pytest.raises(SparkSourceError, match="in a task of Spark"):
+    with pytest.raises(OptionError):
         stream_writer(VALUES, GIVEN).write(empty)
 
 
