@@ -5,6 +5,8 @@ connection: no correct peer sends this, so the connection is closed. A wire that
 see `NetworkError` in `store/machine/errors.py`.
 """
 
+import enum
+
 
 class HAError(Exception):
     """Base of everything that replication raises."""
@@ -148,8 +150,27 @@ class DisputedLogError(RemoteHAError):
     """Our bytes and the master's differ, and whose have changed is being found out."""
 
 
+class NotServed(enum.Enum):
+    """Why a peer does not get what it asks for of the log."""
+
+    TOO_MUCH = enum.auto()
+    """Nothing, or more than a request may ask for."""
+    TWO_FILES = enum.auto()
+    """It is not in one file."""
+    NOT_THERE = enum.auto()
+    """Our log has not all of it."""
+    NOT_CONFIRMED = enum.auto()
+    """It may be of other masters than what the peer has."""
+    DAMAGED = enum.auto()
+    """It is bad here as well."""
+
+
 class NotServedError(HAError):
     """This node cannot give a peer what it asks for of the log; the text says why."""
+
+    def __init__(self, text: str, reason: NotServed) -> None:
+        super().__init__(text)
+        self.reason = reason
 
 
 class PeerSilentError(HAError):
@@ -188,7 +209,52 @@ class EpochConflictError(RemoteHAError):
         )
 
 
-class HandshakeError(RemoteHAError):
+class LinkFault(enum.Enum):
+    """What is wrong with what the other side of the fenced link has sent."""
+
+    SIZE = enum.auto()
+    """It is larger than its kind may be."""
+    CHECKSUM = enum.auto()
+    """It was damaged on its way."""
+    UNREADABLE = enum.auto()
+    """It is no message of the link."""
+    STRANGER = enum.auto()
+    """What answers is not a node of a fenced group."""
+    VERSION = enum.auto()
+    """It speaks another version of the link."""
+    UNEXPECTED = enum.auto()
+    """It is a message, and not the one that comes now."""
+    PROOF = enum.auto()
+    """It does not show that it knows the secret."""
+    SEAL = enum.auto()
+    """Somebody has changed, left out or repeated it."""
+    DIGEST = enum.auto()
+    """Its bytes are not those of its head."""
+    OTHER_NODE = enum.auto()
+    """It is not the node that is meant."""
+    EPOCH = enum.auto()
+    """It is of another epoch, or master of one, than is served."""
+    EPOCHS = enum.auto()
+    """Its list of epochs cannot be that of its log."""
+    PLACE = enum.auto()
+    """It is about a place of the log where it cannot be."""
+    VALUES = enum.auto()
+    """It has numbers that no correct node sends."""
+
+
+class LinkFaultError(RemoteHAError):
+    """The other side of the fenced link has sent what no correct node sends us.
+
+    Attributes:
+        fault: What is wrong with it.
+    """
+
+    def __init__(self, text: str, fault: LinkFault) -> None:
+        super().__init__(text)
+        self.fault = fault
+
+
+class HandshakeError(LinkFaultError):
     """What arrived is no handshake of the fenced link, or not one with us."""
 
 
@@ -204,9 +270,9 @@ class MasterDeposedError(RemoteHAError):
     """The master of the link is not the one to follow: there is a newer epoch."""
 
 
-class FrameError(RemoteHAError):
+class FrameError(LinkFaultError):
     """A frame of the fenced link that no correct master sends, or that was damaged on its way."""
 
 
-class ReportError(RemoteHAError):
+class ReportError(LinkFaultError):
     """A report of the fenced link that no correct follower sends, or that was damaged."""

@@ -34,6 +34,7 @@ from ha.errors import (
     EpochConflictError,
     FrameError,
     HandshakeError,
+    LinkFault,
     LinkRefusedError,
     LocalHAError,
     OffsetMismatchError,
@@ -270,10 +271,13 @@ class FencedClient:
         if challenge is None:
             return None
         if not isinstance(challenge, Challenge) or challenge.magic != MAGIC:
-            raise HandshakeError("what answers there is not a node of a fenced group")
+            raise HandshakeError(
+                "what answers there is not a node of a fenced group", LinkFault.STRANGER
+            )
         if challenge.version != VERSION:
             raise HandshakeError(
-                f"it speaks version {challenge.version} of the link, this node {VERSION}"
+                f"it speaks version {challenge.version} of the link, this node {VERSION}",
+                LinkFault.VERSION,
             )
         follower = self._follower
         self._nonces = challenge.nonce, self._nonce
@@ -295,7 +299,9 @@ class FencedClient:
         if welcome is None:
             return None
         if not isinstance(welcome, Welcome):
-            raise HandshakeError(f"it said {type(welcome).__name__.upper()} instead of WELCOME")
+            raise HandshakeError(
+                f"it said {type(welcome).__name__.upper()} instead of WELCOME", LinkFault.UNEXPECTED
+            )
         expect_master(welcome, self._follower, self._own.promised, self._nonces)
         self._theirs = welcome.epochs
         self.master_end = welcome.log_end
@@ -337,9 +343,11 @@ class FencedClient:
         joint = self._joint
         assert joint is not None, "this state begins with it"
         if not isinstance(joined, Joined):
-            raise HandshakeError(f"it said {type(joined).__name__.upper()} instead of JOINED")
+            raise HandshakeError(
+                f"it said {type(joined).__name__.upper()} instead of JOINED", LinkFault.UNEXPECTED
+            )
         if not is_proven(joined, self._follower.secret, *self._nonces):
-            raise HandshakeError(f"its proof is wrong: it {OTHER_SECRET}")
+            raise HandshakeError(f"its proof is wrong: it {OTHER_SECRET}", LinkFault.PROOF)
         if joined.checksum != self._checksum:
             self.state = FencedClientState.ENDED
             self.equal_below = 0
@@ -421,7 +429,9 @@ class FencedClient:
         frame, self._frame_crc, self._frame_crc_expected = decode_frame_header(self._data, begin)
         # Before anything is done for it: an epoch that begins is written down before the body.
         if not self._frames_seal.fits(self._data[begin:sealed], self._data[sealed:end]):
-            raise FrameError("a frame whose seal is wrong: somebody changes packets")
+            raise FrameError(
+                "a frame whose seal is wrong: somebody changes packets", LinkFault.SEAL
+            )
         self._digest.expect(self._data[sealed - DIGEST_BYTES : sealed])
         expected = self._records.end
         if frame.offset != expected:
@@ -434,7 +444,8 @@ class FencedClient:
         if not good:
             raise FrameError(
                 f"a frame of epoch {epoch} from {start} on, at {expected} in epoch"
-                f" {self._entry.epoch} from {self._entry.start} on"
+                f" {self._entry.epoch} from {self._entry.start} on",
+                LinkFault.EPOCH,
             )
         self._position = end
         self._frame = frame
@@ -443,7 +454,9 @@ class FencedClient:
 
     def _begin_epoch(self, frame: FrameHeader) -> BeginEpoch:
         if self._records.held_bytes:
-            raise FrameError(f"epoch {frame.epoch} begins at {frame.offset}, within a record")
+            raise FrameError(
+                f"epoch {frame.epoch} begins at {frame.offset}, within a record", LinkFault.PLACE
+            )
         listed = entry_at(self._theirs, frame.epoch_start)
         epoch_id = listed.id if listed and listed.epoch == frame.epoch else ""
         self._entry = EpochEntry(frame.epoch, frame.epoch_start, epoch_id)
@@ -464,12 +477,14 @@ class FencedClient:
         """Look whether the body of a frame that is all there is the one that was sent."""
         if self._frame_crc != self._frame_crc_expected:
             raise FrameError(
-                f"a frame of {frame.size} bytes at {frame.offset} that does not fit its checksum"
+                f"a frame of {frame.size} bytes at {frame.offset} that does not fit its checksum",
+                LinkFault.CHECKSUM,
             )
         if frame.size and not self._digest.fits():
             raise FrameError(
                 f"a frame of {frame.size} bytes at {frame.offset} whose digest is wrong: somebody"
-                " changes packets, or security.authenticate_log_bytes is another there"
+                " changes packets, or security.authenticate_log_bytes is another there",
+                LinkFault.DIGEST,
             )
 
     def _end_frame(self, frame: FrameHeader) -> None:

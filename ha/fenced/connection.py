@@ -26,6 +26,7 @@ import msgspec
 
 from ha.errors import (
     HandshakeError,
+    LinkFault,
     LinkRefusedError,
     LocalHAError,
     RemoteHAError,
@@ -290,7 +291,10 @@ class FencedConnection:
             return None
         hello, self._position = found
         if not isinstance(hello, Hello):
-            raise HandshakeError(f"said {type(hello).__name__.upper()} where HELLO was expected")
+            raise HandshakeError(
+                f"said {type(hello).__name__.upper()} where HELLO was expected",
+                LinkFault.UNEXPECTED,
+            )
         reason = self._objection(hello)
         if reason is not None:
             self.farewell = encode_message(Refused(reason=reason[:1000]))
@@ -348,20 +352,28 @@ class FencedConnection:
         attach, self._position = found
         if isinstance(attach, Objection):
             if not is_proven(attach, self._master.secret, self._nonce, self._their_nonce):
-                raise HandshakeError("objects without a proof that it knows the secret")
+                raise HandshakeError(
+                    "objects without a proof that it knows the secret", LinkFault.PROOF
+                )
             self.state = FencedConnectionState.CLOSED
             return Objected(attach.parting, attach.confirm)
         if not isinstance(attach, Attach):
-            raise HandshakeError(f"said {type(attach).__name__.upper()} where ATTACH was expected")
+            raise HandshakeError(
+                f"said {type(attach).__name__.upper()} where ATTACH was expected",
+                LinkFault.UNEXPECTED,
+            )
         if not is_proven(attach, self._master.secret, self._nonce, self._their_nonce):
-            raise HandshakeError("attaches without a proof that it knows the secret")
+            raise HandshakeError(
+                "attaches without a proof that it knows the secret", LinkFault.PROOF
+            )
         if attach.offset > log.end:
             raise SlaveAheadError(slave_end=attach.offset, master_end=log.end)
         if attach.offset < log.start:
             raise SlaveTooOldError(reported_offset=attach.offset, master_min_offset=log.start)
         if not log.start <= attach.check_from <= attach.offset:
             raise HandshakeError(
-                f"wants bytes from {attach.check_from} on compared; our log begins at {log.start}"
+                f"wants bytes from {attach.check_from} on compared; our log begins at {log.start}",
+                LinkFault.PLACE,
             )
         self._attach = attach
         self.state = FencedConnectionState.JOINING
@@ -374,14 +386,17 @@ class FencedConnection:
             report = decode_report(self._data, begin)
             self._position = begin + SEALED_REPORT_BYTES
             if not self._reports_seal.fits(self._data[begin:end], self._data[end : self._position]):
-                raise ReportError("a report whose seal is wrong: somebody changes packets")
+                raise ReportError(
+                    "a report whose seal is wrong: somebody changes packets", LinkFault.SEAL
+                )
             self._acknowledge(report)
         return Acked(self.written, self.flushed) if self._position > position else None
 
     def _acknowledge(self, report: Report) -> None:
         if report.epoch != self._master.epoch:
             raise ReportError(
-                f"reported for epoch {report.epoch} where {self._master.epoch} is served"
+                f"reported for epoch {report.epoch} where {self._master.epoch} is served",
+                LinkFault.EPOCH,
             )
         if report.written > self.next_offset:
             raise ReportBeyondSentError(
@@ -390,7 +405,8 @@ class FencedConnection:
         if report.written < self.written or report.flushed < self.flushed:
             raise ReportError(
                 f"reported {report.written} written and {report.flushed} flushed after"
-                f" {self.written} and {self.flushed}"
+                f" {self.written} and {self.flushed}",
+                LinkFault.VALUES,
             )
         self.written, self.flushed = report.written, report.flushed
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from ha.errors import HandshakeError
+from ha.errors import HandshakeError, LinkFault
 from ha.fenced.epochs import EpochEntries, adopted
 from ha.fenced.protocol import Objection, check_from
 
@@ -82,7 +82,9 @@ def join(  # noqa: PLR0911 - one return for each way in which two logs can relat
     """
     if not own.end:
         if welcome.log_start % file_size_bytes:
-            raise HandshakeError(f"its log begins at {welcome.log_start}, within a file")
+            raise HandshakeError(
+                f"its log begins at {welcome.log_start}, within a file", LinkFault.PLACE
+            )
         start = welcome.log_start
         return AttachLog(adopted((), welcome.epochs, start), start, start)
     if (cut or 0) < own.confirm and welcome.confirm <= (cut or 0) and own.may_object:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ha.errors import HandshakeError, MasterDeposedError
+from ha.errors import HandshakeError, LinkFault, MasterDeposedError
 from ha.fenced.epochs import EpochEntry, expect_rising, is_same_epoch
 from ha.fenced.protocol import OTHER_SECRET, is_proven
 
@@ -49,9 +49,11 @@ def expect_master(
         RemoteHAError: it is not.
     """
     if not is_proven(welcome, follower.secret, *nonces):
-        raise HandshakeError(f"its proof is wrong: it {OTHER_SECRET}")
+        raise HandshakeError(f"its proof is wrong: it {OTHER_SECRET}", LinkFault.PROOF)
     if welcome.node != follower.master:
-        raise HandshakeError(f"{welcome.node!r} answers in the place of {follower.master}")
+        raise HandshakeError(
+            f"{welcome.node!r} answers in the place of {follower.master}", LinkFault.OTHER_NODE
+        )
     if welcome.epoch < max(follower.epoch, promised):
         raise MasterDeposedError(
             f"it serves epoch {welcome.epoch}; epoch"
@@ -59,17 +61,22 @@ def expect_master(
         )
     if welcome.epoch > follower.epoch:
         raise HandshakeError(
-            f"it serves epoch {welcome.epoch} already; waiting for the coordinator to say so"
+            f"it serves epoch {welcome.epoch} already; waiting for the coordinator to say so",
+            LinkFault.EPOCH,
         )
     try:
         expect_rising(welcome.epochs)
     except ValueError as error:
-        raise HandshakeError(f"its list of epochs is damaged: {error}") from error
+        raise HandshakeError(f"its list of epochs is damaged: {error}", LinkFault.EPOCHS) from error
     if not welcome.epochs or welcome.epochs[-1].epoch != welcome.epoch:
-        raise HandshakeError(f"its list of epochs does not end with {welcome.epoch}")
+        raise HandshakeError(
+            f"its list of epochs does not end with {welcome.epoch}", LinkFault.EPOCHS
+        )
     if not is_same_epoch(welcome.epochs[-1], EpochEntry(welcome.epoch, 0, follower.epoch_id)):
         raise HandshakeError(
-            f"it is another master of epoch {welcome.epoch} than the one that the coordinator names"
+            f"it is another master of epoch {welcome.epoch} than the one that the coordinator"
+            " names",
+            LinkFault.EPOCH,
         )
     if not welcome.epochs[-1].start <= welcome.log_end or welcome.log_start > welcome.log_end:
-        raise HandshakeError("its list of epochs goes beyond the end of its log")
+        raise HandshakeError("its list of epochs goes beyond the end of its log", LinkFault.EPOCHS)

@@ -54,7 +54,7 @@ from typing import Annotated, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from ha.errors import FrameError, HandshakeError, ReportError
+from ha.errors import FrameError, HandshakeError, LinkFault, ReportError
 from ha.fenced.epochs import EpochEntry
 from ha.fenced.seal import DIGEST_BYTES, SEAL_BYTES
 from ha.link.limits import TRANSFER_BODY_BYTES_MAX
@@ -210,17 +210,23 @@ def decode_message(data: bytes, bytes_max: int) -> tuple[HandshakeMessage, int] 
         return None
     size, crc = ENVELOPE.unpack_from(data)
     if size > bytes_max:
-        raise HandshakeError(f"a handshake message of {size} bytes (at most {bytes_max})")
+        raise HandshakeError(
+            f"a handshake message of {size} bytes (at most {bytes_max})", LinkFault.SIZE
+        )
     end = ENVELOPE.size + size
     if len(data) < end:
         return None
     payload = data[ENVELOPE.size : end]
     if raw_crc32(payload) != crc:
-        raise HandshakeError("a handshake message that does not fit its checksum")
+        raise HandshakeError(
+            "a handshake message that does not fit its checksum", LinkFault.CHECKSUM
+        )
     try:
         return _decode(payload), end
     except UnreadableError as error:
-        raise HandshakeError(f"a handshake message that cannot be read: {error}") from error
+        raise HandshakeError(
+            f"a handshake message that cannot be read: {error}", LinkFault.UNREADABLE
+        ) from error
 
 
 def proven(message: Proving, secret: str, *nonces: str) -> Proving:
@@ -275,15 +281,16 @@ def decode_frame_header(data: bytes, position: int) -> tuple[FrameHeader, int, i
         FRAME_HEADER.unpack_from(data, position)
     )
     if raw_crc32(data[position : position + CHECKED_HEADER_BYTES]) != header_crc:
-        raise FrameError("a frame whose header does not fit its checksum")
+        raise FrameError("a frame whose header does not fit its checksum", LinkFault.CHECKSUM)
     if state != STATE_TRANSFER or flags:
-        raise FrameError(f"a frame of state {state} with flags {flags}")
+        raise FrameError(f"a frame of state {state} with flags {flags}", LinkFault.VALUES)
     if not 0 <= size <= TRANSFER_BODY_BYTES_MAX or not 0 <= offset <= OFFSET_MAX - size:
-        raise FrameError(f"a frame of {size} bytes at offset {offset}")
+        raise FrameError(f"a frame of {size} bytes at offset {offset}", LinkFault.VALUES)
     if epoch < 0 or min(epoch_start, confirm, flush_wanted) < 0:
         raise FrameError(
             f"a frame of epoch {epoch} from {epoch_start} on, confirm {confirm},"
-            f" flush wanted {flush_wanted}"
+            f" flush wanted {flush_wanted}",
+            LinkFault.VALUES,
         )
     header = FrameHeader(size, offset, epoch, epoch_start, confirm, flush_wanted)
     return header, header_crc, crc
@@ -311,7 +318,9 @@ def decode_report(data: bytes, position: int) -> Report:
     """
     state, epoch, written, flushed, crc, reserved = REPORT.unpack_from(data, position)
     if raw_crc32(data[position : position + CHECKED_REPORT_BYTES]) != crc or reserved:
-        raise ReportError("a report that does not fit its checksum")
+        raise ReportError("a report that does not fit its checksum", LinkFault.CHECKSUM)
     if state != STATE_TRANSFER or not 0 <= flushed <= written:
-        raise ReportError(f"a report of state {state}: written {written}, flushed {flushed}")
+        raise ReportError(
+            f"a report of state {state}: written {written}, flushed {flushed}", LinkFault.VALUES
+        )
     return Report(epoch, written, flushed)

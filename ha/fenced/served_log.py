@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ha.errors import NotServedError
+from ha.errors import NotServed, NotServedError
 from ha.fenced.history import epochs_within, history_of
 from ha.fenced.log_check import begins_record, look_at
 from tandem.wire.peer_log import (
@@ -39,7 +39,9 @@ class ServedLog:
         store = self._store
         size = store.config.mapped_file_size_commit_log_bytes
         if not 0 <= start < end or end > start - start % size + size:
-            raise NotServedError(f"{start} to {end} is not in one file of the log")
+            raise NotServedError(
+                f"{start} to {end} is not in one file of the log", NotServed.TWO_FILES
+            )
         damage = store.commit_log.damage
         bad = [(max(b.start, start), min(b.end, end)) for b in damage.ranges]
         found = store.fingerprints.of(start - start % size)
@@ -71,27 +73,34 @@ class ServedLog:
         """
         store, name = self._store, self._parts.config.name
         if not 0 <= start < end or end - start > BYTES_MAX:
-            raise NotServedError(f"{start} to {end} is nothing, or more than {BYTES_MAX} bytes")
+            raise NotServedError(
+                f"{start} to {end} is nothing, or more than {BYTES_MAX} bytes", NotServed.TOO_MUCH
+            )
         if start < store.min_physical_offset or end > store.max_physical_offset:
             raise NotServedError(
                 f"the log of {name} is from {store.min_physical_offset} to"
-                f" {store.max_physical_offset}"
+                f" {store.max_physical_offset}",
+                NotServed.NOT_THERE,
             )
         if end > store.confirm_offset and not self._is_of(history, start, end):
             raise NotServedError(
                 f"{name} has confirmed {store.min_physical_offset} to {store.confirm_offset} only,"
-                " and may have the rest from other masters"
+                " and may have the rest from other masters",
+                NotServed.NOT_CONFIRMED,
             )
         look_at(store, start, end)
         bad = store.commit_log.damage.within(start, end)
         if bad is not None:
             raise NotServedError(
-                f"the log of {name} is bad itself from {bad.start} to {bad.end}: {bad.reason}"
+                f"the log of {name} is bad itself from {bad.start} to {bad.end}: {bad.reason}",
+                NotServed.DAMAGED,
             )
         with store.commit_log.read(start, end - start) as view:
             data = bytes(view)
         if len(data) != end - start:
-            raise NotServedError(f"{start} to {end} is not in one file of the log of {name}")
+            raise NotServedError(
+                f"{start} to {end} is not in one file of the log of {name}", NotServed.TWO_FILES
+            )
         return data
 
     def _is_of(self, history: str, start: int, end: int) -> bool:
