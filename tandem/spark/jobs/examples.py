@@ -47,6 +47,9 @@ source_topic: orders
 topic: orders-again
 name_servers: [127.0.0.1:9876]
 
+# For a cluster with TLS: whom to believe, and who this is if nodes ask. Needed where tasks run.
+# tls: {ca_file: tls/ca.pem, certificate_file: tls/client.pem, key_file: tls/client.key}
+
 # Which messages: queue ids, store times (milliseconds, or 2026-01-31T12:00:00Z; the end is not
 # included), queue offsets by queue id, tags, keys. What is left out means all.
 queues: []
