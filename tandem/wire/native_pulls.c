@@ -1,4 +1,4 @@
-/* Pulls that stand together, in C: found in what a client has sent, answered with what is stored.
+/* Pulls that come together, in C: found in what a client has sent, answered with what is stored.
  *
  * Only the usual ones: PULL_MESSAGE or LITE_PULL_MESSAGE with a header in JSON as RocketMQ's clients
  * write it, or in MSGPACK as ours does, in ASCII, all of one group, topic and subscription; and
@@ -27,7 +27,7 @@ struct place {
     const u8 *units;
     i64 units_first, units_end; /* the numbers of the first of them, and after the last */
     i64 lowest;                 /* below it, units are not known to be sound */
-    i64 min_offset, max_offset; /* of the queue, as the client is told */
+    i64 min_offset, max_offset; /* of the queue, as the client hears */
     /* what was answered. */
     i64 pulls, messages, body_bytes, next_offset;
 };

@@ -1,4 +1,4 @@
-/* Requests to send that stand together, in C: found in what a client has sent, written as records,
+/* Requests to send that come together, in C: found in what a client has sent, written as records,
  * answered.
  *
  * Only the usual ones: SEND_MESSAGE or SEND_MESSAGE_V2 with a header in JSON as RocketMQ's clients
