@@ -315,6 +315,20 @@ async def test_hostile_bytes_end_their_own_connection_only(port: Callable[..., P
     assert await at_good.receive_some(1) == b"w"
 
 
+async def test_what_is_wrong_with_an_address_is_told_once(
+    port: Callable[..., Port], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A stranger may not fill the log."""
+    ends = port()
+    for data in [client_hello()[:40] + b"nonsense" * 30] * 10 + [b"plain"] * 10:
+        dialled, accepted = await ends.dial()
+        await dialled.send_all(data)
+        await lost(partial(accepted.receive_some, 100))
+        await dialled.aclose()
+        accepted.close_nowait()
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+
+
 async def test_who_waits_for_our_word_speaks_no_tls(port: Callable[..., Port]) -> None:
     """A follower of a fenced group waits for its master, which may have TLS already."""
     dialled, accepted = await port(terms(takes_clear=True)).dial()
