@@ -271,9 +271,7 @@ class FencedClient:
         if challenge is None:
             return None
         if not isinstance(challenge, Challenge) or challenge.magic != MAGIC:
-            raise HandshakeError(
-                "what answers there is not a node of a fenced group", LinkFault.STRANGER
-            )
+            raise HandshakeError("there is no node of a fenced group", LinkFault.STRANGER)
         if challenge.version != VERSION:
             raise HandshakeError(
                 f"it speaks version {challenge.version} of the link, this node {VERSION}",
@@ -299,9 +297,8 @@ class FencedClient:
         if welcome is None:
             return None
         if not isinstance(welcome, Welcome):
-            raise HandshakeError(
-                f"it said {type(welcome).__name__.upper()} instead of WELCOME", LinkFault.UNEXPECTED
-            )
+            said = type(welcome).__name__.upper()
+            raise HandshakeError(f"it said {said} instead of WELCOME", LinkFault.UNEXPECTED)
         expect_master(welcome, self._follower, self._own.promised, self._nonces)
         self._theirs = welcome.epochs
         self.master_end = welcome.log_end

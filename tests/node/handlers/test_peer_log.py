@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from ha.errors import NotServedError
+from ha.errors import NotServed, NotServedError
 from node.handlers.peer_log import PeerLog
 from node.security.request import handler_table
 from tandem.wire.peer_log import FileFingerprint, LogRangeHeader, PeerLogPart
@@ -44,13 +44,13 @@ class FakeReplica:
 
     def part(self, start: int, end: int) -> PeerLogPart:
         if start > end:
-            raise NotServedError("that is nothing")
+            raise NotServedError("that is nothing", NotServed.TOO_MUCH)
         return PART
 
     def data(self, start: int, end: int, history: str = "") -> bytes:
         self.history = history
         if start > end:
-            raise NotServedError("that is nothing")
+            raise NotServedError("that is nothing", NotServed.TOO_MUCH)
         return b"x" * (end - start)
 
     def doubted(self, start: int, end: int) -> None:
