@@ -297,8 +297,8 @@ class FencedClient:
         if welcome is None:
             return None
         if not isinstance(welcome, Welcome):
-            said = type(welcome).__name__.upper()
-            raise HandshakeError(f"it said {said} instead of WELCOME", LinkFault.UNEXPECTED)
+            kind = type(welcome).__name__.upper()
+            raise HandshakeError(f"it said {kind} instead of WELCOME", LinkFault.UNEXPECTED)
         expect_master(welcome, self._follower, self._own.promised, self._nonces)
         self._theirs = welcome.epochs
         self.master_end = welcome.log_end
