@@ -101,7 +101,7 @@ def fenced_config(config: NodeConfig) -> FencedConfig:
 def _digests_bodies(config: NodeConfig) -> bool:
     """On loopback only root could change packets, and root could read the secret as well.
 
-    TLS sees what has changed, for less than a digest costs.
+    TLS sees what has changed by itself.
     """
     wanted = config.cluster.security.authenticate_log_bytes
     if wanted is not None:

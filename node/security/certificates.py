@@ -56,7 +56,9 @@ class Certificates:
         """
         self._settings = config.cluster.tls
         self._files = config.tls_files
-        self._address = config.node.address
+        self._addresses = [config.node.address]
+        if config.group.master_address is not None:
+            self._addresses.append(config.group.master_address.rpartition(":")[0])
         self._wall_clock_ms = wall_clock_ms
         self._told: TellOnce[str] = TellOnce()
         self._seen = self._files.seen()
@@ -90,7 +92,7 @@ class Certificates:
 
     def _read(self) -> TLSTerms:
         files, mode = self._files, self._settings.mode
-        self._end = files.end_of_certificate(self._address)
+        self._end = min(map(files.end_of_certificate, self._addresses))
         self._warn_if_it_ends_soon()
         return TLSTerms(
             accepting=files.server_context(_VERIFY[self._settings.client_auth]),
@@ -103,8 +105,8 @@ class Certificates:
         days = int((self._end - self._wall_clock_ms() / 1000) // _DAY_SECONDS)
         if days < ENDS_SOON_DAYS and self._told.is_news(str(days), about="end"):
             _log.warning(
-                "%s ends in %d days: `tandem cluster certificates` makes another, which is read"
-                " without a restart",
+                "%s %s: `tandem cluster certificates` makes another, which is read without a"
+                " restart",
                 self._files.certificate_file,
-                days,
+                f"ends in {days} days" if days >= 0 else "has ended, and nobody believes it",
             )

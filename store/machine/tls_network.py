@@ -68,6 +68,8 @@ class AcceptedStream(ReceivesSome):
         self._network = network
         self._settled: Stream | None = None
         self._first = b""
+        self._is_over = False
+        """Whether a handshake was begun, which cannot be begun again."""
         self._settling = trio.Lock()
         self._waiting = trio.CancelScope()
         """For the first bytes, until `_silent_until`."""
@@ -135,12 +137,24 @@ class AcceptedStream(ReceivesSome):
                     with trio.CancelScope(deadline=self._silent_until) as self._waiting:
                         self._first = await self._stream.receive_some(FIRST_READ_BYTES)
                 if speaks_tls(self._first):
-                    self._settled = await self._network.accepted(self._stream, self._first)
-                    self._first = b""
+                    self._settled = await self._agreed()
                 else:
                     self._network.accepted_in_clear(self._stream, self._first)
                     self._settled = self._stream
             return self._settled
+
+    async def _agreed(self) -> Stream:
+        """Do the handshake. It is tried once: when it fails, or is cancelled, all is over."""
+        if self._is_over:
+            raise ConnectionLost("the TLS handshake was not finished")
+        self._is_over = True
+        try:
+            settled = await self._network.accepted(self._stream, self._first)
+        except BaseException:
+            self._stream.close_nowait()
+            raise
+        self._first = b""
+        return settled
 
 
 class TLSListener:
@@ -186,7 +200,7 @@ class TLSNetwork:
         stream = await self._network.connect(host, port, source=source)
         tls = TLSStream(stream, TLSEngine(self.terms.dialling, server_name=host))
         try:
-            await tls.handshake(b"")
+            await tls.handshake()
         except ConnectionLost as error:
             stream.close_nowait()
             if not self.terms.dials_clear:
@@ -213,16 +227,18 @@ class TLSNetwork:
         if context is None:
             raise self._refused(stream, "it speaks TLS, and this node has no certificate")
         tls = TLSStream(stream, TLSEngine(context))
+
+        async def calculate(step: Callable[[], bool]) -> bool:
+            await self._turns.take(stream.peer.ip)
+            begun = trio.current_time()
+            try:
+                return step()
+            finally:
+                self._turns.give(trio.current_time() - begun)
+
         with trio.move_on_after(HANDSHAKE_SECONDS_MAX):
             try:
-                await self._turns.take(stream.peer.ip)
-                begun = trio.current_time()
-                try:
-                    # The first step is the dear one: it makes a key and signs.
-                    tls.has_agreed(first)
-                finally:
-                    self._turns.give(trio.current_time() - begun)
-                await tls.handshake(b"", ACCEPTED_HANDSHAKE_BYTES_MAX)
+                await tls.handshake(first, ACCEPTED_HANDSHAKE_BYTES_MAX, calculate)
             except ConnectionLost as error:
                 raise self._refused(stream, str(error)) from error
             else:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ssl
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -25,7 +26,7 @@ from store.machine.network import ReceivesSome
 from tandem.wire.tls_engine import why
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from store.machine.network import Stream
     from tandem.wire.message import Host
@@ -39,6 +40,10 @@ HANDSHAKE_BYTES_MAX: Final = 64 * 1024
 
 OWN_WORDS_MAX: Final = 64 * 1024
 """Of what the protocol has to say by itself to a peer that takes nothing."""
+
+
+async def _at_once(step: Callable[[], bool]) -> bool:
+    return step()
 
 
 class TLSStream(ReceivesSome):
@@ -70,37 +75,40 @@ class TLSStream(ReceivesSome):
         """See `TLSEngine.peer_name`."""
         return self._engine.peer_name
 
-    async def handshake(self, received: bytes, bytes_max: int = HANDSHAKE_BYTES_MAX) -> None:
+    async def handshake(
+        self,
+        received: bytes = b"",
+        bytes_max: int = HANDSHAKE_BYTES_MAX,
+        calculate: Callable[[Callable[[], bool]], Awaitable[bool]] = _at_once,
+    ) -> None:
         """Agree with the peer. `received` is what has come already.
+
+        `calculate` runs each step when it may. Which of them is the dear one the peer decides: it
+        cuts its hello into as many pieces as it likes.
 
         Raises:
             ConnectionLost: one does not trust the other, or the peer speaks something else.
         """
         bytes_left = bytes_max - len(received)
-        while not self.has_agreed(received):
-            await self.send_own_words()
+        while not await calculate(partial(self._has_agreed, received)):
+            await self._send_own_words()
             received = await self._stream.receive_some(bytes_max)
             bytes_left -= len(received)
             if not received or bytes_left < 0:
                 ended = "it ended the connection" if not received else "it sends too much"
                 raise self._failed(f"{ended} before the handshake was through")
-        await self.send_own_words()
+        await self._send_own_words()
         self._may_close = True
 
-    def has_agreed(self, received: bytes) -> bool:
-        """Calculate one step of the handshake; return whether it was the last.
-
-        Raises:
-            ConnectionLost: it has failed. The peer is told why.
-        """
+    def _has_agreed(self, received: bytes) -> bool:
+        """Calculate one step of the handshake; return whether it was the last."""
         try:
             return self._engine.handshake(received)
         except ssl.SSLError as error:
             self._send_alert()
             raise self._failed(why(error)) from error
 
-    async def send_own_words(self) -> None:
-        """Send what the protocol has to say."""
+    async def _send_own_words(self) -> None:
         if self._engine.has_to_send:
             await self._stream.send_all(self._engine.to_send())
 

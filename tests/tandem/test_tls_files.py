@@ -121,3 +121,12 @@ def test_a_fresh_context_is_made_of_the_files_of_the_moment(files: TLSFiles) -> 
     assert second is not first
     Path(files.key_file).unlink()
     assert fresh() is second
+
+
+def test_while_a_ca_is_replaced_both_are_believed(tmp_path: Path) -> None:
+    old, new = certificates.files(), certificates.files(ca="another")
+    both = tmp_path / "both.pem"
+    both.write_bytes(Path(new.ca_file).read_bytes() + Path(old.ca_file).read_bytes())
+    for own in (old, new):
+        files = msgspec.structs.replace(own, ca_file=str(both))
+        assert files.end_of_certificate("127.0.0.1") > certificates.NOW.timestamp()

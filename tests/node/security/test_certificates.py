@@ -140,3 +140,17 @@ async def test_the_end_of_a_certificate_is_told_beforehand_once_a_day(
         await trio.sleep(2 * LOOK_SECONDS)
         assert caplog.text.count("ends in") == told
     assert "ends in 11 days" in caplog.text
+    wall.days = 101
+    await trio.sleep(2 * LOOK_SECONDS)
+    assert "has ended" in caplog.records[-1].message
+
+
+def test_a_certificate_has_to_be_good_at_the_masters_address_too(
+    config: ClusterConfig, wall: Wall
+) -> None:
+    name = config.nodes[0].group
+    group = msgspec.structs.replace(config.groups[name], master_address="10.0.0.99:10911")
+    moved = msgspec.structs.replace(config, groups={**config.groups, name: group})
+    with pytest.raises(ConfigError) as caught:
+        Certificates(of(moved), TCPNetwork(), wall.now_ms)
+    assert "10.0.0.99" in str(caught.value)

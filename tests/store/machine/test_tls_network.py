@@ -13,6 +13,7 @@ import trio
 import trio.testing
 
 from store.machine.errors import ConnectionLost
+from store.machine.handshake_turns import HandshakeTurns
 from store.machine.tcp_network import TCPNetwork
 from store.machine.tls_network import AcceptedStream, TLSNetwork, TLSTerms
 from store.machine.tls_stream import TLSStream
@@ -360,3 +361,69 @@ async def test_who_has_to_speak_tls_is_waited_for(
         await accepted.send_all(b"welcome")
     assert scope.cancelled_caught
     await dialled.aclose()
+
+
+class Counted(HandshakeTurns):
+    """Knows who has a turn now, and how many turns there were."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.holders = 0
+        self.turns = 0
+
+    async def take(self, address: str) -> None:
+        await super().take(address)
+        self.holders += 1
+        self.turns += 1
+
+    def give(self, seconds: float) -> None:
+        self.holders -= 1
+        super().give(seconds)
+
+
+@pytest.mark.parametrize("piece", [1, 3, 100, 4096])
+async def test_no_step_of_a_handshake_is_calculated_without_a_turn(
+    port: Callable[..., Port],
+    autojump_clock: MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    piece: int,
+) -> None:
+    """Who sends a hello in pieces has its dear step in none of the first."""
+    ends = port()
+    turns = ends.network._turns = Counted()
+    hello = client_hello()
+    held: list[int] = []
+    calculated = TLSEngine.handshake
+
+    def handshake(engine: TLSEngine, received: bytes) -> bool:
+        held.append(turns.holders)
+        return calculated(engine, received)
+
+    monkeypatch.setattr(TLSEngine, "handshake", handshake)
+    dialled, accepted = await ends.dial()
+
+    async def say() -> None:
+        for start in range(0, len(hello), piece):
+            await dialled.send_all(hello[start : start + piece])
+            await trio.sleep(0.005)
+        await dialled.aclose()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(say)
+        await lost(partial(accepted.receive_some, 100))
+    assert set(held) == {1}
+    assert turns.turns == len(held)
+
+
+async def test_a_handshake_that_was_given_up_is_not_begun_again(
+    port: Callable[..., Port], autojump_clock: MockClock
+) -> None:
+    dialled, accepted = await port().dial()
+    await dialled.send_all(client_hello()[:50])
+    with trio.move_on_after(0.1) as scope:
+        await accepted.receive_some(100)
+    assert scope.cancelled_caught
+    began = trio.current_time()
+    assert "not finished" in await lost(partial(accepted.receive_some, 100))
+    assert "not finished" in await lost(partial(accepted.send_all, b"x"))
+    assert trio.current_time() == began

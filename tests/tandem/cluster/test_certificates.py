@@ -162,3 +162,19 @@ def test_a_client_has_a_certificate_where_one_was_made(
     assert on.client_tls is not None
     assert on.client_tls.certificate_file == str(tmp_path / "tls/client.pem")
     assert on.client_tls.client_context().verify_mode is ssl.CERT_REQUIRED
+
+
+def test_a_ca_is_replaced_step_by_step(config: ClusterConfig, tmp_path: Path) -> None:
+    """As docs/security.md says: the new one beside, both believed, all renewed, the old one out."""
+    directory = tmp_path / "tls"
+    make_certificates(config, directory, now=NOW)
+    make_certificates(config, tmp_path / "new", now=NOW)
+    old = (directory / "ca.pem").read_bytes()
+    (directory / "ca.pem").write_bytes((tmp_path / "new/ca.pem").read_bytes() + old)
+    files = config.node("a").tls_files
+    assert files.end_of_certificate("10.0.0.1")  # still of the old one
+    (directory / "ca.key").write_bytes((tmp_path / "new/ca.key").read_bytes())
+    made = make_certificates(config, directory, now=NOW, renew=True)
+    assert [each.name for each in made if each.is_new] == ["a", "b", "coordinator", "client"]
+    (directory / "ca.pem").write_bytes((tmp_path / "new/ca.pem").read_bytes())
+    assert files.end_of_certificate("10.0.0.1")
