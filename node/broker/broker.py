@@ -24,6 +24,7 @@ from node.handlers.pull_runs import PULL_RUN_CODES
 from node.handlers.send_runs import SEND_RUN_CODES
 from node.remoting.dispatcher import Dispatcher
 from node.remoting.server import Server
+from node.tables.replicated_users import AclsTable, UsersTable
 from node.tables.topic_config_table import system_topics
 from node.tables.topic_creation import set_auto_creation
 from store.delayed_delivery import DELAYING_TOPICS, DelayedDelivery
@@ -73,6 +74,7 @@ class Broker:
         self._store = store
         self._tables = tables
         self._replication = replication
+        self._user_tables = tables.shown.of(UsersTable), tables.shown.of(AclsTable)
         self._services: trio.Nursery | None = None
         self._delayed: DelayedDelivery | None = None
         parts = self._parts = BrokerParts(
@@ -112,6 +114,8 @@ class Broker:
         self._ended = trio.Event()
         self.ended_because = ""
         self._guard = names.guard
+        self._users_revision = -1
+        self._know_users()
         self._served_always: dict[int, Handler] = {}
         self._dispatcher = Dispatcher(self._served_always)
         store.queues.correct_min_offset(store.min_physical_offset)
@@ -181,8 +185,20 @@ class Broker:
     def end_round(self) -> None:
         """Once per round of requests: tables, replication and dispatch first, then the answers."""
         self._tables.end_round()
+        self._know_users()
         self._store.announce()
         self._outbox.flush()
+
+    def _know_users(self) -> None:
+        """Have the guard know the users that are confirmed. Who is no more, is served no more."""
+        users, acls = self._user_tables
+        revision = users.revision + acls.revision
+        if revision == self._users_revision:
+            return
+        self._users_revision = revision
+        if self._guard.users.replace(users.part.users, acls.part.acls):
+            self._parts.holds.run_of_the_changed()
+            self._server.end_of_the_unknown()
 
     # -- what the store and replication say ------------------------------------------------------
 

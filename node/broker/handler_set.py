@@ -8,6 +8,7 @@ import msgspec
 
 from ha.results import PutWait
 from node.broker.inspection import inspections
+from node.handlers.acl_requests import AclRequests
 from node.handlers.admin import Admin
 from node.handlers.client_heartbeat import ClientHeartbeat
 from node.handlers.client_info import ClientInfo
@@ -25,7 +26,9 @@ from node.handlers.send_back import SendBack
 from node.handlers.send_message import SendMessage
 from node.handlers.send_runs import SendRunHandler, send_runs
 from node.handlers.subscription_groups import SubscriptionGroups
+from node.handlers.user_requests import UserRequests
 from tandem.cluster_file.choices import FlushDiskType
+from tandem.wire.secret_keys import Purpose, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -86,6 +89,14 @@ def handlers_of(
         LockQueues(parts.locks, replication),
         DeleteTopic(tables, replication, resets, parts.own_names, timeout_seconds=timeout_seconds),
         SubscriptionGroups(tables, replication, timeout_seconds=timeout_seconds),
+        UserRequests(
+            tables,
+            replication,
+            key_of(parts.config.cluster.secret, Purpose.USERS),
+            parts.random,
+            timeout_seconds=timeout_seconds,
+        ),
+        AclRequests(tables, replication, timeout_seconds=timeout_seconds),
         Admin(
             tables,
             replication.runtime_info,

@@ -12,9 +12,10 @@ from node.errors import RequestError
 from node.handlers.settled import answer_when_settled
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
-from node.security.request import IN_BODY, Right, of_cluster, of_topic, serves
+from node.security.request import of_cluster, of_topic, serves
 from node.tables.topic_attributes import TopicAttributeError, changed_attributes
 from node.tables.topic_config_table import NOT_ALLOWED_SEND_TOPICS, QUEUES_MAX, topic_complaint
+from tandem.wire.access_control import Right
 from tandem.wire.admin_headers import TopicConfigList
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import CreateTopicRequestHeader, TopicConfig
@@ -91,7 +92,7 @@ class Admin:
     @serves(
         RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
         (Resource.ORDINARY_TOPICS, Action.WRITE),
-        of_topic(IN_BODY, Right.CREATE),
+        of_topic(lambda command: [each.topic_name for each in _configs(command)], Right.CREATE),
     )
     def create_topics(self, connection: Connection, command: RemotingCommand) -> None:
         """UPDATE_AND_CREATE_TOPIC_LIST: all of them or none, and none of the system's.
@@ -99,7 +100,7 @@ class Admin:
         Source: AdminBrokerProcessor.updateAndCreateTopicList.
         """
         self._tables.check_change()
-        configs = decode_json_body(command.body, TopicConfigList).topic_config_list
+        configs = _configs(command)
         for config in configs:
             if is_system_topic(config.topic_name) or config.topic_name in self._own_names:
                 raise _invalid(f"The topic[{config.topic_name}] is conflict with system topic.")
@@ -208,3 +209,7 @@ def _complaint(config: TopicConfig) -> str | None:
     if config.perm & ~(PERM_READ | PERM_WRITE | PERM_INHERIT):
         return f"perm {config.perm} must be made of 4 (read), 2 (write) and 1 (inherit)"
     return None
+
+
+def _configs(command: RemotingCommand) -> list[TopicConfig]:
+    return decode_json_body(command.body, TopicConfigList).topic_config_list

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
-from node.security.request import Right, of_cluster, serves
+from node.security.request import of_cluster, serves
+from tandem.wire.access_control import Right
 from tandem.wire.request_code import RequestCode
 from tandem.wire.route import MASTER_ID, encode_json_body
 from tandem.wire.stats_requests import EpochEntryCache

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
-from node.security.request import Right, of_cluster, serves
+from node.security.request import of_cluster, serves
+from tandem.wire.access_control import Right
 from tandem.wire.request_code import RequestCode
 
 if TYPE_CHECKING:

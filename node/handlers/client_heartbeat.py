@@ -12,11 +12,12 @@ from node.handlers.group_topics import group_topic
 from node.handlers.subscription import TAG, is_tag_type
 from node.remoting.dispatcher import in_pieces, response_to
 from node.security.access import Action, Resource
-from node.security.request import IN_BODY, Right, of_group, of_topic, serves
+from node.security.request import of_group, of_topic, serves
 from node.tables.client_table import Consumer, TooManyClientsError
 from node.tables.consumer_filter_table import SubscriptionFilter
 from node.tables.names import check_name
 from node.tables.topic_config_table import topic_complaint
+from tandem.wire.access_control import Right
 from tandem.wire.heartbeat import decode_heartbeat
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
@@ -67,6 +68,7 @@ class CheckClientConfig(msgspec.Struct, frozen=True, rename="camel"):
     """Body of CHECK_CLIENT_CONFIG, as far as it is looked at."""
 
     subscription_data: SubscriptionData | None = None
+    group: str | None = None
 
 
 class ClientHeartbeat:
@@ -93,8 +95,8 @@ class ClientHeartbeat:
     @serves(
         RequestCode.HEART_BEAT,
         (Resource.CLIENTS, Action.WRITE),
-        of_topic(IN_BODY, Right.SUB),
-        of_group(IN_BODY, Right.SUB),
+        of_topic(lambda command: topics_of_heartbeat(decode_heartbeat(command.body)), Right.SUB),
+        of_group(lambda command: groups_of_heartbeat(decode_heartbeat(command.body)), Right.SUB),
     )
     @in_pieces
     def heartbeat(self, connection: Connection, command: RemotingCommand) -> Pieces:
@@ -205,8 +207,8 @@ class ClientHeartbeat:
     @serves(
         RequestCode.CHECK_CLIENT_CONFIG,
         (Resource.CLIENTS, Action.READ),
-        of_topic(IN_BODY, Right.SUB),
-        of_group(IN_BODY, Right.SUB),
+        of_topic(lambda command: _checked_config(command)[0], Right.SUB),
+        of_group(lambda command: _checked_config(command)[1], Right.SUB),
     )
     def check_config(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """CHECK_CLIENT_CONFIG: whether a subscription other than by tags can be served.
@@ -288,3 +290,20 @@ def _check_filters(groups: list[ConsumerData]) -> None:
             f"a heartbeat with {chars} characters of filters, the most allowed are"
             f" {FILTER_CHARS_PER_HEARTBEAT_MAX}; nothing was changed",
         )
+
+
+def topics_of_heartbeat(beat: HeartbeatData) -> set[str]:
+    """Return the topics that the consumers of a client subscribe to."""
+    return {each.topic for data in beat.consumer_data_set for each in data.subscription_data_set}
+
+
+def groups_of_heartbeat(beat: HeartbeatData) -> set[str]:
+    """Return the consumer groups that a client is in."""
+    return {data.group_name for data in beat.consumer_data_set}
+
+
+def _checked_config(command: RemotingCommand) -> tuple[list[str], list[str]]:
+    """Return the topic and the group that a client asks about."""
+    asked = decode_json_body(command.body, CheckClientConfig)
+    topic = [] if asked.subscription_data is None else [asked.subscription_data.topic]
+    return topic, [asked.group] if asked.group else []

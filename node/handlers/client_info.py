@@ -18,10 +18,12 @@ import msgspec
 import trio
 
 from node.errors import RequestError
+from node.handlers.found_record import check_found
 from node.handlers.subscription import as_told
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
-from node.security.request import Right, of_cluster, of_group, of_topic, serves
+from node.security.request import of_cluster, of_group, of_topic, serves
+from tandem.wire.access_control import Right
 from tandem.wire.admin_headers import (
     ClientConnection,
     ClientRequestHeader,
@@ -247,6 +249,7 @@ class ClientInfo:
             raise RequestError(
                 ResponseCode.SYSTEM_ERROR, f"there is no message {header.msg_id} in this store"
             )
+        check_found(connection.caller, record, Right.SUB)
         self._pass_on(connection, command, header, record)
 
     @serves(

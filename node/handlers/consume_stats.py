@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from node.errors import RequestError
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
-from node.security.request import Right, of_cluster, of_group, of_topic, serves
+from node.security.request import of_cluster, of_group, of_topic, serves
 from node.tables.broker_stats import GROUP_GET_NUMS
+from tandem.wire.access_control import Right
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import MessageQueueBody
 from tandem.wire.response_code import ResponseCode

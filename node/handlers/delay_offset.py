@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
-from node.security.request import Right, of_cluster, serves
+from node.security.request import of_cluster, serves
 from store.delayed.delay_offset_table import DelayOffsetSerializeWrapper
+from tandem.wire.access_control import Right
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import DataVersion
 from tandem.wire.route import encode_json_body

@@ -17,7 +17,8 @@ from node.errors import RequestError
 from node.handlers.settled import answer_when_settled
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
-from node.security.request import Right, of_topic, serves
+from node.security.request import of_topic, serves
+from tandem.wire.access_control import Right
 from tandem.wire.admin_headers import DeleteTopicRequestHeader
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode

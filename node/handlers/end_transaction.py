@@ -12,10 +12,12 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from node.errors import RequestError
+from node.handlers.found_record import check_found, topic_of
 from node.handlers.group_topics import ensure_topic
+from node.remoting.caller import ANYBODY
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
-from node.security.request import Right, of_topic, serves
+from node.security.request import of_topic, serves
 from node.tables.names import NAME_BYTES_MAX
 from store.machine.tell_once import TellOnce
 from store.transaction.transaction import (
@@ -24,6 +26,7 @@ from store.transaction.transaction import (
     TransactionSettings,
 )
 from store.transactions import Progress
+from tandem.wire.access_control import Kind, Right
 from tandem.wire.message import encode_record
 from tandem.wire.message_properties import PROPERTY_UNIQUE_KEY
 from tandem.wire.request_code import RequestCode
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
     from store.transaction.transaction import CheckTransaction
     from store.transactions import Transactions
     from tandem.cluster_file.cluster_config import ClusterConfig
+    from tandem.wire.message import MessageExt
     from tandem.wire.remoting_command import RemotingCommand
 
 _log = logging.getLogger(__name__)
@@ -88,6 +92,7 @@ class EndTransactions:
             text = refusal.text if refusal is not None else "this broker is a slave"
             raise RequestError(ResponseCode.SLAVE_NOT_AVAILABLE, text)
         self._send.check_takes_puts()
+        self._check_half(connection, header)
         result = self._transactions.end(
             EndTransaction(
                 header.producer_group,
@@ -115,6 +120,14 @@ class EndTransactions:
             case refused:
                 raise RequestError(_CODES[refused], result.reason)
 
+    def _check_half(self, connection: Connection, header: EndTransactionRequestHeader) -> None:
+        """Ask for the topic of the half itself: older clients name none, and others name any."""
+        if connection.caller is ANYBODY:
+            return
+        half = self._store.reads.look_message_by_offset(header.commit_log_offset)
+        if half is not None:
+            check_found(connection.caller, half, Right.PUB)
+
 
 class TransactionQuestions:
     """Asks producers what became of their transactions (CHECK_TRANSACTION_STATE).
@@ -133,7 +146,9 @@ class TransactionQuestions:
     def ask(self, question: CheckTransaction) -> None:
         """Write a question to one member of the group; no answer comes but an END_TRANSACTION."""
         group = question.producer_group
-        connection = self._producers.next_connection(group)
+        connection = self._producers.next_connection(
+            group, lambda connection: _may_answer(connection, question.message)
+        )
         if connection is None:
             if self._told.is_news("nobody", about=group[:NAME_BYTES_MAX]):
                 _log.warning("no producer of group %.255r is there to be asked", group)
@@ -151,6 +166,15 @@ class TransactionQuestions:
         )
         body = encode_record(message)
         self._to_clients.tell(connection, RequestCode.CHECK_TRANSACTION_STATE, header, body)
+
+
+def _may_answer(connection: Connection, half: MessageExt) -> bool:
+    """Whether a producer may have a half shown, and end it: groups of producers are no secret."""
+    try:
+        connection.caller.check(Kind.TOPIC, topic_of(half), Right.PUB)
+    except RequestError:
+        return False
+    return True
 
 
 class TransactionTables:

@@ -9,9 +9,10 @@ import msgspec
 
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
-from node.security.request import Right, of_cluster, serves
+from node.security.request import of_cluster, serves
 from store import StoreError
 from tandem.coordinator.interface import CoordinatorError
+from tandem.wire.access_control import Right
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode

@@ -9,7 +9,8 @@ import trio
 from node.errors import RequestError
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
-from node.security.request import IN_BODY, Right, of_group, of_topic, serves
+from node.security.request import of_group, of_topic, serves
+from tandem.wire.access_control import Right
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import LockBatchRequestBody, LockBatchResponseBody
 from tandem.wire.response_code import ResponseCode
@@ -37,8 +38,8 @@ class LockQueues:
     @serves(
         RequestCode.LOCK_BATCH_MQ,
         (Resource.CLIENTS, Action.WRITE),
-        of_topic(IN_BODY, Right.SUB),
-        of_group(IN_BODY, Right.SUB),
+        of_topic(lambda command: _topics(_asked(command.body)), Right.SUB),
+        of_group(lambda command: [_asked(command.body).consumer_group], Right.SUB),
     )
     def lock(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """LOCK_BATCH_MQ: answered with the queues that the client holds.
@@ -55,8 +56,8 @@ class LockQueues:
     @serves(
         RequestCode.UNLOCK_BATCH_MQ,
         (Resource.CLIENTS, Action.WRITE),
-        of_topic(IN_BODY, Right.SUB),
-        of_group(IN_BODY, Right.SUB),
+        of_topic(lambda command: _topics(_asked(command.body)), Right.SUB),
+        of_group(lambda command: [_asked(command.body).consumer_group], Right.SUB),
     )
     def unlock(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """UNLOCK_BATCH_MQ.
@@ -82,3 +83,7 @@ def _asked(body: bytes) -> LockBatchRequestBody:
             f" {QUEUES_PER_REQUEST_MAX} in {BYTES_MAX}; nothing was changed",
         )
     return decode_json_body(body, LockBatchRequestBody)
+
+
+def _topics(asked: LockBatchRequestBody) -> set[str]:
+    return {queue.topic for queue in asked.mq_set}

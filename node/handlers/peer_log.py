@@ -15,7 +15,8 @@ from ha.errors import NotServedError
 from node.errors import RequestError
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
-from node.security.request import Right, of_cluster, serves
+from node.security.request import of_cluster, serves
+from tandem.wire.access_control import Right
 from tandem.wire.peer_log import LogRangeHeader
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_signature import CHALLENGE_FIELD, SIGNATURE_FIELD, answer_signature

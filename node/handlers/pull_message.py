@@ -25,10 +25,11 @@ from node.errors import RequestError
 from node.handlers.pull_request_hold_service import HeldPull
 from node.remoting.dispatcher import damaged_answer, response_to
 from node.security.access import Action, Resource
-from node.security.request import Right, of_group, of_topic, serves
+from node.security.request import of_group, of_topic, serves
 from node.tables.names import check_group_of_clients
 from node.tables.subscription_group_table import READING
 from store.results import GetMessageStatus
+from tandem.wire.access_control import Kind, Right
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     PULL_FLAG_COMMIT_OFFSET,
@@ -174,6 +175,13 @@ class PullMessage:
         def run_again() -> None:
             if connection.is_closed:
                 return
+            if not held.caller.is_current:
+                try:
+                    held.caller.check(Kind.TOPIC, header.topic, Right.SUB)
+                    held.caller.check(Kind.GROUP, header.consumer_group, Right.SUB)
+                except RequestError as error:
+                    connection.respond(command, response_to(command, error.code, error.remark))
+                    return
             if connection.is_congested:
                 connection.when_drained(run_again)
                 return
@@ -183,12 +191,14 @@ class PullMessage:
             result = self._read(header, wanted)
             if _found_nothing_new(result) and trio.current_time() < deadline:
                 further = msgspec.structs.replace(header, queue_offset=result.next_begin_offset)
-                held = self._held(connection, command, further, wanted, deadline)
-                if self._holds.hold(header.topic, header.queue_id, held):
+                again = self._held(connection, command, further, wanted, deadline)
+                again.caller = held.caller
+                if self._holds.hold(header.topic, header.queue_id, again):
                     return
             connection.respond(command, self._answer(command, header, result), result.body)
 
-        return HeldPull(header.queue_offset, wanted.tags_codes, deadline, run_again, connection)
+        held = HeldPull(header.queue_offset, wanted.tags_codes, deadline, run_again, connection)
+        return held
 
     def _moved(
         self, command: RemotingCommand, header: PullMessageRequestHeader

@@ -53,10 +53,11 @@ class HeldPull:
         deadline: In trio's time.
         run: Reads again and answers; called at most once.
         owner: The connection it came by.
+        caller: Who asked by that connection then.
         key: Topic and queue, once it is held.
     """
 
-    __slots__ = ("deadline", "key", "offset", "owner", "run", "tags_codes")
+    __slots__ = ("caller", "deadline", "key", "offset", "owner", "run", "tags_codes")
 
     def __init__(
         self,
@@ -71,6 +72,7 @@ class HeldPull:
         self.deadline = deadline
         self.run = run
         self.owner = owner
+        self.caller = owner.caller
         self.key = ("", 0)
 
     @property
@@ -147,6 +149,18 @@ class PullRequestHoldService:
         pulls = self._held.get((topic, queue_id))
         if pulls is not None:
             self._make_ready(list(pulls))
+            self._wake.notify()
+
+    def run_of_the_changed(self) -> None:
+        """Run the pulls of those of whom something has changed: each asks again if it may."""
+        changed = [
+            pull
+            for pulls in self._by_owner.values()
+            for pull in pulls
+            if not pull.caller.is_current
+        ]
+        if changed:
+            self._make_ready(changed)
             self._wake.notify()
 
     def connection_closed(self, connection: Connection) -> None:

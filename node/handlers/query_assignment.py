@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Final
 from node.errors import RequestError
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
-from node.security.request import IN_BODY, Right, of_cluster, of_group, of_topic, serves
+from node.security.request import of_cluster, of_group, of_topic, serves
 from node.tables.client_table import BROADCASTING
 from node.tables.names import check_name
+from tandem.wire.access_control import Right
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import MessageQueueBody
 from tandem.wire.response_code import ResponseCode
@@ -62,15 +63,15 @@ class QueryAssignment:
     @serves(
         RequestCode.QUERY_ASSIGNMENT,
         (Resource.CLIENTS, Action.READ),
-        of_topic(IN_BODY, Right.SUB),
-        of_group(IN_BODY, Right.SUB),
+        of_topic(lambda command: [_assignment(command).topic], Right.SUB),
+        of_group(lambda command: [_assignment(command).consumer_group], Right.SUB),
     )
     def query(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """QUERY_ASSIGNMENT. A client that is not of the group is given nothing.
 
         Source: QueryAssignmentProcessor.doLoadBalance.
         """
-        request = decode_json_body(command.body, QueryAssignmentRequestBody)
+        request = _assignment(command)
         queues = self._queues(request.topic)
         if request.message_model != BROADCASTING:
             allocate = ALLOCATIONS.get(request.strategy_name)
@@ -103,14 +104,15 @@ class QueryAssignment:
     @serves(
         RequestCode.SET_MESSAGE_REQUEST_MODE,
         (Resource.CLIENTS, Action.WRITE),
-        of_group(IN_BODY, Right.UPDATE),
+        of_topic(lambda command: [_mode(command).topic], Right.UPDATE),
+        of_group(lambda command: [_mode(command).consumer_group], Right.UPDATE),
     )
     def set_mode(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """SET_MESSAGE_REQUEST_MODE: PULL is kept, until this broker ends; POP is refused.
 
         Source: QueryAssignmentProcessor.setMessageRequestMode.
         """
-        request = decode_json_body(command.body, SetMessageRequestModeRequestBody)
+        request = _mode(command)
         if request.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
             raise RequestError(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
         if request.mode != PULL:
@@ -141,6 +143,14 @@ class QueryAssignment:
         """GET_ALL_MESSAGE_REQUEST_MODE: what was set."""
         body = MessageRequestModeSerializeWrapper(self._modes)
         return response_to(command, body=encode_json_body(body))
+
+
+def _assignment(command: RemotingCommand) -> QueryAssignmentRequestBody:
+    return decode_json_body(command.body, QueryAssignmentRequestBody)
+
+
+def _mode(command: RemotingCommand) -> SetMessageRequestModeRequestBody:
+    return decode_json_body(command.body, SetMessageRequestModeRequestBody)
 
 
 def averagely(

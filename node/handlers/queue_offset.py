@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from node.errors import RequestError
+from node.handlers.found_record import check_found
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
-from node.security.request import IN_BODY, Right, of_topic, serves
+from node.security.request import of_found_topic, of_topic, serves
+from tandem.wire.access_control import Right
 from tandem.wire.message import decode_messages
 from tandem.wire.request_code import UNIQUE_KEY_QUERY, RequestCode
 from tandem.wire.request_headers import (
@@ -52,7 +54,7 @@ class QueueOffset:
     @serves(
         RequestCode.GET_MAX_OFFSET,
         (Resource.MESSAGES, Action.READ),
-        of_topic("topic", Right.GET),
+        of_topic("topic", Right.SUB, Right.GET),
         header=QueueRequestHeader,
     )
     def max_offset(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -65,7 +67,7 @@ class QueueOffset:
     @serves(
         RequestCode.GET_MIN_OFFSET,
         (Resource.MESSAGES, Action.READ),
-        of_topic("topic", Right.GET),
+        of_topic("topic", Right.SUB, Right.GET),
         header=QueueRequestHeader,
     )
     def min_offset(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -78,7 +80,7 @@ class QueueOffset:
     @serves(
         RequestCode.GET_EARLIEST_MSG_STORETIME,
         (Resource.MESSAGES, Action.READ),
-        of_topic("topic", Right.GET),
+        of_topic("topic", Right.SUB, Right.GET),
         header=QueueRequestHeader,
     )
     def earliest_store_time(
@@ -102,7 +104,7 @@ class QueueOffset:
     @serves(
         RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
         (Resource.MESSAGES, Action.READ),
-        of_topic("topic", Right.GET),
+        of_topic("topic", Right.SUB, Right.GET),
         header=SearchOffsetRequestHeader,
     )
     def search(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -154,12 +156,14 @@ class QueueOffset:
                 "can not find message, maybe time range not correct",
                 ext=ext,
             )
+        for record in found.records:
+            check_found(connection.caller, record, Right.SUB, Right.GET)
         return response_to(command, ext=ext, body=b"".join(found.records))
 
     @serves(
         RequestCode.VIEW_MESSAGE_BY_ID,
         (Resource.MESSAGES, Action.READ),
-        of_topic(IN_BODY, Right.GET),
+        of_found_topic(Right.SUB, Right.GET),
         header=ViewMessageRequestHeader,
     )
     def view_message(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -170,4 +174,5 @@ class QueueOffset:
             raise RequestError(
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}"
             )
+        check_found(connection.caller, record, Right.SUB, Right.GET)
         return response_to(command, body=record)

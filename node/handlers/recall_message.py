@@ -21,9 +21,10 @@ from node.errors import RequestError
 from node.handlers.send_properties import REGION
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
-from node.security.request import Right, of_topic, serves
+from node.security.request import of_topic, serves
 from store import PutMessage
 from store.delayed.timer_request import TimerSettings
+from tandem.wire.access_control import Right
 from tandem.wire.message_properties import (
     PROPERTY_PRODUCER_GROUP,
     PROPERTY_TAGS,

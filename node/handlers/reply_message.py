@@ -25,8 +25,9 @@ from node.errors import RequestError
 from node.handlers.send_properties import REGION, unique_key_of
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
-from node.security.request import Right, of_topic, serves
+from node.security.request import of_topic, serves
 from store import PutMessage
+from tandem.wire.access_control import Right
 from tandem.wire.demands import is_stamped
 from tandem.wire.message_properties import (
     PROPERTY_REPLY_TO_CLIENT,

@@ -19,8 +19,9 @@ import trio
 from node.errors import RequestError
 from node.handlers.settled import answer_when_settled
 from node.security.access import Action, Resource
-from node.security.request import Right, of_group, of_topic, serves
+from node.security.request import of_group, of_topic, serves
 from node.tables.names import check_group_of_clients
+from tandem.wire.access_control import Right
 from tandem.wire.admin_headers import CloneGroupOffsetRequestHeader, ResetOffsetRequestHeader
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import MessageQueueBody

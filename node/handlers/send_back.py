@@ -15,11 +15,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from node.errors import RequestError
+from node.handlers.found_record import check_found
 from node.handlers.group_topics import ensure_topic
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
-from node.security.request import Right, of_group, serves
+from node.security.request import of_group, serves
 from store.messages.send_back import send_back
+from tandem.wire.access_control import Right
 from tandem.wire.message import decode_messages
 from tandem.wire.message_properties import PROPERTY_RETRY_TOPIC
 from tandem.wire.request_code import RequestCode
@@ -73,6 +75,7 @@ class SendBack:
             raise RequestError(
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"
             )
+        check_found(connection.caller, record, Right.SUB)
         times = header.max_reconsume_times
         original = decode_messages(record)[0]
         message = send_back(

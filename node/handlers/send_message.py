@@ -38,10 +38,11 @@ from node.handlers.stored_answer import (
 )
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
-from node.security.request import Right, of_topic, serves
+from node.security.request import of_topic, serves
 from node.tables.topic_config_table import NOT_ALLOWED_SEND_TOPICS, topic_complaint
 from store import PutBatch, PutMessage, PutMessageStatus
 from store.messages.send_back import DLQ_QUEUE_ID
+from tandem.wire.access_control import Kind, Right
 from tandem.wire.demands import demands_of
 from tandem.wire.remoting_command import ONEWAY_FLAG, RemotingCommand
 from tandem.wire.reply_headers import RecallableResponseHeader
@@ -155,7 +156,7 @@ class SendMessage:
         topic = header.topic
         config = self._topics.get(topic)
         if config is None or topic in NOT_ALLOWED_SEND_TOPICS:
-            config = self._created_topic(header)
+            config = self._created_topic(connection, header)
         queue_id = header.queue_id
         if queue_id < 0:
             queue_id = self._random.randrange(config.write_queue_nums)
@@ -278,7 +279,7 @@ class SendMessage:
             properties=with_delay_level(header.properties or "", NO_DELAY_LEVEL),
         )
 
-    def _created_topic(self, header: SendHeader) -> TopicConfig:
+    def _created_topic(self, connection: Connection, header: SendHeader) -> TopicConfig:
         topic = header.topic
         complaint = topic_complaint(topic)
         if complaint:
@@ -290,6 +291,8 @@ class SendMessage:
         config = self._topics.config_for_send(
             topic, header.default_topic, header.default_topic_queue_nums
         )
+        # RocketMQ lets everybody create a topic who may send to one of that name.
+        connection.caller.check(Kind.TOPIC, topic, Right.CREATE)
         self._tables.change_topics(config)
         _log.info("topic %s created by a send, %d queues", topic, config.write_queue_nums)
         return config

@@ -16,9 +16,10 @@ from node.errors import RequestError
 from node.handlers.settled import answer_when_settled
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
-from node.security.request import IN_BODY, Right, of_cluster, of_group, of_topic, serves
+from node.security.request import of_cluster, of_group, of_topic, serves
 from node.tables.names import check_group_of_clients, check_name
 from node.tables.subscription_group_table import READING
+from tandem.wire.access_control import Right
 from tandem.wire.admin_headers import (
     DeleteSubscriptionGroupRequestHeader,
     GetGroupConfigRequestHeader,
@@ -51,22 +52,23 @@ class SubscriptionGroups:
     @serves(
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
         (Resource.GROUPS, Action.WRITE),
-        of_group(IN_BODY, Right.CREATE, Right.UPDATE),
+        of_group(lambda command: [_config(command).group_name], Right.CREATE, Right.UPDATE),
     )
     def update(self, connection: Connection, command: RemotingCommand) -> None:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
-        config = decode_json_body(command.body, SubscriptionGroupConfig)
-        self._change(connection, command, [config])
+        self._change(connection, command, [_config(command)])
 
     @serves(
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
         (Resource.GROUPS, Action.WRITE),
-        of_group(IN_BODY, Right.CREATE, Right.UPDATE),
+        of_group(
+            lambda command: [each.group_name for each in _configs(command)],
+            *(Right.CREATE, Right.UPDATE),
+        ),
     )
     def update_list(self, connection: Connection, command: RemotingCommand) -> None:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: all of them, or none."""
-        configs = decode_json_body(command.body, SubscriptionGroupList).group_config_list
-        self._change(connection, command, configs)
+        self._change(connection, command, _configs(command))
 
     def _change(
         self,
@@ -156,3 +158,11 @@ class SubscriptionGroups:
     def _answer_when_settled(self, connection: Connection, command: RemotingCommand) -> None:
         deadline = trio.current_time() + self._timeout_seconds
         answer_when_settled(self._tables, connection, command, deadline)
+
+
+def _config(command: RemotingCommand) -> SubscriptionGroupConfig:
+    return decode_json_body(command.body, SubscriptionGroupConfig)
+
+
+def _configs(command: RemotingCommand) -> list[SubscriptionGroupConfig]:
+    return decode_json_body(command.body, SubscriptionGroupList).group_config_list

@@ -11,8 +11,9 @@ from node.errors import RequestError
 from node.handlers.subscription import Wanted, as_told, by_tags, is_tag_type
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
-from node.security.request import Right, of_cluster, of_topic, serves
+from node.security.request import of_cluster, of_topic, serves
 from node.tables.broker_stats import TOPIC_PUT_NUMS
+from tandem.wire.access_control import Right
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import MessageQueueBody
 from tandem.wire.response_code import ResponseCode

@@ -20,7 +20,8 @@ import trio
 from node.errors import RequestError
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
-from node.security.request import Right, of_cluster, serves
+from node.security.request import of_cluster, serves
+from tandem.wire.access_control import Right
 from tandem.wire.admin_headers import settings_of
 from tandem.wire.name_server_headers import (
     AddWritePermResponseHeader,

@@ -10,7 +10,8 @@ import trio
 from node.errors import RequestError
 from node.remoting.dispatcher import in_pieces, response_to
 from node.security.access import Action, Resource
-from node.security.request import Right, of_cluster, of_topic, serves
+from node.security.request import of_cluster, of_topic, serves
+from tandem.wire.access_control import Right
 from tandem.wire.crc import crc32
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from node.remoting.caller import ANYBODY
 from store.machine.network import ConnectionLost
 from store.machine.signal import Signal
 from tandem.wire.remoting_command import (
@@ -80,6 +81,8 @@ class Connection:
         one_by_one: How many requests are to be handled before a run of them is looked for again.
         misses: How far apart those looks are by now; see `SendRunHandler`.
         challenges: Numbers given to this peer for signatures, not used up yet; see `Guard`.
+        caller: Who has sent the request that is handled now, or was the last.
+        refusals: When the last few signatures were wrong; see `Guard`.
         unfinished: The rest of a request that is handled in pieces; the next ones wait for it.
     """
 
@@ -97,6 +100,8 @@ class Connection:
         self.reading = trio.CancelScope()
         self.one_by_one = self.misses = 0
         self.challenges: list[str] = []
+        self.caller = ANYBODY
+        self.refusals: list[float] = []
         self.unfinished: Generator[None, None, None] | None = None
         self.is_closed = False
         self._outbox = outbox

@@ -92,6 +92,12 @@ class Server:
         for connection in self._places:
             connection.reading.cancel()
 
+    def end_of_the_unknown(self) -> None:
+        """Take no more requests of connections whose last caller is not known any more."""
+        for connection in self._places:
+            if not connection.caller.is_known:
+                connection.reading.cancel()
+
     async def close_idle(self) -> None:
         """Close connections on which nothing moves any more, until cancelled."""
         while True:

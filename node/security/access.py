@@ -37,6 +37,8 @@ class Resource(enum.Enum):
     REPLICATION = "replication"
     LOG = "the log"
     BROKER = "the broker itself"
+    USERS = "users"
+    SEALED_USERS = "sealed secrets of users"
 
 
 class Action(enum.Enum):
@@ -53,7 +55,10 @@ NEEDED: Final[dict[Access, Standing]] = {
     (Resource.ROUTES, Action.WRITE): Standing.ADMITTED,
     (Resource.ROUTES, Action.ORDER): Standing.OPERATOR,
     (Resource.BROKER, Action.ORDER): Standing.OPERATOR,
+    (Resource.USERS, Action.READ): Standing.OPERATOR,
+    (Resource.USERS, Action.ORDER): Standing.OPERATOR,
     (Resource.SYSTEM_TOPICS, Action.WRITE): Standing.OPERATOR,
+    (Resource.SEALED_USERS, Action.READ): Standing.NODE,
     (Resource.REPLICATION, Action.ORDER): Standing.NODE,
     (Resource.LOG, Action.READ): Standing.NODE,
     (Resource.LOG, Action.ORDER): Standing.NODE,

@@ -6,7 +6,7 @@ import ipaddress
 from typing import TYPE_CHECKING
 
 from node.errors import ConfigError
-from tandem.cluster_file.choices import ClientAuth, TLSMode
+from tandem.cluster_file.choices import ClientAccess, ClientAuth, TLSMode
 
 if TYPE_CHECKING:
     from tandem.cluster_file.cluster_config import NodeConfig
@@ -35,15 +35,26 @@ def check_exposure(config: NodeConfig) -> None:
                 " or, on a network of its own, set security.classic_ha_in_clear: true"
             ]
         )
-    if cluster.security.allow_unauthenticated or asks_for_certificates(config):
+    if not is_beyond or asks_for_certificates(config):
         return
-    if is_beyond:
+    if not (asks_for_users(config) or cluster.security.allow_unauthenticated):
         raise ConfigError(
             [
                 f"{cluster.file}: {node.name} would listen at {is_beyond[0]}, beyond this machine,"
                 " and it asks no client who it is: anybody there could read, write and create"
-                " topics. Ask for certificates: tls.mode enforcing, tls.client_auth require. Or,"
-                " if only those reach it who may, set security.allow_unauthenticated: true"
+                " topics. Ask for users: security.clients authenticated or authorized. Or ask for"
+                " certificates: tls.mode enforcing, tls.client_auth require. Or, if only those"
+                " reach it who may, set security.allow_unauthenticated: true"
+            ]
+        )
+    is_in_clear = cluster.tls.mode is not TLSMode.ENFORCING
+    if asks_for_users(config) and is_in_clear and not cluster.security.allow_in_clear:
+        raise ConfigError(
+            [
+                f"{cluster.file}: {node.name} would listen at {is_beyond[0]}, beyond this machine,"
+                " and take requests in clear: who can listen there can send a signed request again,"
+                " and read all messages. Set tls.mode: enforcing. Or, on a network of its own, set"
+                " security.allow_in_clear: true"
             ]
         )
 
@@ -52,6 +63,11 @@ def asks_for_certificates(config: NodeConfig) -> bool:
     """Whether nobody is served who has no certificate of the cluster's CA."""
     tls = config.cluster.tls
     return tls.mode is TLSMode.ENFORCING and tls.client_auth is ClientAuth.REQUIRE
+
+
+def asks_for_users(config: NodeConfig) -> bool:
+    """Whether nobody is served who does not sign as a user."""
+    return config.cluster.security.clients is not ClientAccess.OPEN
 
 
 def has_classic_links(config: NodeConfig) -> bool:

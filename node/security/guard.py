@@ -1,15 +1,20 @@
 """The one place where a request is attributed to somebody, and refused if they may not do it.
 
-    request --> what does it do to what? --+--> anybody may: the handler itself, nothing is asked
-              (its declaration)            +--> who is it? --+--> signed: NODE
-                                                             +--> signed by a tool: OPERATOR
-                                                             +--> RocketMQ's, admitted: ADMITTED
-                                                             +--> else: STRANGER
+    request --> who is it? --+--> signed with a number: NODE
+                             +--> signed by a tool: OPERATOR
+                             +--> RocketMQ's, admitted: ADMITTED
+                             +--> signed by a user: what do they ask for, what may they?
+                             +--> else: STRANGER
 
-A code that anybody may use goes to its handler directly, so messages pay nothing for this.
+`security.clients` of the cluster file says what is asked of those who give no orders:
 
-Signatures are described in `tandem.wire.request_signature`. The numbers they need are kept with the
-connection, a few at most, and are unknown to strangers beforehand.
+    open            nothing. What anybody may use goes to its handler directly, and costs nothing
+    authenticated   the signature of a user
+    authorized      and a right to everything that the declaration of the request names
+
+Signatures of nodes are described in `tandem.wire.request_signature`; the numbers they need are kept
+with the connection, a few at most, and are unknown to strangers beforehand. Those of tools and
+users are RocketMQ's, see `tandem.wire.acl_signature`.
 """
 
 from __future__ import annotations
@@ -21,14 +26,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+import trio
 
 from node.errors import RequestError
+from node.remoting.caller import ANYBODY
 from node.remoting.dispatcher import response_to
-from node.security.access import Access, Action, Resource, Standing, needed
+from node.security.access import Action, Resource, Standing, needed
 from node.security.admission import REGISTRATIONS, Admission, NotAdmittedError
 from node.security.request import REQUESTS, handler_table, serves
+from node.security.user_caller import Names, UserCaller
+from node.security.users import Users, why_not_signed
 from store.machine.tell_once import TellOnce
-from tandem.wire.acl_signature import ACCESS_KEY_FIELD, is_signed_with
+from tandem.cluster_file.choices import ClientAccess
+from tandem.wire.access_control import Kind, Right
+from tandem.wire.acl_signature import ACCESS_KEY_FIELD, AclKey
+from tandem.wire.remoting_command import SerializeType
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import CreateTopicRequestHeader
 from tandem.wire.request_signature import (
@@ -40,7 +52,6 @@ from tandem.wire.request_signature import (
 )
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.secret_keys import OPERATOR_ACCESS_KEY, Purpose, key_of, operator_secret_key
-from tandem.wire.system_topics import is_system_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -48,6 +59,8 @@ if TYPE_CHECKING:
 
     from node.remoting.connection import Connection
     from node.remoting.dispatcher import Answer, Handler, TakeRun
+    from node.security.access import Access
+    from node.security.request import Request, Touch
     from tandem.cluster_file.cluster_config import NodeConfig
     from tandem.wire.remoting_command import RemotingCommand
 
@@ -57,6 +70,19 @@ CHALLENGES_MAX: Final = 16
 """Of one connection; more make it forget the oldest."""
 
 _CHALLENGE_BITS: Final = 128
+
+WRONG_SIGNATURES_MAX: Final = 10
+"""Of one connection within `WRONG_SIGNATURES_SECONDS`; more end it."""
+
+WRONG_SIGNATURES_SECONDS: Final = 10.0
+
+NAME_SHOWN_MAX: Final = 64
+"""Of a name that a stranger gives, in characters."""
+
+_USER_REMEDY: Final = (
+    "This cluster asks who sends a request: give the client an access key and a secret key"
+    " (`tandem user create NAME` makes both)"
+)
 
 _REMEDY: Final = (
     "it is taken only from those who know the secret of the cluster: give the cluster file with"
@@ -74,18 +100,25 @@ class Guard:
 
     Raises, from guarded handlers:
         RequestError: NO_PERMISSION, with what is missing and what to do.
+
+    Attributes:
+        users: Who may sign.
     """
 
     def __init__(self, config: NodeConfig, random: Random) -> None:
         """Guard a node. `config` has the secret; `random` makes numbers that do not come again."""
         cluster = config.cluster
+        self.users = Users(key_of(cluster.secret, Purpose.USERS))
+        self._clients = cluster.security.clients
         self._key = key_of(cluster.secret, Purpose.REQUEST)
-        self._operator_key = operator_secret_key(cluster.secret)
+        self._operator_key = AclKey(operator_secret_key(cluster.secret))
         self._random = random
         self._target = config.node.broker_address
         self._name = config.node.name
         self._admission = Admission(cluster)
-        self._names_of_the_system = frozenset({cluster.cluster.name, *cluster.groups})
+        self._names = Names(
+            cluster.cluster.name, frozenset({cluster.cluster.name, *cluster.groups})
+        )
         self._told: TellOnce[str] = TellOnce()
 
     def guarded(self, *families: object) -> dict[int, Handler]:
@@ -94,67 +127,167 @@ class Guard:
         The guard's own request is among them, for the sake of signatures.
         """
         return {
-            code: self._guarded(REQUESTS[code].access, handler)
+            code: self._guarded(REQUESTS[code], handler)
             for code, handler in handler_table(self, *families).items()
         }
 
-    @staticmethod
-    def runs(take: TakeRun | None, codes: Iterable[int]) -> TakeRun | None:
+    def runs(self, take: TakeRun | None, codes: Iterable[int]) -> TakeRun | None:
         """Return what takes requests of these codes together, if everybody may send them.
 
         Nobody is asked who sent a run. So a run has no request with a field that the loops in C do
         not know: such a field may be a signature, and its request comes to `_guarded`.
         """
+        if self._clients is not ClientAccess.OPEN:
+            return None
         strangers = (needed(REQUESTS[code].access) is Standing.STRANGER for code in codes)
         return take if all(strangers) else None
 
-    def _guarded(self, access: Access, handler: Handler) -> Handler:
-        if access == (Resource.TOPICS, Action.WRITE):
-            return partial(self._ask_for_topic, handler)
-        if needed(access) is Standing.STRANGER:
+    def _guarded(self, request: Request, handler: Handler) -> Handler:
+        if request.code == RequestCode.NODE_CHALLENGE:
             return handler
-        return partial(self._ask, access, handler)
+        if self._clients is not ClientAccess.OPEN:
+            return partial(self._ask_user, request, handler)
+        if request.access == (Resource.TOPICS, Action.WRITE):
+            return partial(self._ask_for_topic, request, handler)
+        if needed(request.access) is Standing.STRANGER:
+            return handler
+        return partial(self._ask, request.access, handler)
 
     def _ask_for_topic(
-        self, handler: Handler, connection: Connection, command: RemotingCommand
+        self, request: Request, handler: Handler, connection: Connection, command: RemotingCommand
     ) -> Answer | None:
-        topic = command.decode_header(CreateTopicRequestHeader).topic
-        if is_system_topic(topic) or topic in self._names_of_the_system:
+        if self._is_about_the_system(command):
             access = (Resource.SYSTEM_TOPICS, Action.WRITE)
             return self._ask(access, handler, connection, command)
         return handler(connection, command)
 
+    def _is_about_the_system(self, command: RemotingCommand) -> bool:
+        topic = command.decode_header(CreateTopicRequestHeader).topic
+        return self._names.is_of_the_system(topic)
+
     def _ask(
         self, access: Access, handler: Handler, connection: Connection, command: RemotingCommand
     ) -> Answer | None:
-        standing, command = self._attributed(connection, command)
+        fields = command.ext_fields()
+        standing, command = self._attributed(connection, command, fields)
         if standing < needed(access):
-            resource, action = access
-            remedy = _TOOL_REMEDY if needed(access) is Standing.OPERATOR else _REMEDY
-            reason = f"this would {action.value} {resource.value} of {self._name}: {remedy}"
-            raise self._refusal(connection, command, reason)
+            raise self._too_low(access, connection, command)
         return handler(connection, command)
 
+    # -- users -----------------------------------------------------------------------------------
+
+    def _ask_user(
+        self, request: Request, handler: Handler, connection: Connection, command: RemotingCommand
+    ) -> Answer | None:
+        fields = command.ext_fields()
+        standing, command = self._attributed(connection, command, fields)
+        access = request.access
+        if standing is not Standing.STRANGER:
+            if access == (Resource.TOPICS, Action.WRITE) and self._is_about_the_system(command):
+                access = (Resource.SYSTEM_TOPICS, Action.WRITE)
+            if standing < needed(access):
+                raise self._too_low(access, connection, command)
+            connection.caller = ANYBODY
+            return handler(connection, command)
+        caller = self._user(connection, command, fields)
+        self._check(request, caller, connection, command, fields)
+        connection.caller = caller
+        return handler(connection, command)
+
+    def _user(
+        self, connection: Connection, command: RemotingCommand, fields: Mapping[str, str]
+    ) -> UserCaller:
+        """Say which user has signed a request."""
+        name = fields.get(ACCESS_KEY_FIELD)
+        if name is None:
+            raise self._refusal(
+                connection, command, "username cannot be null.", _USER_REMEDY, is_signature=True
+            )
+        user = self.users.find(name)
+        is_binary = command.serialize_type is SerializeType.ROCKETMQ
+        reason = why_not_signed(user, fields, command.body, is_binary=is_binary)
+        if reason is not None or user is None:
+            # One text for all reasons: it does not say which users there are.
+            detail = f"{name[:NAME_SHOWN_MAX]!r}: {reason}"
+            raise self._refusal(
+                connection, command, "check signature failed.", detail=detail, is_signature=True
+            )
+        last = connection.caller
+        if isinstance(last, UserCaller) and last.user is user:
+            return last
+        asks = self._clients is ClientAccess.AUTHORIZED
+        return UserCaller(user, self.users, self._names, connection.peer.ip, asks=asks)
+
+    def _check(
+        self,
+        request: Request,
+        caller: UserCaller,
+        connection: Connection,
+        command: RemotingCommand,
+        fields: Mapping[str, str],
+    ) -> None:
+        """Ask whether a user may do all that a request does."""
+        least = needed(request.access)
+        if least is Standing.NODE or command.code in REGISTRATIONS:
+            raise self._too_low(request.access, connection, command)
+        if caller.user.is_super:
+            return
+        if self._clients is not ClientAccess.AUTHORIZED:
+            is_of_the_system = request.access == (
+                Resource.TOPICS,
+                Action.WRITE,
+            ) and self._is_about_the_system(command)
+            if least is not Standing.STRANGER or is_of_the_system:
+                raise self._too_low(request.access, connection, command)
+            return
+        try:
+            if not request.touches:
+                caller.check(Kind.CLUSTER, "", Right.UPDATE)
+            for touch in request.touches:
+                self._check_touch(touch, request, caller, command, fields)
+        except RequestError as error:
+            raise self._refusal(connection, command, error.remark) from None
+
+    def _check_touch(
+        self,
+        touch: Touch,
+        request: Request,
+        caller: UserCaller,
+        command: RemotingCommand,
+        fields: Mapping[str, str],
+    ) -> None:
+        if touch.kind is Kind.CLUSTER:
+            caller.check(touch.kind, "", *touch.rights)
+            return
+        are_routes = request.access == (Resource.ROUTES, Action.READ)
+        for name in touch.names(command, fields):
+            # A producer asks where the topic is that others are made after; its route says nothing.
+            if are_routes and self._names.is_of_the_system(name):
+                continue
+            caller.check(touch.kind, name, *touch.rights)
+
+    # -- nodes, operators, and brokers that are admitted -----------------------------------------
+
     def _attributed(
-        self, connection: Connection, command: RemotingCommand
+        self, connection: Connection, command: RemotingCommand, fields: Mapping[str, str]
     ) -> tuple[Standing, RemotingCommand]:
         """Say who sends a request, and what of it is theirs to say."""
-        fields = command.ext_fields()
         if SIGNATURE_FIELD in fields:
             complaint = self._complaint(connection, command, fields)
             if complaint is not None:
-                raise self._refusal(connection, command, complaint)
+                raise self._no_permission(connection, command, complaint)
             return Standing.NODE, command
         if fields.get(ACCESS_KEY_FIELD) == OPERATOR_ACCESS_KEY:
-            if not is_signed_with(self._operator_key, fields, command.body):
+            is_binary = command.serialize_type is SerializeType.ROCKETMQ
+            if not self._operator_key.is_signed(fields, command.body, is_binary=is_binary):
                 reason = f"its Signature is not that of {OPERATOR_ACCESS_KEY}: {_TOOL_REMEDY}"
-                raise self._refusal(connection, command, reason)
+                raise self._no_permission(connection, command, reason)
             return Standing.OPERATOR, command
         if command.code in REGISTRATIONS:
             try:
                 own = self._admission.own_registration(command, connection.peer.ip)
             except NotAdmittedError as error:
-                raise self._refusal(connection, command, str(error)) from error
+                raise self._no_permission(connection, command, str(error)) from error
             return Standing.ADMITTED, own
         return Standing.STRANGER, command
 
@@ -176,12 +309,50 @@ class Guard:
             return f"it is signed for {target!r}, and this is {self._name} at {self._target}"
         return None
 
-    def _refusal(
+    # -- refusals --------------------------------------------------------------------------------
+
+    def _too_low(
+        self, access: Access, connection: Connection, command: RemotingCommand
+    ) -> RequestError:
+        resource, action = access
+        remedy = _TOOL_REMEDY if needed(access) is Standing.OPERATOR else _REMEDY
+        reason = f"this would {action.value} {resource.value} of {self._name}: {remedy}"
+        return self._no_permission(connection, command, reason)
+
+    def _no_permission(
         self, connection: Connection, command: RemotingCommand, reason: str
     ) -> RequestError:
-        if self._told.is_news(reason, about=(connection.peer.ip, command.code)):
-            _log.warning("request %d of %s is refused: %s", command.code, connection.peer, reason)
-        return RequestError(ResponseCode.NO_PERMISSION, f"no permission: {reason}")
+        return self._refusal(connection, command, f"no permission: {reason}", detail=reason)
+
+    def _refusal(
+        self,
+        connection: Connection,
+        command: RemotingCommand,
+        remark: str,
+        remedy: str = "",
+        *,
+        detail: str = "",
+        is_signature: bool = False,
+    ) -> RequestError:
+        """Return what is answered; `detail` is for the node's log alone."""
+        detail = detail or remark
+        if self._told.is_news(detail, about=(connection.peer.ip, command.code)):
+            _log.warning("request %d of %s is refused: %s", command.code, connection.peer, detail)
+        if is_signature:
+            self._note_wrong_signature(connection)
+        return RequestError(ResponseCode.NO_PERMISSION, f"{remark} {remedy}".rstrip())
+
+    def _note_wrong_signature(self, connection: Connection) -> None:
+        """End a connection that guesses. No user is locked out: others could do that to them."""
+        now = trio.current_time()
+        recent = [at for at in connection.refusals if at > now - WRONG_SIGNATURES_SECONDS]
+        connection.refusals = [*recent, now]
+        if len(connection.refusals) > WRONG_SIGNATURES_MAX:
+            _log.warning(
+                "connection from %s ends: %d requests in %d s had no good signature",
+                *(connection.peer, len(connection.refusals), WRONG_SIGNATURES_SECONDS),
+            )
+            connection.reading.cancel()
 
     @serves(
         RequestCode.NODE_CHALLENGE,

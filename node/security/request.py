@@ -14,42 +14,29 @@ A code that is declared twice, or touches a name that its header does not have, 
 
 from __future__ import annotations
 
-import enum
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
+import msgspec
+
+from tandem.wire.access_control import Kind, Right
 from tandem.wire.request_code import RequestCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
 
     from node.remoting.dispatcher import Handler
     from node.security.access import Access
+    from tandem.wire.remoting_command import RemotingCommand
 
 F = TypeVar("F", bound="Callable[..., object]")
 
 
-class Kind(enum.Enum):
-    """What a name is the name of. Source: RocketMQ 5.3.3, ResourceType."""
+NamesOf: TypeAlias = "Callable[[RemotingCommand], Iterable[str]]"
+"""Reads the names that are in the body of a request.
 
-    CLUSTER = "cluster"
-    TOPIC = "topic"
-    GROUP = "group"
-
-
-class Right(enum.Enum):
-    """What a user of a cluster may be allowed to do. Source: RocketMQ 5.3.3, Action of its ACL."""
-
-    PUB = "Pub"
-    SUB = "Sub"
-    CREATE = "Create"
-    UPDATE = "Update"
-    DELETE = "Delete"
-    GET = "Get"
-    LIST = "List"
-
-
-IN_BODY: Final = ""
-"""Where a name is that no field of the header has."""
+Raises:
+    WireError: it cannot be read, so its handler does not read it either.
+"""
 
 
 class Touch(NamedTuple):
@@ -57,28 +44,55 @@ class Touch(NamedTuple):
 
     Attributes:
         kind: What it is.
-        field: The field of the header with its name; `IN_BODY`; of a cluster, nothing.
+        field: The field of the header with its name; "" if no field has it.
         rights: One of them is enough.
+        in_body: Reads the names where no field has them; None: the handler asks itself, of what it
+            has found, or it is the cluster.
+        wire_field: The field as it is called in ext fields.
+        is_optional: Whether an empty field is as good as none.
     """
 
     kind: Kind
     field: str
     rights: tuple[Right, ...]
+    in_body: NamesOf | None = None
+    wire_field: str = ""
+    is_optional: bool = False
+
+    def names(self, command: RemotingCommand, fields: Mapping[str, str]) -> Iterable[str]:
+        """Return the names in a request. Raises what `in_body` does."""
+        if self.in_body is not None:
+            return self.in_body(command)
+        name = fields.get(self.wire_field)
+        if name is None or (self.is_optional and not name):
+            return ()
+        return (name,)
 
 
-def of_topic(field: str, *rights: Right) -> Touch:
-    """A request that is about the topic which this field names."""
-    return Touch(Kind.TOPIC, field, rights)
+def of_topic(where: str | NamesOf, *rights: Right) -> Touch:
+    """A request that is about the topics which a field names, or which are found in the body."""
+    return _touch(Kind.TOPIC, where, rights)
 
 
-def of_group(field: str, *rights: Right) -> Touch:
-    """A request that is about the consumer group which this field names."""
-    return Touch(Kind.GROUP, field, rights)
+def of_group(where: str | NamesOf, *rights: Right) -> Touch:
+    """A request that is about the consumer groups which are named there."""
+    return _touch(Kind.GROUP, where, rights)
+
+
+def of_found_topic(*rights: Right) -> Touch:
+    """A request about a record that names no topic: its handler asks when it has found it."""
+    return Touch(Kind.TOPIC, "", rights)
 
 
 def of_cluster(*rights: Right) -> Touch:
     """A request that is about no topic and no group alone."""
-    return Touch(Kind.CLUSTER, IN_BODY, rights)
+    return Touch(Kind.CLUSTER, "", rights)
+
+
+def _touch(kind: Kind, where: str | NamesOf, rights: tuple[Right, ...]) -> Touch:
+    if isinstance(where, str):
+        return Touch(kind, where, rights)
+    return Touch(kind, "", rights, where)
 
 
 class Request(NamedTuple):
@@ -119,10 +133,19 @@ def serves(
     Raises:
         ValueError: another function handles it, or the header has no such field.
     """
-    fields: tuple[str, ...] = getattr(header, "__struct_fields__", ())
+    fields = {} if header is None else {each.name: each for each in msgspec.structs.fields(header)}
     for touch in touches:
         if touch.field and touch.field not in fields:
-            raise ValueError(f"{code.name}: its header has no field {touch.field!r}: {fields}")
+            known = tuple(fields)
+            raise ValueError(f"{code.name}: its header has no field {touch.field!r}: {known}")
+    touches = tuple(
+        touch._replace(
+            wire_field=fields[touch.field].encode_name, is_optional=not fields[touch.field].required
+        )
+        if touch.field
+        else touch
+        for touch in touches
+    )
 
     def declare(function: F) -> F:
         place = (function.__module__, function.__qualname__)

@@ -166,6 +166,7 @@ class PartTable(NodeTable[P]):
 
     Attributes:
         part: For reading.
+        revision: Another number after each change.
     """
 
     def __init__(self, kind: type[P], files: TableFiles) -> None:
@@ -176,6 +177,7 @@ class PartTable(NodeTable[P]):
         """
         self._is_copy = files.is_copy
         self._is_saved = True
+        self.revision = 0
         self._file = files.file(f"{kind.tag()}.json")
         self.part = kind()
         content = {field.name: field.empty for field in kind.fields}
@@ -195,6 +197,7 @@ class PartTable(NodeTable[P]):
     def show(self, confirmed: P, records: Sequence[Any] | None) -> None:
         """See `NodeTable`."""
         self._is_saved = False
+        self.revision += 1
         if records is None:
             self.part = confirmed.copy()
             return
@@ -203,6 +206,7 @@ class PartTable(NodeTable[P]):
 
     def take(self, record: Any) -> None:  # noqa: ANN401 - see above
         """See `NodeTable`."""
+        self.revision += 1
         if self._is_copy:
             self.part.apply(record)
             self._is_saved = False

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from node.tables.node_table import Replicated
     from node.tables.slave_synchronize import SlaveSynchronize
+    from node.tables.table_part import P
     from node.tables.tables import Settled
     from store.machine.disk import Disk
     from store.results import Arrival
@@ -142,6 +143,14 @@ class PlainTables:
         """See `Tables`. On disk before it shows."""
         for _, table in self.shown.changed_by(record):
             table.take(record)
+
+    def as_written(self, kind: type[P]) -> P:
+        """See `Tables`."""
+        return self.shown.part_table(kind).part
+
+    def as_confirmed(self, kind: type[P]) -> P:
+        """See `Tables`."""
+        return self.shown.part_table(kind).part
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """See `Tables`."""

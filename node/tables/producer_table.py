@@ -27,6 +27,8 @@ from node.tables.names import check_name
 from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tandem.wire.request_headers import HeartbeatData
 
 PRODUCER_EXPIRED_SECONDS: Final = 120.0
@@ -35,6 +37,10 @@ PRODUCER_EXPIRED_SECONDS: Final = 120.0
 
 TRIES: Final = 3
 """Members looked at for one that reads what it gets. Source: ProducerManager."""
+
+
+def _anybody(_connection: Connection) -> bool:
+    return True
 
 
 class Producer(msgspec.Struct, frozen=True, gc=False):
@@ -147,7 +153,9 @@ class ProducerTable:
         of_client = self._clients.get(client_id)
         return None if of_client is None else next(reversed(of_client.values()))
 
-    def next_connection(self, group: str) -> Connection | None:
+    def next_connection(
+        self, group: str, may_be_asked: Callable[[Connection], bool] = _anybody
+    ) -> Connection | None:
         """A member of a group to ask something, another one each time; None if there is none.
 
         One that reads its answers is preferred.
@@ -161,6 +169,8 @@ class ProducerTable:
         for _ in range(min(len(members), TRIES)):
             client_id, producer = next(iter(members.items()))
             members.move_to_end(client_id)
+            if not may_be_asked(producer.connection):
+                continue
             connection = producer.connection
             if not connection.is_congested:
                 break

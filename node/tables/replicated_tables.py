@@ -9,6 +9,7 @@ from node.tables.replicated_deliveries import DelayPart, DelayTable, TimersPart,
 from node.tables.replicated_groups import GroupsPart, GroupsTable
 from node.tables.replicated_offsets import OffsetsPart, OffsetsTable
 from node.tables.replicated_topics import TopicsPart, TopicsTable
+from node.tables.replicated_users import AclsPart, AclsTable, UsersPart, UsersTable
 
 REPLICATED_TABLES: Final = (
     Replicated(TopicsPart, TopicsTable),
@@ -16,4 +17,6 @@ REPLICATED_TABLES: Final = (
     Replicated(OffsetsPart, OffsetsTable),
     Replicated(DelayPart, DelayTable),
     Replicated(TimersPart, TimersTable),
+    Replicated(UsersPart, UsersTable),
+    Replicated(AclsPart, AclsTable),
 )

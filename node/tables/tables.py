@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from node.tables.consumer_offset_table import ConsumerOffsetTable
     from node.tables.node_table import NodeTables
     from node.tables.subscription_group_table import SubscriptionGroupTable
+    from node.tables.table_part import P
     from node.tables.topic_config_table import TopicConfigTable
     from store.delayed_delivery import JournaledProgress
     from store.results import Arrival
@@ -128,6 +129,12 @@ class Tables(Protocol):
         Raises:
             RequestError: the change could not be written.
         """
+
+    def as_written(self, kind: type[P]) -> P:
+        """Return a table of `ConfirmedTable` as it will be once all is confirmed. For reading."""
+
+    def as_confirmed(self, kind: type[P]) -> P:
+        """Return such a table as this node knows it. For reading."""
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Take in an offset. Ignored: negative ones, and all where none may be committed.

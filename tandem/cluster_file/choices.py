@@ -46,6 +46,20 @@ class CoordinatorKind(StrEnum):
     ETCD = "etcd"
 
 
+class ClientAccess(StrEnum):
+    """What is asked of who sends a request.
+
+    Source: AuthConfig.authenticationEnabled and authorizationEnabled, which are two settings there.
+    """
+
+    OPEN = "open"
+    """Nothing, but for orders to the cluster."""
+    AUTHENTICATED = "authenticated"
+    """A signature: who it is. Each user may do everything that clients may."""
+    AUTHORIZED = "authorized"
+    """A signature, and a right to each topic and group."""
+
+
 class TLSMode(StrEnum):
     """Whether clients and nodes speak TLS. Source: org.apache.rocketmq.remoting.common.TlsMode."""
 

@@ -14,6 +14,7 @@ from msgspec import Struct
 from tandem.cluster_file.choices import (
     AckLevel,
     BrokerRole,
+    ClientAccess,
     ClientAuth,
     GroupKind,
     LogFormat,
@@ -95,8 +96,12 @@ class LoggingSettings(Struct, frozen=True):
 class SecuritySettings(Struct, frozen=True):
     """`security:` of the file."""
 
+    clients: ClientAccess = ClientAccess.OPEN
+    """What is asked of clients: nothing, who they are, or what they may, too."""
     allow_unauthenticated: bool = False
     """Whether a node may listen beyond this machine though it does not ask clients who they are."""
+    allow_in_clear: bool = False
+    """Whether a node that asks for users may listen beyond this machine without TLS."""
     authenticate_log_bytes: bool | None = None
     """Whether links of fenced groups say the digest of the log's bytes, which costs throughput.
 

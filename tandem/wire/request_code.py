@@ -106,6 +106,16 @@ class RequestCode(enum.IntEnum):
     GET_BROKER_HA_STATUS = 907
     RESET_MASTER_FLUSH_OFFSET = 908
     GET_BROKER_EPOCH_CACHE = 1007
+    AUTH_CREATE_USER = 3001
+    AUTH_UPDATE_USER = 3002
+    AUTH_DELETE_USER = 3003
+    AUTH_GET_USER = 3004
+    AUTH_LIST_USER = 3005
+    AUTH_CREATE_ACL = 3006
+    AUTH_UPDATE_ACL = 3007
+    AUTH_DELETE_ACL = 3008
+    AUTH_GET_ACL = 3009
+    AUTH_LIST_ACL = 3010
     FENCED_STATUS = 20001
     """Ours: how a node of a fenced group sees it; answered with a FencedStatus."""
     FENCED_COMMAND = 20002
@@ -118,3 +128,5 @@ class RequestCode(enum.IntEnum):
     """Ours: a node asks for a part of the log, to heal its own."""
     LOG_DAMAGED = 20006
     """Ours: a node says that a part of the log it was sent is bad."""
+    GET_ALL_USERS = 20007
+    """Ours: what a slave of a classic group copies: users with sealed secrets, and their ACLs."""

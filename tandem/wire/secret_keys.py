@@ -20,6 +20,7 @@ class Purpose(enum.Enum):
     COORDINATOR = "coordinator"
     REQUEST = "signed request"
     OPERATOR = "operator with tools of RocketMQ"
+    USERS = "secrets of users"
 
 
 OPERATOR_ACCESS_KEY = "tandem-operator"

@@ -16,6 +16,8 @@ SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 RMQ_SYS_TRANS_HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 RMQ_SYS_TRANS_OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRANS_CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+"""Where clients of RocketMQ write what became of their messages."""
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 JOURNAL_TOPIC: Final = "rmq_sys_TANDEM_JOURNAL"
 """Ours: what a fenced group keeps beside its messages. To RocketMQ a system topic like others."""
@@ -31,7 +33,7 @@ SYSTEM_TOPICS: Final = frozenset(
         SCHEDULE_TOPIC,
         "BenchmarkTest",
         RMQ_SYS_TRANS_HALF_TOPIC,
-        "RMQ_SYS_TRACE_TOPIC",
+        TRACE_TOPIC,
         RMQ_SYS_TRANS_OP_HALF_TOPIC,
         TRANS_CHECK_MAX_TIME_TOPIC,
         "SELF_TEST_TOPIC",

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from ha.replication import Replication
     from node.tables.node_table import Replicated
-    from node.tables.table_part import Written
+    from node.tables.table_part import P, Written
     from node.tables.tables import Settled
     from node.tables.topic_config_table import TopicConfigTable
     from store import MessageStore
@@ -225,6 +225,15 @@ class JournalTables:
     def change(self, record: msgspec.Struct) -> None:
         """See `Tables`. What it changes shows at once, or once it is confirmed."""
         self.journal.change(record)
+
+    def as_written(self, kind: type[P]) -> P:
+        """See `Tables`."""
+        writer = self.journal.writer
+        return self.as_confirmed(kind) if writer is None else writer.written(kind)
+
+    def as_confirmed(self, kind: type[P]) -> P:
+        """See `Tables`."""
+        return self.shown.part_table(kind).part
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """See `Tables`. Nodes that are not the master ignore it."""

@@ -1,0 +1,43 @@
+"""Who sends the requests of a connection, as far as handlers have to ask.
+
+The guard has asked what a request names before its handler runs. A handler asks for what only it
+can know: the topic of a record that it has found, a topic that it is about to create.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tandem.wire.access_control import Kind, Right
+
+
+class Caller:
+    """Somebody who may do everything.
+
+    Attributes:
+        name: Who they say they are; "" if they do not say.
+    """
+
+    name: str = ""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether they still may what they might when their request came, without asking again."""
+        return True
+
+    @property
+    def is_known(self) -> bool:
+        """Whether they would be let in again."""
+        return True
+
+    def check(self, kind: Kind, name: str, *rights: Right) -> None:
+        """Ask for one of some rights to a thing.
+
+        Raises:
+            RequestError: they have none of them (NO_PERMISSION).
+        """
+
+
+ANYBODY = Caller()
+"""Where nobody is asked who they are."""

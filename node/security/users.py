@@ -1,0 +1,164 @@
+"""The users of a cluster as one node knows them: whose signature is good, and what they may.
+
+    tables --replace--> Users --find--> User --+--> is_signed: is it they?
+                                               +--> verdict: may they?
+
+A `User` never changes. What changes about them makes another one, so what was found out about the
+old one, and kept, dies with it.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from tandem.wire.access_control import AclError, Kind, PolicyInfo, Right, Rules, Verdict, rules_of
+from tandem.wire.acl_signature import AclKey
+from tandem.wire.sealed_secret import SealError, unseal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_log = logging.getLogger(__name__)
+
+USERS_MAX: Final = 4_096
+"""Of a cluster."""
+
+_VERDICTS_MAX: Final = 4_096
+"""That are kept of one user; a client that asks for more names is asked anew."""
+
+
+class UserType(enum.Enum):
+    """What a user is asked. Source: RocketMQ 5.3.3, UserType."""
+
+    SUPER = "Super"
+    """Nothing: they may do everything that clients and operators may."""
+    NORMAL = "Normal"
+
+
+class UserStatus(enum.Enum):
+    """Whether a user is known. Source: UserStatus."""
+
+    ENABLE = "enable"
+    DISABLE = "disable"
+
+
+class StoredUser(msgspec.Struct, frozen=True, rename="camel"):
+    """One user, as tables have it. `sealed` is the secret, see `tandem.wire.sealed_secret`."""
+
+    name: str
+    sealed: str
+    user_type: UserType = UserType.NORMAL
+    status: UserStatus = UserStatus.ENABLE
+
+
+class User:
+    """One user.
+
+    Attributes:
+        stored: What the tables say.
+        policies: What they say of what the user may.
+        is_super: Whether nothing is asked.
+    """
+
+    def __init__(self, stored: StoredUser, policies: Sequence[PolicyInfo], key: bytes) -> None:
+        """Take what the tables say; `key` opens sealed secrets."""
+        self.stored = stored
+        self.policies = policies
+        self.is_super = stored.user_type is UserType.SUPER
+        self._sealing_key = key
+        self._key: AclKey | None = None
+        self._rules: Rules | None = None
+        self._verdicts: dict[tuple[Kind, str, tuple[Right, ...], str], Verdict] = {}
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether the user may sign at all."""
+        return self.stored.status is UserStatus.ENABLE
+
+    def is_signed(self, fields: Mapping[str, str], body: bytes, *, is_binary: bool) -> bool:
+        """Say whether a request has this user's signature.
+
+        Raises:
+            SealError: the secret cannot be opened, so nobody can sign with it.
+        """
+        if self._key is None:
+            self._key = AclKey(unseal(self._sealing_key, self.stored.name, self.stored.sealed))
+        return self._key.is_signed(fields, body, is_binary=is_binary)
+
+    def verdict(self, kind: Kind, name: str, rights: tuple[Right, ...], ip: str) -> Verdict:
+        """Say whether the user may do one of some things to a resource, from an address."""
+        key = (kind, name, rights, ip)
+        verdict = self._verdicts.get(key)
+        if verdict is None:
+            if self._rules is None:
+                self._rules = self._read_rules()
+            verdict = self._rules.decide_any(kind, name, rights, ip)
+            if len(self._verdicts) >= _VERDICTS_MAX:
+                self._verdicts.clear()
+            self._verdicts[key] = verdict
+        return verdict
+
+    def _read_rules(self) -> Rules:
+        try:
+            return rules_of(self.policies)
+        except AclError as error:
+            # Another version may have written it. What cannot be read allows nothing.
+            _log.error("user %s may do nothing: %s", self.stored.name, error)
+            return Rules()
+
+
+class Users:
+    """All users, by name.
+
+    Attributes:
+        count: How many there are.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        """Know nobody yet; `key` is the cluster's for Purpose.USERS."""
+        self._key = key
+        self._by_name: dict[str, User] = {}
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._by_name)
+
+    def find(self, name: str) -> User | None:
+        """Return the user of a name."""
+        return self._by_name.get(name)
+
+    def replace(
+        self, users: Mapping[str, StoredUser], acls: Mapping[str, Sequence[PolicyInfo]]
+    ) -> bool:
+        """Know these and no others; return whether that is a change."""
+        known: dict[str, User] = {}
+        for name, stored in users.items():
+            policies = acls.get(name, ())
+            user = self._by_name.get(name)
+            if user is None or user.stored != stored or user.policies != policies:
+                user = User(stored, policies, self._key)
+            known[name] = user
+        is_change = known != self._by_name
+        self._by_name = known
+        return is_change
+
+
+def why_not_signed(
+    user: User | None, fields: Mapping[str, str], body: bytes, *, is_binary: bool
+) -> str | None:
+    """Say why a signature is not good, for the node's log; None: it is."""
+    if user is None:
+        return "there is no such user"
+    if not user.is_enabled:
+        return "the user is disabled"
+    try:
+        if user.is_signed(fields, body, is_binary=is_binary):
+            return None
+    except SealError as error:
+        return f"{error}: give the user a secret again (tandem user alter)"
+    return "the signature is wrong"
