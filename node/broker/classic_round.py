@@ -8,6 +8,7 @@ from ha.classic.ha_service import HAService
 from node.broker.broker import Broker
 from node.config.part_configs import ha_config, store_config
 from node.tables.plain_tables import PlainFiles, PlainTables
+from node.tables.replicated_users import AclsTable, UsersTable
 from node.tables.slave_synchronize import SlaveSynchronize
 from store import MessageStore
 from tandem.wire.message import Host
@@ -56,7 +57,13 @@ async def run_classic_round(
         synchronize = None
         if not config.node.is_master:
             synchronize = SlaveSynchronize(
-                config, machine.network, files.topics, files.groups, files.offsets
+                config,
+                machine.network,
+                files.topics,
+                files.groups,
+                files.offsets,
+                users=files.shown.of(UsersTable),
+                acls=files.shown.of(AclsTable),
             )
         tables = PlainTables(files, hide=store.queues.hide, synchronize=synchronize)
         replication = HAService(

@@ -218,7 +218,7 @@ class _Shadow:
         tables = self._tables
         try:
             async with self._search.master() as client:
-                await copy_tables(client, tables.topics, tables.groups, tables.offsets)
+                await copy_tables(client.request, tables.topics, tables.groups, tables.offsets)
         except (ConnectionLost, RequestError, TableFileError) as error:
             if self._told.is_news(str(error)):
                 _log.warning("topics, groups and offsets are not copied now: %s", error)

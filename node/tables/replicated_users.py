@@ -16,9 +16,10 @@ from node.security.users import StoredUser
 from node.tables.node_table import PartTable
 from node.tables.table_part import Field, FieldKind, P, TablePart
 from tandem.wire.access_control import PolicyInfo
+from tandem.wire.route import decode_json_body
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from node.tables.node_table import TableFiles
     from node.tables.table_part import Content
@@ -130,6 +131,15 @@ class ConfirmedTable(PartTable[P]):
         if not self._is_copy:
             super().take(record)
 
+    def take_if_concerned(self, record: msgspec.Struct) -> None:
+        """Take a change of this table; leave one of another.
+
+        Raises:
+            RequestError: see `take`.
+        """
+        if type(record) in type(self.part).records():
+            self.take(record)
+
 
 class UsersTable(ConfirmedTable[UsersPart]):
     """A node's users: `config/users.json`."""
@@ -153,3 +163,21 @@ class AclsTable(ConfirmedTable[AclsPart]):
             TableFileError: it is damaged.
         """
         super().__init__(AclsPart, files)
+
+
+def changes_to(users: UsersPart, acls: AclsPart, body: bytes) -> Iterator[msgspec.Struct]:
+    """Yield what makes tables say what a master's do, by its answer to GET_ALL_USERS.
+
+    Raises:
+        MalformedFrameError: that is none.
+    """
+    wanted = decode_json_body(body, AllUsers)
+    names = {user.name for user in wanted.users}
+    if gone := [name for name in users.users if name not in names]:
+        yield UsersDeleted(gone)
+    if changed := [user for user in wanted.users if users.users.get(user.name) != user]:
+        yield UsersChanged(changed)
+    ended: dict[str, list[PolicyInfo]] = {name: [] for name in acls.acls if name not in wanted.acls}
+    other = {name: each for name, each in wanted.acls.items() if acls.acls.get(name) != each}
+    if ended or other:
+        yield AclsChanged(ended | other)

@@ -8,23 +8,31 @@ when it differs.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
 from node.remoting.peer_link import PeerLink
+from node.tables.replicated_users import changes_to
+from tandem.cluster_file.choices import ClientAccess
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import TopicConfigSerializeWrapper
 from tandem.wire.route import decode_json_body
+from tandem.wire.secret_keys import Purpose, key_of
 from tandem.wire.subscription_group import SubscriptionGroupWrapper
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from node.remoting.remoting_client import RemotingClient
     from node.tables.consumer_offset_table import ConsumerOffsetTable
+    from node.tables.replicated_users import AclsTable, UsersTable
     from node.tables.subscription_group_table import SubscriptionGroupTable
     from node.tables.topic_config_table import TopicConfigTable
     from store.machine.network import Network
     from tandem.cluster_file.cluster_config import NodeConfig
+    from tandem.wire.remoting_command import RemotingCommand
 
 
 class SlaveSynchronize:
@@ -37,7 +45,16 @@ class SlaveSynchronize:
         topics: TopicConfigTable,
         groups: SubscriptionGroupTable,
         offsets: ConsumerOffsetTable,
+        *,
+        users: UsersTable,
+        acls: AclsTable,
     ) -> None:
+        self._key = None
+        if config.cluster.security.clients is not ClientAccess.OPEN:
+            self._key = key_of(config.cluster.secret, Purpose.REQUEST)
+        self._target = config.master.broker_address
+        self._users = users
+        self._acls = acls
         self._interval_seconds = config.cluster.broker.slave_synchronize_interval_ms / 1000
         self._topics = topics
         self._groups = groups
@@ -60,24 +77,33 @@ class SlaveSynchronize:
         await self._link.run(self._interval_seconds)
 
     async def _copy(self, client: RemotingClient) -> None:
-        await copy_tables(client, self._topics, self._groups, self._offsets)
+        if self._key is None:
+            await copy_tables(client.request, self._topics, self._groups, self._offsets)
+            return
+        # A master of RocketMQ's own would not understand this, and cannot be one of those.
+        ask = partial(client.request_signed, key=self._key, target=self._target)
+        await copy_tables(ask, self._topics, self._groups, self._offsets)
+        answer = await ask(RequestCode.GET_ALL_USERS)
+        for record in changes_to(self._users.part, self._acls.part, answer.body):
+            self._users.take_if_concerned(record)
+            self._acls.take_if_concerned(record)
 
 
 async def copy_tables(
-    client: RemotingClient,
+    ask: Callable[[RequestCode], Awaitable[RemotingCommand]],
     topics: TopicConfigTable,
     groups: SubscriptionGroupTable,
     offsets: ConsumerOffsetTable,
 ) -> None:
-    """Make our tables like those of the broker at the other end.
+    """Make our tables like those of the broker that is asked.
 
-    Raises what `RemotingClient.request` raises, and:
+    Raises what `ask` raises, and:
         RequestError: a table has no room for them.
     """
-    answer = await client.request(RequestCode.GET_ALL_TOPIC_CONFIG)
+    answer = await ask(RequestCode.GET_ALL_TOPIC_CONFIG)
     topics.replace_all(decode_json_body(answer.body, TopicConfigSerializeWrapper))
-    answer = await client.request(RequestCode.GET_ALL_CONSUMER_OFFSET)
+    answer = await ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
     for _ in offsets.merge_in_steps(answer.body):
         await trio.lowlevel.checkpoint()
-    answer = await client.request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    answer = await ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     groups.replace_all(decode_json_body(answer.body, SubscriptionGroupWrapper))

@@ -16,6 +16,7 @@ from tandem.cli.group_view import GroupView, Member, NodeView
 from tandem.cli.output import (
     FAILED,
     ConfigOption,
+    access_of_spec,
     finite,
     is_for_people,
     run,
@@ -260,9 +261,10 @@ def _carry_out(
 async def _give_order(
     spec: "ClusterSpec", group: str, order: "Callable[[FencedGroup], Awaitable[Outcome]]"
 ) -> "Outcome":
-    from tandem.client import Admin, ClusterAccess
+    from tandem.client import Admin
 
-    access = ClusterAccess(spec.name_servers, secret=spec.read_secret(), tls=spec.tls)
+    spec.read_secret()  # an order without it is refused: say why here
+    access = access_of_spec(spec)
     async with Admin(access) as admin, _coordinator_of(spec) as coordinator:
         return await order(_group_of(spec, group, admin, coordinator))
 
@@ -343,9 +345,9 @@ async def _look_once(spec: "ClusterSpec") -> HAStatus:
 
 @asynccontextmanager
 async def _looker(spec: "ClusterSpec") -> AsyncIterator[Callable[[], Awaitable[HAStatus]]]:
-    from tandem.client import Admin, ClusterAccess
+    from tandem.client import Admin
 
-    access = ClusterAccess(spec.name_servers, tls=spec.tls)
+    access = access_of_spec(spec, with_secret=False)
     async with Admin(access) as admin, _coordinator_of(spec) as coordinator:
         groups = [_group_of(spec, name, admin, coordinator) for name in fenced_groups(spec)]
 

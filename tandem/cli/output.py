@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tandem.client.cluster_access import ClusterAccess
+    from tandem.cluster.spec import ClusterSpec
     from tandem.tls_files import TLSFiles
 
 ReturnT = TypeVar("ReturnT")
@@ -239,18 +240,58 @@ def access_of(
     """
     from tandem.client.cluster_access import ClusterAccess
     from tandem.cluster.spec import default_config, read_spec
-    from tandem.cluster_file.secret_file import SecretFileError
 
     for address in name_servers or ():
         _check_address(address)
     if name_servers and config is None:
-        return ClusterAccess(name_servers, tls=_named_tls())
+        access_key, secret_key = named_keys()
+        return ClusterAccess(name_servers, access_key, secret_key, tls=_named_tls())
     spec = read_spec(config or default_config())
+    return access_of_spec(spec, name_servers, with_secret=with_secret)
+
+
+def access_of_spec(
+    spec: "ClusterSpec", name_servers: list[str] | None = None, *, with_secret: bool = True
+) -> "ClusterAccess":
+    """The same, of a cluster file that was read.
+
+    Requests are signed where the cluster asks for users: by the one whom the environment names,
+    else as the operator.
+    """
+    from tandem.client.cluster_access import ClusterAccess
+    from tandem.cluster_file.secret_file import SecretFileError
+
+    access_key, secret_key = named_keys()
     secret = ""
-    if with_secret:
+    if with_secret or (spec.asks_for_users and not access_key):
         with suppress(SecretFileError):
             secret = spec.read_secret()
-    return ClusterAccess(name_servers or spec.name_servers, secret=secret, tls=spec.tls)
+    return ClusterAccess(
+        name_servers or spec.name_servers,
+        access_key,
+        secret_key,
+        secret=secret,
+        as_operator=spec.asks_for_users,
+        tls=spec.tls,
+    )
+
+
+def named_keys() -> tuple[str, str]:
+    """Return the access key and the secret key that the environment names; "" if it does not.
+
+    Raises:
+        typer.BadParameter: It names one without the other.
+    """
+    from tandem.client.credentials import Credentials
+
+    keys = os.environ.get("TANDEM_ACCESS_KEY", ""), os.environ.get("TANDEM_SECRET_KEY", "")
+    try:
+        Credentials.of(*keys)
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"TANDEM_ACCESS_KEY and TANDEM_SECRET_KEY of the environment: {error}"
+        ) from error
+    return keys
 
 
 def _named_tls() -> "TLSFiles | None":

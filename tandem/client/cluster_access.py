@@ -8,6 +8,7 @@ from tandem.client.core import ClientCore, parse_addresses
 from tandem.client.credentials import Credentials
 from tandem.client.identity import ClientIdentity, local_identity
 from tandem.tls_files import FreshContext, TLSFiles
+from tandem.wire.secret_keys import OPERATOR_ACCESS_KEY, operator_secret_key
 
 
 class ClusterAccess(msgspec.Struct, frozen=True):
@@ -23,6 +24,8 @@ class ClusterAccess(msgspec.Struct, frozen=True):
         secret_key: its secret.
         secret: that of the cluster file, `tandem.cluster.read_spec(file).read_secret()`. Orders to
             nodes need it, questions do not.
+        as_operator: sign every request as the operator, who knows `secret` and may everything. For
+            clusters whose `security.clients` is not open; with an access key its user signs.
         identity: who the client is; default: this process, with a random number for each client.
         tls: whom to trust; with it every connection has TLS. Default: none has.
     """
@@ -31,6 +34,7 @@ class ClusterAccess(msgspec.Struct, frozen=True):
     access_key: str = ""
     secret_key: str = ""
     secret: str = ""
+    as_operator: bool = False
     identity: ClientIdentity | None = None
     tls: TLSFiles | None = None
 
@@ -40,7 +44,7 @@ class ClusterAccess(msgspec.Struct, frozen=True):
         msgspec.structs.force_setattr(
             self, "name_servers", tuple(parse_addresses(self.name_servers))
         )
-        Credentials.of(self.access_key, self.secret_key)
+        self.credentials()
 
     def __repr__(self) -> str:
         """Say where and who, never a secret: errors and logs show it."""
@@ -49,6 +53,8 @@ class ClusterAccess(msgspec.Struct, frozen=True):
             given.append(f"access_key={self.access_key!r}, secret_key='***'")
         if self.secret:
             given.append("secret='***'")
+        if self.as_operator:
+            given.append("as_operator=True")
         if self.identity is not None:
             given.append(f"identity={self.identity!r}")
         if self.tls is not None:
@@ -64,6 +70,12 @@ class ClusterAccess(msgspec.Struct, frozen=True):
     def addresses(self) -> tuple[str, ...]:
         """The name servers, one by one."""
         return tuple(self.name_servers)
+
+    def credentials(self) -> Credentials | None:
+        """Return who signs the requests; None: nobody does."""
+        if self.as_operator and self.secret and not self.access_key:
+            return Credentials(OPERATOR_ACCESS_KEY, operator_secret_key(self.secret))
+        return Credentials.of(self.access_key, self.secret_key)
 
     def core(
         self,
@@ -83,7 +95,7 @@ class ClusterAccess(msgspec.Struct, frozen=True):
             clock=clock,
             producer_group=producer_group,
             consumer_group=consumer_group,
-            credentials=Credentials.of(self.access_key, self.secret_key),
+            credentials=self.credentials(),
             tls=None if self.tls is None else FreshContext(self.tls, self.tls.client_context),
         )
 

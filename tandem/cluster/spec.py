@@ -15,7 +15,14 @@ from typing import Final, Literal, Self
 import msgspec
 
 from tandem.cluster.errors import WrongSystemError
-from tandem.cluster_file.choices import AckLevel, BrokerRole, FlushDiskType, GroupKind, TLSMode
+from tandem.cluster_file.choices import (
+    AckLevel,
+    BrokerRole,
+    ClientAccess,
+    FlushDiskType,
+    GroupKind,
+    TLSMode,
+)
 from tandem.cluster_file.cluster_config import ClusterConfig
 from tandem.cluster_file.coordinator_settings import CoordinatorSettings
 from tandem.cluster_file.errors import ClusterError, UnknownNodeError
@@ -113,6 +120,8 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Certificates of the embedded coordinator; None: it is served in clear."""
     takes_clear: bool = True
     """Whether connections may be in clear."""
+    asks_for_users: bool = False
+    """Whether clients have to say who they are: `security.clients` is not open."""
 
     @property
     def coordinator_directory(self) -> Path:
@@ -197,6 +206,7 @@ def spec_of(config: ClusterConfig) -> ClusterSpec:
         tls=config.client_tls,
         coordinator_tls=config.coordinator_tls if config.tls.is_on else None,
         takes_clear=config.tls.mode is not TLSMode.ENFORCING,
+        asks_for_users=config.security.clients is not ClientAccess.OPEN,
     )
 
 

@@ -73,7 +73,12 @@ class RunningCluster:
     @property
     def access(self) -> ClusterAccess:
         """The same with the secret of the cluster, for orders to it."""
-        return ClusterAccess(self.name_servers, secret=self.secret, tls=self.spec.tls)
+        return ClusterAccess(
+            self.name_servers,
+            secret=self.secret,
+            as_operator=self.spec.asks_for_users,
+            tls=self.spec.tls,
+        )
 
     @property
     def nodes(self) -> list[str]:
