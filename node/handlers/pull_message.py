@@ -175,7 +175,8 @@ class PullMessage:
         def run_again() -> None:
             if connection.is_closed:
                 return
-            if not held.caller.is_current:
+            was_changed = not held.caller.is_current
+            if was_changed:
                 try:
                     held.caller.check(Kind.TOPIC, header.topic, Right.SUB)
                     held.caller.check(Kind.GROUP, header.consumer_group, Right.SUB)
@@ -189,7 +190,9 @@ class PullMessage:
                 connection.respond(command, moved)
                 return
             result = self._read(header, wanted)
-            if _found_nothing_new(result) and trio.current_time() < deadline:
+            is_empty = was_changed and self._code(header, result) == ResponseCode.PULL_NOT_FOUND
+            may_wait = is_empty or _found_nothing_new(result)
+            if may_wait and trio.current_time() < deadline:
                 further = msgspec.structs.replace(header, queue_offset=result.next_begin_offset)
                 again = self._held(connection, command, further, wanted, deadline)
                 again.caller = held.caller

@@ -55,7 +55,7 @@ class AclKey:
 
     def sign(self, fields: Mapping[str, str], body: bytes) -> str:
         """Return the signature of a request; `fields` may hold one already."""
-        return self.signature(_content(fields), body).decode("ascii")
+        return str(self.signature(_content(fields), body), "ascii")
 
     def is_signed(self, fields: Mapping[str, str], body: bytes, *, is_binary: bool = False) -> bool:
         """Say whether a request is signed with this secret, in a time that reveals nothing.

@@ -14,6 +14,7 @@ from node.remoting.remoting_client import RequestFailedError, open_client
 from node.run import run_node
 from node.security.guard import Guard
 from store.machine.machine import Machine as NodeMachine
+from tandem.cluster_file.choices import ClientAccess
 from tandem.cluster_file.load import load_config
 from tandem.wire.ha_status import FencedStatus
 from tandem.wire.message import decode_messages
@@ -59,6 +60,8 @@ cluster:
   secret_file: secret
 security:
   allow_unauthenticated: true
+  allow_in_clear: true
+  clients: {clients}
 store:
   mapped_file_size_commit_log_bytes: 1048576
   mapped_file_size_consume_queue_bytes: 6000
@@ -73,19 +76,30 @@ nodes:
 
 
 def cluster_config(
-    directory: Path, role: str = "SYNC_MASTER", flush: str = "ASYNC_FLUSH"
+    directory: Path,
+    role: str = "SYNC_MASTER",
+    flush: str = "ASYNC_FLUSH",
+    clients: ClientAccess = ClientAccess.OPEN,
 ) -> ClusterConfig:
     """A classic group: `a0` is the master."""
-    return _load(directory, f"broker_role: {role}", first_id=0, flush=flush)
+    return _load(directory, f"broker_role: {role}", first_id=0, flush=flush, clients=clients)
 
 
-def fenced_cluster(directory: Path, *, learners: str = "") -> ClusterConfig:
+def fenced_cluster(
+    directory: Path, *, learners: str = "", clients: ClientAccess = ClientAccess.OPEN
+) -> ClusterConfig:
     """A fenced group of `NAMES`."""
-    return _load(directory, f"kind: fenced, learners: [{learners}]", first_id=1)
+    group = f"kind: fenced, learners: [{learners}]"
+    return _load(directory, group, first_id=1, clients=clients)
 
 
 def _load(
-    directory: Path, group: str, *, first_id: int, flush: str = "ASYNC_FLUSH"
+    directory: Path,
+    group: str,
+    *,
+    first_id: int,
+    flush: str = "ASYNC_FLUSH",
+    clients: ClientAccess = ClientAccess.OPEN,
 ) -> ClusterConfig:
     write_secret(directory / "secret")
     nodes = "".join(
@@ -93,7 +107,9 @@ def _load(
         for node_id, address in enumerate((MASTER, SLAVE_1, SLAVE_2), first_id)
     )
     file = directory / "cluster.yaml"
-    file.write_text(CLUSTER.format(group=group, flush=flush) + nodes, encoding="utf-8")
+    file.write_text(
+        CLUSTER.format(group=group, flush=flush, clients=clients.value) + nodes, encoding="utf-8"
+    )
     return load_config(file)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from node.errors import RequestError
 from node.handlers.admin import Admin
+from node.tables.replicated_users import AclsTable, UsersTable
 from node.tables.slave_synchronize import SlaveSynchronize
 from tandem.wire.admin_headers import TopicConfigList
 from tandem.wire.request_code import RequestCode
@@ -128,7 +129,13 @@ async def test_topics_are_not_created_on_a_slave(tmp_path: Path) -> None:
     broker = Broker()
     config, network = cluster_config(tmp_path).node("a1"), SimulatedNetwork(Timeline(), Random(1))
     broker.plain._synchronize = SlaveSynchronize(
-        config, network.machine(SLAVE_1), broker.topics, broker.tables.groups, broker.offsets
+        config,
+        network.machine(SLAVE_1),
+        broker.topics,
+        broker.tables.groups,
+        broker.offsets,
+        users=broker.tables.shown.of(UsersTable),
+        acls=broker.tables.shown.of(AclsTable),
     )
     answer = client_of(broker).call(CREATE, HEADER)
     assert answer.code == ResponseCode.SYSTEM_ERROR

@@ -237,8 +237,10 @@ def test_an_admitted_broker_may_register_itself_and_nothing_else() -> None:
         RequestCode.WIPE_WRITE_PERM_OF_BROKER,
         RequestCode.ADD_WRITE_PERM_OF_BROKER,
         RequestCode.UPDATE_BROKER_CONFIG,
+        *(code for code in RequestCode if code.name.startswith("AUTH_")),
     }
     of_nodes = {
+        RequestCode.GET_ALL_USERS,
         RequestCode.FENCED_COMMAND,
         RequestCode.LOG_FINGERPRINTS,
         RequestCode.LOG_BYTES,

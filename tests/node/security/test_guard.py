@@ -118,20 +118,21 @@ async def test_messages_go_to_their_handlers_directly(tmp_path: Path) -> None:
 
 
 async def test_runs_are_taken_only_of_what_everybody_may_send(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody is asked who sent a run."""
+    guard = Guard(fenced_cluster(tmp_path).node("a1"), random.Random(1))
 
     def take(connection: object, frames: object) -> bool:
         return False
 
     for codes in (SEND_RUN_CODES, PULL_RUN_CODES):
-        assert Guard.runs(take, codes) is take
-        assert Guard.runs(None, codes) is None
-    assert Guard.runs(take, [RequestCode.PULL_MESSAGE, RequestCode.REGISTER_BROKER]) is None
+        assert guard.runs(take, codes) is take
+        assert guard.runs(None, codes) is None
+    assert guard.runs(take, [RequestCode.PULL_MESSAGE, RequestCode.REGISTER_BROKER]) is None
     monkeypatch.setitem(NEEDED, (Resource.MESSAGES, Action.WRITE), Standing.OPERATOR)
-    assert Guard.runs(take, SEND_RUN_CODES) is None
-    assert Guard.runs(take, PULL_RUN_CODES) is take
+    assert guard.runs(take, SEND_RUN_CODES) is None
+    assert guard.runs(take, PULL_RUN_CODES) is take
 
 
 async def test_a_node_whose_sends_need_somebody_takes_none_past_its_guard(

@@ -19,12 +19,12 @@ from node.security.access import Action, Resource
 from node.security.guard import Guard
 from node.security.request import (
     REQUESTS,
-    Right,
     handler_table,
     of_cluster,
     of_topic,
     serves,
 )
+from tandem.wire.access_control import Right
 from tandem.wire.errors import WireError
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode

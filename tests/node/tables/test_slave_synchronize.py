@@ -6,6 +6,8 @@ import msgspec
 import trio
 
 from node.tables.consumer_offset_table import ConsumerOffsetTable
+from node.tables.node_table import TableFiles
+from node.tables.replicated_users import AclsTable, UsersTable
 from node.tables.slave_synchronize import SlaveSynchronize
 from node.tables.subscription_group_table import SubscriptionGroupTable
 from node.tables.topic_config_table import TopicConfigTable
@@ -31,12 +33,16 @@ class Slave:
         self.topics = TopicConfigTable(TableFile(disk, "t.json"), lambda: 1)
         self.groups = SubscriptionGroupTable(TableFile(disk, "g.json"), lambda: 1)
         self.offsets = ConsumerOffsetTable(TableFile(disk, "o.json"), lambda: 1)
+        files = TableFiles(disk, "s", lambda: 1)
+        self.users, self.acls = UsersTable(files), AclsTable(files)
         self.synchronize = SlaveSynchronize(
             config,
             world.network.machine(SLAVE_1),
             self.topics,
             self.groups,
             self.offsets,
+            users=self.users,
+            acls=self.acls,
         )
 
 

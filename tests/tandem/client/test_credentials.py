@@ -1,7 +1,7 @@
 import pytest
 
 from tandem.client.credentials import Credentials
-from tandem.wire.acl_signature import is_signed_with
+from tandem.wire.acl_signature import AclKey
 from tandem.wire.remoting_command import (
     RemotingCommand,
     SerializeType,
@@ -36,8 +36,8 @@ def test_what_arrives_has_a_good_signature_in_every_encoding(
     header_bytes = int.from_bytes(frame[4:8], "big") & 0xFFFFFF
     header, body = frame[8 : 8 + header_bytes], frame[8 + header_bytes :]
     arrived = decode_frame_parts(frame[4], header, body)
-    assert is_signed_with("SK", arrived.ext_fields(), arrived.body)
-    assert not is_signed_with("other", arrived.ext_fields(), arrived.body)
+    assert AclKey("SK").is_signed(arrived.ext_fields(), arrived.body)
+    assert not AclKey("other").is_signed(arrived.ext_fields(), arrived.body)
     if topic:
         assert arrived.decode_header(GetRouteInfoRequestHeader).topic == topic
 

@@ -12,6 +12,7 @@ from node.tables.replicated_deliveries import DelayPart, DelayTable, TimersPart,
 from node.tables.replicated_groups import GroupsPart
 from node.tables.replicated_offsets import GatheredCommits, OffsetsPart
 from node.tables.replicated_topics import TopicsPart
+from node.tables.replicated_users import AclsPart, AclsTable, UsersPart, UsersTable
 from tandem.wire.message import decode_messages
 from tandem.wire.request_headers import TopicConfig
 from tandem.wire.system_topics import JOURNAL_TOPIC
@@ -136,6 +137,8 @@ class Node:
                     OffsetsPart: self.offsets,
                     DelayPart: DelayTable(files),
                     TimersPart: TimersTable(files),
+                    UsersPart: UsersTable(files),
+                    AclsPart: AclsTable(files),
                 }
             ),
             born_host=BROKER.packed,

@@ -25,6 +25,7 @@ from node.tables.replicated_deliveries import (
 from node.tables.replicated_groups import GroupsChanged, GroupsPart
 from node.tables.replicated_offsets import OffsetsCommitted, OffsetsPart
 from node.tables.replicated_topics import TopicsChanged, TopicsPart
+from node.tables.replicated_users import AclsChanged, UsersChanged, UsersDeleted
 from node.tables.table_part import BASE_FORMAT_VERSION
 from store.delayed.timer_place import TimerPlace
 from tandem.wire.subscription_group import SubscriptionGroupConfig
@@ -71,8 +72,8 @@ def test_any_other_bytes_are_told_as_another_versions(body: bytes) -> None:
 
 
 def test_a_record_of_a_newer_version_is_not_guessed_at() -> None:
-    body = encode_journal_record(DelayProgress({1: 2}, version=3))
-    with pytest.raises(JournalFormatError, match="version 3"):
+    body = encode_journal_record(DelayProgress({1: 2}, version=4))
+    with pytest.raises(JournalFormatError, match="version 4"):
         JOURNAL_FORMAT.decode_record(body)
 
 
@@ -117,7 +118,9 @@ def test_what_is_deleted_takes_its_offsets_with_it() -> None:
 def test_an_older_version_does_not_pass_over_what_it_does_not_know() -> None:
     newer: tuple[Any, ...] = (GroupsChanged([]), Deleted(), snapshot_part(0, 1))
     for record in newer:
-        assert record.version == JOURNAL_FORMAT.version == BASE_FORMAT_VERSION
+        assert record.version == BASE_FORMAT_VERSION
+    for record in (UsersChanged([]), UsersDeleted([]), AclsChanged({})):
+        assert record.version == JOURNAL_FORMAT.version == 3
     for known in (TopicsChanged([]), OffsetsCommitted({}), DelayProgress({})):
         assert known.version == 1
 
