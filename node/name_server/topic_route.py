@@ -10,7 +10,7 @@ import trio
 from node.errors import RequestError
 from node.remoting.dispatcher import in_pieces, response_to
 from node.security.access import Action, Resource
-from node.security.request import of_cluster, of_topic, serves
+from node.security.request import ANY_USER, of_cluster, of_topic, serves
 from tandem.wire.access_control import Right
 from tandem.wire.crc import crc32
 from tandem.wire.request_code import RequestCode
@@ -80,7 +80,7 @@ class TopicRoute:
     @serves(
         RequestCode.GET_BROKER_CLUSTER_INFO,
         (Resource.ROUTES, Action.READ),
-        of_cluster(Right.GET),
+        ANY_USER,
     )
     def cluster_info(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_CLUSTER_INFO."""

@@ -89,6 +89,10 @@ def of_cluster(*rights: Right) -> Touch:
     return Touch(Kind.CLUSTER, "", rights)
 
 
+ANY_USER: Final = Touch(Kind.CLUSTER, "", ())
+"""In place of what a request is about, where every user needs it, and it says little."""
+
+
 def _touch(kind: Kind, where: str | NamesOf, rights: tuple[Right, ...]) -> Touch:
     if isinstance(where, str):
         return Touch(kind, where, rights)

@@ -15,9 +15,15 @@ from typing import Final, Protocol
 import msgspec
 
 from tandem.client.backoff import Backoff
-from tandem.client.errors import ClientError, ConnectionLostError, RequestTimeoutError
+from tandem.client.errors import (
+    BrokerError,
+    ClientError,
+    ConnectionLostError,
+    RequestTimeoutError,
+)
 from tandem.client.flow import Call, Flow
 from tandem.wire.remoting_command import RemotingCommand
+from tandem.wire.response_code import ResponseCode
 
 REQUEST_TIMEOUT_SECONDS: Final = 3.0
 """RocketMQ's mqClientApiTimeout."""
@@ -56,12 +62,21 @@ class NameServers:
         self._first = 0
 
     def ask(self, code: int, ext: msgspec.Struct | None, search: Search) -> Flow[None]:
-        """Ask all of them, until the search is over. That one fails is heard by the search."""
+        """Ask all of them, until the search is over. That one fails is heard by the search.
+
+        Raises:
+            BrokerError: nobody has an answer, and one says that this client may not ask.
+        """
+        refusals: list[BrokerError] = []
         seconds = REQUEST_TIMEOUT_SECONDS if len(self._addresses) == 1 else FIRST_SECONDS
-        failures = yield from self._ask_in_turn(self._in_turn(), code, ext, search, seconds)
+        failures = yield from self._ask_in_turn(
+            self._in_turn(), code, ext, search, seconds, refusals
+        )
         if len(self._addresses) > 1 and len(failures) == len(self._addresses):
             slow = [each for each, error in failures if isinstance(error, RequestTimeoutError)]
-            yield from self._ask_in_turn(slow, code, ext, search, REQUEST_TIMEOUT_SECONDS)
+            yield from self._ask_in_turn(slow, code, ext, search, REQUEST_TIMEOUT_SECONDS, refusals)
+        if refusals and not search.has_answer:
+            raise refusals[0]
 
     def _ask_in_turn(
         self,
@@ -70,8 +85,9 @@ class NameServers:
         ext: msgspec.Struct | None,
         search: Search,
         seconds: float,
+        refusals: list[BrokerError],
     ) -> Flow[list[tuple[str, ClientError]]]:
-        """Return those that did not answer, and why."""
+        """Return those that did not answer, and why. Who says that we may not adds to `refusals`."""
         failures = []
         for address in addresses:
             if search.is_over:
@@ -84,6 +100,8 @@ class NameServers:
             answer = yield from self._ask_one(address, code, ext, seconds)
             if isinstance(answer, ClientError):
                 failures.append((address, answer))
+            elif answer.code == ResponseCode.NO_PERMISSION:
+                refusals.append(BrokerError(answer.code, answer.remark or "", address))
             search.heard(address, answer)
             if search.has_answer and not had_answer:
                 self._first = self._addresses.index(address)

@@ -5,11 +5,12 @@ deleteTopicInNameServer.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from types import MappingProxyType
 
 from tandem.client.admin_calls import AdminCalls, BrokerAnswer, illegible
 from tandem.client.admin_results import TopicAtBroker, TopicDescription, TopicQueue
-from tandem.client.errors import ClientError, RouteNotFoundError
+from tandem.client.errors import BrokerError, ClientError, RouteNotFoundError
 from tandem.client.flow import Flow
 from tandem.wire.admin_headers import DeleteTopicRequestHeader
 from tandem.wire.errors import MalformedFrameError
@@ -140,9 +141,12 @@ class TopicAdministration:
         header = DeleteTopicRequestHeader(topic)
         code = RequestCode.DELETE_TOPIC_IN_BROKER
         yield from self._calls.each_master(topic, code, lambda _: header, names=names)
-        yield from self._calls.core.name_servers.ask(
-            RequestCode.DELETE_TOPIC_IN_NAMESRV, header, _Ignored()
-        )
+        # Brokers have forgotten it, and tell the name servers. So this may be left out by who may
+        # delete topics and has no right to the whole cluster.
+        with suppress(BrokerError):
+            yield from self._calls.core.name_servers.ask(
+                RequestCode.DELETE_TOPIC_IN_NAMESRV, header, _Ignored()
+            )
 
     def _configs(self, topic: str) -> Flow[list[tuple[BrokerAnswer, TopicConfig]]]:
         answers = yield from self._calls.each_broker(

@@ -7,7 +7,7 @@ import pytest
 
 from node.errors import ConfigError
 from node.security.exposure import check_exposure
-from tandem.cluster_file.choices import ClientAuth, GroupKind, TLSMode
+from tandem.cluster_file.choices import ClientAccess, ClientAuth, GroupKind, TLSMode
 from tandem.cluster_file.settings import SecuritySettings, TLSSettings
 from tests.node.world import fenced_cluster
 
@@ -69,3 +69,20 @@ def test_a_log_leaves_this_machine_in_clear_only_if_that_is_said(tmp_path: Path)
     learned = msgspec.structs.replace(on.groups["broker-a"], learners=["10.0.0.77"])
     with pytest.raises(ConfigError):
         check_exposure(msgspec.structs.replace(on, groups={"broker-a": learned}).node("a1"))
+
+
+def test_who_asks_for_users_knows_its_clients_and_does_so_over_tls(tmp_path: Path) -> None:
+    closed = msgspec.structs.replace(fenced_cluster(tmp_path), security=SecuritySettings())
+    for clients in (ClientAccess.AUTHENTICATED, ClientAccess.AUTHORIZED):
+        asks = msgspec.structs.replace(closed, security=SecuritySettings(clients=clients))
+        for mode in (TLSMode.DISABLED, TLSMode.PERMISSIVE):
+            in_clear = msgspec.structs.replace(asks, tls=TLSSettings(mode=mode))
+            with pytest.raises(ConfigError) as caught:
+                check_exposure(in_clear.node("a1"))
+            assert "security.allow_in_clear: true" in str(caught.value)
+            allowed = SecuritySettings(clients=clients, allow_in_clear=True)
+            check_exposure(msgspec.structs.replace(in_clear, security=allowed).node("a1"))
+        enforcing = TLSSettings(mode=TLSMode.ENFORCING)
+        check_exposure(msgspec.structs.replace(asks, tls=enforcing).node("a1"))
+        here = tuple(msgspec.structs.replace(node, address="127.0.0.9") for node in asks.nodes)
+        check_exposure(msgspec.structs.replace(asks, nodes=here).node("a1"))

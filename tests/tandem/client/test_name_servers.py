@@ -1,7 +1,7 @@
 import pytest
 
 from tandem.client.backoff import Backoff
-from tandem.client.errors import ClientError, ConnectionLostError
+from tandem.client.errors import BrokerError, ClientError, ConnectionLostError
 from tandem.client.flow import Call
 from tandem.client.name_servers import (
     FIRST_SECONDS,
@@ -11,6 +11,7 @@ from tandem.client.name_servers import (
 )
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
+from tandem.wire.response_code import ResponseCode
 from tests.tandem.client.fake_broker import FakeBroker, HandShell, answer_to
 
 CODE = RequestCode.GET_BROKER_CLUSTER_INFO
@@ -126,3 +127,21 @@ def test_a_single_one_has_rocketmqs_patience(*, is_silent: bool) -> None:
     now = bench.shell.now
     bench.ask()
     assert deadlines(bench) == [now + REQUEST_TIMEOUT_SECONDS]
+
+
+def test_who_may_not_ask_is_told_so_unless_somebody_answers() -> None:
+    """A name server that has just started may not know the user yet."""
+
+    def refuse(command: RemotingCommand) -> RemotingCommand:
+        return answer_to(command, ResponseCode.NO_PERMISSION, remark="check signature failed.")
+
+    bench = Bench()
+    bench.brokers[FIRST].handlers[CODE] = refuse
+    assert bench.ask().answers == [SECOND, THIRD]
+    for address in (SECOND, THIRD):
+        bench.brokers[address].handlers[CODE] = refuse
+    with pytest.raises(BrokerError) as caught:
+        bench.ask()
+    assert caught.value.code == ResponseCode.NO_PERMISSION
+    assert caught.value.remark == "check signature failed."
+    assert caught.value.address in bench.brokers
