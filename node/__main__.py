@@ -39,6 +39,7 @@ import trio
 
 from node.errors import NodeError
 from node.run import run_node
+from node.security.audit import AUDIT_LOGGER
 from node.shadow.command import NotAConfigError, follow, read_config
 from store import StoreError
 from store.machine.errors import AddressInUseError, NetworkError
@@ -53,7 +54,7 @@ from tandem.cluster_file.settings import LoggingSettings
 from tandem.coordinator.client import connect
 from tandem.coordinator.interface import CoordinatorRefusedError
 from tandem.plain_text import plain_lines
-from tandem.process_log import REPEATS_SECONDS, ProcessLog, start_log
+from tandem.process_log import REPEATS_SECONDS, ProcessLog, start_audit_log, start_log
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -117,7 +118,10 @@ def _shadow(machine: Machine) -> int:
 def _run_to_the_end(
     config: NodeConfig, machine: Machine, log: ProcessLog, *, is_supervised: bool
 ) -> int:
+    if complaint := _open_audit(config):
+        return _fail(EXIT_STORE, complaint)
     _allow_open_files()
+    _leave_no_core()
     # What is there by now, mostly modules, stays to the end: to look for garbage in it takes the
     # collector tens of milliseconds each time, in which nobody is served.
     gc.freeze()
@@ -237,6 +241,18 @@ async def _say_left_out(log: ProcessLog) -> None:
         log.say_left_out()
 
 
+def _open_audit(config: NodeConfig) -> str | None:
+    """Begin to write who changes what; return why that is not possible."""
+    try:
+        start_audit_log(AUDIT_LOGGER, config.audit_file, config.cluster.logging)
+    except OSError as error:
+        return (
+            f"{config.audit_file}: who changes what cannot be written there: {error.strerror}; let"
+            " the user of the node write there"
+        )
+    return None
+
+
 def _unwritable_log(file: Path, error: OSError) -> str:
     return (
         f"--log-file {file}: cannot be written: {error.strerror}; make its directory, and let the"
@@ -248,6 +264,11 @@ def _allow_open_files() -> None:
     """Take what the system gives: every connection and every file of the store is a descriptor."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _leave_no_core() -> None:
+    """A core file would have the secrets of the cluster and its users in it."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 _EXPECTED: Final = (NodeError, StoreError, NetworkError, CoordinatorRefusedError)

@@ -23,6 +23,7 @@ from node.broker.classic_round import run_classic_round
 from node.broker.fenced_rounds import run_fenced_rounds
 from node.errors import ConfigError
 from node.name_server.name_server import NameServer
+from node.security.audit import Audit
 from node.security.certificates import Certificates
 from node.security.exposure import check_exposure
 from node.security.guard import Guard
@@ -79,7 +80,8 @@ async def run_node(
         machine = msgspec.structs.replace(
             machine, network=certificates.network, clear_network=machine.network
         )
-    names = NameServer(config, Guard(config, machine.random), machine.disk)
+    audit = Audit(config.node.name, machine.wall_clock_ms, trio.current_time)
+    names = NameServer(config, Guard(config, machine.random, audit), machine.disk)
     started = _Once(task_status)
     async with trio.open_nursery() as nursery:
         if certificates is not None:

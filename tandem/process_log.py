@@ -276,6 +276,22 @@ def start_log(process: str, settings: LoggingSettings, file: Path | None = None)
     return log
 
 
+def start_audit_log(logger: str, file: Path, settings: LoggingSettings) -> logging.Handler:
+    """Have what this logger logs written to `file`, which only its owner reads, as it comes.
+
+    Raises:
+        OSError: `file` cannot be opened.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    os.close(os.open(file, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    output = RotatedFile(file, settings)
+    output.setFormatter(logging.Formatter("%(message)s"))
+    found = logging.getLogger(logger)
+    found.addHandler(output)
+    found.setLevel(logging.INFO)
+    return output
+
+
 def _log_uncaught(kind: type[BaseException], error: BaseException, trace: Any) -> None:  # noqa: ANN401
     logging.getLogger(__name__).critical(
         "ended by an error that nobody expected: a bug", exc_info=(kind, error, trace)

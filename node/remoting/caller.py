@@ -16,10 +16,11 @@ class Caller:
     """Somebody who may do everything.
 
     Attributes:
-        name: Who they say they are; "" if they do not say.
+        in_words: Who they are, for the audit trail.
     """
 
-    name: str = ""
+    def __init__(self, in_words: str) -> None:
+        self.in_words = in_words
 
     @property
     def is_current(self) -> bool:
@@ -39,5 +40,5 @@ class Caller:
         """
 
 
-ANYBODY = Caller()
+ANYBODY = Caller("anybody")
 """Where nobody is asked who they are."""

@@ -42,6 +42,9 @@ OWED_ANSWERS_MAX: Final = 16_384
 """Answers of one connection that wait for a disk or a replica. Beyond it no request is read."""
 
 
+NOT_ANSWERED: Final = -1
+"""In place of a code, for `when_answered`."""
+
 _THROUGH: Final = object()
 
 
@@ -83,6 +86,7 @@ class Connection:
         challenges: Numbers given to this peer for signatures, not used up yet; see `Guard`.
         caller: Who has sent the request that is handled now, or was the last.
         refusals: When the last few signatures were wrong; see `Guard`.
+        when_answered: By opaque, what wants to know what a request is answered; see `Audit`.
         unfinished: The rest of a request that is handled in pieces; the next ones wait for it.
     """
 
@@ -102,6 +106,7 @@ class Connection:
         self.challenges: list[str] = []
         self.caller = ANYBODY
         self.refusals: list[float] = []
+        self.when_answered: dict[int, Callable[[int, str], None]] = {}
         self.unfinished: Generator[None, None, None] | None = None
         self.is_closed = False
         self._outbox = outbox
@@ -174,6 +179,8 @@ class Connection:
 
         The parts of `body` follow the response's own, which is then empty: they are copied once.
         """
+        if self.when_answered and (told := self.when_answered.pop(request.opaque, None)):
+            told(response.code, response.remark or "")
         if request.flag & ONEWAY_FLAG:
             return
         if not body:
@@ -247,6 +254,9 @@ class Connection:
             self.unfinished_bytes = self._sending_bytes = 0
             self.note_kept()
             self._when_drained.clear()
+            for told in self.when_answered.values():
+                told(NOT_ANSWERED, "the connection ended before the answer")
+            self.when_answered.clear()
             self.stream.close_nowait()
             self._wake()
 

@@ -29,10 +29,11 @@ import msgspec
 import trio
 
 from node.errors import RequestError
-from node.remoting.caller import ANYBODY
+from node.remoting.caller import ANYBODY, Caller
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource, Standing, needed
 from node.security.admission import REGISTRATIONS, Admission, NotAdmittedError
+from node.security.audit import is_change
 from node.security.request import ANY_USER, REQUESTS, handler_table, serves
 from node.security.user_caller import Names, UserCaller
 from node.security.users import Users, why_not_signed
@@ -40,7 +41,8 @@ from store.machine.tell_once import TellOnce
 from tandem.cluster_file.choices import ClientAccess
 from tandem.wire.access_control import Kind, Right
 from tandem.wire.acl_signature import ACCESS_KEY_FIELD, AclKey
-from tandem.wire.remoting_command import SerializeType
+from tandem.wire.errors import WireError
+from tandem.wire.remoting_command import ONEWAY_FLAG, RemotingCommand, SerializeType
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import CreateTopicRequestHeader
 from tandem.wire.request_signature import (
@@ -60,9 +62,9 @@ if TYPE_CHECKING:
     from node.remoting.connection import Connection
     from node.remoting.dispatcher import Answer, Handler, TakeRun
     from node.security.access import Access
+    from node.security.audit import Audit
     from node.security.request import Request, Touch
     from tandem.cluster_file.cluster_config import NodeConfig
-    from tandem.wire.remoting_command import RemotingCommand
 
 _log = logging.getLogger(__name__)
 
@@ -95,6 +97,14 @@ _TOOL_REMEDY: Final = (
 )
 
 
+_CALLERS: Final = {
+    Standing.STRANGER: ANYBODY,
+    Standing.ADMITTED: Caller("an admitted broker"),
+    Standing.OPERATOR: Caller(OPERATOR_ACCESS_KEY),
+    Standing.NODE: Caller("a node, or who knows the secret"),
+}
+
+
 class Guard:
     """Asks of every request of one node who may send it.
 
@@ -105,9 +115,16 @@ class Guard:
         users: Who may sign.
     """
 
-    def __init__(self, config: NodeConfig, random: Random) -> None:
-        """Guard a node. `config` has the secret; `random` makes numbers that do not come again."""
+    def __init__(self, config: NodeConfig, random: Random, audit: Audit | None = None) -> None:
+        """Guard a node.
+
+        Args:
+            config: Has the secret.
+            random: Makes numbers that do not come again.
+            audit: Hears of changes and refusals.
+        """
         cluster = config.cluster
+        self._audit = audit
         self.users = Users(key_of(cluster.secret, Purpose.USERS))
         self._clients = cluster.security.clients
         self._key = key_of(cluster.secret, Purpose.REQUEST)
@@ -127,7 +144,7 @@ class Guard:
         The guard's own request is among them, for the sake of signatures.
         """
         return {
-            code: self._guarded(REQUESTS[code], handler)
+            code: self._guarded(REQUESTS[code], self._audited(REQUESTS[code], handler))
             for code, handler in handler_table(self, *families).items()
         }
 
@@ -141,6 +158,44 @@ class Guard:
             return None
         strangers = (needed(REQUESTS[code].access) is Standing.STRANGER for code in codes)
         return take if all(strangers) else None
+
+    def _audited(self, request: Request, handler: Handler) -> Handler:
+        """Return a handler whose changes are in the audit trail, if it makes any."""
+        if self._audit is None or not is_change(request):
+            return handler
+        return partial(self._handle_audited, self._audit, request, handler)
+
+    def _handle_audited(
+        self,
+        audit: Audit,
+        request: Request,
+        handler: Handler,
+        connection: Connection,
+        command: RemotingCommand,
+    ) -> Answer | None:
+        who = connection.caller.in_words
+        if self._clients is ClientAccess.OPEN and needed(request.access) is Standing.STRANGER:
+            who = ANYBODY.in_words  # nobody was asked
+        fields = command.ext_fields()
+        ended = audit.begun(request, who, connection, command, fields)
+        connection.when_answered[command.opaque] = ended
+        is_over = True
+        code, remark = int(ResponseCode.SYSTEM_ERROR), ""
+        try:
+            answer = handler(connection, command)
+            is_over = answer is not None or bool(command.flag & ONEWAY_FLAG)
+            if isinstance(answer, RemotingCommand):
+                code, remark = answer.code, answer.remark or ""
+        except RequestError as error:
+            code, remark = error.code, error.remark
+            raise
+        except Exception as error:
+            remark = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            if is_over and connection.when_answered.pop(command.opaque, None) is not None:
+                ended(code, remark)
+        return answer
 
     def _guarded(self, request: Request, handler: Handler) -> Handler:
         if request.code == RequestCode.NODE_CHALLENGE:
@@ -172,6 +227,7 @@ class Guard:
         standing, command = self._attributed(connection, command, fields)
         if standing < needed(access):
             raise self._too_low(access, connection, command)
+        connection.caller = _CALLERS[standing]
         return handler(connection, command)
 
     # -- users -----------------------------------------------------------------------------------
@@ -187,7 +243,7 @@ class Guard:
                 access = (Resource.SYSTEM_TOPICS, Action.WRITE)
             if standing < needed(access):
                 raise self._too_low(access, connection, command)
-            connection.caller = ANYBODY
+            connection.caller = _CALLERS[standing]
             return handler(connection, command)
         caller = self._user(connection, command, fields)
         self._check(request, caller, connection, command, fields)
@@ -345,8 +401,12 @@ class Guard:
     ) -> RequestError:
         """Return what is answered; `detail` is for the node's log alone."""
         detail = detail or remark
+        claimed = _claimed(command)
         if self._told.is_news(detail, about=(connection.peer.ip, command.code)):
             _log.warning("request %d of %s is refused: %s", command.code, connection.peer, detail)
+        if self._audit is not None:
+            who = f"says to be {claimed[:NAME_SHOWN_MAX]}" if claimed else "nobody"
+            self._audit.refused(who, connection, command, detail)
         if is_signature:
             self._note_wrong_signature(connection)
         return RequestError(ResponseCode.NO_PERMISSION, f"{remark} {remedy}".rstrip())
@@ -375,3 +435,11 @@ class Guard:
         connection.challenges.append(challenge)
         del connection.challenges[:-CHALLENGES_MAX]
         return response_to(command, body=msgspec.json.encode(ChallengeBody(challenge)))
+
+
+def _claimed(command: RemotingCommand) -> str | None:
+    """Whom a request says that it is of; None if it does not say, or cannot be read."""
+    try:
+        return command.ext_fields().get(ACCESS_KEY_FIELD)
+    except WireError:
+        return None

@@ -82,6 +82,7 @@ class UserCaller(Caller):
     def __init__(self, user: User, users: Users, names: Names, ip: str, *, asks: bool) -> None:
         """Take who it is; without `asks` all users may do everything."""
         self.name = user.stored.name
+        super().__init__(f"user {self.name}")
         self.user = user
         self._users = users
         self._names = names

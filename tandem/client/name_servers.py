@@ -87,7 +87,7 @@ class NameServers:
         seconds: float,
         refusals: list[BrokerError],
     ) -> Flow[list[tuple[str, ClientError]]]:
-        """Return those that did not answer, and why. Who says that we may not adds to `refusals`."""
+        """Return those that did not answer, and why. Who says no adds to `refusals`."""
         failures = []
         for address in addresses:
             if search.is_over:

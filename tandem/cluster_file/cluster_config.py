@@ -164,6 +164,11 @@ class NodeConfig(Struct, frozen=True):
         return self.cluster.commit_log_directories(self.node)
 
     @property
+    def audit_file(self) -> Path:
+        """Where this node writes who has changed what; see `node.security.audit`."""
+        return self.cluster.data_directory / "logs" / f"{self.node.name}.audit.log"
+
+    @property
     def tls_files(self) -> TLSFiles:
         """Certificates of this node, where TLS is spoken."""
         return self.cluster.tls.files(self.node.name, self.cluster.file.parent)

@@ -25,6 +25,7 @@ class Noted(Caller):
     """May nothing, and says what was asked for."""
 
     def __init__(self) -> None:
+        super().__init__("somebody")
         self.asked: list[tuple[Kind, str, Sequence[Right]]] = []
 
     def check(self, kind: Kind, name: str, *rights: Right) -> None:

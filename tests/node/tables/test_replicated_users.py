@@ -83,7 +83,7 @@ def test_a_slave_makes_its_tables_like_those_of_its_master() -> None:
     for record in records:
         for part in (users, acls):
             if type(record) in part.records():
-                part.apply(record)
+                part.apply(record)  # type: ignore[arg-type]
     assert users.users == {"bob": changed}
     assert acls.acls == {"bob": POLICIES, "carol": POLICIES}
     assert list(changes_to(users, acls, msgspec.json.encode(wanted))) == []

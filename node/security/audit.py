@@ -1,0 +1,246 @@
+"""The audit trail: who has changed what, and who was refused, as lines of JSON.
+
+    {"time":"2026-11-27T16:50:00.123Z","node":"broker-a-0","who":"user alice",
+     "from":"10.0.0.9:4711","code":17,"request":"UPDATE_AND_CREATE_TOPIC","about":["Topic:Orders"],
+     "fields":{"topic":"Orders",...},"result":"SUCCESS"}
+
+A change is said when its answer is known, and with that. What clients do all the time, sending and
+pulling and committing, is no change. Secrets and signatures are in no line. Of the refusals of one
+sender only the first in a while are lines; then one says how many there were.
+
+It is written by a logger of its own, whose file the process of a node opens.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from node.security.access import Action
+from tandem.process_log import RepeatLimit
+from tandem.wire.access_control import Right
+from tandem.wire.acl_signature import ACL_SIGNATURE_FIELD
+from tandem.wire.errors import WireError
+from tandem.wire.request_code import RequestCode
+from tandem.wire.request_signature import CHALLENGE_FIELD, SIGNATURE_FIELD, TARGET_FIELD
+from tandem.wire.response_code import ResponseCode
+from tandem.wire.untrusted import UnreadableError, decode_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from node.remoting.connection import Connection
+    from node.security.request import Request
+    from tandem.wire.remoting_command import RemotingCommand
+
+AUDIT_LOGGER: Final = "tandem.audit"
+
+_log = logging.getLogger(AUDIT_LOGGER)
+_log.propagate = False
+_log.addHandler(logging.NullHandler())
+
+NAMES_MAX: Final = 8
+"""Of a request with many topics or groups."""
+
+TEXT_MAX: Final = 256
+"""Characters of a name or a field."""
+
+BODY_MAX: Final = 2_048
+"""Characters of a body that says what is ordered."""
+
+FIELDS_MAX: Final = 24
+
+_NEVER: Final = frozenset(
+    {
+        *(ACL_SIGNATURE_FIELD, SIGNATURE_FIELD, CHALLENGE_FIELD, TARGET_FIELD, "SecurityToken"),
+        *("value", "properties", "i"),
+    }
+)
+"""Fields that are left out: what is good as a proof, and what is content. A value that is kept at a
+name server may be anything, also a secret."""
+
+_WITH_BODY: Final = frozenset(
+    {
+        RequestCode.UPDATE_BROKER_CONFIG,
+        RequestCode.FENCED_COMMAND,
+        RequestCode.AUTH_CREATE_ACL,
+        RequestCode.AUTH_UPDATE_ACL,
+    }
+)
+"""Requests whose body says what they order, and has no secret."""
+
+_OF_USERS: Final = frozenset({RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_UPDATE_USER})
+
+_CHANGING: Final = frozenset({Right.CREATE, Right.UPDATE, Right.DELETE})
+
+_ALL_THE_TIME: Final = frozenset(
+    {RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER, RequestCode.BROKER_HEARTBEAT}
+)
+"""What nodes and brokers say of themselves every few seconds."""
+
+
+class AuditLine(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One line."""
+
+    time: str
+    node: str
+    who: str
+    from_: str = msgspec.field(name="from")
+    code: int
+    request: str
+    result: str
+    about: list[str] = []
+    fields: dict[str, str] = {}
+    body: str | None = None
+    why: str = ""
+    left_out: int = 0
+
+
+def is_change(request: Request) -> bool:
+    """Whether a request changes something that somebody may ask about later."""
+    if request.code in _ALL_THE_TIME:
+        return False
+    if request.access[1] is Action.ORDER:
+        return True
+    return any(_CHANGING.issuperset(touch.rights) and touch.rights for touch in request.touches)
+
+
+class Audit:
+    """The trail of one node."""
+
+    def __init__(
+        self, node: str, wall_clock_ms: Callable[[], int], clock: Callable[[], float]
+    ) -> None:
+        """Write as `node`; `clock` in seconds bounds how often the same is written."""
+        self._node = node
+        self._wall_clock_ms = wall_clock_ms
+        self._clock = clock
+        self._limit = RepeatLimit()
+
+    def begun(
+        self,
+        request: Request,
+        who: str,
+        connection: Connection,
+        command: RemotingCommand,
+        fields: Mapping[str, str],
+    ) -> Callable[[int, str], None]:
+        """Note a change that is asked for; say what came of it with what is returned."""
+        about, shown, body = _about(request, command, fields), _shown(fields), _body(command)
+
+        def ended(code: int, remark: str) -> None:
+            self._write(
+                who,
+                connection,
+                command,
+                _name_of(code),
+                remark,
+                about=about,
+                fields=shown,
+                body=body,
+            )
+
+        return ended
+
+    def refused(self, who: str, connection: Connection, command: RemotingCommand, why: str) -> None:
+        """A request was refused."""
+        now = self._clock()
+        for key, count in self._limit.ended(now):
+            self._left_out(key, count)
+        if self._limit.admits((who, connection.peer.ip, command.code), now):
+            try:
+                shown = _shown(command.ext_fields())
+            except WireError:
+                shown = {}
+            self._write(
+                who, connection, command, _name_of(ResponseCode.NO_PERMISSION), why, fields=shown
+            )
+
+    def _left_out(self, key: object, count: int) -> None:
+        who, ip, code = key if isinstance(key, tuple) else ("others", "", 0)
+        line = AuditLine(
+            time=self._time(),
+            node=self._node,
+            who=who,
+            from_=ip,
+            code=code,
+            request=_request_name(code),
+            result=_name_of(ResponseCode.NO_PERMISSION),
+            left_out=count,
+        )
+        _log.info("%s", str(msgspec.json.encode(line), "utf-8"))
+
+    def _write(
+        self,
+        who: str,
+        connection: Connection,
+        command: RemotingCommand,
+        result: str,
+        why: str,
+        **more: Any,  # noqa: ANN401 - of AuditLine
+    ) -> None:
+        line = AuditLine(
+            time=self._time(),
+            node=self._node,
+            who=who[:TEXT_MAX],
+            from_=str(connection.peer),
+            code=command.code,
+            request=_request_name(command.code),
+            result=result,
+            why=why[:BODY_MAX],
+            **more,
+        )
+        _log.info("%s", str(msgspec.json.encode(line), "utf-8"))
+
+    def _time(self) -> str:
+        moment = datetime.fromtimestamp(self._wall_clock_ms() / 1000, UTC)
+        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _about(request: Request, command: RemotingCommand, fields: Mapping[str, str]) -> list[str]:
+    found: list[str] = []
+    for touch in request.touches:
+        try:
+            names = list(touch.names(command, fields))
+        except WireError:
+            continue
+        found += [f"{touch.kind.value}:{name[:TEXT_MAX]}" for name in names[:NAMES_MAX]]
+        if len(names) > NAMES_MAX:
+            found.append(f"and {len(names) - NAMES_MAX} more")
+    return found
+
+
+def _shown(fields: Mapping[str, str]) -> dict[str, str]:
+    shown = [(name, value) for name, value in fields.items() if name not in _NEVER]
+    return {name[:TEXT_MAX]: value[:TEXT_MAX] for name, value in shown[:FIELDS_MAX]}
+
+
+def _body(command: RemotingCommand) -> str | None:
+    if command.code in _WITH_BODY:
+        return str(command.body[:BODY_MAX], "utf-8", "replace")
+    if command.code not in _OF_USERS:
+        return None
+    try:
+        said = decode_json(command.body, dict[str, Any])
+    except UnreadableError:
+        return None
+    if said.pop("password", None):
+        said["secret"] = "given"
+    return str(msgspec.json.encode(said), "utf-8")[:BODY_MAX]
+
+
+def _request_name(code: int) -> str:
+    try:
+        return RequestCode(code).name
+    except ValueError:
+        return str(code)
+
+
+def _name_of(code: int) -> str:
+    try:
+        return ResponseCode(code).name
+    except ValueError:
+        return str(code)
