@@ -101,6 +101,7 @@ class Broker:
             route_of=names.routes.route,
             delay_progress=self._delay_progress,
             spawn=self.spawn,
+            sender_of=names.guard.sender_of,
         )
         self._server = Server(
             self._outbox,
@@ -149,7 +150,7 @@ class Broker:
             self._parts.to_clients.answered,
             self._parts.unsupported,
             guard.runs(self._handlers.runs.take, SEND_RUN_CODES),
-            guard.runs(self._handlers.pull_runs.take, PULL_RUN_CODES),
+            guard.runs(self._handlers.pull_runs.take, PULL_RUN_CODES, are_signed=False),
         )
         async with trio.open_nursery() as services:
             self._services = services

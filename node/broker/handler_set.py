@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from node.broker.parts import BrokerParts
+    from node.security.guard import SenderOf
     from tandem.wire.route import TopicRouteData
 
 
@@ -60,6 +61,7 @@ def handlers_of(
     route_of: Callable[[str], TopicRouteData | None],
     delay_progress: Callable[[], dict[int, int]],
     spawn: Callable[[Callable[[], Awaitable[None]]], None],
+    sender_of: SenderOf | None = None,
 ) -> Handlers:
     """Put all of them together.
 
@@ -69,6 +71,7 @@ def handlers_of(
         route_of: What the name server beside the broker knows of a topic.
         delay_progress: How far each delay level is delivered.
         spawn: Starts a task that ends with the broker.
+        sender_of: Says who has signed what came together; None: nobody signs.
     """
     send, pull = _sender(parts), _puller(parts)
     store, tables, replication = parts.store, parts.tables, parts.replication
@@ -106,11 +109,13 @@ def handlers_of(
         ),
         *inspections(parts, route_of=route_of, delay_progress=delay_progress, spawn=spawn),
     )
-    runs = send_runs(store, suffix=parts.stamp.suffix, host=parts.host)
+    runs = send_runs(
+        store, suffix=parts.stamp.suffix, host=parts.host, are_signed=sender_of is not None
+    )
     return Handlers(
         families=families,
         clients=clients,
-        runs=SendRunHandler(store, tables, replication, send, runs),
+        runs=SendRunHandler(store, tables, replication, send, runs, sender_of),
         pull_runs=PullRunHandler(store, tables, pull, parts.stats, pull_runs()),
     )
 

@@ -19,17 +19,22 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from node.errors import RequestError
 from node.handlers.stored_answer import RunAnswers, answer_parts
+from node.remoting.caller import ANYBODY
 from node.tables.topic_config_table import NOT_ALLOWED_SEND_TOPICS
 from store.log.log_end import TORN_BYTES_MIN
 from tandem.wire import native
+from tandem.wire.access_control import Kind, Right
 from tandem.wire.request_code import RequestCode
 from tandem.wire.send_run import SendRuns
 
 if TYPE_CHECKING:
     from ha.replication import Replication
     from node.handlers.send_message import SendMessage
+    from node.remoting.caller import Caller
     from node.remoting.connection import Connection
+    from node.security.guard import SenderOf
     from node.tables.tables import Tables
     from store import MessageStore
     from store.queue.consume_queue import ConsumeQueue
@@ -55,8 +60,13 @@ class SendRunHandler:
         replication: Replication,
         send: SendMessage,
         runs: SendRuns | None,
+        sender_of: SenderOf | None = None,
     ) -> None:
-        """Take runs with `runs`; without it `take` is None."""
+        """Take runs with `runs`; without it `take` is None.
+
+        `sender_of` says who has signed a run; without it nobody is asked.
+        """
+        self._sender_of = sender_of
         self._puts = store.puts
         self._topics = tables.topics
         self._refusal = replication.refusal
@@ -77,8 +87,9 @@ class SendRunHandler:
         connection.misses = 0
         found = runs.count
         written = None
-        if self._refusal() is None and found <= self._parked.room:
-            places, queues = self._places(runs)
+        caller = self._caller(runs, connection)
+        if caller is not None and self._refusal() is None and found <= self._parked.room:
+            places, queues = self._places(runs, caller)
             if places:
                 written = self._puts.put_run(runs, places, queues, connection.born_host)
         if written is None:
@@ -94,8 +105,29 @@ class SendRunHandler:
         self._parked.park_run(connection, RunAnswers(written.answers, *ends))
         return True
 
-    def _places(self, runs: SendRuns) -> tuple[list[SendPlace], list[ConsumeQueue]]:
-        """Return the places of the run and their queues, up to the first one that is not plain."""
+    def _caller(self, runs: SendRuns, connection: Connection) -> Caller | None:
+        """Return who sends the run, which is cut before a request that they have not signed.
+
+        None: nobody has, or nobody may: the guard says so of the first request.
+        """
+        if self._sender_of is None:
+            return ANYBODY
+        sender = self._sender_of(connection, runs.access_key)
+        if sender is None:
+            return None
+        signed = runs.signed_count(sender.key)
+        if signed < runs.count:
+            if not signed:
+                return None
+            runs.keep(signed)
+        connection.caller = sender.caller
+        return sender.caller
+
+    def _places(self, runs: SendRuns, caller: Caller) -> tuple[list[SendPlace], list[ConsumeQueue]]:
+        """Return the places of the run and their queues, up to the first one that is not plain.
+
+        One that the caller may not write to is not.
+        """
         places = runs.places()
         queues: list[ConsumeQueue] = []
         for place in places:
@@ -105,6 +137,7 @@ class SendRunHandler:
                 config is None
                 or queue is None
                 or place.topic in NOT_ALLOWED_SEND_TOPICS
+                or not may(caller, place.topic)
                 or place.queue_id >= max(config.write_queue_nums, config.read_queue_nums)
             ):
                 runs.keep(place.first)
@@ -113,10 +146,22 @@ class SendRunHandler:
         return places, queues
 
 
-def send_runs(store: MessageStore, *, suffix: bytes, host: Host) -> SendRuns | None:
+def may(caller: Caller, topic: str) -> bool:
+    """Whether a caller may send to a topic."""
+    try:
+        caller.check(Kind.TOPIC, topic, Right.PUB)
+    except RequestError:
+        return False
+    return True
+
+
+def send_runs(
+    store: MessageStore, *, suffix: bytes, host: Host, are_signed: bool = False
+) -> SendRuns | None:
     """Return what finds and writes the runs of a broker; None if it takes none.
 
-    `suffix` is what its messages get as further properties, `host` the broker's.
+    `suffix` is what its messages get as further properties, `host` the broker's. With `are_signed`
+    requests of a run are signed, all by one sender.
     """
     if native.loops is None or not store.puts.takes_runs:
         return None
@@ -127,4 +172,5 @@ def send_runs(store: MessageStore, *, suffix: bytes, host: Host) -> SendRuns | N
         store_host=host,
         body_bytes_max=store.puts.run_body_bytes_max,
         text_bytes_max=TORN_BYTES_MIN - 1,
+        are_signed=are_signed,
     )

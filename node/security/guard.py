@@ -23,7 +23,7 @@ import hashlib
 import hmac
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import msgspec
 import trio
@@ -36,7 +36,7 @@ from node.security.admission import REGISTRATIONS, Admission, NotAdmittedError
 from node.security.audit import is_change
 from node.security.request import ANY_USER, REQUESTS, handler_table, serves
 from node.security.user_caller import Names, UserCaller
-from node.security.users import Users, why_not_signed
+from node.security.users import User, Users, why_not_signed
 from store.machine.tell_once import TellOnce
 from tandem.cluster_file.choices import ClientAccess
 from tandem.wire.access_control import Kind, Right
@@ -56,7 +56,7 @@ from tandem.wire.response_code import ResponseCode
 from tandem.wire.secret_keys import OPERATOR_ACCESS_KEY, Purpose, key_of, operator_secret_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from random import Random
 
     from node.remoting.connection import Connection
@@ -95,6 +95,17 @@ _TOOL_REMEDY: Final = (
     "it is taken only from those who know the secret of the cluster: `tandem cluster credentials`"
     " prints what RocketMQ's tools need, for conf/tools.yml; Python's clients take --config"
 )
+
+
+class Sender(NamedTuple):
+    """Who has signed requests that came together."""
+
+    caller: Caller
+    key: AclKey
+
+
+SenderOf: TypeAlias = "Callable[[Connection, str], Sender | None]"
+"""Returns who signs with an access key, by a connection; None: the guard has something to say."""
 
 
 _CALLERS: Final = {
@@ -148,16 +159,35 @@ class Guard:
             for code, handler in handler_table(self, *families).items()
         }
 
-    def runs(self, take: TakeRun | None, codes: Iterable[int]) -> TakeRun | None:
+    def runs(
+        self, take: TakeRun | None, codes: Iterable[int], *, are_signed: bool = True
+    ) -> TakeRun | None:
         """Return what takes requests of these codes together, if everybody may send them.
 
-        Nobody is asked who sent a run. So a run has no request with a field that the loops in C do
-        not know: such a field may be a signature, and its request comes to `_guarded`.
+        Where clients are not asked who they are, nobody is asked who sent a run. So it has no
+        request with a field that the loops in C do not know: such a field may be a signature, and
+        its request comes to `_guarded`. Elsewhere all of a run have the signature of one user, if
+        `are_signed`; what takes it asks `sender_of`.
         """
-        if self._clients is not ClientAccess.OPEN:
+        if self._clients is not ClientAccess.OPEN and not are_signed:
             return None
         strangers = (needed(REQUESTS[code].access) is Standing.STRANGER for code in codes)
         return take if all(strangers) else None
+
+    @property
+    def sender_of(self) -> SenderOf | None:
+        """Says who has signed what came together; None: nobody is asked."""
+        return None if self._clients is ClientAccess.OPEN else self._sender_of
+
+    def _sender_of(self, connection: Connection, name: str) -> Sender | None:
+        """Return who signs as `name`, unless there is anything to be said about them."""
+        if name == OPERATOR_ACCESS_KEY:
+            return Sender(_CALLERS[Standing.OPERATOR], self._operator_key)
+        user = self.users.find(name)
+        key = user.key if user is not None and user.is_enabled else None
+        if user is None or key is None:
+            return None
+        return Sender(self._caller(connection, user), key)
 
     def _audited(self, request: Request, handler: Handler) -> Handler:
         """Return a handler whose changes are in the audit trail, if it makes any."""
@@ -275,6 +305,9 @@ class Guard:
             raise self._refusal(
                 connection, command, "check signature failed.", detail=detail, is_signature=True
             )
+        return self._caller(connection, user)
+
+    def _caller(self, connection: Connection, user: User) -> UserCaller:
         last = connection.caller
         if isinstance(last, UserCaller) and last.user is user:
             return last

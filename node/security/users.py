@@ -89,6 +89,11 @@ class User:
             self._key = AclKey(unseal(self._sealing_key, self.stored.name, self.stored.sealed))
         return self._key.is_signed(fields, body, is_binary=is_binary)
 
+    @property
+    def key(self) -> AclKey | None:
+        """What the user signs with, once it has been looked at; None: not yet."""
+        return self._key
+
     def verdict(self, kind: Kind, name: str, rights: tuple[Right, ...], ip: str) -> Verdict:
         """Say whether the user may do one of some things to a resource, from an address."""
         key = (kind, name, rights, ip)

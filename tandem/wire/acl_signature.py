@@ -44,7 +44,7 @@ class AclKey:
         self._inner = hashlib.sha1(key.translate(_INNER_PAD))
         self._outer = hashlib.sha1(key.translate(_OUTER_PAD))
 
-    def signature(self, content: bytes, body: bytes) -> bytes:
+    def signature(self, content: bytes | memoryview, body: bytes | memoryview) -> bytes:
         """Return the signature of the values, joined, and the body."""
         inner = self._inner.copy()
         inner.update(content)

@@ -15,6 +15,7 @@ struct filled {
     u8 *out;
     i64 room;
     struct send *s;
+    struct contents *contents; /* NULL: nothing is signed */
 };
 
 /* A string that may have the separators of properties in it, as \u0001 and \u0002. */
@@ -46,13 +47,22 @@ static int take_properties(struct cursor *c, u8 *out, i64 room, i64 *size) {
 /* The fields in the order of request_headers.py, where V2 has the letters from `a` on. */
 enum {
     GROUP, TOPIC, DEFAULT_TOPIC, DEFAULT_QUEUES, QUEUE_ID, SYS_FLAG, BORN, FLAG, PROPERTIES,
-    RECONSUMED, UNIT_MODE, RECONSUMED_MAX, BATCH, BROKER, FIELDS
+    RECONSUMED, UNIT_MODE, RECONSUMED_MAX, BATCH, BROKER, FIELDS,
+    /* Of a signed request, after the others. */
+    ACCESS_KEY = FIELDS, TOKEN, SIGNATURE, ALL_FIELDS
 };
 static const char *const names[FIELDS] = {
     "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag",
     "bornTimestamp", "flag", "properties", "reconsumeTimes", "unitMode", "maxReconsumeTimes",
     "batch", "bname"};
 enum { REQUIRED = (1 << (PROPERTIES + 1)) - 1 };
+enum { SIGNED = 1 << ACCESS_KEY | 1 << SIGNATURE, SIGNATURE_BYTES = 28, ACCESS_BYTES_MAX = 255 };
+static const char *const signed_names[] = {"AccessKey", "SecurityToken", "Signature"};
+
+/* The order of the long names; the short ones are in the order of the fields. */
+static const u8 by_name[FIELDS] = {BATCH, BROKER, BORN, DEFAULT_TOPIC, DEFAULT_QUEUES, FLAG,
+                                   RECONSUMED_MAX, GROUP, PROPERTIES, QUEUE_ID, RECONSUMED,
+                                   SYS_FLAG, TOPIC, UNIT_MODE};
 
 static int field_of(struct text name, i64 code) {
     if (code == SEND_MESSAGE_V2)
@@ -68,10 +78,45 @@ static int is_number(int field) {
            field == FLAG || field == RECONSUMED || field == RECONSUMED_MAX;
 }
 
+static int signed_field_of(struct text name) {
+    for (int n = 0; n < ALL_FIELDS - FIELDS; n++)
+        if (is(name, signed_names[n])) return FIELDS + n;
+    return -1;
+}
+
+static int add(struct contents *c, struct text value) {
+    if (value.size > c->room - c->used) return 0;
+    memcpy(c->at + c->used, value.at, (size_t)value.size);
+    c->used += value.size;
+    return 1;
+}
+
+/* Gathers what is signed: AclUtils.combineRequestContent. Upper case is before lower case. */
+static int take_content(struct filled *f, i64 code, int seen, const struct text *values) {
+    struct send *s = f->s;
+    struct contents *c = f->contents;
+    struct text properties = {f->out, s->text_bytes};
+    if ((seen & SIGNED) != SIGNED || values[SIGNATURE].size != SIGNATURE_BYTES) return 0;
+    if (!values[ACCESS_KEY].size || values[ACCESS_KEY].size > ACCESS_BYTES_MAX) return 0;
+    s->access_at = values[ACCESS_KEY].at - f->data;
+    s->access_bytes = values[ACCESS_KEY].size;
+    s->signature_at = values[SIGNATURE].at - f->data;
+    s->content_at = c->used;
+    if (!add(c, values[ACCESS_KEY])) return 0;
+    if (seen >> TOKEN & 1 && !add(c, values[TOKEN])) return 0;
+    for (int n = 0; n < FIELDS; n++) {
+        int field = code == SEND_MESSAGE_V2 ? n : by_name[n];
+        if (!(seen >> field & 1)) continue;
+        if (!add(c, field == PROPERTIES ? properties : values[field])) return 0;
+    }
+    s->content_bytes = c->used - s->content_at;
+    return 1;
+}
+
 static int take_json_fields(struct cursor *c, i64 code, void *into) {
     struct filled *f = into;
     struct send *s = f->s;
-    struct text values[FIELDS], name;
+    struct text values[ALL_FIELDS], name;
     int seen = 0;
     i64 ignored;
     if (code != SEND_MESSAGE && code != SEND_MESSAGE_V2) return 0;
@@ -80,6 +125,7 @@ static int take_json_fields(struct cursor *c, i64 code, void *into) {
         struct text value;
         if (!take_text(c, &name) || !take(c, ':')) return 0;
         int field = field_of(name, code);
+        if (field < 0 && f->contents) field = signed_field_of(name);
         if (field < 0 || seen >> field & 1) return 0;
         if (field == PROPERTIES ? !take_properties(c, f->out, f->room, &s->text_bytes)
                                 : !take_value(c, is_number(field), &value))
@@ -88,6 +134,7 @@ static int take_json_fields(struct cursor *c, i64 code, void *into) {
         if (field != PROPERTIES) values[field] = value;
     } while (take(c, ','));
     if (!take(c, '}') || (seen & REQUIRED) != REQUIRED) return 0;
+    if (f->contents && !take_content(f, code, seen, values)) return 0;
     s->topic_at = values[TOPIC].at - f->data;
     s->topic_bytes = values[TOPIC].size;
     return s->topic_bytes > 0 && s->topic_bytes <= TOPIC_BYTES_MAX &&
@@ -136,6 +183,7 @@ static int take_packed_field(struct cursor *c, int field, struct filled *f) {
 static int take_packed_fields(struct cursor *c, i64 code, void *into) {
     i64 count;
     int seen = 0;
+    if (((struct filled *)into)->contents) return 0; /* who packs them signs them as text */
     if (code != SEND_MESSAGE && code != SEND_MESSAGE_V2) return 0;
     if (!take_bytes(c, 1, &count) || count < 0x80 || count > 0x8F) return 0;
     for (count &= 15; count; count--) {
@@ -149,8 +197,8 @@ static int take_packed_fields(struct cursor *c, i64 code, void *into) {
 }
 
 int tandem_take_send_header(const u8 *data, const u8 *at, const u8 *end, u8 *out, i64 room,
-                            struct send *s) {
-    struct filled filled = {data, out, room, s};
+                            struct send *s, struct contents *contents) {
+    struct filled filled = {data, out, room, s, contents};
     struct cursor c = {at, end};
     return tandem_take_header(s->encoding, c, take_json_fields, take_packed_fields, &filled,
                               &s->opaque);

@@ -27,6 +27,7 @@ struct sends {
     const u8 *suffix;
     i64 suffix_bytes, rows_max, places_max, body_bytes_max, text_bytes_max;
     i64 place_count, is_waiting;
+    struct contents contents; /* without room nothing is signed */
 };
 
 /* -- properties: demands.py -------------------------------------------------------------------- */
@@ -92,7 +93,8 @@ static int take_frame(const u8 *data, i64 start, i64 end, struct sends *all, i64
     i64 room = all->text_bytes_max - all->suffix_bytes - 1;
     s->encoding = data[start + 4];
     if (s->body_bytes > all->body_bytes_max) return 0;
-    if (!tandem_take_send_header(data, at, at + header, text, room, s)) return 0;
+    struct contents *contents = all->contents.room ? &all->contents : NULL;
+    if (!tandem_take_send_header(data, at, at + header, text, room, s, contents)) return 0;
     if (!s->text_bytes || !are_usual((struct text){text, s->text_bytes}, all->texts, s, is_waiting))
         return 0;
     if (text[s->text_bytes - 1] != 2) text[s->text_bytes++] = 2;
@@ -101,16 +103,23 @@ static int take_frame(const u8 *data, i64 start, i64 end, struct sends *all, i64
     return 1;
 }
 
+static int is_same_sender(const u8 *data, const struct send *one, const struct send *other) {
+    struct text first = {data + one->access_at, one->access_bytes};
+    return is_same(first, (struct text){data + other->access_at, other->access_bytes});
+}
+
 enum { RECORD_FIXED_BYTES = 75 };
 
 /* Finds usual requests from data[start] on, up to `end`. Returns how many there are. */
 i64 tandem_find_sends(const u8 *data, i64 start, i64 end, struct sends *all) {
     i64 count = 0, place = 0, record_bytes = 0, is_waiting;
     all->place_count = 0;
+    all->contents.used = 0;
     for (; count < all->rows_max; count++) {
         struct send *s = all->rows + count;
         if (!take_frame(data, start, end, all, count, &is_waiting)) break;
         if (count && is_waiting != all->is_waiting) break;
+        if (count && all->contents.room && !is_same_sender(data, all->rows, s)) break;
         place = place_of(data, all, s, place);
         if (place < 0) {
             if (all->place_count == all->places_max) break;

@@ -10,12 +10,22 @@ struct send {
     i64 text_at, text_bytes, key_at, key_bytes;
     i64 record_bytes; /* of all up to this one, without their hosts */
     i64 encoding;     /* of the header */
+    /* Of a signed one: who says to have signed it, the signature, and what it is about. */
+    i64 access_at, access_bytes, signature_at, content_at, content_bytes;
 };
 
-/* Reads a header in front of `end`; its properties go to `out`, where `room` bytes are. Returns
- * false, and what it has filled in means nothing, if it is not that of a usual request. */
+/* Where what is signed is gathered; the content is the values of the fields, in the order of their
+ * names. */
+struct contents {
+    u8 *at;
+    i64 used, room;
+};
+
+/* Reads a header in front of `end`; its properties go to `out`, where `room` bytes are. With
+ * `contents` it has to be signed, and is in JSON; without, it must not be. Returns false, and what
+ * it has filled in means nothing, if it is not that of a usual request. */
 int tandem_take_send_header(const u8 *data, const u8 *at, const u8 *end, u8 *out, i64 room,
-                            struct send *s);
+                            struct send *s, struct contents *contents);
 
 static inline int ends_with(struct text text, const char *word) {
     i64 more = text.size - (i64)strlen(word);

@@ -13,6 +13,7 @@ Python here: a run is the same put as before, without the steps between.
 from __future__ import annotations
 
 import ctypes
+from hmac import compare_digest
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ import numpy as np
 from tandem.wire.message import BORNHOST_V6_FLAG, MESSAGE_MAGIC_CODE, STOREHOSTADDRESS_V6_FLAG
 
 if TYPE_CHECKING:
+    from tandem.wire.acl_signature import AclKey
     from tandem.wire.message import Host
     from tandem.wire.native import Loops
 
@@ -29,8 +31,12 @@ SENDS_MAX: Final = 512
 PLACES_MAX: Final = 64
 """Queues of one run. One request more to yet another queue ends it."""
 
-_SEND_COLUMNS: Final = 16
-_END, _PLACE, _RECORD_BYTES = 0, 5, 14
+_SEND_COLUMNS: Final = 21
+_END, _PLACE, _BODY, _RECORD_BYTES, _ACCESS, _SIGNED = 0, 5, 6, 14, 16, 18
+SIGNATURE_BYTES: Final = 28
+CONTENTS_BYTES_MAX: Final = 1 << 20
+"""Of what is signed in a run, without the bodies."""
+
 _PLACE_COLUMNS: Final = 7
 _COUNT, _QUEUE_OFFSET = 4, 5
 _KEY_BYTES_MAX: Final = 64
@@ -58,6 +64,9 @@ class _Sends(ctypes.Structure):
         ("text_bytes_max", _LONG),
         ("place_count", _LONG),
         ("is_waiting", _LONG),
+        ("contents", ctypes.c_void_p),
+        ("contents_used", _LONG),
+        ("contents_room", _LONG),
     )
 
 
@@ -119,6 +128,8 @@ class SendRuns:
         store_host: The broker's.
         body_bytes_max: A larger body is not usual.
         text_bytes_max: Longer properties, with the suffix, are not usual.
+        are_signed: Whether usual requests are signed, as RocketMQ's clients sign them, all of a
+            run by one sender; else none is.
 
     Attributes:
         count: How many requests the run has.
@@ -135,7 +146,9 @@ class SendRuns:
         store_host: Host,
         body_bytes_max: int,
         text_bytes_max: int,
+        are_signed: bool = False,
     ) -> None:
+        self._contents = np.zeros(CONTENTS_BYTES_MAX if are_signed else 0, np.uint8)
         self._find, self._write = loops.find_sends, loops.write_sends
         self._rows = np.zeros((SENDS_MAX, _SEND_COLUMNS), np.int64)
         self._places = np.zeros((PLACES_MAX, _PLACE_COLUMNS), np.int64)
@@ -166,6 +179,8 @@ class SendRuns:
             PLACES_MAX,
             body_bytes_max,
             text_bytes_max,
+            contents=self._contents.ctypes.data,
+            contents_room=len(self._contents),
         )
         self._run = _Run(
             magic=MESSAGE_MAGIC_CODE,
@@ -187,6 +202,25 @@ class SendRuns:
         self._data = data
         self.count = self._find(data, start, len(data), self._sends_at)
         return self.count > 0
+
+    @property
+    def access_key(self) -> str:
+        """Who says to have signed the run."""
+        at, size = self._row_values[_ACCESS : _ACCESS + 2].tolist()
+        return self._data[at : at + size].decode("ascii", "replace")
+
+    def signed_count(self, key: AclKey) -> int:
+        """Return how many of the run, from the first on, have a signature by this key."""
+        columns = self._rows[: self.count, [_BODY, _BODY + 1, _SIGNED, _SIGNED + 1, _SIGNED + 2]]
+        data, contents, signature = memoryview(self._data), self._contents.data, key.signature
+        for number, row in enumerate(columns.tolist()):
+            body_at, body_bytes, given_at, content_at, content_bytes = row
+            given = data[given_at : given_at + SIGNATURE_BYTES]
+            content = contents[content_at : content_at + content_bytes]
+            right = signature(content, data[body_at : body_at + body_bytes])
+            if not compare_digest(given, right):
+                return number
+        return self.count
 
     def keep(self, count: int) -> None:
         """Let the run be its first `count` requests."""
