@@ -47,6 +47,9 @@ if TYPE_CHECKING:
         Subscription,
         Transaction,
         TransactionState,
+        UserDescription,
+        UserExistsError,
+        UserNotFoundError,
     )
     from tandem.tls_files import TLSFileError, TLSFiles
     from tandem.wire.message import Message, MessageExt
@@ -100,6 +103,9 @@ __all__ = [
     "TLSFiles",
     "Transaction",
     "TransactionState",
+    "UserDescription",
+    "UserExistsError",
+    "UserNotFoundError",
     "__version__",
 ]
 

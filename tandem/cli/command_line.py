@@ -10,6 +10,7 @@ import typer
 
 import tandem
 from tandem.cli import (
+    acl,
     cluster,
     config,
     consume,
@@ -22,6 +23,7 @@ from tandem.cli import (
     produce,
     shadow,
     topic,
+    user,
 )
 from tandem.cli.grammar import TandemGroup
 from tandem.cli.interrupts import INTERRUPTED, interrupts_raised
@@ -71,6 +73,8 @@ def root(
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
+app.add_typer(user.app, name="user")
+app.add_typer(acl.app, name="acl")
 app.add_typer(message.app, name="message")
 app.add_typer(config.app, name="config")
 app.add_typer(ha.app, name="ha")

@@ -17,6 +17,8 @@ NOUNS: Final = (
     "cluster",
     "topic",
     "group",
+    "user",
+    "acl",
     "produce",
     "consume",
     "message",

@@ -22,6 +22,8 @@ from tandem.client.errors import (
     RouteNotFoundError,
     SendInDoubtError,
     SendTimeoutError,
+    UserExistsError,
+    UserNotFoundError,
 )
 from tandem.client.producer import Producer
 from tandem.client.pull_consumer import BlockingPullConsumer, PullConsumer
@@ -30,6 +32,7 @@ from tandem.client.results import MessageQueue, PullResult, PullStatus, SendResu
 from tandem.client.subscription import Subscription
 from tandem.client.transaction import Transaction
 from tandem.client.transaction_flow import TransactionState
+from tandem.client.user_admin import UserDescription
 
 __all__ = [
     "Ack",
@@ -66,4 +69,7 @@ __all__ = [
     "Subscription",
     "Transaction",
     "TransactionState",
+    "UserDescription",
+    "UserExistsError",
+    "UserNotFoundError",
 ]

@@ -17,6 +17,7 @@ from tandem.client.group_admin import GroupAdministration
 from tandem.client.message_admin import MessageAdministration
 from tandem.client.plain_socket import SocketOpener, open_socket
 from tandem.client.topic_admin import TopicAdministration
+from tandem.client.user_admin import UserAdministration
 
 
 class AdminOperations:
@@ -44,6 +45,13 @@ class AdminOperations:
     fenced_command = operation(Administration.fenced_command)
     broker_config = operation(Administration.broker_config)
     update_broker_config = operation(Administration.update_broker_config)
+    users = operation(UserAdministration.users)
+    user = operation(UserAdministration.user)
+    create_user = operation(UserAdministration.create)
+    alter_user = operation(UserAdministration.alter)
+    delete_user = operation(UserAdministration.delete)
+    grant = operation(UserAdministration.grant)
+    revoke = operation(UserAdministration.revoke)
     min_offset = operation(Administration.min_offset)
     max_offset = operation(Administration.max_offset)
 

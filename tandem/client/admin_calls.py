@@ -199,6 +199,7 @@ class AdminCalls:
         ext: Callable[[str], msgspec.Struct | dict[str, str] | None],
         *,
         names: list[str] | None = None,
+        body: bytes = b"",
     ) -> Flow[list[BrokerAnswer]]:
         """Have every master do something, with a header for each broker name; wait for them.
 
@@ -211,7 +212,7 @@ class AdminCalls:
             for name, address in masters.items():
                 if name in done or (names is not None and name not in names):
                     continue
-                call = Call(address, code, ext(name), self.deadline())
+                call = Call(address, code, ext(name), self.deadline(), body)
                 done[name] = BrokerAnswer(name, address, (yield from self.call_as_allowed(call)))
 
         yield from self.patiently(attempt)

@@ -14,6 +14,7 @@ from tandem.client.flow import Call, Flow, Pause, call_successfully
 from tandem.client.group_admin import GroupAdministration
 from tandem.client.message_admin import MessageAdministration
 from tandem.client.topic_admin import TopicAdministration
+from tandem.client.user_admin import UserAdministration
 from tandem.wire.admin_headers import settings_of
 from tandem.wire.errors import MalformedFrameError
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult, FencedStatus
@@ -51,11 +52,12 @@ class Administration:
         self.topic = TopicAdministration(self.calls)
         self.group = GroupAdministration(self.calls, self.topic)
         self.message = MessageAdministration(self.calls, self.topic, self.group)
+        self.users = UserAdministration(self.calls)
 
     @property
     def parts(self) -> tuple[object, ...]:
         """All whose flows an administrator has."""
-        return self, self.topic, self.group, self.message
+        return self, self.topic, self.group, self.message, self.users
 
     def cluster_info(self) -> Flow[ClusterInfo]:
         """Return all brokers that the name servers know."""

@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING
 from tandem.wire.message import MessageExt
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tandem.client.results import SendResult
 
 
@@ -120,6 +122,30 @@ class RequestTimeoutError(ClientError):
 
     def __str__(self) -> str:
         return f"no answer from {self.address} in time; {_effect(self)}"
+
+
+class UserNotFoundError(ClientError):
+    """No group of nodes knows a user of this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"no user {self.name!r} is known; `tandem user list` prints those that are"
+
+
+class UserExistsError(ClientError):
+    """A user of this name is there already, in some groups of nodes."""
+
+    def __init__(self, name: str, groups: "Sequence[str]") -> None:
+        super().__init__(name, tuple(groups))
+        self.name = name
+        self.groups = tuple(groups)
+
+    def __str__(self) -> str:
+        groups = ", ".join(self.groups)
+        return f"user {self.name!r} is there already, in {groups}; `tandem user alter` changes it"
 
 
 class SendTimeoutError(RequestTimeoutError):

@@ -146,7 +146,8 @@ class Session(Generic[WaiterT]):
 
     def _meet(self, first_answer: RemotingCommand) -> None:
         self.answered = True
-        if first_answer.language == OUR_LANGUAGE:
+        # A signature is over the fields as text, and brokers take what is signed together in JSON.
+        if first_answer.language == OUR_LANGUAGE and self._credentials is None:
             self._serialize_type = SerializeType.MSGPACK
 
     def forget(self, opaque: int) -> Abandoned[WaiterT] | None:
