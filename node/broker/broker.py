@@ -74,7 +74,6 @@ class Broker:
         self._store = store
         self._tables = tables
         self._replication = replication
-        self._user_tables = tables.shown.of(UsersTable), tables.shown.of(AclsTable)
         self._services: trio.Nursery | None = None
         self._delayed: DelayedDelivery | None = None
         parts = self._parts = BrokerParts(
@@ -116,7 +115,6 @@ class Broker:
         self.ended_because = ""
         self._guard = names.guard
         self._users_revision = -1
-        self._know_users()
         self._served_always: dict[int, Handler] = {}
         self._dispatcher = Dispatcher(self._served_always)
         store.queues.correct_min_offset(store.min_physical_offset)
@@ -143,6 +141,7 @@ class Broker:
             AddressInUseError: a port is taken.
         """
         guard = self._guard
+        self._know_users()
         always = (*self._names.families(), *own_families)
         self._served_always = guard.guarded(*always)
         self._dispatcher = Dispatcher(
@@ -192,7 +191,7 @@ class Broker:
 
     def _know_users(self) -> None:
         """Have the guard know the users that are confirmed. Who is no more, is served no more."""
-        users, acls = self._user_tables
+        users, acls = self._tables.shown.of(UsersTable), self._tables.shown.of(AclsTable)
         revision = users.revision + acls.revision
         if revision == self._users_revision:
             return

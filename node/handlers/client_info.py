@@ -22,7 +22,7 @@ from node.handlers.found_record import check_found
 from node.handlers.subscription import as_told
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
-from node.security.request import of_cluster, of_group, of_topic, serves
+from node.security.request import of_cluster, of_found_topic, of_group, of_topic, serves
 from tandem.wire.access_control import Right
 from tandem.wire.admin_headers import (
     ClientConnection,
@@ -238,6 +238,7 @@ class ClientInfo:
         RequestCode.CONSUME_MESSAGE_DIRECTLY,
         (Resource.CLIENTS, Action.WRITE),
         of_group("consumer_group", Right.SUB),
+        of_found_topic(Right.SUB),
         header=ClientRequestHeader,
     )
     def consume_directly(self, connection: Connection, command: RemotingCommand) -> None:

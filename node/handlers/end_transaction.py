@@ -17,7 +17,7 @@ from node.handlers.group_topics import ensure_topic
 from node.remoting.caller import ANYBODY
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
-from node.security.request import of_topic, serves
+from node.security.request import of_found_topic, of_topic, serves
 from node.tables.names import NAME_BYTES_MAX
 from store.machine.tell_once import TellOnce
 from store.transaction.transaction import (
@@ -82,6 +82,7 @@ class EndTransactions:
         RequestCode.END_TRANSACTION,
         (Resource.MESSAGES, Action.WRITE),
         of_topic("topic", Right.PUB),
+        of_found_topic(Right.PUB),
         header=EndTransactionRequestHeader,
     )
     def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:

@@ -19,7 +19,7 @@ from node.handlers.found_record import check_found
 from node.handlers.group_topics import ensure_topic
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
-from node.security.request import of_group, serves
+from node.security.request import of_found_topic, of_group, serves
 from store.messages.send_back import send_back
 from tandem.wire.access_control import Right
 from tandem.wire.message import decode_messages
@@ -61,6 +61,7 @@ class SendBack:
         RequestCode.CONSUMER_SEND_MSG_BACK,
         (Resource.MESSAGES, Action.WRITE),
         of_group("group", Right.SUB),
+        of_found_topic(Right.SUB),
         header=ConsumerSendMsgBackRequestHeader,
     )
     def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:

@@ -7,7 +7,8 @@ from typing import Final
 import node.run  # noqa: F401  with it all that declares requests
 from node.remoting.unsupported import WORDS
 from node.security.access import Standing, needed
-from node.security.request import REQUESTS, Kind, Request
+from node.security.request import ANY_USER, REQUESTS, Request
+from tandem.wire.access_control import Kind
 
 WHO: Final = {
     Standing.STRANGER: "anybody",
@@ -35,8 +36,11 @@ def request_list() -> str:
             "## Requests by code",
             "",
             "Made from the declarations above the handlers (`node/security/request.py`).",
-            "[security.md](security.md) says who is who. Rights are not checked yet: they say what",
-            "a request is about. `in the body` means that names are in its body, several perhaps.",
+            "[security.md](security.md) says who is who. `who may` is where `security.clients` is",
+            "`open`. Where it is `authorized`, a user has to have one of the rights to each thing",
+            "that is named, and operators' requests need theirs to the cluster. `in the body`",
+            "means that names are in its body, several perhaps; `found` is the topic of the record",
+            "that a place in the log leads to.",
             "",
             *served,
             "",
@@ -53,11 +57,15 @@ def _row(request: Request) -> str:
     about = []
     for touch in request.touches:
         rights = ", ".join(right.value for right in touch.rights)
-        if touch.kind is Kind.CLUSTER:
-            about.append(f"cluster: {rights}")
+        kind = touch.kind.value.lower()
+        if touch is ANY_USER:
+            about.append("any user")
+        elif touch.kind is Kind.CLUSTER:
+            about.append(f"{kind}: {rights}")
         else:
-            where = f" `{touch.field}`" if touch.field else " in the body"
-            about.append(f"{touch.kind.value}{where}: {rights}")
+            found = " in the body" if touch.in_body else " found"
+            where = f" `{touch.field}`" if touch.field else found
+            about.append(f"{kind}{where}: {rights}")
     who = WHO[needed(request.access)]
     return f"| {int(request.code)} | {request.code.name} | {who} | {'; '.join(about)} |"
 
