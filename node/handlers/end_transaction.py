@@ -17,7 +17,7 @@ from node.handlers.group_topics import ensure_topic
 from node.remoting.caller import ANYBODY
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
-from node.security.request import of_found_topic, of_topic, serves
+from node.security.request import of_found_topic, serves
 from node.tables.names import NAME_BYTES_MAX
 from store.machine.tell_once import TellOnce
 from store.transaction.transaction import (
@@ -81,7 +81,6 @@ class EndTransactions:
     @serves(
         RequestCode.END_TRANSACTION,
         (Resource.MESSAGES, Action.WRITE),
-        of_topic("topic", Right.PUB),
         of_found_topic(Right.PUB),
         header=EndTransactionRequestHeader,
     )
@@ -122,7 +121,11 @@ class EndTransactions:
                 raise RequestError(_CODES[refused], result.reason)
 
     def _check_half(self, connection: Connection, header: EndTransactionRequestHeader) -> None:
-        """Ask for the topic of the half itself: older clients name none, and others name any."""
+        """Ask for the topic of the half itself.
+
+        Older clients name none. Newer ones name that of the system in which it is, once they were
+        asked what became of it.
+        """
         if connection.caller is ANYBODY:
             return
         half = self._store.reads.look_message_by_offset(header.commit_log_offset)

@@ -27,16 +27,19 @@ def main() -> int:
     parser.add_argument("--target", help=f"some of {','.join(TARGET_NAMES)}; default: all")
     parser.add_argument("--only", help=f"some of {','.join(SUITES)}; default: all")
     parser.add_argument("--tls", action="store_true", help="ours with TLS only; Java's programs")
+    parser.add_argument("--users", action="store_true", help="ours asks for users; Java's programs")
     parser.add_argument("--name", default="", help="run scenarios with this in their name")
     parser.add_argument("--keep", type=Path, help="a directory for stores and logs, kept")
     parser.add_argument("--markdown", type=Path, help="write the page here as well")
     parser.add_argument("--record", action="store_true", help="keep RocketMQ's results in the tree")
     options = parser.parse_args()
     targets = _chosen(options.target, TARGET_NAMES, parser)
-    suites = _chosen(options.only, SUITES_WITH_TLS if options.tls else tuple(SUITES), parser)
+    suites = _chosen(
+        options.only, SUITES_WITH_TLS if options.tls or options.users else tuple(SUITES), parser
+    )
     place = nullcontext(options.keep) if options.keep else tempfile.TemporaryDirectory()
     with place as directory:
-        outcomes = run_table(targets, suites, options.name, Path(directory), with_tls=options.tls)
+        outcomes = run_table(targets, suites, options.name, Path(directory), options)
         (Path(directory) / "outcomes.json").write_bytes(msgspec.json.encode(outcomes))
     if options.record:
         record(outcomes)
@@ -66,8 +69,7 @@ def run_table(
     suites: Sequence[str],
     part: str,
     directory: Path,
-    *,
-    with_tls: bool,
+    asked: argparse.Namespace,
 ) -> list[Outcome]:
     """Run suites against targets, one after the other; what cannot be had is told and left out."""
     outcomes: list[Outcome] = []
@@ -75,7 +77,7 @@ def run_table(
         home = directory / name
         home.mkdir(parents=True)
         try:
-            with running_target(name, home, with_tls=with_tls) as target:
+            with running_target(name, home, with_tls=asked.tls, with_users=asked.users) as target:
                 outcomes += _run_stages(suites, target, directory, part)
         except NotToBeHadError as error:
             sys.stderr.write(f"{name} is left out: {error}\n")

@@ -13,6 +13,7 @@ import msgspec
 from tandem.client import BlockingAdmin, ClusterAccess
 from tandem.testing import running_cluster, running_fenced_cluster
 from tandem.tls_files import TLSFiles
+from tandem.wire.access_control import PolicyEntryInfo
 from tandem.wire.secret_keys import OPERATOR_ACCESS_KEY, operator_secret_key
 from tests.compat.programs import classpath, java_command
 
@@ -39,18 +40,24 @@ class Target(msgspec.Struct, frozen=True):
     access_key: str = ""
     secret_key: str = ""
     tls: TLSFiles | None = None
+    user: tuple[str, str] | None = None
+    """With what applications sign, and our own client; None: nobody asks."""
 
     @property
     def access(self) -> ClusterAccess:
         """What our own client takes."""
-        return ClusterAccess(self.name_servers, tls=self.tls)
+        return ClusterAccess(self.name_servers, *(self.user or ("", "")), tls=self.tls)
 
     @property
     def java_options(self) -> list[str]:
-        """What RocketMQ's programs need to speak TLS, with certificates checked on both ends."""
+        """What RocketMQ's programs need to sign, and to speak TLS with checked certificates."""
+        user = []
+        if self.user is not None:
+            user = [f"-DuserAccessKey={self.user[0]}", f"-DuserSecretKey={self.user[1]}"]
         if self.tls is None:
-            return []
+            return user
         return [
+            *user,
             "-Dtls.enable=true",
             "-Dtls.test.mode.enable=false",
             "-Dtls.client.authServer=true",
@@ -62,11 +69,12 @@ class Target(msgspec.Struct, frozen=True):
 
 @contextmanager
 def running_target(
-    name: TargetName, directory: Path, *, with_tls: bool = False
+    name: TargetName, directory: Path, *, with_tls: bool = False, with_users: bool = False
 ) -> Iterator[Target]:
     """Have a target up in a directory while the block runs.
 
-    `with_tls`: ours takes no connection without, and asks for a certificate.
+    `with_tls`: ours takes no connection without, and asks for a certificate. `with_users`: ours
+    asks who sends a request, and applications may no more than they need.
 
     Raises:
         NotToBeHadError: RocketMQ cannot be fetched.
@@ -80,6 +88,8 @@ def running_target(
     settings = dict(_settings())
     if with_tls:
         settings["tls"] = {"mode": "enforcing", "client_auth": "require"}
+    if with_users:
+        settings["security"] = {"clients": "authorized"}
     with run(directory, settings=settings) as cluster:
         yield Target(
             name,
@@ -87,7 +97,24 @@ def running_target(
             access_key=OPERATOR_ACCESS_KEY,
             secret_key=operator_secret_key(cluster.secret),
             tls=cluster.spec.tls,
+            user=_made_user(cluster.access) if with_users else None,
         )
+
+
+def _made_user(access: ClusterAccess) -> tuple[str, str]:
+    """Make the user of applications: they send, create topics by sending, and consume.
+
+    One gives itself the right to read dead letters, which is to change a topic of its group.
+    """
+    user = ("table", "a secret of applications")
+    entries = [
+        PolicyEntryInfo("Topic:*", ["Pub", "Sub", "Create"], None, "Allow"),
+        PolicyEntryInfo("Group:*", ["Sub", "Create"], None, "Allow"),
+    ]
+    with BlockingAdmin(access) as admin:
+        admin.create_user(*user)
+        admin.grant(user[0], entries)
+    return user
 
 
 def _settings() -> Mapping[str, Mapping[str, Any]]:

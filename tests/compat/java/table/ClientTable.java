@@ -22,6 +22,7 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.RequestCallback;
@@ -71,7 +72,7 @@ public final class ClientTable {
     // ---- what scenarios start ----
 
     static DefaultMQProducer producer(Scenario s) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer("P_" + s.unique);
+        DefaultMQProducer producer = new DefaultMQProducer("P_" + s.unique, Harness.hook());
         return started(s, producer);
     }
 
@@ -85,7 +86,7 @@ public final class ClientTable {
     }
 
     static DefaultMQPushConsumer push(Scenario s, String group, String topic, String tags) throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group, Harness.hook(), new AllocateMessageQueueAveragely());
         consumer.setNamesrvAddr(harness.nameServers);
         consumer.setInstanceName("c" + System.nanoTime());
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
@@ -110,7 +111,7 @@ public final class ClientTable {
     }
 
     static DefaultLitePullConsumer lite(Scenario s, String group) {
-        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(group);
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(group, Harness.hook());
         consumer.setNamesrvAddr(harness.nameServers);
         consumer.setInstanceName("l" + System.nanoTime());
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
@@ -119,7 +120,7 @@ public final class ClientTable {
     }
 
     static DefaultMQPullConsumer pull(Scenario s) throws Exception {
-        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(s.group());
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(s.group(), Harness.hook());
         consumer.setNamesrvAddr(harness.nameServers);
         consumer.setInstanceName("o" + System.nanoTime());
         consumer.start();
@@ -321,7 +322,7 @@ public final class ClientTable {
                 harness.instance().getMQClientAPIImpl().createTopic(harness.masterAddress(), "TBW102",
                     new org.apache.rocketmq.common.TopicConfig(topic, 3, 3, 6), 10_000);
                 for (String server : harness.nameServers.split(";")) {
-                    DefaultMQProducer producer = new DefaultMQProducer("P_" + s.unique);
+                    DefaultMQProducer producer = new DefaultMQProducer("P_" + s.unique, Harness.hook());
                     producer.setNamesrvAddr(server);
                     producer.setInstanceName("once" + System.nanoTime());
                     producer.start();
@@ -353,7 +354,7 @@ public final class ClientTable {
         });
         harness.add("unit mode", s -> {
             String topic = s.topic();
-            DefaultMQProducer producer = new DefaultMQProducer("P_" + s.unique);
+            DefaultMQProducer producer = new DefaultMQProducer("P_" + s.unique, Harness.hook());
             producer.setUnitMode(true);
             producer.setUnitName("unit");
             started(s, producer);
@@ -365,7 +366,7 @@ public final class ClientTable {
         });
         harness.add("namespace", s -> {
             s.topic("ns" + s.unique + "%T", 4, 6);
-            DefaultMQProducer producer = new DefaultMQProducer("ns" + s.unique, "P");
+            DefaultMQProducer producer = new DefaultMQProducer("ns" + s.unique, "P", Harness.hook());
             started(s, producer);
             send(producer, "T", "A", 4);
             DefaultMQPushConsumer consumer = push(s, "G", null, null);
@@ -394,7 +395,7 @@ public final class ClientTable {
         harness.add("message trace of a producer", s -> {
             String topic = s.topic();
             String traces = s.topic("Trace_" + s.unique, 1, 6);
-            DefaultMQProducer producer = new DefaultMQProducer("P_" + s.unique, true, traces);
+            DefaultMQProducer producer = new DefaultMQProducer("P_" + s.unique, Harness.hook(), true, traces);
             started(s, producer);
             SendResult result = send(producer, topic, "A", 1).get(0);
             String trace = Scenario.text(readAll(s, traces, 1).get(0).getBody());
@@ -404,7 +405,7 @@ public final class ClientTable {
             String topic = s.topic();
             String traces = s.topic("Trace_" + s.unique, 1, 6);
             send(producer(s), topic, "A", 1);
-            DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(s.group(), true, traces);
+            DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(s.group(), Harness.hook(), new AllocateMessageQueueAveragely(), true, traces);
             consumer.setNamesrvAddr(harness.nameServers);
             consumer.setInstanceName("c" + System.nanoTime());
             consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
@@ -930,7 +931,7 @@ public final class ClientTable {
             String topic = s.topic();
             AtomicInteger checks = new AtomicInteger();
             List<MessageExt> seen = taking(push(s, s.group(), topic, "*"));
-            TransactionMQProducer producer = new TransactionMQProducer("P_" + s.unique);
+            TransactionMQProducer producer = new TransactionMQProducer("P_" + s.unique, Harness.hook());
             producer.setTransactionListener(listener(LocalTransactionState.UNKNOW,
                 LocalTransactionState.ROLLBACK_MESSAGE, checks));
             started(s, producer).sendMessageInTransaction(new Message(topic, Scenario.bytes("never")), null);
@@ -980,7 +981,7 @@ public final class ClientTable {
 
     static TransactionMQProducer transactional(Scenario s, LocalTransactionState first, LocalTransactionState later)
         throws Exception {
-        TransactionMQProducer producer = new TransactionMQProducer("P_" + s.unique);
+        TransactionMQProducer producer = new TransactionMQProducer("P_" + s.unique, Harness.hook());
         producer.setTransactionListener(listener(first, later, new AtomicInteger()));
         return started(s, producer);
     }

@@ -72,7 +72,7 @@ final class ClientTableFive {
         });
         harness.add("namespace of version 2", s -> {
             String topic = s.topic();
-            DefaultMQProducer producer = new DefaultMQProducer("P_" + s.unique);
+            DefaultMQProducer producer = new DefaultMQProducer("P_" + s.unique, Harness.hook());
             producer.setNamespaceV2("nsv2");
             ClientTable.started(s, producer);
             ClientTable.send(producer, topic, "A", 3);
@@ -100,7 +100,7 @@ final class ClientTableFive {
 
     private static void compressed(Scenario s, CompressionType type) throws Exception {
         String topic = s.topic();
-        DefaultMQProducer producer = new DefaultMQProducer("P_" + s.unique);
+        DefaultMQProducer producer = new DefaultMQProducer("P_" + s.unique, Harness.hook());
         producer.setCompressType(type);
         ClientTable.started(s, producer);
         byte[] body = "compressible ".repeat(20_000).getBytes();

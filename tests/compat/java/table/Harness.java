@@ -15,7 +15,10 @@ import java.util.function.BooleanSupplier;
 import java.util.function.Supplier;
 import org.apache.rocketmq.client.impl.factory.MQClientInstance;
 import org.apache.rocketmq.client.impl.MQClientManager;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.remoting.RPCHook;
 import org.apache.rocketmq.common.TopicConfig;
 
 /**
@@ -35,7 +38,7 @@ final class Harness {
     final String cluster;
     private final PrintWriter results;
     private final Map<String, Body> bodies = new LinkedHashMap<>();
-    private final DefaultMQProducer owner = new DefaultMQProducer("TableOwner");
+    private final DefaultMQProducer owner = new DefaultMQProducer("TableOwner", hook());
     private final List<MQClientInstance> eachServer = new ArrayList<>();
 
     /** Arguments: name servers, cluster, broker, file for the results, part of the names to run. */
@@ -48,12 +51,19 @@ final class Harness {
         owner.setInstanceName("owner");
         owner.start();
         for (String server : nameServers.split(";")) {
-            DefaultMQProducer one = new DefaultMQProducer("TableOwner");
+            DefaultMQProducer one = new DefaultMQProducer("TableOwner", hook());
             one.setNamesrvAddr(server);
             one.setInstanceName("owner" + server);
             one.start();
             eachServer.add(MQClientManager.getInstance().getOrCreateMQClientInstance(one));
         }
+    }
+
+    /** What applications sign with, if this target asks for users. */
+    static RPCHook hook() {
+        String key = System.getProperty("userAccessKey");
+        return key == null ? null
+            : new AclClientRPCHook(new SessionCredentials(key, System.getProperty("userSecretKey")));
     }
 
     void add(String name, Body body) {

@@ -129,7 +129,7 @@ public final class MqadminTable {
         words.put("{groups_file}", groups.toString());
         String traces = "Traces_" + unique;
         harness.makeTopic(traces, 1, 6);
-        DefaultMQProducer producer = new DefaultMQProducer("Traced_" + unique, true, traces);
+        DefaultMQProducer producer = new DefaultMQProducer("Traced_" + unique, Harness.hook(), true, traces);
         producer.setNamesrvAddr(harness.nameServers);
         producer.setInstanceName("traced");
         producer.start();

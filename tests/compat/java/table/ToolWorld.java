@@ -6,6 +6,7 @@ import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
@@ -39,7 +40,7 @@ final class ToolWorld {
         offline = "Offline_" + unique;
         producers = "Producers_" + unique;
         harness.makeTopic(topic, 2, 6);
-        producer = new DefaultMQProducer(producers);
+        producer = new DefaultMQProducer(producers, Harness.hook());
         producer.setNamesrvAddr(harness.nameServers);
         producer.setInstanceName("world");
         producer.start();
@@ -66,7 +67,7 @@ final class ToolWorld {
     }
 
     private DefaultMQPushConsumer consumer(String group, List<MessageExt> seen) throws Exception {
-        DefaultMQPushConsumer made = new DefaultMQPushConsumer(group);
+        DefaultMQPushConsumer made = new DefaultMQPushConsumer(group, Harness.hook(), new AllocateMessageQueueAveragely());
         made.setNamesrvAddr(harness.nameServers);
         made.setInstanceName(group);
         made.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
