@@ -337,7 +337,8 @@ public final class AdminTable {
         });
         add("resetOffsetByTimestamp of a consumer that runs", s -> {
             List<MessageExt> seen = java.util.Collections.synchronizedList(new java.util.ArrayList<>());
-            var consumer = new org.apache.rocketmq.client.consumer.DefaultMQPushConsumer(s.unique);
+            var consumer = new org.apache.rocketmq.client.consumer.DefaultMQPushConsumer(s.unique, Harness.hook(),
+                new org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely());
             consumer.setNamesrvAddr(harness.nameServers);
             consumer.setInstanceName(s.unique);
             consumer.setConsumeFromWhere(org.apache.rocketmq.common.consumer.ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
