@@ -13,6 +13,7 @@ kernel does not take at once are left to one writer task, and until it is done n
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -119,6 +120,11 @@ class Connection:
         self._writer_needed = Signal()
         self._when_drained: list[Callable[[], None]] = []
         self._at_round_end: list[Callable[[], None]] = []
+
+    @cached_property
+    def peer_name(self) -> str | None:
+        """The name in the peer's certificate. To be asked for once the peer has sent something."""
+        return self.stream.peer_name
 
     @property
     def may_read(self) -> bool:

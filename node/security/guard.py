@@ -3,7 +3,8 @@
     request --> who is it? --+--> signed with a number: NODE
                              +--> signed by a tool: OPERATOR
                              +--> RocketMQ's, admitted: ADMITTED
-                             +--> signed by a user: what do they ask for, what may they?
+                             +--> signed by a user, or with a user's certificate: what do they
+                             |    ask for, what may they?
                              +--> else: STRANGER
 
 `security.clients` of the cluster file says what is asked of those who give no orders:
@@ -283,8 +284,12 @@ class Guard:
     def _user(
         self, connection: Connection, command: RemotingCommand, fields: Mapping[str, str]
     ) -> UserCaller:
-        """Say which user has signed a request."""
+        """Say which user has signed a request, or has shown a certificate for it."""
         name = fields.get(ACCESS_KEY_FIELD)
+        if name is None and connection.peer_name is not None:
+            shown = self.users.find(connection.peer_name)
+            if shown is not None and shown.is_enabled:
+                return self._caller(connection, shown)
         if name is None:
             raise self._refusal(
                 connection, command, "username cannot be null.", _USER_REMEDY, is_signature=True

@@ -37,6 +37,10 @@ class Stream(Protocol):
     def peer(self) -> Host:
         """Address of the other end as this side sees it."""
 
+    @property
+    def peer_name(self) -> str | None:
+        """The name in the certificate that the other end has shown; None if it has shown none."""
+
     async def receive_some(self, bytes_max: int) -> bytes:
         """Return 1 to `bytes_max` bytes, or b"" when the peer has ended the stream.
 
@@ -84,7 +88,12 @@ class Stream(Protocol):
 
 
 class ReceivesSome:
-    """A stream that has `receive_some`, and `receive_while` by it."""
+    """A stream that has `receive_some`, and `receive_while` by it, and shows no certificate."""
+
+    @property
+    def peer_name(self) -> str | None:
+        """See `Stream.peer_name`."""
+        return None
 
     async def receive_some(self, bytes_max: int) -> bytes:
         """See `Stream.receive_some`."""

@@ -20,7 +20,8 @@ from tandem.wire.request_headers import (
 )
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import decode_json_body
-from tests.node.world import COORDINATOR, NAMES, World, fenced_cluster, open_world
+from tests.node.hurting import hurt
+from tests.node.world import NAMES, World, fenced_cluster, open_world
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,24 +91,6 @@ class Tables:
                 else:
                     return False
         return True
-
-
-async def hurt(world: World, chance: random.Random) -> None:
-    """Do one thing to one node, and take it back."""
-    name = chance.choice(NAMES)
-    fault = chance.choice(["kill", "power", "isolate", "coordinator", "peers"])
-    if fault in {"kill", "power"}:
-        await (world.kill(name) if fault == "kill" else world.power_off(name))
-        await trio.sleep(chance.uniform(0, 10))
-        await world.start(name)
-        return
-    peers = [world.address(other) for other in NAMES if other != name]
-    ends = {"coordinator": [COORDINATOR], "peers": peers}.get(fault, [*peers, COORDINATOR])
-    for end in ends:
-        world.network.stall(world.address(name), end)
-        world.network.stall(end, world.address(name))
-    await trio.sleep(chance.uniform(0, 12))
-    world.network.heal_all()
 
 
 @pytest.mark.parametrize("seed", range(2))

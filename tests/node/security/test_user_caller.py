@@ -42,6 +42,7 @@ from tests.node.security.users_world import (
     sample,
 )
 from tests.node.world import MASTER, NAMES, SLAVE_1, bodies, cluster_config, open_world
+from tests.support.simulated_network import SimulatedStream
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -445,3 +446,27 @@ async def test_a_slave_of_a_classic_group_copies_the_users(
         await world.start("a1")
         async with world.client(SLAVE_1) as slave:
             assert bodies(await as_user(slave, BOB).pull()) == [b"x"]
+
+
+async def test_a_certificate_is_as_good_as_a_signature_of_the_user_it_names(
+    tmp_path: Path, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with classic_world(tmp_path, AUTHORIZED) as world, world.client(MASTER) as client:
+        await make_user(client, ALICE, entry("Allow", "Topic:T", "Pub"))
+        names = {"alice": True, "nobody": False, "tandem-operator": False}
+        for name, is_let_in in names.items():
+            monkeypatch.setattr(SimulatedStream, "peer_name", name)
+            async with world.client(MASTER) as shown:
+                assert ((await shown.send(b"y")).code == 0) is is_let_in
+                assert is_refused(await shown.send(b"y", topic="U"))
+                # Who signs is who signs, whatever the certificate says.
+                wrong = await as_user(shown, ("alice", "not her secret")).send(b"y")
+                assert wrong.remark == "check signature failed."
+        monkeypatch.setattr(SimulatedStream, "peer_name", "alice")
+        async with world.client(MASTER) as shown:
+            assert (await shown.send(b"y")).code == 0
+            await order(client, UPDATE, username="alice", userStatus="disable")
+            with pytest.raises(ConnectionLost):
+                await shown.send(b"y")
+        async with world.client(MASTER) as shown:
+            assert is_refused(await shown.send(b"y"))
