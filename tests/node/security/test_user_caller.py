@@ -15,7 +15,10 @@ from node.security.request import ANY_USER, REQUESTS
 from node.security.user_caller import Asked, Names
 from store.machine.network import ConnectionLost
 from tandem.wire.access_control import Kind, Right
+from tandem.wire.acl_signature import with_acl_signature
+from tandem.wire.frame_buffer import FrameBuffer
 from tandem.wire.message import decode_messages
+from tandem.wire.remoting_command import RemotingCommand, encode_frame
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     ConsumerSendMsgBackRequestHeader,
@@ -43,11 +46,13 @@ from tests.node.security.users_world import (
 )
 from tests.node.world import MASTER, NAMES, SLAVE_1, bodies, cluster_config, open_world
 from tests.support.simulated_network import SimulatedStream
+from tests.support.virtual_clock import WallClock
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tandem.wire.remoting_command import RemotingCommand
+    from tests.node.security.users_world import Keys
+    from tests.node.world import World
 
 UPDATE = RequestCode.AUTH_UPDATE_USER
 REFUSED = ResponseCode.NO_PERMISSION
@@ -470,3 +475,41 @@ async def test_a_certificate_is_as_good_as_a_signature_of_the_user_it_names(
                 await shown.send(b"y")
         async with world.client(MASTER) as shown:
             assert is_refused(await shown.send(b"y"))
+
+
+async def asked_of(world: World, ip: str, keys: Keys, seconds: float) -> list[int]:
+    """Say to be a producer of the group p; return the codes of what the broker asks then."""
+    beat = {"clientID": ip, "producerDataSet": [{"groupName": "p"}], "consumerDataSet": []}
+    body = msgspec.json.encode(beat)
+    signed = with_acl_signature(*keys, {}, body)
+    heartbeat = RemotingCommand(RequestCode.HEART_BEAT, 1, ext=signed, body=body)
+    stream = await world.network.machine(ip).connect(MASTER, 10911, source=ip)
+    frames, codes = FrameBuffer(), []
+    with trio.move_on_after(seconds):
+        while True:
+            await stream.send_all(encode_frame(heartbeat))
+            with trio.move_on_after(20):
+                while data := await stream.receive_some(65_536):
+                    frames.receive_data(data)
+                    while (command := frames.next_command()) is not None:
+                        if not command.is_response:
+                            codes.append(command.code)
+    await stream.aclose()
+    return codes
+
+
+async def test_a_half_is_shown_to_producers_who_may_write_its_topic(
+    tmp_path: Path, autojump_clock: object
+) -> None:
+    """Anybody may say to be a producer of a group. RocketMQ 5.3.3 sends them its halves."""
+    async with classic_world(tmp_path, AUTHORIZED) as world, world.client(MASTER) as client:
+        await make_user(client, ALICE, entry("Allow", "Topic:Mine", "Pub"))
+        await make_user(client, BOB, entry("Allow", "Topic:T", "Pub"))
+        properties = "TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01AA\x02"
+        now_ms = WallClock().now_ms()
+        header = SendMessageRequestHeaderV2("p", "T", "TBW102", 4, 0, 4, now_ms, 0, properties)
+        operator = as_user(client, OPERATOR)
+        assert (await operator.call(RequestCode.SEND_MESSAGE_V2, header, b"half")).code == 0
+        assert await asked_of(world, "10.0.0.60", ALICE, 150) == []
+        asked = await asked_of(world, "10.0.0.61", BOB, 150)
+        assert set(asked) == {RequestCode.CHECK_TRANSACTION_STATE}
