@@ -13,8 +13,8 @@
                                                Deny before Allow where two are as exact
 
 So the order in which entries were written decides nothing. RocketMQ 5.3.3 takes the shorter prefix
-first, and of two different entries whichever its sort meets first; docs/compatibility.md has a
-table of the differences.
+first, and of two different entries whichever its sort meets first; docs/security.md has a table of
+the differences.
 
 Source: RocketMQ 5.3.3, AclInfo, PolicyEntry, Resource, AclAuthorizationHandler.
 """
