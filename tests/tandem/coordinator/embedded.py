@@ -10,6 +10,7 @@ from tandem.coordinator.client import REQUEST_SECONDS_MAX, EtcdClient
 from tandem.coordinator.journal import Journal, JournalFile, NotWrittenError
 from tandem.coordinator.server import CoordinatorServer
 from tandem.coordinator.tokens import USER
+from tests.support.patience import PATIENCE_SECONDS
 
 PASSWORD: Final = "the password of the tests"
 
@@ -117,8 +118,8 @@ async def proxied(port: int) -> AsyncIterator[Proxy]:
 
 
 def connected(port: int) -> aclosing[EtcdClient]:
-    """A client that lives as long as the block: `async with`."""
-    return aclosing(client_of(f"127.0.0.1:{port}"))
+    """A client that lives as long as the block: `async with`. It has patience with a busy machine."""
+    return aclosing(client_of(f"127.0.0.1:{port}", request_seconds_max=PATIENCE_SECONDS))
 
 
 def client_of(*endpoints: str, request_seconds_max: float = REQUEST_SECONDS_MAX) -> EtcdClient:
