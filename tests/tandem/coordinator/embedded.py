@@ -118,7 +118,7 @@ async def proxied(port: int) -> AsyncIterator[Proxy]:
 
 
 def connected(port: int) -> aclosing[EtcdClient]:
-    """A client that lives as long as the block: `async with`. It has patience with a busy machine."""
+    """A client that lives as long as the block, patient with a busy machine: `async with`."""
     return aclosing(client_of(f"127.0.0.1:{port}", request_seconds_max=PATIENCE_SECONDS))
 
 
