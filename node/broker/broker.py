@@ -58,6 +58,9 @@ class Broker:
         ended_because: Why replication wants all of this closed and opened again; "" unless it does.
     """
 
+    _users_revision = -1
+    """Of the users that the guard knows."""
+
     def __init__(
         self,
         config: NodeConfig,
@@ -114,7 +117,7 @@ class Broker:
         self._ended = trio.Event()
         self.ended_because = ""
         self._guard = names.guard
-        self._users_revision = -1
+        self._users, self._acls = tables.shown.of(UsersTable), tables.shown.of(AclsTable)
         self._served_always: dict[int, Handler] = {}
         self._dispatcher = Dispatcher(self._served_always)
         store.queues.correct_min_offset(store.min_physical_offset)
@@ -185,18 +188,15 @@ class Broker:
     def end_round(self) -> None:
         """Once per round of requests: tables, replication and dispatch first, then the answers."""
         self._tables.end_round()
-        self._know_users()
+        if self._users.revision + self._acls.revision != self._users_revision:
+            self._know_users()
         self._store.announce()
         self._outbox.flush()
 
     def _know_users(self) -> None:
         """Have the guard know the users that are confirmed. Who is no more, is served no more."""
-        users, acls = self._tables.shown.of(UsersTable), self._tables.shown.of(AclsTable)
-        revision = users.revision + acls.revision
-        if revision == self._users_revision:
-            return
-        self._users_revision = revision
-        if self._guard.users.replace(users.part.users, acls.part.acls):
+        self._users_revision = self._users.revision + self._acls.revision
+        if self._guard.users.replace(self._users.part.users, self._acls.part.acls):
             self._parts.holds.run_of_the_changed()
             self._server.end_of_the_unknown()
 

@@ -23,6 +23,7 @@ import trio
 
 from node.errors import RequestError
 from node.handlers.pull_request_hold_service import HeldPull
+from node.remoting.caller import ANYBODY
 from node.remoting.dispatcher import damaged_answer, response_to
 from node.security.access import Action, Resource
 from node.security.request import of_group, of_topic, serves
@@ -175,7 +176,7 @@ class PullMessage:
         def run_again() -> None:
             if connection.is_closed:
                 return
-            was_changed = not held.caller.is_current
+            was_changed = held.caller is not ANYBODY and not held.caller.is_current
             if was_changed:
                 try:
                     held.caller.check(Kind.TOPIC, header.topic, Right.SUB)

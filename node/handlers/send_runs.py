@@ -87,7 +87,9 @@ class SendRunHandler:
         connection.misses = 0
         found = runs.count
         written = None
-        caller = self._caller(runs, connection)
+        caller: Caller | None = ANYBODY
+        if self._sender_of is not None:
+            caller = self._caller(runs, connection, self._sender_of)
         if caller is not None and self._refusal() is None and found <= self._parked.room:
             places, queues = self._places(runs, caller)
             if places:
@@ -105,14 +107,13 @@ class SendRunHandler:
         self._parked.park_run(connection, RunAnswers(written.answers, *ends))
         return True
 
-    def _caller(self, runs: SendRuns, connection: Connection) -> Caller | None:
+    @staticmethod
+    def _caller(runs: SendRuns, connection: Connection, sender_of: SenderOf) -> Caller | None:
         """Return who sends the run, which is cut before a request that they have not signed.
 
         None: nobody has, or nobody may: the guard says so of the first request.
         """
-        if self._sender_of is None:
-            return ANYBODY
-        sender = self._sender_of(connection, runs.access_key)
+        sender = sender_of(connection, runs.access_key)
         if sender is None:
             return None
         signed = runs.signed_count(sender.key)
@@ -137,7 +138,7 @@ class SendRunHandler:
                 config is None
                 or queue is None
                 or place.topic in NOT_ALLOWED_SEND_TOPICS
-                or not may(caller, place.topic)
+                or not (caller is ANYBODY or may(caller, place.topic))
                 or place.queue_id >= max(config.write_queue_nums, config.read_queue_nums)
             ):
                 runs.keep(place.first)

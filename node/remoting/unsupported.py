@@ -34,8 +34,7 @@ _POP: Final = "POP is not served: use a push or pull consumer of the remoting pr
 _STATIC: Final = "static topics (logic queues) are not served: create an ordinary topic"
 _CONTROLLER: Final = "this is no RocketMQ controller: a fenced group elects its master itself"
 _CONTAINER: Final = "broker containers are not served: start one node for each broker"
-_AUTH: Final = "users and access lists are not kept here: see docs/security.md"
-_ACL: Final = "access lists are not kept here: see docs/security.md"
+_ACL: Final = "access lists of RocketMQ 4 are not kept here, those of 5.3 are: see docs/security.md"
 _FILTER: Final = "filter servers are not served: filter by tags or by SQL92"
 _ROCKSDB: Final = "there is no RocksDB here: queues and tables are files"
 _COLD: Final = "cold data is not limited: reads are served from mapped files"
@@ -45,7 +44,6 @@ WORDS: Final[dict[int, str]] = {
     513: _STATIC,
     **dict.fromkeys((*range(1001, 1007), *range(1008, 1014)), _CONTROLLER),
     **dict.fromkeys((902, 903), _CONTAINER),
-    **dict.fromkeys(range(3001, 3011), _AUTH),
     **dict.fromkeys(range(50, 56), _ACL),
     **dict.fromkeys((301, 302), _FILTER),
     **dict.fromkeys((354, 355), _ROCKSDB),

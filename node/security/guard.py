@@ -347,6 +347,8 @@ class Guard:
             for touch in request.touches:
                 self._check_touch(touch, request, caller, command, fields)
         except RequestError as error:
+            if error.code != ResponseCode.NO_PERMISSION:
+                raise  # what is named there cannot be read
             raise self._refusal(connection, command, error.remark) from None
 
     def _check_touch(

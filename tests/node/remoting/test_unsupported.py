@@ -33,7 +33,7 @@ def refused(unsupported: UnsupportedRequests, code: int) -> str:
         (200151, "POP is not served"),
         (513, "static topics"),
         (1002, "no RocketMQ controller"),
-        (3001, "docs/security.md"),
+        (51, "docs/security.md"),
     ],
 )
 async def test_the_words_name_the_thing(code: int, words: str) -> None:

@@ -190,7 +190,7 @@ def test_a_node_prints_the_same_as_is_read_here(tmp_path: Path) -> None:
         *["name", "file", "data_directory", "secret_file", "fingerprint"],
         *["groups", "nodes"],
         *["store", "replication", "broker", "coordinator", "logging"],
-        *["tls", "coordinator_tls", "takes_clear"],
+        *["tls", "coordinator_tls", "takes_clear", "asks_for_users"],
     ]
     assert printed["groups"]["broker-a"] == {
         "kind": "fenced",
