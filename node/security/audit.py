@@ -6,7 +6,7 @@
 
 A change is said when its answer is known, and with that. What clients do all the time, sending and
 pulling and committing, is no change. Secrets and signatures are in no line. Of the refusals of one
-sender only the first in a while are lines; then one says how many there were.
+address only the first in a while are lines; then one says how many there were.
 
 It is written by a logger of its own, whose file the process of a node opens.
 """
@@ -56,7 +56,7 @@ FIELDS_MAX: Final = 24
 _NEVER: Final = frozenset(
     {
         *(ACL_SIGNATURE_FIELD, SIGNATURE_FIELD, CHALLENGE_FIELD, TARGET_FIELD, "SecurityToken"),
-        *("value", "properties", "i"),
+        *("value", "properties", "i", "password"),
     }
 )
 """Fields that are left out: what is good as a proof, and what is content. A value that is kept at a
@@ -73,6 +73,8 @@ _WITH_BODY: Final = frozenset(
 """Requests whose body says what they order, and has no secret."""
 
 _OF_USERS: Final = frozenset({RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_UPDATE_USER})
+
+_SHOWN_OF_USERS: Final = ("username", "userType", "userStatus")
 
 _CHANGING: Final = frozenset({Right.CREATE, Right.UPDATE, Right.DELETE})
 
@@ -150,7 +152,8 @@ class Audit:
         now = self._clock()
         for key, count in self._limit.ended(now):
             self._left_out(key, count)
-        if self._limit.admits((who, connection.peer.ip, command.code), now):
+        # Whom a stranger says to be, and what they ask, are as many as they like.
+        if self._limit.admits(connection.peer.ip, now):
             try:
                 shown = _shown(command.ext_fields())
             except WireError:
@@ -160,14 +163,13 @@ class Audit:
             )
 
     def _left_out(self, key: object, count: int) -> None:
-        who, ip, code = key if isinstance(key, tuple) else ("others", "", 0)
         line = AuditLine(
             time=self._time(),
             node=self._node,
-            who=who,
-            from_=ip,
-            code=code,
-            request=_request_name(code),
+            who="whoever is there",
+            from_=str(key),
+            code=0,
+            request="several",
             result=_name_of(ResponseCode.NO_PERMISSION),
             left_out=count,
         )
@@ -224,10 +226,12 @@ def _body(command: RemotingCommand) -> str | None:
     if command.code not in _OF_USERS:
         return None
     try:
-        said = decode_json(command.body, dict[str, Any])
+        given = decode_json(command.body, dict[str, Any])
     except UnreadableError:
         return None
-    if said.pop("password", None):
+    # What is known and no more: a secret may be under a name that is misspelt.
+    said: dict[str, Any] = {name: given[name] for name in _SHOWN_OF_USERS if name in given}
+    if given.keys() - said.keys():
         said["secret"] = "given"
     return str(msgspec.json.encode(said), "utf-8")[:BODY_MAX]
 

@@ -31,6 +31,7 @@ import trio
 
 from node.errors import RequestError
 from node.remoting.caller import ANYBODY, Caller
+from node.remoting.connection import NOT_ANSWERED
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource, Standing, needed
 from node.security.admission import REGISTRATIONS, Admission, NotAdmittedError
@@ -209,6 +210,9 @@ class Guard:
             who = ANYBODY.in_words  # nobody was asked
         fields = command.ext_fields()
         ended = audit.begun(request, who, connection, command, fields)
+        if other := connection.when_answered.pop(command.opaque, None):
+            # A client has numbered two requests alike. Nobody hides a change behind another one.
+            other(NOT_ANSWERED, "another request of the same number came before the answer")
         connection.when_answered[command.opaque] = ended
         is_over = True
         code, remark = int(ResponseCode.SYSTEM_ERROR), ""
@@ -242,14 +246,19 @@ class Guard:
     def _ask_for_topic(
         self, request: Request, handler: Handler, connection: Connection, command: RemotingCommand
     ) -> Answer | None:
-        if self._is_about_the_system(command):
-            access = (Resource.SYSTEM_TOPICS, Action.WRITE)
-            return self._ask(access, handler, connection, command)
-        return handler(connection, command)
+        access = self._access(request, command)
+        if needed(access) is Standing.STRANGER:
+            return handler(connection, command)
+        return self._ask(access, handler, connection, command)
 
-    def _is_about_the_system(self, command: RemotingCommand) -> bool:
+    def _access(self, request: Request, command: RemotingCommand) -> Access:
+        """Return what a request does to what. That of a topic is in its header."""
+        if request.access != (Resource.TOPICS, Action.WRITE):
+            return request.access
         topic = command.decode_header(CreateTopicRequestHeader).topic
-        return self._names.is_of_the_system(topic)
+        if self._names.is_of_the_system(topic):
+            return Resource.SYSTEM_TOPICS, Action.WRITE
+        return request.access
 
     def _ask(
         self, access: Access, handler: Handler, connection: Connection, command: RemotingCommand
@@ -268,10 +277,8 @@ class Guard:
     ) -> Answer | None:
         fields = command.ext_fields()
         standing, command = self._attributed(connection, command, fields)
-        access = request.access
         if standing is not Standing.STRANGER:
-            if access == (Resource.TOPICS, Action.WRITE) and self._is_about_the_system(command):
-                access = (Resource.SYSTEM_TOPICS, Action.WRITE)
+            access = self._access(request, command)
             if standing < needed(access):
                 raise self._too_low(access, connection, command)
             connection.caller = _CALLERS[standing]
@@ -334,12 +341,9 @@ class Guard:
         if caller.user.is_super:
             return
         if self._clients is not ClientAccess.AUTHORIZED:
-            is_of_the_system = request.access == (
-                Resource.TOPICS,
-                Action.WRITE,
-            ) and self._is_about_the_system(command)
-            if least is not Standing.STRANGER or is_of_the_system:
-                raise self._too_low(request.access, connection, command)
+            access = self._access(request, command)
+            if needed(access) is not Standing.STRANGER:
+                raise self._too_low(access, connection, command)
             return
         try:
             if not request.touches:

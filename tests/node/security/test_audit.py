@@ -15,7 +15,7 @@ from node.security.audit import AUDIT_LOGGER, Audit, is_change
 from node.security.request import REQUESTS
 from tandem.cluster_file.choices import ClientAccess
 from tandem.process_log import REPEATS_MAX
-from tandem.wire.remoting_command import RemotingCommand
+from tandem.wire.remoting_command import RemotingCommand, encode_frame
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tests.node.doubles import FakeStream
@@ -194,16 +194,58 @@ async def test_refusals_of_one_sender_do_not_fill_the_trail(
                 await make_user(client, ALICE)
             for _ in range(20):
                 async with world.client(MASTER) as client:
-                    for _ in range(5):
-                        await as_user(client, ALICE).send(b"x")
+                    for number in range(5):
+                        # Other names and other codes do not make more lines of it.
+                        keys = (f"name {number}", "x") if number else ALICE
+                        await as_user(client, keys).send(b"x")
             await trio.sleep(11)
             async with world.client(MASTER) as client:
                 await as_user(client, ALICE).send(b"x")
     refused = trail.of(RequestCode.SEND_MESSAGE_V2)
-    assert len(refused) == REPEATS_MAX + 2
-    (counted,) = [line for line in refused if line.get("left_out")]
+    assert len(refused) == REPEATS_MAX + 1
+    (counted,) = [line for line in trail.lines if line.get("left_out")]
     assert counted["left_out"] == 100 - REPEATS_MAX
-    assert counted["who"] == "says to be alice"
+    assert counted["from"] == "10.0.0.9"
+
+
+async def test_a_change_is_not_hidden_behind_another_of_the_same_number(
+    tmp_path: Path, autojump_clock: object
+) -> None:
+    config = cluster_config(tmp_path, role="ASYNC_MASTER", clients=ClientAccess.OPEN)
+    with heard() as trail:
+        async with open_world(config) as world:
+            await world.start("a0")
+            ext, _ = sample(RequestCode.UPDATE_AND_CREATE_TOPIC)
+            ext |= {"readQueueNums": "1", "writeQueueNums": "1", "perm": "6"}
+            frames = [
+                encode_frame(
+                    RemotingCommand(
+                        RequestCode.UPDATE_AND_CREATE_TOPIC, 7, ext=ext | {"topic": topic}
+                    )
+                )
+                for topic in ("First", "Second")
+            ]
+            machine = world.network.machine("10.0.0.50")
+            stream = await machine.connect(MASTER, 10911, source="10.0.0.50")
+            await stream.send_all(b"".join(frames))
+            await trio.sleep(3)
+            await stream.aclose()
+    lines = trail.of(RequestCode.UPDATE_AND_CREATE_TOPIC)
+    assert [line["about"] for line in lines] == [["Topic:First"], ["Topic:Second"]]
+
+
+async def test_a_secret_under_a_misspelt_name_is_in_no_line(
+    tmp_path: Path, autojump_clock: object
+) -> None:
+    with heard() as trail:
+        async with classic_world(tmp_path, AUTHORIZED) as world, world.client(MASTER) as client:
+            body = msgspec.json.encode({"Password": "a misspelt secret", "userType": "Super"})
+            fields = {"username": "alice", "password": "a misplaced secret"}
+            await as_user(client, OPERATOR).call(RequestCode.AUTH_CREATE_USER, fields, body)
+    (line,) = trail.of(RequestCode.AUTH_CREATE_USER)
+    assert "misspelt" not in str(line)
+    assert "misplaced" not in str(line)
+    assert msgspec.json.decode(line["body"]) == {"userType": "Super", "secret": "given"}
 
 
 async def test_a_change_whose_connection_ends_before_the_answer_is_in_the_trail_too(
