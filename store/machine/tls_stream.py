@@ -92,11 +92,13 @@ class TLSStream(ReceivesSome):
         bytes_left = bytes_max - len(received)
         while not await calculate(partial(self._has_agreed, received)):
             await self._send_own_words()
-            received = await self._stream.receive_some(bytes_max)
+            if bytes_left <= 0:
+                raise self._failed("it sends too much before the handshake was through")
+            # No more than is left: what a peer sends right behind its last word stays below.
+            received = await self._stream.receive_some(bytes_left)
             bytes_left -= len(received)
-            if not received or bytes_left < 0:
-                ended = "it ended the connection" if not received else "it sends too much"
-                raise self._failed(f"{ended} before the handshake was through")
+            if not received:
+                raise self._failed("it ended the connection before the handshake was through")
         await self._send_own_words()
         self._may_close = True
 

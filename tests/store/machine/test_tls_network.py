@@ -174,6 +174,35 @@ async def test_a_handshake_has_few_bytes(port: Callable[..., Port]) -> None:
     assert "too much" in reason or "excessive" in reason
 
 
+@pytest.mark.parametrize("size", [1, 40_000, 200_000])
+async def test_a_client_may_send_right_behind_its_last_word(
+    port: Callable[..., Port], size: int
+) -> None:
+    """What comes with the end of the handshake is none of it, however much it is."""
+    dialled, accepted = await port().dial()
+    text = random.Random(size).randbytes(size)
+    client = TLSEngine(terms().dialling, server_name=HERE)
+    received = bytearray()
+
+    async def say() -> None:
+        heard = b""
+        while not client.handshake(heard):
+            if client.has_to_send:
+                await dialled.send_all(client.to_send())
+            heard = await dialled.receive_some(100_000)
+        await dialled.send_all(client.to_send() + client.encrypt(text))
+
+    def take(data: bytes) -> bool:
+        received.extend(data)
+        return len(received) < size
+
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(say)
+            assert await accepted.receive_while(100_000, take)
+    assert received == text
+
+
 async def swallow_lost(function: Callable[[], Awaitable[object]]) -> None:
     with contextlib.suppress(ConnectionLost):
         await function()
