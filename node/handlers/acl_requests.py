@@ -168,7 +168,7 @@ class AclRequests:
     ) -> None:
         self._tables.change(AclsChanged({name: policies}))
         count = sum(len(policy.entries or []) for policy in policies)
-        _log.warning("rights of user %s: %d entries now, set by %s", name, count, connection.peer)
+        _log.warning("rights of user %s set by %s: %d in all", name, connection.peer, count)
         deadline = trio.current_time() + self._timeout_seconds
         answer_when_settled(self._tables, connection, command, deadline)
 
