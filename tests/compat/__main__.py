@@ -14,9 +14,9 @@ import msgspec
 from tests.compat.markdown import page_of
 from tests.compat.programs import NotToBeHadError
 from tests.compat.recorded import load_recorded, record
-from tests.compat.suites import STAGES, SUITES, SUITES_WITH_TLS, compared
+from tests.compat.suites import STAGES, SUITES, compared, suites_for
 from tests.compat.table import Outcome, as_text, rows_of
-from tests.compat.targets import TARGET_NAMES, Target, TargetName, running_target
+from tests.compat.targets import OPEN, TARGET_NAMES, Guarded, Target, TargetName, running_target
 
 Name = TypeVar("Name", bound=str)
 
@@ -27,19 +27,18 @@ def main() -> int:
     parser.add_argument("--target", help=f"some of {','.join(TARGET_NAMES)}; default: all")
     parser.add_argument("--only", help=f"some of {','.join(SUITES)}; default: all")
     parser.add_argument("--tls", action="store_true", help="ours with TLS only; Java's programs")
-    parser.add_argument("--users", action="store_true", help="ours asks for users; Java's programs")
+    parser.add_argument("--users", action="store_true", help="to users only; Java's programs")
     parser.add_argument("--name", default="", help="run scenarios with this in their name")
     parser.add_argument("--keep", type=Path, help="a directory for stores and logs, kept")
     parser.add_argument("--markdown", type=Path, help="write the page here as well")
     parser.add_argument("--record", action="store_true", help="keep RocketMQ's results in the tree")
     options = parser.parse_args()
     targets = _chosen(options.target, TARGET_NAMES, parser)
-    suites = _chosen(
-        options.only, SUITES_WITH_TLS if options.tls or options.users else tuple(SUITES), parser
-    )
+    guarded = Guarded(with_tls=options.tls, with_users=options.users)
+    suites = _chosen(options.only, suites_for(guarded), parser)
     place = nullcontext(options.keep) if options.keep else tempfile.TemporaryDirectory()
     with place as directory:
-        outcomes = run_table(targets, suites, options.name, Path(directory), options)
+        outcomes = run_table(targets, suites, options.name, Path(directory), guarded)
         (Path(directory) / "outcomes.json").write_bytes(msgspec.json.encode(outcomes))
     if options.record:
         record(outcomes)
@@ -54,7 +53,7 @@ def main() -> int:
 
 
 def _chosen(
-    given: str | None, known: tuple[Name, ...], parser: argparse.ArgumentParser
+    given: str | None, known: Sequence[Name], parser: argparse.ArgumentParser
 ) -> list[Name]:
     if given is None:
         return list(known)
@@ -69,7 +68,7 @@ def run_table(
     suites: Sequence[str],
     part: str,
     directory: Path,
-    asked: argparse.Namespace,
+    guarded: Guarded = OPEN,
 ) -> list[Outcome]:
     """Run suites against targets, one after the other; what cannot be had is told and left out."""
     outcomes: list[Outcome] = []
@@ -77,7 +76,7 @@ def run_table(
         home = directory / name
         home.mkdir(parents=True)
         try:
-            with running_target(name, home, with_tls=asked.tls, with_users=asked.users) as target:
+            with running_target(name, home, guarded) as target:
                 outcomes += _run_stages(suites, target, directory, part)
         except NotToBeHadError as error:
             sys.stderr.write(f"{name} is left out: {error}\n")

@@ -16,6 +16,7 @@ SUITE_TITLES: Final = {
     "cpp": "C++ client 1.2, through the package `rocketmq` 0.4.4 of PyPI",
     "admin": "Operators' programs, DefaultMQAdminExt 5.3.3",
     "mqadmin": "mqadmin 5.3.3",
+    "users": "mqadmin 5.3.3: users and access lists",
 }
 TARGET_TITLES: Final[dict[TargetName, str]] = {
     "real": "RocketMQ 5.3.3",
@@ -36,6 +37,10 @@ written by the run:
 Node and pip are needed, and a network the first time; what is not to be had is left out and said
 so. `--target classic,fenced`, `--only java5,mqadmin` and `--name transaction` run parts; RocketMQ's
 own results are then the recorded ones (`tests/compat/rocketmq-5.3.3.json`, written by `--record`).
+
+With `--tls` Java's programs speak TLS. With `--users` they are users: producers may send and create
+topics, consumers may read topics and consume in groups, and neither may anything else; tools are a
+Super. RocketMQ asks for users then, too, and mqadmin's commands of users are run in addition.
 
 Tools sign with the operator's credentials ([security.md](security.md)). What has to be switched on
 here as in RocketMQ: `enable_property_filter`, `recall_message_enable`, `timer_wheel_enable`. What

@@ -27,6 +27,8 @@ LANES: Final = {
         " consumerStatus",
         "space": "updateKvConfig deleteKvConfig",
         "names": "getNamesrvConfig updateNamesrvConfig getBrokerConfig updateBrokerConfig",
+        "users": "createUser updateUser deleteUser getUser listUser copyUser createAcl updateAcl"
+        " deleteAcl getAcl listAcl copyAcl",
         # Nobody can send between these two.
         "last": "wipeWritePerm addWritePerm",
     }.items()
@@ -40,6 +42,7 @@ class Command(msgspec.Struct, frozen=True):
     lines: the same set of lines. columns: the same heads of columns, and as many fields in a row.
     keys: every key of a list of keys and values. not: only what it must match counts.
     `is_refused`: that is what the command is about, so the words of the exception count.
+    `signs`: some do not, whatever keys they are given; who asks for users refuses them.
     """
 
     name: str
@@ -47,6 +50,7 @@ class Command(msgspec.Struct, frozen=True):
     expects: tuple[str, ...] = ()
     compared: Compared = "lines"
     is_refused: bool = False
+    signs: bool = True
 
     @property
     def lane(self) -> str:
@@ -56,6 +60,10 @@ class Command(msgspec.Struct, frozen=True):
 
 def _command(words: str, *expects: str, compared: Compared = "lines") -> Command:
     return Command(words, words, expects, compared)
+
+
+def _unsigned(words: str, *expects: str) -> Command:
+    return Command(words, words, expects, signs=False)
 
 
 def _refused(words: str, *expects: str) -> Command:
@@ -120,7 +128,8 @@ COMMANDS: Final = (
     # Messages.
     _command("queryMsgById -t {topic} -i {offset_id}", "OffsetID:", "Online_U: CONSUMED|CONSUMED"),
     _command("queryMsgById -t {topic} -i {offset_id} -g {online} -d {client}", "CR_SUCCESS"),
-    _command("queryMsgById -t {topic} -i {offset_id} -s true", "prepare resend msg"),
+    # Source: QueryMsgByIdSubCommand, whose producer has no RPCHook.
+    _unsigned("queryMsgById -t {topic} -i {offset_id} -s true", "prepare resend msg"),
     _command("queryMsgByKey -t {topic} -k key3", "#Message ID"),
     _command("queryMsgByKey -t {topic} -k key3 -b 1000 -e {now} -m 5", "#Message ID"),
     _refused("queryMsgByKey -t {topic} -k nokey", "no message|query message"),
@@ -191,7 +200,81 @@ COMMANDS: Final = (
     _command("addWritePerm -b {broker}", r"add write perm of broker.* OK, 0"),
 )
 
+_A, _B, _C, _NOBODY = "{new}-a", "{new}-b", "{new}-c", "{new}-nobody"
+_SECRET: Final = "secret-of-somebody"
+_ONE: Final = "-b {address}"
+_EACH: Final = "-c {cluster}"
+
+USER_COMMANDS: Final = (
+    _command(f"createUser {_ONE} -u {_A} -p {_SECRET}", "create user to @ success"),
+    _command(f"createUser {_EACH} -u {_B} -p {_SECRET} -t Super", "create user to @ success"),
+    _command(f"createUser {_EACH} -u {_C} -p {_SECRET} -t Normal", "create user to @ success"),
+    _refused(f"createUser {_ONE} -u {_A} -p {_SECRET}-too", "CODE: 16 +DESC: The user is existed"),
+    _command(f"getUser {_ONE} -u {_A}", "^New_U-a SECRET Normal enable"),
+    _command(f"getUser {_EACH} -u {_B}", "^New_U-b SECRET Super enable"),
+    _command(f"getUser {_ONE} -u {_NOBODY}"),
+    _command(f"updateUser {_ONE} -u {_A} -s disable", "update user to @ success"),
+    _command(f"updateUser {_ONE} -u {_A} -p {_SECRET}-anew", "update user to @ success"),
+    _command(f"updateUser {_EACH} -u {_B} -t Normal", "update user to @ success"),
+    _refused(f"updateUser {_ONE} -u {_NOBODY} -s disable", "CODE: 16 +DESC: The user is not exist"),
+    _command(
+        f"listUser {_ONE} -f {{new}}", "New_U-a SECRET Normal disable", "New_U-b SECRET Normal"
+    ),
+    _command(f"listUser {_EACH}", "^New_U-c SECRET Normal enable", compared="columns"),
+    _command("copyUser -f {address} -t {address} -u " + _C, "copy user of New_U-c .* success"),
+    _command(
+        f"createAcl {_ONE} -s User:{_A} -r Topic:T1,Group:g1 -a Pub,Sub -d Allow"
+        " -i 127.0.0.0/8,10.0.0.1",
+        "create acl to @ success",
+    ),
+    _command(
+        f"createAcl {_EACH} -s User:{_B} -r Topic:pre* -a All -d Deny", "create acl to @ success"
+    ),
+    _refused(
+        f"createAcl {_ONE} -s User:{_NOBODY} -r Topic:T1 -a Pub -d Allow",
+        "CODE: 16 +DESC: The subject of User:.* is not exist",
+    ),
+    _refused(
+        f"createAcl {_ONE} -s User:{_C} -r Topic:T1 -a Any -d Allow",
+        "CODE: 16 +DESC: The actions can not be Any",
+    ),
+    _refused(
+        f"createAcl {_ONE} -s User:{_C} -r Topic:T1 -a Pub -d Allow -i 127.0.0.*",
+        "CODE: 16 +DESC: The source ip is invalid",
+    ),
+    _refused(
+        f"createAcl {_ONE} -s User:{_C} -r Topic:T1 -a Pub -d Perhaps",
+        "CODE: 16 +DESC: The decision is null or illegal",
+    ),
+    _command(f"getAcl {_ONE} -s User:{_A}", r"Topic:T\d .Pub, Sub", r"Group:g\d .* Allow"),
+    _command(f"getAcl {_EACH} -s User:{_B}", "Topic:pre\\* .*All.* Deny"),
+    _command(f"getAcl {_ONE} -s User:{_C}"),
+    _command(
+        f"updateAcl {_ONE} -s User:{_A} -r Topic:T1 -a All -d Deny", "update acl to @ success"
+    ),
+    _command(f"listAcl {_ONE} -s {{new}}", "Topic:T1 .*All.* Deny", "Topic:pre", "Group:g1"),
+    _command(f"listAcl {_ONE} -s {_A} -r T1", "Topic:T1 .*All.* Deny"),
+    _command(f"listAcl {_EACH}", "Topic:pre", compared="columns"),
+    _command("copyAcl -f {address} -t {address} -s User:" + _A, "copy acl of User:.* success"),
+    _command(f"deleteAcl {_ONE} -s User:{_A} -r Group:g1", "delete acl to @ success"),
+    _command(f"getAcl {_ONE} -s User:{_A} -h", "Topic:T1 .*All.* Deny"),
+    _command(f"deleteAcl {_ONE} -s User:{_A} -r Group:g1 -h", "delete acl to @ success"),
+    _refused(f"deleteAcl {_ONE} -s User:{_C}", "CODE: 16 +DESC: The acl is not exist"),
+    _command(f"deleteAcl {_EACH} -s User:{_B}", "delete acl to @ success"),
+    _command(f"deleteUser {_ONE} -u {_A}", "delete user to @ success"),
+    _command(f"deleteUser {_EACH} -u {_B}", "delete user to @ success"),
+    _command(f"deleteUser {_ONE} -u {_NOBODY}", "delete user to @ success"),
+    _command(f"listUser {_ONE} -f {{new}} -h", "New_U-c SECRET Normal enable"),
+    _command(f"listAcl {_ONE} -s {{new}} -h"),
+)
+"""Those of users and of what they may, one after the other. What has `-h` has been asked before:
+`-h` says nothing to them, and rows have names of their own."""
+
+ALL_COMMANDS: Final = (*COMMANDS, *USER_COMMANDS)
+
 _NORMALISED: Final = (
+    # Answers of ours have stars.
+    (r"secret-of-\S+|(?<!\S)\*{6}(?!\S)", "SECRET"),
     (r"(World|Online|Offline|Producers|Traces|Traced|New)_[a-z0-9]{2,5}(?=[a-dx]?\b)", r"\1_U"),
     (r"/tmp/\S+", "PATH"),
     (r"\d+\.\d+\.\d+\.\d+@\S+", "CLIENT"),

@@ -12,6 +12,10 @@ UNMEASURED: Final = (
     "what is not measured is left out: the times of single reads, and the state of the timer wheel"
 )
 
+STARS: Final = "no answer has a user's secret, so there is none to copy"
+
+NOT_THERE: Final = "who takes away an entry that is not there is answered so"
+
 REFUSALS: Final[dict[tuple[str, str], str]] = {
     ("java5", "POP"): POP,
     ("admin", "setMessageRequestMode POP"): POP,
@@ -21,4 +25,6 @@ REFUSALS: Final[dict[tuple[str, str], str]] = {
     ("admin", "createStaticTopic"): STATIC,
     ("mqadmin", "brokerStatus -b {address}"): UNMEASURED,
     ("admin", "getColdDataFlowCtrInfo"): COLD,
+    ("users", "copyUser -f {address} -t {address} -u {new}-c"): STARS,
+    ("users", "deleteAcl -b {address} -s User:{new}-a -r Group:g1 -h"): NOT_THERE,
 }

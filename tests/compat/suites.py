@@ -11,7 +11,15 @@ from typing import Final
 import msgspec
 
 from tandem.client import BlockingAdmin
-from tests.compat.mqadmin import COMMANDS, difference_of, problem_of, shape_of
+from tests.compat.mqadmin import (
+    ALL_COMMANDS,
+    COMMANDS,
+    USER_COMMANDS,
+    Command,
+    difference_of,
+    problem_of,
+    shape_of,
+)
 from tests.compat.programs import (
     classpath,
     compile_java,
@@ -21,13 +29,14 @@ from tests.compat.programs import (
     run_to_the_end,
 )
 from tests.compat.table import Outcome
-from tests.compat.targets import Target
+from tests.compat.targets import Guarded, Target
 
 PROGRAMS: Final = Path(__file__).parent
 CPP_PACKAGE: Final = "rocketmq==0.4.4"
 TOPICS_COUNT: Final = 24
 TOPICS_SECONDS_MAX: Final = 20.0
-CLIENT_PROGRAMS: Final = ("Harness", "ClientTable")
+CLIENT_PROGRAMS: Final = ("Harness", "Keys", "ClientTable")
+TOOL_PROGRAMS: Final = ("Harness", "Keys", "ToolWorld")
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -61,19 +70,31 @@ def run_java4(target: Target, directory: Path, part: str) -> list[Outcome]:
 def run_admin(target: Target, directory: Path, part: str) -> list[Outcome]:
     """Operators' programs with DefaultMQAdminExt 5.3.3."""
     jars = classpath("pom.xml", "tools")
-    compile_java(jars, directory, "Harness", "ToolWorld", "AdminTable")
+    compile_java(jars, directory, *TOOL_PROGRAMS, "AdminTable")
     return _run_java("admin", "AdminTable", jars, target, directory, part)
 
 
 def run_mqadmin(target: Target, directory: Path, part: str) -> list[Outcome]:
     """Commands of mqadmin 5.3.3, in one process."""
+    commands = [each for each in COMMANDS if each.signs or not target.has_users]
+    return _run_commands("mqadmin", commands, target, directory, part)
+
+
+def run_users(target: Target, directory: Path, part: str) -> list[Outcome]:
+    """Those of users and access lists, which need a target that has them."""
+    return _run_commands("users", USER_COMMANDS, target, directory, part)
+
+
+def _run_commands(
+    suite: str, commands: Sequence[Command], target: Target, directory: Path, part: str
+) -> list[Outcome]:
     jars = classpath("pom.xml", "tools")
-    compile_java(jars, directory, "Harness", "ToolWorld", "MqadminTable")
+    compile_java(jars, directory, *TOOL_PROGRAMS, "MqadminTable")
     file = directory / "commands"
-    rows = ((command.lane, command.name, *command.words.split()) for command in COMMANDS)
+    rows = ((command.lane, command.name, *command.words.split()) for command in commands)
     file.write_text("".join("\t".join(row) + "\n" for row in rows))
     return _run_java(
-        "mqadmin", "MqadminTable", jars, target, directory, str(file), part, read=_read_printed
+        suite, "MqadminTable", jars, target, directory, str(file), part, read=_read_printed
     )
 
 
@@ -91,12 +112,12 @@ def compared(outcomes: Sequence[Outcome]) -> list[Outcome]:
 def _difference(outcome: Outcome, real: Mapping[str, list[str]]) -> str:
     if outcome.target == "real" or not outcome.shape or outcome.name not in real:
         return ""
-    command = next(command for command in COMMANDS if command.name == outcome.name)
+    command = next(command for command in ALL_COMMANDS if command.name == outcome.name)
     return difference_of(command, real[outcome.name], outcome.shape)
 
 
 def _read_printed(line: Line) -> tuple[bool, str, list[str]]:
-    command = next(command for command in COMMANDS if command.name == line.name)
+    command = next(command for command in ALL_COMMANDS if command.name == line.name)
     if line.reason and not command.is_refused:
         return False, line.reason, []
     problem = problem_of(command, f"{line.output}\n{line.reason}")
@@ -187,8 +208,6 @@ def _run_java(
     written = directory / "results"
     written.touch()
     options = ["-Drocketmq.client.logLevel=WARN", *target.java_options]
-    if target.access_key:
-        options += [f"-DaccessKey={target.access_key}", f"-DsecretKey={target.secret_key}"]
     command = [
         *java_command(f"{directory}:{jars}", directory, *options),
         *(program, target.name_servers, target.cluster, target.broker, str(written), *arguments),
@@ -220,13 +239,23 @@ SUITES: Final[dict[str, Run]] = {
     "java4": run_java4,
     "admin": run_admin,
     "mqadmin": run_mqadmin,
+    "users": run_users,
     "go": run_go,
     "node": run_node,
     "cpp": run_cpp,
 }
 
-SUITES_WITH_TLS: Final = ("java5", "java4", "admin", "mqadmin")
-"""The clients of the others know none: Go 2.1.2, ali-ons; or nothing is known of it: C++ 1.2."""
 
-STAGES: Final = (("java5", "go", "node"), ("java4", "cpp"), ("admin",), ("mqadmin",))
+def suites_for(guarded: Guarded) -> list[str]:
+    """Return what can be run against targets that ask for this."""
+    if guarded.with_users:
+        return [*JAVA_SUITES, "users"]
+    return list(JAVA_SUITES if guarded.with_tls else (name for name in SUITES if name != "users"))
+
+
+JAVA_SUITES: Final = ("java5", "java4", "admin", "mqadmin")
+"""What can be run with TLS and with users. Of the others, Go 2.1.2 and ali-ons know no TLS; what
+C++ 1.2 knows of it is not known; none of their programs signs."""
+
+STAGES: Final = (("java5", "go", "node"), ("java4", "cpp"), ("admin",), ("mqadmin",), ("users",))
 """Those of a stage run side by side. Tools come last: some of them stop whoever sends."""

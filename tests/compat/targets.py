@@ -13,9 +13,9 @@ import msgspec
 from tandem.client import BlockingAdmin, ClusterAccess
 from tandem.testing import running_cluster, running_fenced_cluster
 from tandem.tls_files import TLSFiles
-from tandem.wire.access_control import PolicyEntryInfo
 from tandem.wire.secret_keys import OPERATOR_ACCESS_KEY, operator_secret_key
 from tests.compat.programs import classpath, java_command
+from tests.compat.users import KEYS, Keys, Role, make_users
 
 TargetName = Literal["real", "classic", "fenced"]
 TARGET_NAMES: Final[tuple[TargetName, ...]] = get_args(TargetName)
@@ -30,34 +30,44 @@ POLL_SECONDS: Final = 0.1
 class Target(msgspec.Struct, frozen=True):
     """Something that serves. `name_servers` as RocketMQ's clients take it, with ';' between.
 
-    Tools sign with the keys, where there are some.
+    Who has keys signs with them.
     """
 
     name: TargetName
     name_servers: str
     cluster: str = CLUSTER
     broker: str = BROKER
-    access_key: str = ""
-    secret_key: str = ""
+    keys: Mapping[Role, Keys] = {}
     tls: TLSFiles | None = None
-    user: tuple[str, str] | None = None
-    """With what applications sign, and our own client; None: nobody asks."""
+
+    @property
+    def has_users(self) -> bool:
+        """Whether it serves nobody else."""
+        return "application" in self.keys
 
     @property
     def access(self) -> ClusterAccess:
         """What our own client takes."""
-        return ClusterAccess(self.name_servers, *(self.user or ("", "")), tls=self.tls)
+        keys = self.keys.get("application", ("", ""))
+        return ClusterAccess(self.name_servers, *keys, tls=self.tls)
 
     @property
     def java_options(self) -> list[str]:
-        """What RocketMQ's programs need to sign, and to speak TLS with checked certificates."""
-        user = []
-        if self.user is not None:
-            user = [f"-DuserAccessKey={self.user[0]}", f"-DuserSecretKey={self.user[1]}"]
+        """What RocketMQ's programs need to sign, and to speak TLS with certificates checked."""
+        return [*self._signing_options, *self._tls_options]
+
+    @property
+    def _signing_options(self) -> list[str]:
+        options = []
+        for role, (access_key, secret_key) in self.keys.items():
+            options += [f"-D{role}.accessKey={access_key}", f"-D{role}.secretKey={secret_key}"]
+        return options
+
+    @property
+    def _tls_options(self) -> list[str]:
         if self.tls is None:
-            return user
+            return []
         return [
-            *user,
             "-Dtls.enable=true",
             "-Dtls.test.mode.enable=false",
             "-Dtls.client.authServer=true",
@@ -67,54 +77,52 @@ class Target(msgspec.Struct, frozen=True):
         ]
 
 
-@contextmanager
-def running_target(
-    name: TargetName, directory: Path, *, with_tls: bool = False, with_users: bool = False
-) -> Iterator[Target]:
-    """Have a target up in a directory while the block runs.
+class Guarded(msgspec.Struct, frozen=True):
+    """What a target asks of its clients.
 
-    `with_tls`: ours takes no connection without, and asks for a certificate. `with_users`: ours
-    asks who sends a request, and applications may no more than they need.
+    `with_tls`: ours takes no connection without, and asks for a certificate. `with_users`: nothing
+    is served but to users, who may what the table needs; RocketMQ is asked for that, too.
+    """
+
+    with_tls: bool = False
+    with_users: bool = False
+
+
+OPEN: Final = Guarded()
+
+
+@contextmanager
+def running_target(name: TargetName, directory: Path, guarded: Guarded = OPEN) -> Iterator[Target]:
+    """Have a target up in a directory while the block runs.
 
     Raises:
         NotToBeHadError: RocketMQ cannot be fetched.
-        TimeoutError: It does not start.
+        TimeoutError: It does not start, or a node does not know the users.
     """
     if name == "real":
-        with running_rocketmq(directory, classpath("pom.xml", "tools")) as target:
+        jars = classpath("pom.xml", "tools")
+        with running_rocketmq(directory, jars, with_users=guarded.with_users) as target:
             yield target
         return
     run = running_cluster if name == "classic" else running_fenced_cluster
     settings = dict(_settings())
-    if with_tls:
+    if guarded.with_tls:
         settings["tls"] = {"mode": "enforcing", "client_auth": "require"}
-    if with_users:
+    if guarded.with_users:
         settings["security"] = {"clients": "authorized"}
     with run(directory, settings=settings) as cluster:
-        yield Target(
+        target = Target(
             name,
             ";".join(cluster.name_servers),
-            access_key=OPERATOR_ACCESS_KEY,
-            secret_key=operator_secret_key(cluster.secret),
+            keys={"tools": Keys(OPERATOR_ACCESS_KEY, operator_secret_key(cluster.secret))},
             tls=cluster.spec.tls,
-            user=_made_user(cluster.access) if with_users else None,
         )
+        yield _with_users(target, cluster.access) if guarded.with_users else target
 
 
-def _made_user(access: ClusterAccess) -> tuple[str, str]:
-    """Make the user of applications: they send, create topics by sending, and consume.
-
-    One gives itself the right to read dead letters, which is to change a topic of its group.
-    """
-    user = ("table", "a secret of applications")
-    entries = [
-        PolicyEntryInfo("Topic:*", ["Pub", "Sub", "Create"], None, "Allow"),
-        PolicyEntryInfo("Group:*", ["Sub", "Create"], None, "Allow"),
-    ]
-    with BlockingAdmin(access) as admin:
-        admin.create_user(*user)
-        admin.grant(user[0], entries)
-    return user
+def _with_users(target: Target, access: ClusterAccess) -> Target:
+    make_users(access)
+    return msgspec.structs.replace(target, keys=KEYS)
 
 
 def _settings() -> Mapping[str, Mapping[str, Any]]:
@@ -161,13 +169,40 @@ BROKER_SETTINGS: Final = {
 }
 
 
+_ADMIN: Final = Keys("admin", "secret-of-admin")
+_AUTH: Final = "org.apache.rocketmq.auth"
+
+USERS_SETTINGS: Final = {
+    "authenticationEnabled": "true",
+    "authenticationProvider": f"{_AUTH}.authentication.provider.DefaultAuthenticationProvider",
+    "authenticationMetadataProvider": (
+        f"{_AUTH}.authentication.provider.LocalAuthenticationMetadataProvider"
+    ),
+    "authorizationEnabled": "true",
+    "authorizationProvider": f"{_AUTH}.authorization.provider.DefaultAuthorizationProvider",
+    "authorizationMetadataProvider": (
+        f"{_AUTH}.authorization.provider.LocalAuthorizationMetadataProvider"
+    ),
+    "initAuthenticationUser": (
+        f'{{"username":"{_ADMIN.access_key}","password":"{_ADMIN.secret_key}"}}'
+    ),
+    "innerClientAuthenticationCredentials": ('{"accessKey":"inner","secretKey":"secret-of-inner"}'),
+}
+
+
 @contextmanager
 def running_rocketmq(
-    directory: Path, jars: str, *, server_port: int = 9876, port: int = 10_911
+    directory: Path,
+    jars: str,
+    *,
+    server_port: int = 9876,
+    port: int = 10_911,
+    with_users: bool = False,
 ) -> Iterator[Target]:
     """Have RocketMQ's broker and name server of some version up while the block runs.
 
-    Those of 4.x listen at these ports of all addresses, and the broker at `port` - 2.
+    Those of 4.x listen at these ports of all addresses, and the broker at `port` - 2. Only 5.3 can
+    have the users of the table.
 
     Raises:
         TimeoutError: It does not start.
@@ -197,11 +232,15 @@ def running_rocketmq(
         "storePathRootDir": str(broker_home / "store"),
         "storePathCommitLog": str(broker_home / "store" / "commitlog"),
     }
+    if with_users:
+        broker |= USERS_SETTINGS
     with ExitStack() as stack:
         _start(stack, jars, server_home, "org.apache.rocketmq.namesrv.NamesrvStartup", server)
         _start(stack, jars, broker_home, "org.apache.rocketmq.broker.BrokerStartup", broker)
         _wait_until_registered(f"{address}:{server_port}")
-        yield Target("real", f"{address}:{server_port}")
+        target = Target("real", f"{address}:{server_port}")
+        access = ClusterAccess(target.name_servers, *_ADMIN)
+        yield _with_users(target, access) if with_users else target
 
 
 def _wait_until_registered(name_server: str) -> None:

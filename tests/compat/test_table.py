@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.compat import mqadmin
+from tests.compat import mqadmin, recorded
 from tests.compat.__main__ import run_table
 from tests.compat.markdown import page_of
 from tests.compat.mqadmin import Command, difference_of, problem_of, shape_of
-from tests.compat.suites import STAGES, SUITES, compared
+from tests.compat.suites import STAGES, SUITES, compared, suites_for
 from tests.compat.table import Outcome, as_text, rows_of
-from tests.compat.targets import TARGET_NAMES
+from tests.compat.targets import OPEN, TARGET_NAMES, Guarded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,8 +82,33 @@ def test_what_a_tool_prints_otherwise_fails() -> None:
 
 def test_every_suite_is_in_a_stage_and_every_command_has_a_name_of_its_own() -> None:
     assert sorted(suite for stage in STAGES for suite in stage) == sorted(SUITES)
-    names = [command.name for command in mqadmin.COMMANDS]
+    names = [command.name for command in mqadmin.ALL_COMMANDS]
     assert len(set(names)) == len(names) >= 60
+
+
+def test_commands_of_users_are_run_with_users_alone_and_ours_with_tls_too() -> None:
+    assert "users" not in [*suites_for(OPEN), *suites_for(Guarded(with_tls=True))]
+    assert "users" in suites_for(Guarded(with_users=True))
+    assert "go" in suites_for(OPEN)
+    assert "go" not in suites_for(Guarded(with_tls=True))
+
+
+def test_a_secret_is_one_word_whether_it_is_shown_or_not() -> None:
+    shown, hidden = "a  secret-of-somebody  Normal", "a  ******  Normal"
+    assert shape_of(shown) == shape_of(hidden) == ["a SECRET Normal"]
+
+
+def test_recording_some_suites_leaves_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorded, "FILE", tmp_path / "recorded.json")
+    java, users = (outcome("real", suite=suite) for suite in ("java5", "users"))
+    recorded.record([java, outcome("classic")])
+    recorded.record([users])
+    assert recorded.load_recorded() == [java, users]
+    anew = outcome("real", ok=False)
+    recorded.record([anew])
+    assert recorded.load_recorded() == [anew, users]
 
 
 @pytest.mark.long
@@ -92,13 +116,20 @@ def test_every_suite_is_in_a_stage_and_every_command_has_a_name_of_its_own() -> 
 @pytest.mark.xdist_group("rocketmq")
 def test_what_rocketmq_does_is_done_here_or_refused_by_design(tmp_path: Path) -> None:
     """Every scenario that passes on RocketMQ passes on both kinds of group."""
-    rows = rows_of(
-        compared(
-            run_table(
-                TARGET_NAMES, list(SUITES), "", tmp_path, argparse.Namespace(tls=False, users=False)
-            )
-        )
-    )
+    rows = rows_of(compared(run_table(TARGET_NAMES, suites_for(OPEN), "", tmp_path)))
     if not any("real" in row.outcomes for row in rows):
         pytest.skip("RocketMQ cannot be had: Java, Maven and a network are needed")
+    assert [row.name for row in rows if row.failures] == [], as_text(rows)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3_600)
+@pytest.mark.xdist_group("rocketmq")
+def test_what_passes_passes_for_users_who_may_no_more_than_they_need(tmp_path: Path) -> None:
+    """RocketMQ's results without users count, and those that it has with users alone."""
+    guarded = Guarded(with_users=True)
+    ours = run_table(["classic", "fenced"], suites_for(guarded), "", tmp_path, guarded)
+    if not ours:
+        pytest.skip("RocketMQ's programs cannot be had: Java, Maven and a network are needed")
+    rows = rows_of(compared([*ours, *recorded.load_recorded()]))
     assert [row.name for row in rows if row.failures] == [], as_text(rows)

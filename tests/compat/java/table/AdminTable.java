@@ -55,7 +55,7 @@ public final class AdminTable {
     private static void run(String[] arguments) throws Exception {
         harness = new Harness(arguments);
         world = new ToolWorld(harness);
-        admin = new DefaultMQAdminExt(ToolWorld.operator());
+        admin = new DefaultMQAdminExt(Keys.tools());
         admin.setNamesrvAddr(harness.nameServers);
         admin.setInstanceName("admin");
         admin.start();
@@ -325,7 +325,7 @@ public final class AdminTable {
         });
         add("cloneGroupOffset", s -> {
             withGroup(s);
-            s.topic("%RETRY%" + s.unique, 1, 6);
+            harness.makeTopic(harness.operator(), "%RETRY%" + s.unique, 1, 6);
             admin.cloneGroupOffset(world.offline, s.unique, world.topic, true);
             Scenario.equal(5L, offset(s.unique), "offset");
         });
@@ -337,8 +337,7 @@ public final class AdminTable {
         });
         add("resetOffsetByTimestamp of a consumer that runs", s -> {
             List<MessageExt> seen = java.util.Collections.synchronizedList(new java.util.ArrayList<>());
-            var consumer = new org.apache.rocketmq.client.consumer.DefaultMQPushConsumer(s.unique, Harness.hook(),
-                new org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely());
+            var consumer = new org.apache.rocketmq.client.consumer.DefaultMQPushConsumer(s.unique, Keys.consumer());
             consumer.setNamesrvAddr(harness.nameServers);
             consumer.setInstanceName(s.unique);
             consumer.setConsumeFromWhere(org.apache.rocketmq.common.consumer.ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
@@ -389,7 +388,7 @@ public final class AdminTable {
 
     static void withOffset(Scenario s, long offset) throws Exception {
         withGroup(s);
-        s.topic("%RETRY%" + s.unique, 1, 6);
+        harness.makeTopic(harness.operator(), "%RETRY%" + s.unique, 1, 6);
         for (int queue = 0; queue < 2; queue++) {
             admin.updateConsumeOffset(world.address, s.unique, world.queue(queue), offset);
         }

@@ -22,7 +22,7 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.exception.MQClientException;
-import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
+import org.apache.rocketmq.client.impl.MQClientAPIImpl;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.RequestCallback;
@@ -72,8 +72,13 @@ public final class ClientTable {
     // ---- what scenarios start ----
 
     static DefaultMQProducer producer(Scenario s) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer("P_" + s.unique, Harness.hook());
+        DefaultMQProducer producer = new DefaultMQProducer("P_" + s.unique, Keys.producer());
         return started(s, producer);
+    }
+
+    /** One that looks at messages, too. */
+    static DefaultMQProducer looking(Scenario s) throws Exception {
+        return started(s, new DefaultMQProducer("P_" + s.unique, Keys.application()));
     }
 
     static <P extends DefaultMQProducer> P started(Scenario s, P producer) throws Exception {
@@ -86,7 +91,7 @@ public final class ClientTable {
     }
 
     static DefaultMQPushConsumer push(Scenario s, String group, String topic, String tags) throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group, Harness.hook(), new AllocateMessageQueueAveragely());
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group, Keys.consumer(), Keys.averagely());
         consumer.setNamesrvAddr(harness.nameServers);
         consumer.setInstanceName("c" + System.nanoTime());
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
@@ -111,7 +116,7 @@ public final class ClientTable {
     }
 
     static DefaultLitePullConsumer lite(Scenario s, String group) {
-        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(group, Harness.hook());
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(group, Keys.consumer());
         consumer.setNamesrvAddr(harness.nameServers);
         consumer.setInstanceName("l" + System.nanoTime());
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
@@ -120,7 +125,7 @@ public final class ClientTable {
     }
 
     static DefaultMQPullConsumer pull(Scenario s) throws Exception {
-        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(s.group(), Harness.hook());
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(s.group(), Keys.consumer());
         consumer.setNamesrvAddr(harness.nameServers);
         consumer.setInstanceName("o" + System.nanoTime());
         consumer.start();
@@ -322,7 +327,7 @@ public final class ClientTable {
                 harness.instance().getMQClientAPIImpl().createTopic(harness.masterAddress(), "TBW102",
                     new org.apache.rocketmq.common.TopicConfig(topic, 3, 3, 6), 10_000);
                 for (String server : harness.nameServers.split(";")) {
-                    DefaultMQProducer producer = new DefaultMQProducer("P_" + s.unique, Harness.hook());
+                    DefaultMQProducer producer = new DefaultMQProducer("P_" + s.unique, Keys.producer());
                     producer.setNamesrvAddr(server);
                     producer.setInstanceName("once" + System.nanoTime());
                     producer.start();
@@ -354,7 +359,7 @@ public final class ClientTable {
         });
         harness.add("unit mode", s -> {
             String topic = s.topic();
-            DefaultMQProducer producer = new DefaultMQProducer("P_" + s.unique, Harness.hook());
+            DefaultMQProducer producer = new DefaultMQProducer("P_" + s.unique, Keys.producer());
             producer.setUnitMode(true);
             producer.setUnitName("unit");
             started(s, producer);
@@ -366,7 +371,7 @@ public final class ClientTable {
         });
         harness.add("namespace", s -> {
             s.topic("ns" + s.unique + "%T", 4, 6);
-            DefaultMQProducer producer = new DefaultMQProducer("ns" + s.unique, "P", Harness.hook());
+            DefaultMQProducer producer = new DefaultMQProducer("ns" + s.unique, "P", Keys.producer());
             started(s, producer);
             send(producer, "T", "A", 4);
             DefaultMQPushConsumer consumer = push(s, "G", null, null);
@@ -376,6 +381,52 @@ public final class ClientTable {
             awaitBodies(seen, numbered(4));
             Scenario.equal("T", seen.get(0).getTopic(), "topic");
         });
+        accessKeys();
+        harness.add("message trace of a producer", s -> {
+            String topic = s.topic();
+            String traces = s.topic("Trace_" + s.unique, 1, 6);
+            DefaultMQProducer producer = new DefaultMQProducer("P_" + s.unique, Keys.producer(), true, traces);
+            started(s, producer);
+            SendResult result = send(producer, topic, "A", 1).get(0);
+            String trace = Scenario.text(readAll(s, traces, 1).get(0).getBody());
+            Scenario.check(trace.startsWith("Pub") && trace.contains(result.getMsgId()), "trace " + trace);
+        });
+        harness.add("message trace of a consumer", s -> {
+            String topic = s.topic();
+            String traces = s.topic("Trace_" + s.unique, 1, 6);
+            send(producer(s), topic, "A", 1);
+            DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(s.group(), Keys.application(), Keys.averagely(),
+                true, traces);
+            consumer.setNamesrvAddr(harness.nameServers);
+            consumer.setInstanceName("c" + System.nanoTime());
+            consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+            consumer.subscribe(topic, "*");
+            s.closeLater(consumer::shutdown);
+            awaitBodies(taking(consumer), numbered(1));
+            String trace = Scenario.text(readAll(s, traces, 1).get(0).getBody());
+            Scenario.check(trace.startsWith("SubBefore"), "trace " + trace);
+        });
+    }
+
+    static void accessKeys() {
+        if (Keys.areAskedFor()) {
+            harness.add("a secret key that is wrong is refused", s -> refused(s, Keys.hook("table", "not the secret")));
+            harness.add("an access key of nobody is refused", s -> refused(s, Keys.hook("nobody", "not the secret")));
+            harness.add("who does not sign is refused", s -> refused(s, null));
+            harness.add("what a user may not do is refused", s -> {
+                String topic = s.topic();
+                DefaultMQProducer producer = producer(s);
+                try {
+                    api(producer).deleteTopicInBroker(harness.masterAddress(), topic, 10_000);
+                } catch (MQClientException error) {
+                    Scenario.equal(16, error.getResponseCode(), "code");
+                    Scenario.equal(4, producer.fetchPublishMessageQueues(topic).size(), "queues");
+                    return;
+                }
+                throw new AssertionError("was taken");
+            });
+            return;
+        }
         harness.add("access keys are sent and not checked", s -> {
             String topic = s.topic();
             RPCHook hook = new RPCHook() {
@@ -392,29 +443,24 @@ public final class ClientTable {
             send(producer, topic, "A", 3);
             Scenario.equal(numbered(3), bodies(readAll(s, topic, 3)), "bodies");
         });
-        harness.add("message trace of a producer", s -> {
-            String topic = s.topic();
-            String traces = s.topic("Trace_" + s.unique, 1, 6);
-            DefaultMQProducer producer = new DefaultMQProducer("P_" + s.unique, Harness.hook(), true, traces);
-            started(s, producer);
-            SendResult result = send(producer, topic, "A", 1).get(0);
-            String trace = Scenario.text(readAll(s, traces, 1).get(0).getBody());
-            Scenario.check(trace.startsWith("Pub") && trace.contains(result.getMsgId()), "trace " + trace);
-        });
-        harness.add("message trace of a consumer", s -> {
-            String topic = s.topic();
-            String traces = s.topic("Trace_" + s.unique, 1, 6);
-            send(producer(s), topic, "A", 1);
-            DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(s.group(), Harness.hook(), new AllocateMessageQueueAveragely(), true, traces);
-            consumer.setNamesrvAddr(harness.nameServers);
-            consumer.setInstanceName("c" + System.nanoTime());
-            consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-            consumer.subscribe(topic, "*");
-            s.closeLater(consumer::shutdown);
-            awaitBodies(taking(consumer), numbered(1));
-            String trace = Scenario.text(readAll(s, traces, 1).get(0).getBody());
-            Scenario.check(trace.startsWith("SubBefore"), "trace " + trace);
-        });
+    }
+
+    /** A broker says no to whoever signs so. */
+    static void refused(Scenario s, RPCHook hook) throws Exception {
+        DefaultMQProducer producer = started(s, new DefaultMQProducer("P_" + s.unique, hook));
+        try {
+            api(producer).createTopic(harness.masterAddress(), "TBW102",
+                new org.apache.rocketmq.common.TopicConfig("T_" + s.unique, 4, 4, 6), 10_000);
+        } catch (MQClientException error) {
+            Scenario.equal(16, error.getResponseCode(), "code");
+            Scenario.equal(-1, routes("T_" + s.unique), "queues");
+            return;
+        }
+        throw new AssertionError("was taken");
+    }
+
+    static MQClientAPIImpl api(DefaultMQProducer producer) {
+        return producer.getDefaultMQProducerImpl().getMqClientFactory().getMQClientAPIImpl();
     }
 
     static int routes(String topic) {
@@ -730,7 +776,7 @@ public final class ClientTable {
 
     /** Dead letters can be written and not read, until an operator allows it; the log has them. */
     static MessageExt readDead(Scenario s, String dead) throws Exception {
-        harness.makeTopic(dead, 1, 6);
+        harness.makeTopic(harness.operator(), dead, 1, 6);
         return readAll(s, dead, 1).get(0);
     }
 
@@ -931,7 +977,7 @@ public final class ClientTable {
             String topic = s.topic();
             AtomicInteger checks = new AtomicInteger();
             List<MessageExt> seen = taking(push(s, s.group(), topic, "*"));
-            TransactionMQProducer producer = new TransactionMQProducer("P_" + s.unique, Harness.hook());
+            TransactionMQProducer producer = new TransactionMQProducer("P_" + s.unique, Keys.producer());
             producer.setTransactionListener(listener(LocalTransactionState.UNKNOW,
                 LocalTransactionState.ROLLBACK_MESSAGE, checks));
             started(s, producer).sendMessageInTransaction(new Message(topic, Scenario.bytes("never")), null);
@@ -981,7 +1027,7 @@ public final class ClientTable {
 
     static TransactionMQProducer transactional(Scenario s, LocalTransactionState first, LocalTransactionState later)
         throws Exception {
-        TransactionMQProducer producer = new TransactionMQProducer("P_" + s.unique, Harness.hook());
+        TransactionMQProducer producer = new TransactionMQProducer("P_" + s.unique, Keys.producer());
         producer.setTransactionListener(listener(first, later, new AtomicInteger()));
         return started(s, producer);
     }
@@ -1002,7 +1048,7 @@ public final class ClientTable {
     static void lookingUp() {
         harness.add("query by key", s -> {
             String topic = s.topic();
-            DefaultMQProducer producer = producer(s);
+            DefaultMQProducer producer = looking(s);
             send(producer, topic, "A", 5);
             long now = System.currentTimeMillis();
             Thread.sleep(1_500);
@@ -1012,7 +1058,7 @@ public final class ClientTable {
         });
         harness.add("query of a key that is not there", s -> {
             String topic = s.topic();
-            DefaultMQProducer producer = producer(s);
+            DefaultMQProducer producer = looking(s);
             send(producer, topic, "A", 1);
             try {
                 producer.queryMessage(topic, "nokey", 32, 0, Long.MAX_VALUE);
@@ -1024,14 +1070,14 @@ public final class ClientTable {
         });
         harness.add("view by unique key", s -> {
             String topic = s.topic();
-            DefaultMQProducer producer = producer(s);
+            DefaultMQProducer producer = looking(s);
             SendResult sent = send(producer, topic, "A", 1).get(0);
             Thread.sleep(1_500);
             Scenario.equal("body0", Scenario.text(producer.viewMessage(topic, sent.getMsgId()).getBody()), "body");
         });
         harness.add("view by offset id", s -> {
             String topic = s.topic();
-            DefaultMQProducer producer = producer(s);
+            DefaultMQProducer producer = looking(s);
             SendResult sent = send(producer, topic, "A", 1).get(0);
             MessageExt seen = producer.viewMessage(topic, sent.getOffsetMsgId());
             Scenario.equal("body0", Scenario.text(seen.getBody()), "body");
@@ -1039,7 +1085,7 @@ public final class ClientTable {
         });
         harness.add("offsets: max, min, of a time, earliest", s -> {
             String topic = s.topic("T_" + s.unique, 1, 6);
-            DefaultMQProducer producer = producer(s);
+            DefaultMQProducer producer = looking(s);
             long before = System.currentTimeMillis();
             MessageQueue queue = send(producer, topic, "A", 5).get(0).getMessageQueue();
             Thread.sleep(200);

@@ -62,7 +62,7 @@ final class ClientTableFive {
         });
         harness.add("POP", s -> {
             String topic = s.topic();
-            harness.instance().getMQClientAPIImpl().setMessageRequestMode(harness.masterAddress(), topic, s.group(),
+            harness.operator().getMQClientAPIImpl().setMessageRequestMode(harness.masterAddress(), topic, s.group(),
                 MessageRequestMode.POP, 8, 5_000);
             DefaultMQPushConsumer consumer = ClientTable.push(s, s.group(), topic, "*");
             consumer.setClientRebalance(false);
@@ -72,7 +72,7 @@ final class ClientTableFive {
         });
         harness.add("namespace of version 2", s -> {
             String topic = s.topic();
-            DefaultMQProducer producer = new DefaultMQProducer("P_" + s.unique, Harness.hook());
+            DefaultMQProducer producer = new DefaultMQProducer("P_" + s.unique, Keys.producer());
             producer.setNamespaceV2("nsv2");
             ClientTable.started(s, producer);
             ClientTable.send(producer, topic, "A", 3);
@@ -84,7 +84,7 @@ final class ClientTableFive {
             SendResult sent = producer.sendMessageInTransaction(new Message(topic, Scenario.bytes("body0")), null);
             ClientTable.readAll(s, topic, 1);
             Thread.sleep(1_500);
-            Scenario.equal("body0", Scenario.text(producer.viewMessage(topic, sent.getMsgId()).getBody()), "body");
+            Scenario.equal("body0", Scenario.text(ClientTable.looking(s).viewMessage(topic, sent.getMsgId()).getBody()), "body");
         });
     }
 
@@ -100,7 +100,7 @@ final class ClientTableFive {
 
     private static void compressed(Scenario s, CompressionType type) throws Exception {
         String topic = s.topic();
-        DefaultMQProducer producer = new DefaultMQProducer("P_" + s.unique, Harness.hook());
+        DefaultMQProducer producer = new DefaultMQProducer("P_" + s.unique, Keys.producer());
         producer.setCompressType(type);
         ClientTable.started(s, producer);
         byte[] body = "compressible ".repeat(20_000).getBytes();

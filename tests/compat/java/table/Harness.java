@@ -15,10 +15,7 @@ import java.util.function.BooleanSupplier;
 import java.util.function.Supplier;
 import org.apache.rocketmq.client.impl.factory.MQClientInstance;
 import org.apache.rocketmq.client.impl.MQClientManager;
-import org.apache.rocketmq.acl.common.AclClientRPCHook;
-import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
-import org.apache.rocketmq.remoting.RPCHook;
 import org.apache.rocketmq.common.TopicConfig;
 
 /**
@@ -38,7 +35,8 @@ final class Harness {
     final String cluster;
     private final PrintWriter results;
     private final Map<String, Body> bodies = new LinkedHashMap<>();
-    private final DefaultMQProducer owner = new DefaultMQProducer("TableOwner", hook());
+    private final DefaultMQProducer owner = new DefaultMQProducer("TableOwner", Keys.application());
+    private final DefaultMQProducer operator = new DefaultMQProducer("TableOperator", Keys.tools());
     private final List<MQClientInstance> eachServer = new ArrayList<>();
 
     /** Arguments: name servers, cluster, broker, file for the results, part of the names to run. */
@@ -50,20 +48,16 @@ final class Harness {
         owner.setNamesrvAddr(nameServers);
         owner.setInstanceName("owner");
         owner.start();
+        operator.setNamesrvAddr(nameServers);
+        operator.setInstanceName("operator");
+        operator.start();
         for (String server : nameServers.split(";")) {
-            DefaultMQProducer one = new DefaultMQProducer("TableOwner", hook());
+            DefaultMQProducer one = new DefaultMQProducer("TableOwner", Keys.application());
             one.setNamesrvAddr(server);
             one.setInstanceName("owner" + server);
             one.start();
             eachServer.add(MQClientManager.getInstance().getOrCreateMQClientInstance(one));
         }
-    }
-
-    /** What applications sign with, if this target asks for users. */
-    static RPCHook hook() {
-        String key = System.getProperty("userAccessKey");
-        return key == null ? null
-            : new AclClientRPCHook(new SessionCredentials(key, System.getProperty("userSecretKey")));
     }
 
     void add(String name, Body body) {
@@ -152,6 +146,11 @@ final class Harness {
         return MQClientManager.getInstance().getOrCreateMQClientInstance(owner);
     }
 
+    /** For what an application may not do. */
+    MQClientInstance operator() {
+        return MQClientManager.getInstance().getOrCreateMQClientInstance(operator);
+    }
+
     String masterAddress() throws InterruptedException {
         Scenario.until(20, () -> {
             instance().updateTopicRouteInfoFromNameServer("TBW102");
@@ -162,8 +161,12 @@ final class Harness {
 
     /** Make a topic and wait until the name server tells of it. */
     void makeTopic(String topic, int queues, int perm) throws Exception {
+        makeTopic(instance(), topic, queues, perm);
+    }
+
+    void makeTopic(MQClientInstance by, String topic, int queues, int perm) throws Exception {
         TopicConfig config = new TopicConfig(topic, queues, queues, perm);
-        instance().getMQClientAPIImpl().createTopic(masterAddress(), "TBW102", config, 10_000);
+        by.getMQClientAPIImpl().createTopic(masterAddress(), "TBW102", config, 10_000);
         Scenario.until(20, () -> isKnown(topic), () -> "topic " + topic + " is in no route");
     }
 

@@ -62,7 +62,8 @@ public final class MqadminTable {
             String[] parts = line.split("\t");
             lanes.computeIfAbsent(parts[0], lane -> new ArrayList<>()).add(parts);
         }
-        List<String[]> last = lanes.remove("last");
+        List<String[]> last = lanes.getOrDefault("last", List.of());
+        lanes.remove("last");
         ExecutorService threads = Executors.newFixedThreadPool(AT_ONCE);
         for (List<String[]> lane : lanes.values()) {
             threads.submit(() -> runLane(harness, words, lane, arguments[5]));
@@ -129,7 +130,7 @@ public final class MqadminTable {
         words.put("{groups_file}", groups.toString());
         String traces = "Traces_" + unique;
         harness.makeTopic(traces, 1, 6);
-        DefaultMQProducer producer = new DefaultMQProducer("Traced_" + unique, Harness.hook(), true, traces);
+        DefaultMQProducer producer = new DefaultMQProducer("Traced_" + unique, Keys.producer(), true, traces);
         producer.setNamesrvAddr(harness.nameServers);
         producer.setInstanceName("traced");
         producer.start();
@@ -172,7 +173,7 @@ public final class MqadminTable {
                 SubCommand one = known.getClass().getDeclaredConstructor().newInstance();
                 Options options = one.buildCommandlineOptions(ServerUtil.buildCommandlineOptions(new Options()));
                 CommandLine line = new DefaultParser().parse(options, arguments);
-                one.execute(line, options, ToolWorld.operator());
+                one.execute(line, options, Keys.tools());
                 return;
             }
         }

@@ -1,19 +1,15 @@
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
-import org.apache.rocketmq.acl.common.AclClientRPCHook;
-import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
-import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
-import org.apache.rocketmq.remoting.RPCHook;
 
 /**
  * What tools look at: a topic of ten messages in two queues, a group that has consumed them and is there,
@@ -40,7 +36,7 @@ final class ToolWorld {
         offline = "Offline_" + unique;
         producers = "Producers_" + unique;
         harness.makeTopic(topic, 2, 6);
-        producer = new DefaultMQProducer(producers, Harness.hook());
+        producer = new DefaultMQProducer(producers, Keys.producer());
         producer.setNamesrvAddr(harness.nameServers);
         producer.setInstanceName("world");
         producer.start();
@@ -67,7 +63,7 @@ final class ToolWorld {
     }
 
     private DefaultMQPushConsumer consumer(String group, List<MessageExt> seen) throws Exception {
-        DefaultMQPushConsumer made = new DefaultMQPushConsumer(group, Harness.hook(), new AllocateMessageQueueAveragely());
+        DefaultMQPushConsumer made = new DefaultMQPushConsumer(group, Keys.consumer());
         made.setNamesrvAddr(harness.nameServers);
         made.setInstanceName(group);
         made.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
@@ -80,12 +76,6 @@ final class ToolWorld {
         });
         made.start();
         return made;
-    }
-
-    /** What operators' tools sign with, if this target asks for it. */
-    static RPCHook operator() {
-        String key = System.getProperty("accessKey");
-        return key == null ? null : new AclClientRPCHook(new SessionCredentials(key, System.getProperty("secretKey")));
     }
 
     String clientId() {
