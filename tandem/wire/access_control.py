@@ -358,7 +358,7 @@ NOTHING_MATCHES: Final = Verdict(is_allowed=False, entry=None)
 
 
 class Rules(NamedTuple):
-    """What one user may: the entries of both policies."""
+    """What one user may: the entries of both policies, what decides first before the others."""
 
     custom: tuple[Entry, ...] = ()
     default: tuple[Entry, ...] = ()
@@ -367,16 +367,13 @@ class Rules(NamedTuple):
         """Decide about one right to one thing, asked for from an address."""
         address = ipaddress.ip_address(ip)
         for entries in (self.custom, self.default):
-            found = [
-                entry
-                for entry in entries
-                if right in entry.rights
-                and entry.resource.contains(kind, name)
-                and (not entry.networks or any(address in each for each in entry.networks))
-            ]
-            if found:
-                first = max(found, key=lambda entry: entry.rank)
-                return Verdict(first.allows, first)
+            for entry in entries:
+                if (
+                    right in entry.rights
+                    and entry.resource.contains(kind, name)
+                    and (not entry.networks or any(address in each for each in entry.networks))
+                ):
+                    return Verdict(entry.allows, entry)
         return NOTHING_MATCHES
 
     def decide_any(self, kind: Kind, name: str, rights: Sequence[Right], ip: str) -> Verdict:
@@ -408,6 +405,8 @@ def rules_of(policies: Iterable[PolicyInfo]) -> Rules:
             f"{count} entries with {size} bytes; there may be {ENTRIES_MAX} and {ACL_BYTES_MAX}."
             " Use prefixes: Topic:shop-*",
         )
+    for kept in entries.values():
+        kept.sort(key=lambda entry: entry.rank, reverse=True)
     return Rules(tuple(entries[PolicyType.CUSTOM]), tuple(entries[PolicyType.DEFAULT]))
 
 
