@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from tandem.client import BlockingAdmin, BlockingProducer
 from tandem.client.errors import ClientError
-from tandem.cluster_file.errors import ClusterConfigError
 from tandem.spark.archive.disk import LocalDisk, locked
 from tandem.spark.errors import SparkSourceError
 from tandem.spark.jobs.replay_plan import (
@@ -99,8 +98,6 @@ def run_replay(
         SparkSourceError: what is read, or the state, is not as it should be.
         ClientError: the target topic does not take messages.
     """
-    if bool(settings.archive) == bool(settings.stores):
-        raise ClusterConfigError("archive, stores: give one of them, to read from")
     window = window_of(settings)
     lanes = lanes_of(settings, window)
     if dry_run:

@@ -79,7 +79,11 @@ class ArchiveSettings(msgspec.Struct, frozen=True):
 
 
 class StatsSettings(msgspec.Struct, frozen=True):
-    """`tandem pipeline stats`: of an archive, or of stores."""
+    """`tandem pipeline stats`: of an archive, or of stores.
+
+    Raises:
+        ClusterConfigError: none or both are given.
+    """
 
     archive: str = ""
     stores: dict[str, str] = {}
@@ -88,6 +92,9 @@ class StatsSettings(msgspec.Struct, frozen=True):
     ending_timestamp: str = ""
     output: str = ""
     master: Master = "local[*]"
+
+    def __post_init__(self) -> None:
+        _need_one_place(self.archive, self.stores)
 
 
 class CompactSettings(msgspec.Struct, frozen=True):
@@ -116,7 +123,11 @@ class ScrubSettings(msgspec.Struct, frozen=True):
 
 
 class ReplaySettings(msgspec.Struct, frozen=True):
-    """`tandem pipeline replay`: from an archive, or from a store, into a topic."""
+    """`tandem pipeline replay`: from an archive, or from a store, into a topic.
+
+    Raises:
+        ClusterConfigError: none or both are given.
+    """
 
     state: str
     source_topic: str
@@ -139,6 +150,9 @@ class ReplaySettings(msgspec.Struct, frozen=True):
     producer_group: Name = "tandem-replay"
     master: Master = "local[*]"
 
+    def __post_init__(self) -> None:
+        _need_one_place(self.archive, self.stores)
+
     @property
     def access(self) -> ClusterAccess:
         """Where messages go."""
@@ -154,6 +168,11 @@ class AuditSettings(msgspec.Struct, frozen=True):
     topic: str
     output: str
     master: Master = "local[*]"
+
+
+def _need_one_place(archive: str, stores: Mapping[str, str]) -> None:
+    if bool(archive) == bool(stores):
+        raise ClusterConfigError("archive, stores: give one of them, to read from")
 
 
 JOBS: Final[Mapping[str, type[msgspec.Struct]]] = {

@@ -19,10 +19,11 @@ from tandem.spark.errors import SparkSourceError
 from tandem.spark.jobs.archive_job import run_archive, verify_archive
 from tandem.spark.jobs.compact_job import run_compact
 from tandem.spark.jobs.replay_job import run_replay
+from tandem.spark.jobs.replay_plan import window_of
 from tandem.spark.jobs.reports import OnProgress, silent
 from tandem.spark.jobs.runner import SparkRunner
-from tandem.spark.jobs.scrub_job import run_scrub
-from tandem.spark.jobs.stats_job import run_stats
+from tandem.spark.jobs.scrub_job import rules_of, run_scrub
+from tandem.spark.jobs.stats_job import run_stats, times_of
 from tandem.spark.session import local_session
 
 if TYPE_CHECKING:
@@ -47,6 +48,9 @@ def run_job(request: JobRequest, *, on_progress: OnProgress = silent) -> Any:  #
         SparkSourceError: it cannot be done; also for what Spark itself says.
         ClusterConfigError: the settings contradict each other.
     """
+    # First: Spark takes seconds to start.
+    if judge := _JUDGES.get(request.job):
+        judge(request.settings)
     on_progress("starting Spark")
     is_ours = SparkSession.getActiveSession() is None
     spark = local_session(app_name=f"tandem {request.job}", master=request.settings.master)
@@ -84,10 +88,6 @@ def _compact(request: JobRequest, spark: SparkSession, on_progress: OnProgress) 
 
 def _audit(request: JobRequest, spark: SparkSession, on_progress: OnProgress) -> AuditSummary:
     settings: AuditSettings = request.settings
-    if settings.master_node not in settings.stores:
-        raise SparkSourceError(
-            f"master_node: {settings.master_node!r} is none of stores: {', '.join(settings.stores)}"
-        )
     return run_audit(
         spark,
         settings.ledger,
@@ -97,6 +97,14 @@ def _audit(request: JobRequest, spark: SparkSession, on_progress: OnProgress) ->
         out_dir=settings.output,
         on_stage=on_progress,
     )
+
+
+def _master_of(settings: "AuditSettings") -> str:
+    if settings.master_node not in settings.stores:
+        raise SparkSourceError(
+            f"master_node: {settings.master_node!r} is none of stores: {', '.join(settings.stores)}"
+        )
+    return settings.master_node
 
 
 def _first_words(error: Exception) -> str:
@@ -115,3 +123,11 @@ _RUNS: Final[Mapping[str, Callable[[JobRequest, SparkSession, OnProgress], objec
     "compact": _compact,
     "audit": _audit,
 }
+
+_JUDGES: Final[Mapping[str, Callable[[Any], object]]] = {
+    "replay": window_of,
+    "scrub": rules_of,
+    "stats": times_of,
+    "audit": _master_of,
+}
+"""What a job reads of its settings, and raises where they make no sense."""

@@ -52,18 +52,13 @@ def run_stats(
     """Return the figures, sorted; write them as Parquet to `output` if it is given.
 
     Raises:
-        ClusterConfigError: the settings contradict each other.
+        ClusterConfigError: a time is none.
         SparkSourceError: what is read is not as it should be.
     """
+    start_ms, end_ms = times_of(settings)
     on_progress("reading")
-    table = table_of(
-        spark,
-        settings.archive,
-        settings.stores,
-        frozenset(settings.topics) if settings.topics else None,
-        time_ms(settings.starting_timestamp, "starting_timestamp"),
-        time_ms(settings.ending_timestamp, "ending_timestamp"),
-    )
+    topics = frozenset(settings.topics) if settings.topics else None
+    table = table_of(spark, settings.archive, settings.stores, topics, start_ms, end_ms)
     figures = _figures(table)
     rows = [QueueHour(**row.asDict()) for row in figures.collect()]
     log_metrics("stats", "counted", rows=len(rows), messages=sum(row.messages for row in rows))
@@ -71,6 +66,18 @@ def run_stats(
         on_progress("writing")
         _write(rows, Path(settings.output))
     return rows
+
+
+def times_of(settings: StatsSettings) -> tuple[int | None, int | None]:
+    """Return between which times it is counted, in milliseconds since 1970.
+
+    Raises:
+        ClusterConfigError: one is none.
+    """
+    return (
+        time_ms(settings.starting_timestamp, "starting_timestamp"),
+        time_ms(settings.ending_timestamp, "ending_timestamp"),
+    )
 
 
 def _figures(table: DataFrame) -> DataFrame:

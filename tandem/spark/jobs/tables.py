@@ -12,7 +12,6 @@ from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
-from tandem.cluster_file.errors import ClusterConfigError
 from tandem.spark.archive.columns import ALL_COLUMNS, BROKER, FILE_SCHEMA
 from tandem.spark.archive.manifest import DATA, read_manifest
 from tandem.spark.archive.read import plan_archive
@@ -72,13 +71,7 @@ def table_of(
     start_ms: int | None = None,
     end_ms: int | None = None,
 ) -> DataFrame:
-    """Return the rows of an archive or of stores, whichever is given.
-
-    Raises:
-        ClusterConfigError: none or both are.
-    """
-    if bool(archive) == bool(stores):
-        raise ClusterConfigError("archive, stores: give one of them, to read from")
+    """Return the rows of an archive or of stores, whichever is given."""
     if archive:
         return archive_table(spark, archive, topics, start_ms, end_ms)
     return stores_table(spark, stores, topics, start_ms, end_ms)

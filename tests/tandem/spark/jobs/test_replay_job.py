@@ -4,7 +4,6 @@ from typing import Any
 import pytest
 
 from tandem.client.errors import ClientError
-from tandem.cluster_file.errors import ClusterConfigError
 from tandem.spark.archive.disk import LocalDisk, locked
 from tandem.spark.jobs.replay_job import (
     REQUEST_BYTES_MAX,
@@ -119,8 +118,3 @@ def test_a_dry_run_counts(small: SmallArchive) -> None:
     assert report.messages == len(archived_orders(small))
     assert report.seconds == pytest.approx(report.messages / 10)
     assert not (small.root / "state").exists()
-
-
-def test_one_of_archive_and_stores_is_read(small: SmallArchive) -> None:
-    with pytest.raises(ClusterConfigError, match="give one of them"):
-        run_replay(small.replay(archive=""), HereRunner())

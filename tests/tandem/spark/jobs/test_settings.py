@@ -8,6 +8,7 @@ from tandem.spark.jobs.settings import (
     ArchiveSettings,
     OpenFile,
     ReplaySettings,
+    StatsSettings,
     load_settings,
 )
 
@@ -80,3 +81,12 @@ def test_numbers_have_a_range() -> None:
 
 def test_every_job_has_a_record() -> None:
     assert list(JOBS) == ["archive", "replay", "audit", "stats", "compact", "scrub"]
+
+
+@pytest.mark.parametrize("places", [{}, {"archive": "a", "stores": "{broker-a: b}"}])
+def test_one_of_archive_and_stores_is_read(places: dict[str, str]) -> None:
+    needed = {"state": "s", "source_topic": "t", "name_servers": "[127.0.0.1:9876]"}
+    with pytest.raises(ClusterConfigError, match="give one of them"):
+        load_settings(ReplaySettings, None, needed | places)
+    with pytest.raises(ClusterConfigError, match="give one of them"):
+        load_settings(StatsSettings, None, places)

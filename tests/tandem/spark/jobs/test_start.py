@@ -1,11 +1,18 @@
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
+from tandem.cluster_file.errors import ClusterConfigError
 from tandem.spark.errors import SparkSourceError
 from tandem.spark.jobs import start
 from tandem.spark.jobs.archive_job import ArchiveReport
-from tandem.spark.jobs.settings import AuditSettings
+from tandem.spark.jobs.settings import (
+    AuditSettings,
+    ReplaySettings,
+    ScrubSettings,
+    StatsSettings,
+)
 from tandem.spark.jobs.start import JobRequest, run_job
 from tests.support.small_archive import SmallArchive
 
@@ -25,11 +32,24 @@ def test_an_archive_is_written_in_tasks(spark: "SparkSession", small: SmallArchi
     assert spark.range(1).count() == 1
 
 
-def test_what_a_job_cannot_do_is_told_in_words(spark: "SparkSession") -> None:
-    settings = AuditSettings("ledger", {"broker-a-0": "x"}, "broker-b", "drill", "out")
-    with pytest.raises(SparkSourceError, match="master_node: 'broker-b' is none of stores"):
-        run_job(JobRequest("audit", settings))
-    assert spark.range(1).count() == 1
+REPLAY = ReplaySettings("state", "orders", ["127.0.0.1:9876"], archive="a")
+
+
+@pytest.mark.parametrize(
+    ("job", "settings", "words"),
+    [
+        ("audit", AuditSettings("l", {"a-0": "x"}, "b", "drill", "out"), "'b' is none of stores"),
+        ("stats", StatsSettings("a", ending_timestamp="noon"), "'noon' is no time"),
+        ("scrub", ScrubSettings("a", "b"), "none is given"),
+        ("replay", msgspec.structs.replace(REPLAY, queues=["x"]), "'x' is no whole number"),
+    ],
+)
+def test_settings_are_judged_before_spark_is_started(
+    monkeypatch: pytest.MonkeyPatch, job: str, settings: object, words: str
+) -> None:
+    monkeypatch.delattr(start, "local_session")
+    with pytest.raises((SparkSourceError, ClusterConfigError), match=words):
+        run_job(JobRequest(job, settings))
 
 
 def test_of_a_page_of_java_the_line_that_matters_is_left() -> None:

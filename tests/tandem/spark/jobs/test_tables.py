@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tandem.cluster_file.errors import ClusterConfigError
-from tandem.spark.jobs.tables import archive_table, stores_table, table_of
+from tandem.spark.jobs.tables import archive_table, stores_table
 from tests.support.small_archive import SmallArchive
 
 if TYPE_CHECKING:
@@ -38,8 +37,3 @@ def test_an_archive_is_a_table(spark: "SparkSession", small: SmallArchive) -> No
 
 def test_nothing_is_an_empty_table(spark: "SparkSession", small: SmallArchive) -> None:
     assert archive_table(spark, str(small.archive_path), frozenset({"x"})).schema.names
-
-
-def test_one_of_archive_and_stores_is_read(spark: "SparkSession") -> None:
-    with pytest.raises(ClusterConfigError, match="give one of them"):
-        table_of(spark, "", {})
