@@ -24,9 +24,6 @@ from tandem.wire.access_control import (
     AclError,
     AclFault,
     AclInfo,
-    AclRequestHeader,
-    DeleteAclRequestHeader,
-    ListAclRequestHeader,
     PolicyInfo,
     Right,
     parse_policy_type,
@@ -37,6 +34,7 @@ from tandem.wire.access_control import (
     with_policies,
     without_resource,
 )
+from tandem.wire.admin_headers import AclRequestHeader, DeleteAclRequestHeader, ListAclRequestHeader
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import decode_json_body, encode_json_body

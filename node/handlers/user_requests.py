@@ -29,12 +29,8 @@ from node.tables.replicated_users import (
     UsersDeleted,
     UsersPart,
 )
-from tandem.wire.access_control import (
-    ListUserRequestHeader,
-    Right,
-    UserInfo,
-    UserRequestHeader,
-)
+from tandem.wire.access_control import Right, UserInfo
+from tandem.wire.admin_headers import ListUserRequestHeader, UserRequestHeader
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import decode_json_body, encode_json_body

@@ -1,5 +1,6 @@
 """`tandem acl`: what users may do with topics, groups and the cluster, and why."""
 
+import ipaddress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -233,6 +234,7 @@ def explain(
         AclError: an entry cannot be read.
     """
     assert asked.kind is not None, "a caller has asked about one thing"
+    ipaddress.ip_address(address)
     kind, name, note = asked.kind, asked.name, ""
     for prefix in (RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX):
         if kind is Kind.TOPIC and name.startswith(prefix):

@@ -22,17 +22,19 @@ from tandem.client.errors import (
 from tandem.client.flow import Call, Flow
 from tandem.wire.access_control import (
     AclInfo,
-    AclRequestHeader,
-    DeleteAclRequestHeader,
-    ListAclRequestHeader,
-    ListUserRequestHeader,
     PolicyEntryInfo,
     PolicyInfo,
     PolicyType,
     UserInfo,
-    UserRequestHeader,
     subject_of,
     user_of,
+)
+from tandem.wire.admin_headers import (
+    AclRequestHeader,
+    DeleteAclRequestHeader,
+    ListAclRequestHeader,
+    ListUserRequestHeader,
+    UserRequestHeader,
 )
 from tandem.wire.request_code import RequestCode
 from tandem.wire.route import MASTER_ID

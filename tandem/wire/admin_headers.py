@@ -174,3 +174,36 @@ def settings_of(body: bytes) -> dict[str, str]:
             raise MalformedFrameError(f"properties: {line[:100]!r} is not KEY=VALUE")
         settings[key.strip()[:100]] = value.strip()
     return settings
+
+
+class UserRequestHeader(Header, frozen=True):
+    """AUTH_CREATE_USER, AUTH_UPDATE_USER, AUTH_DELETE_USER, AUTH_GET_USER."""
+
+    username: str | None = None
+
+
+class ListUserRequestHeader(Header, frozen=True):
+    """AUTH_LIST_USER. `filter` is a part of the name."""
+
+    filter: str | None = None
+
+
+class AclRequestHeader(Header, frozen=True):
+    """AUTH_CREATE_ACL, AUTH_UPDATE_ACL, AUTH_GET_ACL."""
+
+    subject: str | None = None
+
+
+class DeleteAclRequestHeader(Header, frozen=True):
+    """AUTH_DELETE_ACL. Without `resource` all of the policy goes."""
+
+    subject: str | None = None
+    policy_type: str | None = None
+    resource: str | None = None
+
+
+class ListAclRequestHeader(Header, frozen=True):
+    """AUTH_LIST_ACL. Both are parts of what they filter."""
+
+    subject_filter: str | None = None
+    resource_filter: str | None = None

@@ -3,15 +3,8 @@ import pytest
 
 from tandem.client.errors import BrokerError, UserExistsError, UserNotFoundError
 from tandem.client.user_admin import UserAdministration
-from tandem.wire.access_control import (
-    AclInfo,
-    DeleteAclRequestHeader,
-    PolicyEntryInfo,
-    PolicyInfo,
-    PolicyType,
-    UserInfo,
-    UserRequestHeader,
-)
+from tandem.wire.access_control import AclInfo, PolicyEntryInfo, PolicyInfo, PolicyType, UserInfo
+from tandem.wire.admin_headers import DeleteAclRequestHeader, UserRequestHeader
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ipaddress
 from itertools import permutations
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tandem.wire.access_control import (
     ACL_BYTES_MAX,
     ENTRIES_MAX,
     AclError,
     AclFault,
+    Entry,
     Exactness,
     Kind,
     PolicyEntryInfo,
@@ -213,3 +217,54 @@ def test_it_travels_as_rocketmq_writes_it() -> None:
             }
         ],
     }
+
+
+_NAMES = st.sampled_from(["", "a", "ab", "abc", "abd", "b", "ba", "*"])
+_ENTRIES = st.builds(
+    PolicyEntryInfo,
+    st.one_of(
+        st.just("*"),
+        st.builds(
+            "{}:{}{}".format,
+            st.sampled_from(["Topic", "Group", "Cluster"]),
+            st.sampled_from(["a", "ab", "abc", "b"]),
+            st.sampled_from(["", "*"]),
+        ),
+        st.sampled_from(["Topic:*", "Group:*"]),
+    ),
+    st.lists(st.sampled_from(["Pub", "Sub", "All"]), min_size=1, max_size=2),
+    st.none() | st.just(["10.0.0.0/8"]) | st.just(["127.0.0.1", "::1"]),
+    st.sampled_from(["Allow", "Deny"]),
+)
+
+
+@given(
+    policies=st.lists(
+        st.builds(
+            PolicyInfo, st.sampled_from(["Custom", "Default"]), st.lists(_ENTRIES, max_size=8)
+        ),
+        max_size=4,
+    ),
+    kind=st.sampled_from(Kind),
+    name=_NAMES,
+    right=st.sampled_from([Right.PUB, Right.SUB, Right.GET]),
+    ip=st.sampled_from([IP, "10.9.8.7", "::1"]),
+)
+def test_what_is_found_by_name_is_what_decides_one_after_the_other(
+    policies: list[PolicyInfo], kind: Kind, name: str, right: Right, ip: str
+) -> None:
+    address = ipaddress.ip_address(ip)
+
+    def is_about(entry: Entry) -> bool:
+        return (
+            right in entry.rights
+            and entry.resource.contains(kind, name)
+            and (not entry.networks or any(address in each for each in entry.networks))
+        )
+
+    rules = rules_of(policies)
+    for entries in (rules.custom, rules.default):
+        assert list(entries) == sorted(entries, key=lambda entry: entry.rank, reverse=True)
+    first = next(filter(is_about, (*rules.custom, *rules.default)), None)
+    verdict = rules.decide(kind, name, right, ip)
+    assert (verdict.entry, verdict.is_allowed) == (first, first is not None and first.allows)
