@@ -1,7 +1,7 @@
 """Users, with sealed secrets, and what each of them may, as replicated tables.
 
 A change counts once it is confirmed, on the master too: nobody has a right that a change of master
-could take back, and nobody is told of an end that it could undo.
+could take back, and no end is reported that it could undo.
 
 Source: RocketMQ 5.3.3, User, Acl; there each broker has its own, and slaves have none.
 """

@@ -233,5 +233,5 @@ class TLSStream(ReceivesSome):
                 self._stream.send_nowait(self._engine.to_send())
 
     def _failed(self, reason: str) -> ConnectionLost:
-        # Without the port: the same trouble with the same peer is told once.
+        # Without the port: the same trouble with the same peer is logged once.
         return ConnectionLost(f"the TLS connection with {self.peer.ip} ended: {reason}")

@@ -44,7 +44,7 @@ CA_NAME: Final = "ca"
 CA_DAYS: Final = 3650
 DAYS: Final = 365
 RENEW_DAYS: Final = 30
-"""A certificate that ends within so many days is made anew."""
+"""A certificate that ends within this many days is made anew."""
 
 CLOCK_SKEW: Final = dt.timedelta(hours=1)
 """A certificate counts from before it was made: the clocks of other machines may be behind."""
