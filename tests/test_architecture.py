@@ -85,6 +85,7 @@ WORDS_OF_SEVERAL = {
     "'UNKNOWN'",
     "'ballast'",
     "'corrupt'",
+    "'null'",
     "'stored'",
     "'tandem-spark'",
     "CORRUPT 'corrupt'",

@@ -18,7 +18,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from node.errors import RequestError
-from node.handlers.send_properties import REGION
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import of_topic, serves
@@ -31,6 +30,7 @@ from tandem.wire.message_properties import (
     PROPERTY_TIMER_DEL_UNIQKEY,
     PROPERTY_TIMER_DELIVER_MS,
     PROPERTY_UNIQUE_KEY,
+    REGION,
     encode_properties,
 )
 from tandem.wire.recall_handle import RecallHandle, decode_recall_handle

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from node.errors import RequestError
-from node.handlers.send_properties import REGION, unique_key_of
+from node.handlers.send_properties import unique_key_of
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import of_topic, serves
@@ -32,6 +32,7 @@ from tandem.wire.demands import is_stamped
 from tandem.wire.message_properties import (
     PROPERTY_REPLY_TO_CLIENT,
     PROPERTY_SEPARATOR,
+    REGION,
     decode_properties,
     encode_properties,
 )

@@ -24,6 +24,7 @@ from tandem.wire.message_properties import (
     PROPERTY_SEPARATOR,
     PROPERTY_TRACE_SWITCH,
     PROPERTY_UNIQUE_KEY,
+    REGION,
     decode_properties,
     encode_properties,
     join_properties,
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
 
     from tandem.wire.demands import Demands
     from tandem.wire.message import Host
-
-REGION: Final = "DefaultRegion"
-"""Source: BrokerConfig.regionId."""
 
 _UNIQUE_KEY: Final = PROPERTY_UNIQUE_KEY + NAME_VALUE_SEPARATOR
 _DELAY: Final = PROPERTY_DELAY_LEVEL + NAME_VALUE_SEPARATOR

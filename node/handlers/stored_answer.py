@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from node.handlers.send_properties import REGION, unique_key_of
+from node.handlers.send_properties import unique_key_of
+from tandem.wire.message_properties import REGION
 from tandem.wire.remoting_command import (
     FRAME_HEAD,
     PROTOCOL_VERSION,

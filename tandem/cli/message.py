@@ -17,11 +17,12 @@ from tandem.cli.message_records import (
 from tandem.cli.output import FAILED, CommandError, ConfigOption, NameServersOption, access_of
 from tandem.cli.progress import run_with_progress
 from tandem.cli.times import TIME_FORMS, now_ms, parsed_time_ms, time_cell
-from tandem.wire.system_topics import RETRY_GROUP_TOPIC_PREFIX
+from tandem.wire.message_properties import PROPERTY_UNIQUE_KEY
+from tandem.wire.system_topics import RETRY_GROUP_TOPIC_PREFIX, TRACE_TOPIC
 
 if TYPE_CHECKING:
     from tandem.client import Admin
-    from tandem.client.admin_results import FateAt, GroupFate, MessageTrace
+    from tandem.client.admin_results import ClientTrace, FateAt, GroupFate, MessageTrace
     from tandem.client.cluster_access import ClusterAccess
     from tandem.wire.message import MessageExt
 
@@ -112,6 +113,9 @@ def show(
 def trace(
     message_id: Annotated[str, typer.Argument(metavar="ID", help="Unique key, or offset id.")],
     topic: TopicOption,
+    trace_topic: Annotated[
+        str, typer.Option("--trace-topic", help="Where clients write their traces.")
+    ] = TRACE_TOPIC,
     output_format: FormatOption = Format.TABLE,
     name_server: NameServersOption = None,
     config: ConfigOption = None,
@@ -119,13 +123,15 @@ def trace(
     """Follow a message through the groups that read its topic: retries, dead letters, where it is.
 
     The offsets of a group say what it has consumed, so a message that was passed over by a filter
-    or a reset counts as consumed.
+    or a reset counts as consumed. What clients have said themselves is shown if they write traces.
     """
 
-    async def question(admin: "Admin") -> "MessageTrace":
-        return await admin.trace_message(topic, message_id)
+    async def question(admin: "Admin") -> "tuple[MessageTrace, list[ClientTrace]]":
+        found = await admin.trace_message(topic, message_id)
+        key = found.message.properties.get(PROPERTY_UNIQUE_KEY)
+        return found, [] if key is None else await admin.client_traces(key, trace_topic)
 
-    found = ask(f"following message {message_id}", question, name_server, config)
+    found, said = ask(f"following message {message_id}", question, name_server, config)
     record = message_record(found.message)
     group_columns: list[Column[GroupFate]] = [
         Column("group", lambda each: each.group),
@@ -157,8 +163,20 @@ def trace(
         "tags": record.tags or None,
         "body": body_preview(found.message.body),
     }
-    document = {"message": record, "groups": found.groups}
-    write_one(output_format, document, facts, [groups, Section(places, place_columns)])
+    document = {"message": record, "groups": found.groups, "clients": said}
+    clients = Section(said, _CLIENT_COLUMNS, title="said by clients")
+    write_one(output_format, document, facts, [groups, Section(places, place_columns), clients])
+
+
+_CLIENT_COLUMNS: Final["list[Column[ClientTrace]]"] = [
+    Column("time", lambda each: time_cell(each.time_ms)),
+    Column("event", lambda each: each.event.value, {"send failed": "bold red"}),
+    Column("group", lambda each: each.group),
+    Column("took ms", lambda each: each.cost_ms),
+    Column("reconsume times", lambda each: each.retry_times),
+    Column("broker", lambda each: each.store_host or None),
+    Column("detail", lambda each: each.detail or None),
+]
 
 
 def _retries(fate: "GroupFate") -> int:

@@ -17,6 +17,7 @@ from tandem.client.group_admin import GroupAdministration
 from tandem.client.message_admin import MessageAdministration
 from tandem.client.plain_socket import SocketOpener, open_socket
 from tandem.client.topic_admin import TopicAdministration
+from tandem.client.trace_admin import TraceAdministration
 from tandem.client.user_admin import UserAdministration
 
 
@@ -39,6 +40,7 @@ class AdminOperations:
     messages_by_time = operation(MessageAdministration.by_time)
     messages_of = operation(MessageAdministration.all_of)
     trace_message = operation(MessageAdministration.trace)
+    client_traces = operation(TraceAdministration.client_traces)
     topic_route = operation(Administration.topic_route)
     ha_runtime_info = operation(Administration.ha_runtime_info)
     fenced_status = operation(Administration.fenced_status)

@@ -14,6 +14,7 @@ from tandem.client.flow import Call, Flow, Pause, call_successfully
 from tandem.client.group_admin import GroupAdministration
 from tandem.client.message_admin import MessageAdministration
 from tandem.client.topic_admin import TopicAdministration
+from tandem.client.trace_admin import TraceAdministration
 from tandem.client.user_admin import UserAdministration
 from tandem.wire.admin_headers import settings_of
 from tandem.wire.errors import MalformedFrameError
@@ -53,11 +54,12 @@ class Administration:
         self.group = GroupAdministration(self.calls, self.topic)
         self.message = MessageAdministration(self.calls, self.topic, self.group)
         self.users = UserAdministration(self.calls)
+        self.traces = TraceAdministration(self.message)
 
     @property
     def parts(self) -> tuple[object, ...]:
         """All whose flows an administrator has."""
-        return self, self.topic, self.group, self.message, self.users
+        return self, self.topic, self.group, self.message, self.traces, self.users
 
     def cluster_info(self) -> Flow[ClusterInfo]:
         """Return all brokers that the name servers know."""

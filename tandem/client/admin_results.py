@@ -178,3 +178,33 @@ class MessageTrace(msgspec.Struct, frozen=True):
 
     message: MessageExt
     groups: list[GroupFate]
+
+
+class ClientTraceEvent(enum.Enum):
+    """What a client has said in a trace."""
+
+    SENT = "sent"
+    SEND_FAILED = "send failed"
+    """Or its outcome is not known to the producer."""
+    HANDED_OUT = "handed out"
+    """To a consumer, which has said nothing more: it is at it, or ended before."""
+    CONSUMED = "consumed"
+    GIVEN_BACK = "given back"
+    """To be delivered again, or to become a dead letter."""
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled back"
+    LEFT_UNKNOWN = "left unknown"
+
+
+class ClientTrace(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that a client has said of a message, by its own clock."""
+
+    event: ClientTraceEvent
+    time_ms: int
+    """When it began."""
+    group: str
+    cost_ms: int | None = None
+    store_host: str = ""
+    retry_times: int = 0
+    detail: str = ""
+    """The type of a message that was sent; how consuming ended."""

@@ -9,7 +9,7 @@ while the user's code is busy. Every method may be called from any thread.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
@@ -29,6 +29,7 @@ from tandem.client.consumer_settings import (
     GroupStart,
     MessageModel,
 )
+from tandem.client.hooks import ConsumeMessageHook
 from tandem.client.pull_answer import ALL_TAGS
 from tandem.client.received_message import ReceivedMessage
 from tandem.client.results import MessageQueue
@@ -154,6 +155,8 @@ class BlockingConsumer:
         pull_threshold_bytes_for_queue: int = PULL_THRESHOLD_BYTES_FOR_QUEUE,
         commit_interval_ms: int = COMMIT_INTERVAL_MS,
         offsets_file: Path | str | None = None,
+        trace: bool | str = False,
+        hooks: Sequence[ConsumeMessageHook] = (),
     ) -> None:
         self._consumer = Consumer(
             cluster,
@@ -167,6 +170,8 @@ class BlockingConsumer:
             pull_threshold_bytes_for_queue=pull_threshold_bytes_for_queue,
             commit_interval_ms=commit_interval_ms,
             offsets_file=offsets_file,
+            trace=trace,
+            hooks=hooks,
         )
         self._open_portal: BlockingPortal | None = None
         self._exit = ExitStack()

@@ -1,17 +1,19 @@
 """`BlockingProducer`: what `tandem.client.producer` does, for plain code. One set of rules."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tandem.client.ack import Ack, chosen_ack
 from tandem.client.blocking_shell import BlockingShell
 from tandem.client.cluster_access import Cluster, ClusterAccess
 from tandem.client.faces import BlockingFace, operation
+from tandem.client.hooks import SendHooks, SendMessageHook
 from tandem.client.identity import wall_clock_ms
 from tandem.client.plain_socket import SocketOpener, open_socket
 from tandem.client.send_flow import Sender
 from tandem.client.send_operations import SendOperations, Sends
 from tandem.client.sending import MESSAGE_BYTES_MAX, SendSettings
+from tandem.client.tracing import TraceSender, trace_topic
 from tandem.wire.compression import Codec, checked_codec
 
 
@@ -38,6 +40,8 @@ class BlockingProducer(BlockingFace, SendOperations):
         max_message_size_bytes: int = MESSAGE_BYTES_MAX,
         compress_over_bytes: int | None = None,
         compression: Codec = "zlib",
+        trace: bool | str = False,
+        hooks: Sequence[SendMessageHook] = (),
         opener: SocketOpener = open_socket,
         wall_clock_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
@@ -54,4 +58,13 @@ class BlockingProducer(BlockingFace, SendOperations):
             checked_codec(compression),
         )
         sender = Sender(core, settings, wall_clock_ms)
-        super().__init__(BlockingShell(core, opener), Sends(sender))
+        topic = trace_topic(trace)
+        traces = None if topic is None else TraceSender(core, group, topic, wall_clock_ms)
+        all_hooks = SendHooks(group, hooks if traces is None else (*hooks, traces.tracer))
+        super().__init__(BlockingShell(core, opener), Sends(sender, all_hooks, traces))
+        self._traces = traces
+
+    def __exit__(self, *error: object) -> None:
+        if self._traces is not None and (error[0] is None or isinstance(error[1], Exception)):
+            self._shell.run(self._traces.flush())
+        super().__exit__(*error)

@@ -20,7 +20,7 @@ ConsumeMessageConcurrentlyService and ConsumeMessageOrderlyService.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final, Self
 
@@ -42,6 +42,7 @@ from tandem.client.errors import ClientError
 from tandem.client.event_loop import LoopClock
 from tandem.client.group_flow import Filter
 from tandem.client.group_reader import GroupReader
+from tandem.client.hooks import ConsumeMessageHook
 from tandem.client.identity import wall_clock_ms
 from tandem.client.inbox import Item
 from tandem.client.operator_requests import OperatorRequests
@@ -49,6 +50,7 @@ from tandem.client.pull_answer import ALL_TAGS
 from tandem.client.received_message import ReceivedMessage
 from tandem.client.results import MessageQueue
 from tandem.client.subscription import Subscription
+from tandem.client.trace_tasks import TraceTasks
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +82,9 @@ class Consumer:
         pull_threshold_bytes_for_queue: the same in bytes of bodies.
         commit_interval_ms: how often offsets are stored.
         offsets_file: where a broadcasting consumer keeps its offsets; None: nowhere.
+        trace: whether RocketMQ's message trace is written: of each message that is handled two
+            records in `RMQ_SYS_TRACE_TOPIC`, or in the topic of this name.
+        hooks: what else is called around consuming, see `tandem.client.hooks`.
         open_stream: opens connections; tests put another network here.
         wall_clock_ms: the time in heartbeats.
 
@@ -102,6 +107,8 @@ class Consumer:
         pull_threshold_bytes_for_queue: int = PULL_THRESHOLD_BYTES_FOR_QUEUE,
         commit_interval_ms: int = COMMIT_INTERVAL_MS,
         offsets_file: Path | str | None = None,
+        trace: bool | str = False,
+        hooks: Sequence[ConsumeMessageHook] = (),
         open_stream: StreamOpener | None = None,
         wall_clock_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
@@ -122,6 +129,8 @@ class Consumer:
         self._shell = AsyncShell(core, open_stream)
         path = None if offsets_file is None else Path(offsets_file)
         self._reader = GroupReader(core, self._shell, settings, wall_clock_ms, path)
+        self._traces = TraceTasks(self._shell, core, group, trace, wall_clock_ms)
+        self._hooks = (*hooks, *self._traces.hooks)
         OperatorRequests(
             self._reader,
             core.broker_requests,
@@ -132,11 +141,13 @@ class Consumer:
     async def __aenter__(self) -> Self:
         await self._shell.open()
         self._reader.start()
+        self._traces.open()
         return self
 
     async def __aexit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         try:
             await self._reader.stop()
+            await self._traces.close(error_type)
         finally:
             await self._shell.close(politely=True)
 
@@ -209,7 +220,8 @@ class Consumer:
     async def _handle_all(self, subscription: Subscription, handler: Handler) -> None:
         async for message in subscription:
             try:
-                await handler(message)
+                with message.delivery.handling():
+                    await handler(message)
             except Exception:  # the user's code may raise anything; the message is given back
                 logger.exception(
                     "message %s of topic %s could not be handled and %s",
@@ -259,4 +271,4 @@ class Consumer:
         self._reader.move(reader, offset)
 
     def _hand_out(self, item: Item) -> ReceivedMessage:
-        return GroupDelivery(self._reader, *item).message
+        return GroupDelivery(self._reader, *item, hooks=self._hooks).message

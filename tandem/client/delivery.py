@@ -6,6 +6,8 @@ broadcasting              the same: there is no group to give it back to
 """
 
 import logging
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 import anyio
@@ -13,6 +15,7 @@ import anyio
 from tandem.client.errors import ClientError
 from tandem.client.group_flow import NO_MORE_TRIES, delay_level
 from tandem.client.group_reader import GroupReader
+from tandem.client.hooks import ConsumeMessageHook, ConsumeOutcome, Consumptions
 from tandem.client.queue_reader import QueueReader
 from tandem.client.received_message import ReceivedMessage
 from tandem.wire.message import MessageExt
@@ -30,9 +33,16 @@ SUSPEND_SECONDS: Final = 1.0
 class GroupDelivery:
     """See `tandem.client.received_message.Delivery`."""
 
-    __slots__ = ("_group", "_is_settled", "_reader", "_stored", "message")
+    __slots__ = ("_consumptions", "_group", "_is_settled", "_reader", "_stored", "message")
 
-    def __init__(self, group: GroupReader, reader: QueueReader, stored: MessageExt) -> None:
+    def __init__(
+        self,
+        group: GroupReader,
+        reader: QueueReader,
+        stored: MessageExt,
+        *,
+        hooks: Sequence[ConsumeMessageHook] = (),
+    ) -> None:
         self._group = group
         self._reader = reader
         self._stored = stored
@@ -57,6 +67,13 @@ class GroupDelivery:
             stored.body_crc,
             self,
         )
+        self._consumptions = (
+            Consumptions(hooks, group.settings.group, self.message) if hooks else None
+        )
+
+    def handling(self) -> AbstractContextManager[object]:
+        """See `tandem.client.received_message.Delivery`."""
+        return nullcontext() if self._consumptions is None else self._consumptions.handling()
 
     @property
     def is_lost(self) -> bool:
@@ -66,20 +83,20 @@ class GroupDelivery:
     def put_back(self) -> None:
         """See `tandem.client.received_message.Delivery`."""
         if not self._is_settled:
-            self._settle()
+            self._settle(ConsumeOutcome.PUT_BACK)
             self._group.put_back(self._reader, self._stored)
 
     def done(self) -> None:
         """See `ReceivedMessage.done`."""
         if not self._is_settled:
-            self._settle()
+            self._settle(ConsumeOutcome.DONE)
             self._reader.finished(self._stored.queue_offset)
 
     async def retry(self, delay_seconds: float | None) -> None:
         """See `ReceivedMessage.retry`."""
         if self._is_settled:
             return
-        self._settle()
+        self._settle(ConsumeOutcome.RETRY)
         settings = self._group.settings
         if settings.orderly and self._is_last_try():
             await self._send_back_or_again(NO_MORE_TRIES)
@@ -88,9 +105,11 @@ class GroupDelivery:
         else:
             await self._send_back_or_again(delay_level(delay_seconds))
 
-    def _settle(self) -> None:
+    def _settle(self, outcome: ConsumeOutcome) -> None:
         self._is_settled = True
         self._reader.in_hand_count -= 1
+        if self._consumptions is not None:
+            self._consumptions.ended(outcome)
 
     def _is_last_try(self) -> bool:
         most = self._group.settings.max_reconsume_times
@@ -100,7 +119,9 @@ class GroupDelivery:
         """See `ReceivedMessage.dead_letter`."""
         if not self._is_settled:
             await self._send_back(NO_MORE_TRIES)
-            self.done()
+            if not self._is_settled:
+                self._settle(ConsumeOutcome.DEAD_LETTER)
+                self._reader.finished(self._stored.queue_offset)
 
     async def _send_back_or_again(self, level: int) -> None:
         try:

@@ -28,7 +28,7 @@ carry the same UNIQ_KEY, and `DuplicateFilter` tells them apart. With
 Many tasks that send at the same time share requests: see `tandem.client.accumulator`.
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Self
 
 from tandem.client.accumulator import BATCH_MAX_BYTES
@@ -38,6 +38,7 @@ from tandem.client.auto_batch import AutoBatch
 from tandem.client.cluster_access import Cluster, ClusterAccess
 from tandem.client.event_loop import LoopClock
 from tandem.client.faces import AsyncFace
+from tandem.client.hooks import SendHooks, SendMessageHook
 from tandem.client.identity import wall_clock_ms
 from tandem.client.in_flight import MAX_IN_FLIGHT_BYTES
 from tandem.client.request_reply import REQUEST_TIMEOUT_MS, Requests
@@ -50,6 +51,7 @@ from tandem.client.sending import (
     SendOptions,
     SendSettings,
 )
+from tandem.client.trace_tasks import TraceTasks
 from tandem.client.transaction import Transaction, TransactionCheck, Transactions
 from tandem.client.transaction_flow import TransactionFlows
 from tandem.wire.compression import Codec, checked_codec
@@ -90,6 +92,9 @@ class Producer(AsyncFace, SendOperations):
         transaction_check: says what became of a local transaction that this producer knows nothing
             of, because the one that began it has ended. It gets the message and returns "commit",
             "rollback", or "unknown" (then the broker asks again later).
+        trace: whether RocketMQ's message trace is written: of each send a record in
+            `RMQ_SYS_TRACE_TOPIC`, or in the topic of this name.
+        hooks: what else is called around sends, see `tandem.client.hooks`.
         open_stream: opens connections; tests put another network here.
         wall_clock_ms: the time in messages and ids.
     """
@@ -111,6 +116,8 @@ class Producer(AsyncFace, SendOperations):
         compress_over_bytes: int | None = None,
         compression: Codec = "zlib",
         transaction_check: TransactionCheck | None = None,
+        trace: bool | str = False,
+        hooks: Sequence[SendMessageHook] = (),
         open_stream: StreamOpener | None = None,
         wall_clock_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
@@ -127,21 +134,26 @@ class Producer(AsyncFace, SendOperations):
             checked_codec(compression),
         )
         self._sender = Sender(core, settings, wall_clock_ms)
-        super().__init__(AsyncShell(core, open_stream), Sends(self._sender))
+        shell = AsyncShell(core, open_stream)
+        self._traces = TraceTasks(shell, core, group, trace, wall_clock_ms)
+        self._hooks = SendHooks(group, (*hooks, *self._traces.hooks))
+        super().__init__(shell, Sends(self._sender, self._hooks))
         self._auto_batch = AutoBatch(
             self._shell, self._sender, batch_max_bytes, max_in_flight_bytes
         )
         flows = TransactionFlows(core, self._sender, group, send_msg_timeout_ms / 1000)
         self._requests = Requests(self._shell, core, self._sender, wall_clock_ms)
-        self._transactions = Transactions(self._shell, core, flows, transaction_check)
+        self._transactions = Transactions(self._shell, core, flows, transaction_check, self._hooks)
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
         self._transactions.open()
+        self._traces.open()
         return self
 
     async def __aexit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         self._auto_batch.close()
+        await self._traces.close(error_type)
         await super().__aexit__(error_type)
 
     def send(
@@ -169,7 +181,19 @@ class Producer(AsyncFace, SendOperations):
         options = NO_OPTIONS
         if sharding_key or queue_id is not None or wait_store_msg_ok is not None or ack is not None:
             options = SendOptions(queue_id, wait_store_msg_ok, ack, sharding_key)
+        if self._hooks:
+            return self._send_between_hooks(message, options)
         return self._auto_batch.send(message, options)
+
+    async def _send_between_hooks(self, message: Message, options: SendOptions) -> SendResult:
+        [message], ended = self._hooks.sending([message])
+        try:
+            result = await self._auto_batch.send(message, options)
+        except BaseException as error:
+            ended([error])
+            raise
+        ended([result])
+        return result
 
     def transaction(
         self, message: Message, *, queue_id: int | None = None, ack: Ack | None = None

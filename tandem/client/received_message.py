@@ -7,6 +7,7 @@ r"""A message that a consumer of a group was handed, and what becomes of it.
 A message of which nothing is said is done when its reader asks for the next one.
 """
 
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from tandem.wire.message import MessageExt
@@ -18,6 +19,9 @@ class Delivery(Protocol):
     @property
     def is_lost(self) -> bool:
         """Whether another member has its queue now, and hands it out again."""
+
+    def handling(self) -> AbstractContextManager[object]:
+        """What is around the user's handler."""
 
     def put_back(self) -> None:
         """It was not handed out after all, and is the next."""

@@ -9,17 +9,32 @@ from tandem.client.ack import Ack
 from tandem.client.errors import ClientError
 from tandem.client.faces import operation
 from tandem.client.flow import Flow
+from tandem.client.hooks import SendHooks
 from tandem.client.results import SendResult
 from tandem.client.send_flow import Sender
 from tandem.client.sending import SendOptions
+from tandem.client.tracing import TraceSender
 from tandem.wire.message import Message
 
 
 class Sends:
     """Sends for one producer. Flows only."""
 
-    def __init__(self, sender: Sender) -> None:
+    def __init__(self, sender: Sender, hooks: SendHooks, traces: TraceSender | None = None) -> None:
+        """Send with `sender`, between `hooks`.
+
+        Args:
+            sender: has the rules.
+            hooks: what is called around sends.
+            traces: what is sent along, where no task does that.
+        """
         self._sender = sender
+        self._hooks = hooks
+        self._traces = traces
+
+    def _send_traces(self) -> Flow[None]:
+        if self._traces is not None and self._traces.is_due:
+            yield from self._traces.flush()
 
     def send(
         self,
@@ -32,7 +47,20 @@ class Sends:
     ) -> Flow[SendResult]:
         """Send one message, and wait for its answer; see `Producer.send`."""
         options = SendOptions(queue_id, wait_store_msg_ok, ack, sharding_key)
-        return self._sender.send(message, options)
+        if not self._hooks:
+            return self._sender.send(message, options)
+        return self._one_between_hooks(message, options)
+
+    def _one_between_hooks(self, message: Message, options: SendOptions) -> Flow[SendResult]:
+        [message], ended = self._hooks.sending([message])
+        try:
+            result = yield from self._sender.send(message, options)
+        except BaseException as error:
+            ended([error])
+            raise
+        ended([result])
+        yield from self._send_traces()
+        return result
 
     def send_batch(
         self,
@@ -50,7 +78,23 @@ class Sends:
             ClientError: see the module's table; it concerns all of them.
             ValueError: no message, several topics, or too many bytes.
         """
-        return self._sender.send_batch(messages, SendOptions(queue_id, wait_store_msg_ok, ack))
+        options = SendOptions(queue_id, wait_store_msg_ok, ack)
+        if not self._hooks:
+            return self._sender.send_batch(messages, options)
+        return self._batch_between_hooks(messages, options)
+
+    def _batch_between_hooks(
+        self, messages: Sequence[Message], options: SendOptions
+    ) -> Flow[SendResult]:
+        messages, ended = self._hooks.sending(messages)
+        try:
+            result = yield from self._sender.send_batch(messages, options)
+        except BaseException as error:
+            ended([error])
+            raise
+        ended([result])
+        yield from self._send_traces()
+        return result
 
     def send_many(
         self,
@@ -71,7 +115,26 @@ class Sends:
             ValueError: a message cannot be sent as it is. Those before it may have been.
         """
         options = SendOptions(queue_id, wait_store_msg_ok, ack)
-        return self._sender.send_many(messages, options, outcomes)
+        if not self._hooks:
+            return self._sender.send_many(messages, options, outcomes)
+        return self._many_between_hooks(list(messages), options, outcomes)
+
+    def _many_between_hooks(
+        self,
+        messages: Sequence[Message],
+        options: SendOptions,
+        outcomes: dict[int, SendResult | ClientError] | None,
+    ) -> Flow[list[SendResult | ClientError]]:
+        found = {} if outcomes is None else outcomes
+        messages, ended = self._hooks.sending(messages)
+        try:
+            results = yield from self._sender.send_many(messages, options, found)
+        except BaseException as error:
+            ended([found.get(index, error) for index in range(len(messages))])
+            raise
+        ended(results)
+        yield from self._send_traces()
+        return results
 
 
 class SendOperations:

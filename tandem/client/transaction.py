@@ -18,6 +18,7 @@ from tandem.client.async_shell import AsyncShell
 from tandem.client.broker_request import BrokerRequest
 from tandem.client.core import ClientCore
 from tandem.client.errors import BrokerError, ClientError
+from tandem.client.hooks import SendHooks
 from tandem.client.results import SendResult
 from tandem.client.transaction_flow import (
     Decisions,
@@ -114,8 +115,10 @@ class Transactions:
         core: ClientCore,
         flows: TransactionFlows,
         check: TransactionCheck | None,
+        hooks: SendHooks,
     ) -> None:
         self._shell = shell
+        self._hooks = hooks
         self._core = core
         self._flows = flows
         self._check = check
@@ -143,7 +146,13 @@ class Transactions:
     async def begin(self, message: Message, queue_id: int | None, ack: Ack | None) -> Half:
         """Send the half."""
         self.greet()
-        half = await self._shell.run(self._flows.begin(message, queue_id, ack))
+        [message], ended = self._hooks.sending([message], is_half=True)
+        try:
+            half = await self._shell.run(self._flows.begin(message, queue_id, ack))
+        except BaseException as error:
+            ended([error])
+            raise
+        ended([half.result])
         self._decisions.begin(half.result.msg_id)
         return half
 
@@ -155,6 +164,7 @@ class Transactions:
         """
         unique_key = half.result.msg_id
         self._decisions.decide(unique_key, state)
+        self._hooks.transaction_ended(half.message, half.result, state)
         if state == "unknown":
             return False
         try:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from typing import Any
 
 import anyio
@@ -69,6 +69,9 @@ class FakeDelivery:
     @property
     def is_lost(self) -> bool:
         return False
+
+    def handling(self) -> AbstractContextManager[object]:
+        return nullcontext()
 
     def put_back(self) -> None:
         self.said.append("put back")

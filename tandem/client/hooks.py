@@ -1,0 +1,130 @@
+"""What is called around sends and around consuming: traces, spans, counters of the user's own.
+
+    SendMessageHook.sending       before a send, with its messages; may give others in their place
+       --> SendEnded              called once, with what became of each
+
+    ConsumeMessageHook.consuming  before a message is given to the user
+       --> Consumption.handling   around the handler of `Consumer.consume`
+       --> Consumption.ended      called once, when something was said about it
+
+Hooks run on the way of every message: they do not wait, and they do not raise.
+
+Source: RocketMQ 5.3.3, SendMessageHook, ConsumeMessageHook, EndTransactionHook.
+"""
+
+import enum
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Protocol
+
+from tandem.client.results import SendResult
+from tandem.wire.message import Message, MessageExt
+
+SendEnded = Callable[[Sequence[SendResult | BaseException]], None]
+"""Takes what became of each message; of a whole call that raised, the one error."""
+
+
+class SendMessageHook(Protocol):
+    """Is called around sends."""
+
+    def sending(
+        self, group: str, messages: Sequence[Message], *, is_half: bool
+    ) -> tuple[Sequence[Message], SendEnded]:
+        """Return as many messages, which are sent, and what is called at the end.
+
+        Args:
+            group: the producer group.
+            messages: those of one call.
+            is_half: whether it is the half of a transaction.
+        """
+
+    def transaction_ended(
+        self, group: str, message: Message, half: SendResult, state: str, *, from_check: bool
+    ) -> None:
+        """Take how a transaction of the half ended: `commit`, `rollback`, `unknown`."""
+
+
+class ConsumeOutcome(enum.Enum):
+    """What was said about a message that a consumer had."""
+
+    DONE = "done"
+    RETRY = "retry"
+    DEAD_LETTER = "dead letter"
+    PUT_BACK = "put back"
+    """It was not handed out after all."""
+
+
+class Consumption(Protocol):
+    """One message in the hands of a consumer."""
+
+    def handling(self) -> AbstractContextManager[object]:
+        """Return what is around the handler."""
+
+    def ended(self, outcome: ConsumeOutcome) -> None:
+        """Take what was said about it."""
+
+
+class ConsumeMessageHook(Protocol):
+    """Is called around consuming."""
+
+    def consuming(self, group: str, message: MessageExt) -> Consumption:
+        """Return what is called at the end."""
+
+
+class SendHooks:
+    """All hooks of one producer; false if it has none."""
+
+    def __init__(self, group: str, hooks: Sequence[SendMessageHook]) -> None:
+        """Take them in the order in which they are called."""
+        self._group = group
+        self._hooks = tuple(hooks)
+
+    def __bool__(self) -> bool:
+        return bool(self._hooks)
+
+    def sending(
+        self, messages: Sequence[Message], *, is_half: bool = False
+    ) -> tuple[Sequence[Message], SendEnded]:
+        """Call all of them before a send."""
+        endings: list[SendEnded] = []
+        for hook in self._hooks:
+            messages, ended = hook.sending(self._group, messages, is_half=is_half)
+            endings.append(ended)
+
+        def ended_all(outcomes: Sequence[SendResult | BaseException]) -> None:
+            for each in endings:
+                each(outcomes)
+
+        return messages, ended_all
+
+    def transaction_ended(
+        self, message: Message, half: SendResult, state: str, *, from_check: bool = False
+    ) -> None:
+        """Say to all of them how a transaction ended."""
+        for hook in self._hooks:
+            hook.transaction_ended(self._group, message, half, state, from_check=from_check)
+
+
+class Consumptions:
+    """What all hooks of one consumer know of one message."""
+
+    __slots__ = ("_each",)
+
+    def __init__(
+        self, hooks: Sequence[ConsumeMessageHook], group: str, message: MessageExt
+    ) -> None:
+        """Call them before the message is given to the user."""
+        self._each = [hook.consuming(group, message) for hook in hooks]
+
+    @contextmanager
+    def handling(self) -> Iterator[None]:
+        """Be around the handler."""
+        with ExitStack() as stack:
+            for each in self._each:
+                stack.enter_context(each.handling())
+            yield
+
+    def ended(self, outcome: ConsumeOutcome) -> None:
+        """Say what was said about it."""
+        for each in self._each:
+            each.ended(outcome)
