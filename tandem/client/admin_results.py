@@ -184,6 +184,8 @@ class ClientTraceEvent(enum.Enum):
     """What a client has said in a trace."""
 
     SENT = "sent"
+    STORED = "stored, not confirmed"
+    """The broker's answer was not SEND_OK: it has the message, and does not say that it is safe."""
     SEND_FAILED = "send failed"
     """Or its outcome is not known to the producer."""
     HANDED_OUT = "handed out"

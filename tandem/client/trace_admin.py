@@ -80,8 +80,12 @@ def client_traces(message_id: str, records: Iterable[TraceRecord]) -> list[Clien
 
 
 def _sent(record: Pub) -> ClientTrace:
+    event = ClientTraceEvent.SENT
+    if not record.is_success:
+        has_place = bool(record.offset_msg_id)
+        event = ClientTraceEvent.STORED if has_place else ClientTraceEvent.SEND_FAILED
     return ClientTrace(
-        event=ClientTraceEvent.SENT if record.is_success else ClientTraceEvent.SEND_FAILED,
+        event=event,
         time_ms=record.time_ms,
         group=record.group,
         cost_ms=record.cost_ms,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import tandem
-from tests.compat.programs import NotToBeHadError, classpath
+from tests.compat.programs import NotToBeHadError, classpath, fetch, java_command
 from tests.compat.targets import running_rocketmq, running_target
 from tests.tandem.client.three_worlds import WORLDS, Clients, clients_of
 
@@ -204,3 +204,35 @@ def test_a_transaction_is_seen_when_it_is_committed(clients: Clients, servers: s
         producer.send(tandem.Message(topic, b"plain"))
     with clients.consumer(servers, f"half-{clients.world}") as consumer:
         assert bodies_of(consumer, topic, 2) == [b"committed", b"plain"]
+
+
+def test_traces_of_our_clients_are_read_by_rocketmqs_tool_and_by_ours(
+    servers: str, tmp_path: Path
+) -> None:
+    topic, traces = f"Traced{secrets.token_hex(3)}", f"Traces{secrets.token_hex(3)}"
+    with tandem.BlockingAdmin(servers) as admin:
+        for each in (topic, traces):
+            admin.create_topic(each, queue_nums=1)
+        with tandem.BlockingProducer(servers, group="PT", trace=traces) as producer:
+            sent = producer.send(tandem.Message(topic, b"traced", keys="k", tags="t"))
+        with tandem.BlockingConsumer(servers, group="GT", trace=traces) as consumer:
+            for _ in consumer.subscribe(topic):
+                consumer.stop()
+        end = time.monotonic() + SECONDS_MAX
+        while len(found := admin.client_traces(sent.msg_id, traces)) < 2:
+            assert time.monotonic() < end, found
+            time.sleep(0.2)  # noqa: TID251  waits for the last traces
+    assert [(each.event.value, each.group) for each in found] == [
+        ("sent", "PT"),
+        ("consumed", "GT"),
+    ]
+    main = "org.apache.rocketmq.tools.command.MQAdminStartup"
+    asked = ["queryMsgTraceById", "-n", servers, "-i", sent.msg_id, "-t", traces]
+    said = fetch(
+        [*java_command(classpath("pom.xml", "tools"), tmp_path), main, *asked], cwd=tmp_path
+    )
+    rows = [line.split() for line in said.splitlines() if line[:3] in ("Pub", "Sub")]
+    assert [(row[0], row[1], row[-1]) for row in rows] == [
+        ("Pub", "PT", "success"),
+        ("Sub", "GT", "success"),
+    ]

@@ -81,6 +81,8 @@ def test_what_failed() -> None:
     back = msgspec.structs.replace(AFTER, is_success=False, context_code=4)
     sent, given_back = client_traces("ID", [failed, BEFORE, back])
     assert (sent.event, sent.detail) == (ClientTraceEvent.SEND_FAILED, "99")
+    [unsafe] = client_traces("ID", [msgspec.structs.replace(failed, offset_msg_id="0A")])
+    assert unsafe.event is ClientTraceEvent.STORED
     assert (given_back.event, given_back.detail) == (ClientTraceEvent.GIVEN_BACK, "failed")
 
 
