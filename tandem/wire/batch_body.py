@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from tandem.wire.errors import MalformedMessageError
+from tandem.wire.errors import ArgumentError, MalformedMessageError
 from tandem.wire.message_properties import PROPERTIES_BYTES_MAX, PROPERTY_UNIQUE_KEY
 
 BATCH_ENTRY_BYTES_MIN: Final = 22
@@ -42,9 +42,10 @@ def encode_batch_entry(flag: int, body: bytes, properties: bytes) -> bytes:
     body_bytes = len(body)
     properties_bytes = len(properties)
     if properties_bytes > PROPERTIES_BYTES_MAX:
-        raise ValueError(
-            f"message properties take {properties_bytes} bytes, the limit is {PROPERTIES_BYTES_MAX}"
+        text = (
+            f"message properties take {properties_bytes} bytes; the limit is {PROPERTIES_BYTES_MAX}"
         )
+        raise ArgumentError(text, "properties")
     size = BATCH_ENTRY_BYTES_MIN + body_bytes + properties_bytes
     head = _pack_head(size, 0, 0, flag, body_bytes)
     return b"".join((head, body, _pack_short(properties_bytes), properties))

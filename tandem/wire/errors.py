@@ -1,7 +1,23 @@
-"""What can be wrong with bytes that came from somebody else.
+"""What can be wrong with bytes that came from somebody else, and with what a caller gives.
 
-A reader of a connection drops it on any of these; a reader of a file reports where.
+A reader of a connection drops it on any `WireError`; a reader of a file reports where. An
+`ArgumentError` is the caller's own.
 """
+
+
+class ArgumentError(ValueError):
+    """An argument, or a part of a message, is out of range or contradicts another one.
+
+    `names` are those that are wrong: arguments, fields of a `Message`, or properties of it. Of a
+    contradiction they are all that it is between.
+    """
+
+    def __init__(self, text: str, *names: str) -> None:
+        super().__init__(text, *names)
+        self.names = names
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class WireError(Exception):

@@ -35,7 +35,7 @@ import msgspec
 
 from tandem.wire.batch_body import decode_batch_body, encode_batch_entry
 from tandem.wire.crc import crc32
-from tandem.wire.errors import MalformedMessageError
+from tandem.wire.errors import ArgumentError, MalformedMessageError
 from tandem.wire.message_properties import (
     DELAYING_PROPERTIES,
     PROPERTY_DELAY_LEVEL,
@@ -73,6 +73,9 @@ NEED_UNWRAP_FLAG: Final = 0x40
 INNER_BATCH_FLAG: Final = 0x80
 COMPRESSION_TYPE_MASK: Final = 0x700
 INNER_BATCH_FLAGS: Final = NEED_UNWRAP_FLAG | INNER_BATCH_FLAG
+
+DELAY_FIELDS: Final = ("delay_time_level", "delay_ms", "deliver_time_ms")
+"""Of a `Message`: each says when it is delivered."""
 
 TOPIC_V1_CHARACTERS_MAX: Final = 127
 """A longer topic makes a V2 record (MessageVersion, autoMessageVersionOnTopicLen)."""
@@ -180,11 +183,11 @@ class Message(msgspec.Struct, frozen=True):
     def _check_delays(self) -> None:
         delays = (self.delay_time_level, self.delay_ms, self.deliver_time_ms)
         if sum(map(bool, delays)) > 1:
-            raise ValueError(
-                "a message has one of delay_time_level, delay_ms and deliver_time_ms, not several"
-            )
-        if self.delay_ms < 0 or self.deliver_time_ms < 0:
-            raise ValueError("delay_ms and deliver_time_ms cannot be negative")
+            given = [name for name, delay in zip(DELAY_FIELDS, delays, strict=True) if delay]
+            raise ArgumentError(f"a message has only one of {' and '.join(given)}", *given)
+        for name, value in (("delay_ms", self.delay_ms), ("deliver_time_ms", self.deliver_time_ms)):
+            if value < 0:
+                raise ArgumentError(f"{name} is {value}; it is 0 or more", name)
 
     @property
     def is_delayed(self) -> bool:
