@@ -93,7 +93,8 @@ def batch_places(body: bytes | memoryview) -> Iterator[BatchPlace]:
             body_end = _checked_end(body_start, size, end)
             (size,) = _SHORT.unpack_from(body, body_end)
         except struct.error as error:
-            raise MalformedMessageError(f"batch entry at byte {position}: {error}") from error
+            text = f"batch entry at byte {position}: {error}"
+            raise MalformedMessageError(text, position) from error
         position = _checked_end(body_end + 2, size, end)
         yield BatchPlace(flag, body_start, body_end, body_end + 2, position)
 
@@ -113,6 +114,6 @@ def decode_batch_body(body: bytes | memoryview) -> Iterator[BatchEntry]:
 def _checked_end(start: int, size: int, end: int) -> int:
     if size < 0 or start + size > end:
         raise MalformedMessageError(
-            f"a field of {size} bytes at byte {start} runs past the end at {end}"
+            f"a field of {size} bytes at byte {start} runs past the end at {end}", start
         )
     return start + size

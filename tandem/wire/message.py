@@ -364,7 +364,7 @@ def decode_message(
     try:
         return _decode_message(memoryview(buffer), position)
     except (struct.error, ValueError, IndexError) as error:
-        raise MalformedMessageError(f"record at byte {position}: {error}") from error
+        raise MalformedMessageError(f"record at byte {position}: {error}", position) from error
 
 
 def _decode_message(buffer: memoryview, start: int) -> tuple[MessageExt, int]:
@@ -372,11 +372,13 @@ def _decode_message(buffer: memoryview, start: int) -> tuple[MessageExt, int]:
         FIXED_HEADER.unpack_from(buffer, start)
     )
     if magic not in (MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2):
-        raise MalformedMessageError(f"record at byte {start}: magic 0x{magic:08X} is not a message")
+        text = f"record at byte {start}: magic 0x{magic:08X} is not a message"
+        raise MalformedMessageError(text, start)
     end = start + size
     if size < RECORD_BYTES_MIN or end > len(buffer):
         raise MalformedMessageError(
-            f"record at byte {start}: total size {size}, but {len(buffer) - start} bytes are there"
+            f"record at byte {start}: total size {size}, but {len(buffer) - start} bytes are there",
+            start,
         )
     position = start + FIXED_HEADER.size
     born_host, position = _take_host(buffer, position, v6=bool(sys_flag & BORNHOST_V6_FLAG))
@@ -393,7 +395,7 @@ def _decode_message(buffer: memoryview, start: int) -> tuple[MessageExt, int]:
     properties, position = _take(buffer, position + 2, _SHORT.unpack_from(buffer, position)[0], end)
     if position != end:
         raise MalformedMessageError(
-            f"record at byte {start}: parts end at {position}, total size says {end}"
+            f"record at byte {start}: parts end at {position}, total size says {end}", start
         )
     message = MessageExt(
         topic=str(topic, "utf-8", "replace"),
@@ -420,13 +422,14 @@ def _take_host(buffer: memoryview, position: int, *, v6: bool) -> tuple[Host, in
     end = position + (20 if v6 else 8)
     packed = bytes(buffer[position:end])
     if len(packed) != end - position:
-        raise MalformedMessageError("cut inside a host")
+        raise MalformedMessageError("cut inside a host", position)
     return unpack_host(packed), end
 
 
 def _take(buffer: memoryview, start: int, size: int, end: int) -> tuple[memoryview, int]:
     if size < 0 or start + size > end:
-        raise MalformedMessageError(f"a part of {size} bytes at byte {start} runs past {end}")
+        text = f"a part of {size} bytes at byte {start} runs past {end}"
+        raise MalformedMessageError(text, start)
     return buffer[start : start + size], start + size
 
 
