@@ -54,7 +54,7 @@ if TYPE_CHECKING:
         UserExistsError,
         UserNotFoundError,
     )
-    from tandem.tls_files import TLSFileError, TLSFiles
+    from tandem.tls_files import TLSFileError, TLSFileFault, TLSFiles
     from tandem.wire.compression import CompressionFault
     from tandem.wire.errors import ArgumentError
     from tandem.wire.message import Message, MessageExt
@@ -67,6 +67,7 @@ _HOMES: Final = {
     "Message": "tandem.wire.message",
     "MessageExt": "tandem.wire.message",
     "TLSFileError": "tandem.tls_files",
+    "TLSFileFault": "tandem.tls_files",
     "TLSFiles": "tandem.tls_files",
 }
 """Where the names live that `tandem.client` does not offer."""
@@ -112,6 +113,7 @@ __all__ = [
     "SendTimeoutError",
     "Subscription",
     "TLSFileError",
+    "TLSFileFault",
     "TLSFiles",
     "Transaction",
     "TransactionState",
