@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         ClientError,
         ClusterAccess,
         CompressedBodyError,
+        ConnectionCause,
         ConnectionLostError,
         Consumer,
         DuplicateFilter,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         MessageDamagedError,
         MessageNotFoundError,
         MessageQueue,
+        NotOpenError,
         OffsetBeyondEndError,
         OffsetsFileError,
         Producer,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
         ReceivedMessage,
         ReplyTimeoutError,
         RequestTimeoutError,
+        RouteCause,
         RouteNotFoundError,
         SendInDoubtError,
         SendResult,
@@ -51,15 +54,20 @@ if TYPE_CHECKING:
         UserExistsError,
         UserNotFoundError,
     )
-    from tandem.tls_files import TLSFileError, TLSFiles
+    from tandem.tls_files import TLSFileError, TLSFileFault, TLSFiles
+    from tandem.wire.compression import CompressionFault
+    from tandem.wire.errors import ArgumentError
     from tandem.wire.message import Message, MessageExt
 
 __version__ = "0.1.0"
 
 _HOMES: Final = {
+    "ArgumentError": "tandem.wire.errors",
+    "CompressionFault": "tandem.wire.compression",
     "Message": "tandem.wire.message",
     "MessageExt": "tandem.wire.message",
     "TLSFileError": "tandem.tls_files",
+    "TLSFileFault": "tandem.tls_files",
     "TLSFiles": "tandem.tls_files",
 }
 """Where the names live that `tandem.client` does not offer."""
@@ -67,6 +75,7 @@ _HOMES: Final = {
 __all__ = [
     "Ack",
     "Admin",
+    "ArgumentError",
     "BlockingAdmin",
     "BlockingConsumer",
     "BlockingProducer",
@@ -75,6 +84,8 @@ __all__ = [
     "ClientError",
     "ClusterAccess",
     "CompressedBodyError",
+    "CompressionFault",
+    "ConnectionCause",
     "ConnectionLostError",
     "Consumer",
     "DuplicateFilter",
@@ -84,6 +95,7 @@ __all__ = [
     "MessageExt",
     "MessageNotFoundError",
     "MessageQueue",
+    "NotOpenError",
     "OffsetBeyondEndError",
     "OffsetsFileError",
     "Producer",
@@ -93,6 +105,7 @@ __all__ = [
     "ReceivedMessage",
     "ReplyTimeoutError",
     "RequestTimeoutError",
+    "RouteCause",
     "RouteNotFoundError",
     "SendInDoubtError",
     "SendResult",
@@ -100,6 +113,7 @@ __all__ = [
     "SendTimeoutError",
     "Subscription",
     "TLSFileError",
+    "TLSFileFault",
     "TLSFiles",
     "Transaction",
     "TransactionState",

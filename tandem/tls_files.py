@@ -5,6 +5,7 @@ TLSFiles(ca_file="tls/ca.pem").client_context()
 
 from __future__ import annotations
 
+import enum
 import ssl
 import stat
 from contextlib import suppress
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from tandem.wire.errors import ArgumentError
 from tandem.wire.tls_engine import TLSEngine, why
 
 if TYPE_CHECKING:
@@ -27,16 +29,39 @@ _STEPS_MAX: Final = 5
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
+class TLSFileFault(enum.Enum):
+    """Why a file of TLS cannot be used."""
+
+    UNREADABLE = enum.auto()
+    """It is missing, or the system does not let us read it; `__cause__` says which."""
+    NOT_PEM = enum.auto()
+    """It holds no certificate, or no key, in PEM."""
+    EXPOSED = enum.auto()
+    """Others than its owner may read it."""
+    PASSWORD = enum.auto()
+    """The key has a password, and none is given, or another one."""
+    OTHER_KEY = enum.auto()
+    """It is not the key of the certificate."""
+    NOT_BELIEVED = enum.auto()
+    """Whoever dials that address with the same CA would not believe the certificate."""
+
+
 class TLSFileError(Exception):
     """A file of TLS cannot be used.
 
     Attributes:
         file: Which one.
+        fault: Why.
     """
 
-    def __init__(self, file: str, reason: str) -> None:
-        super().__init__(f"{file}: {reason}")
+    def __init__(self, file: str, fault: TLSFileFault, reason: str) -> None:
+        super().__init__(file, fault, reason)
         self.file = file
+        self.fault = fault
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.reason}"
 
 
 class TLSFiles(msgspec.Struct, frozen=True):
@@ -57,11 +82,13 @@ class TLSFiles(msgspec.Struct, frozen=True):
     check_hostname: bool = True
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a certificate without a key, or a key without one."""
+        """Raise ArgumentError for a certificate without a key, or a key without one."""
         if not self.ca_file:
-            raise ValueError("ca_file is empty: without it nobody's certificate can be checked")
+            text = "ca_file is empty: without it nobody's certificate can be checked"
+            raise ArgumentError(text, "ca_file")
         if bool(self.certificate_file) != bool(self.key_file):
-            raise ValueError("certificate_file needs a key_file, and that one a certificate_file")
+            text = "certificate_file needs a key_file, and that one a certificate_file"
+            raise ArgumentError(text, "certificate_file", "key_file")
 
     def client_context(self) -> ssl.SSLContext:
         """Return what a client dials with.
@@ -119,7 +146,9 @@ class TLSFiles(msgspec.Struct, frozen=True):
                 said = server.to_send()
         except ssl.SSLError as error:
             raise TLSFileError(
-                self.certificate_file, f"nobody who dials {host} would believe it: {why(error)}"
+                self.certificate_file,
+                TLSFileFault.NOT_BELIEVED,
+                f"nobody who dials {host} would believe it: {why(error)}",
             ) from error
         return ssl.cert_time_to_seconds(client.peer_end)
 
@@ -129,7 +158,9 @@ class TLSFiles(msgspec.Struct, frozen=True):
         try:
             context.load_verify_locations(self.ca_file)
         except (ssl.SSLError, OSError) as error:
-            raise TLSFileError(self.ca_file, "holds no certificate in PEM") from error
+            raise TLSFileError(
+                self.ca_file, TLSFileFault.NOT_PEM, "holds no certificate in PEM"
+            ) from error
         if not self.certificate_file:
             return
         _expect_file(self.certificate_file)
@@ -143,21 +174,24 @@ class TLSFiles(msgspec.Struct, frozen=True):
 
     def _password(self) -> bytes:
         if not self.key_password_file:
-            raise TLSFileError(self.key_file, "has a password; name its file: key_password_file")
+            raise TLSFileError(
+                self.key_file,
+                TLSFileFault.PASSWORD,
+                "has a password; name its file: key_password_file",
+            )
         _expect_file(self.key_password_file)
         _expect_private(self.key_password_file)
         return Path(self.key_password_file).read_bytes().strip()
 
     def _unusable(self, error: Exception) -> TLSFileError:
         if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
-            return TLSFileError(self.key_file, f"is not the key of {self.certificate_file}")
+            reason = f"is not the key of {self.certificate_file}"
+            return TLSFileError(self.key_file, TLSFileFault.OTHER_KEY, reason)
         if self.key_password_file and getattr(error, "reason", "") != "NO_START_LINE":
-            return TLSFileError(
-                self.key_file, f"cannot be read with the password in {self.key_password_file}"
-            )
-        return TLSFileError(
-            self.certificate_file, f"and {self.key_file} are not a certificate and a key in PEM"
-        )
+            reason = f"cannot be read with the password in {self.key_password_file}"
+            return TLSFileError(self.key_file, TLSFileFault.PASSWORD, reason)
+        reason = f"and {self.key_file} are not a certificate and a key in PEM"
+        return TLSFileError(self.certificate_file, TLSFileFault.NOT_PEM, reason)
 
 
 class FreshContext:
@@ -189,14 +223,12 @@ def _expect_file(file: str) -> None:
         with Path(file).open("rb"):
             pass
     except OSError as error:
-        raise TLSFileError(
-            file, f"{error.strerror}; `tandem cluster certificates` makes those of a cluster"
-        ) from error
+        reason = f"{error.strerror}; `tandem cluster certificates` makes those of a cluster"
+        raise TLSFileError(file, TLSFileFault.UNREADABLE, reason) from error
 
 
 def _expect_private(file: str) -> None:
     mode = Path(file).stat().st_mode
     if mode & _OTHERS:
-        raise TLSFileError(
-            file, f"may be read by others, its mode is {stat.S_IMODE(mode):04o}: chmod 600 {file}"
-        )
+        reason = f"may be read by others, its mode is {stat.S_IMODE(mode):04o}: chmod 600 {file}"
+        raise TLSFileError(file, TLSFileFault.EXPOSED, reason)

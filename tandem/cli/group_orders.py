@@ -11,6 +11,7 @@ overrules it. Nothing is asked back: an order is either safe or has been accepte
                        it was decided by; then it is waited for a master
 """
 
+import enum
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -52,18 +53,48 @@ ANSWER_SECONDS_MAX: Final = 3.0
 
 POLL_SECONDS: Final = 0.2
 
-DONE: Final = 0
-REFUSED: Final = 1
-COULD_NOT_ASK: Final = 2
+
+class Came(enum.Enum):
+    """What came of an order."""
+
+    DONE = enum.auto()
+    REFUSED = enum.auto()
+    """By the node that would have to carry it out, or because of what it may lose."""
+    OTHER_MASTER = enum.auto()
+    """Another node than the one that was named has become master."""
+    NO_NEW_MASTER = enum.auto()
+    """It was carried out, and no node has become master in time."""
+    NO_MASTER = enum.auto()
+    """The group has no master that could carry it out."""
+    OLD_RECORD = enum.auto()
+    """A node says something else than its record in the coordinator."""
+    SILENT_NODE = enum.auto()
+    """A registered node does not say whether its record is true."""
+    OVERTAKEN = enum.auto()
+    """Something has changed while it was decided; nothing was written."""
+    NOT_ASKED = enum.auto()
+    """A node or the coordinator could not be asked, or refuses the request as such."""
+    IN_DOUBT = enum.auto()
+    """It was sent and not answered: it may have been carried out."""
+
+
+_COULD_NOT_ASK: Final = frozenset({Came.NOT_ASKED, Came.IN_DOUBT})
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What came of an order. `exit_status`: DONE, REFUSED or COULD_NOT_ASK."""
+    """What came of an order, in a word and in a text."""
 
-    exit_status: int
+    came: Came
     text: str
     master: str = ""
     """The node that has become master by it."""
+
+    @property
+    def exit_status(self) -> int:
+        """Return 0 if it is done, 2 if nobody could be asked, 1 for the rest."""
+        if self.came is Came.DONE:
+            return 0
+        return 2 if self.came in _COULD_NOT_ASK else 1
 
 
 class RecordStore(Protocol):
@@ -151,7 +182,7 @@ async def promote(
     """Make `node` the master, by way of the present one."""
     view = await group.view()
     if view.master == node:
-        return Outcome(DONE, f"{node} is master of {group.name} already, epoch {view.epoch}")
+        return Outcome(Came.DONE, f"{node} is master of {group.name} already, epoch {view.epoch}")
     command = FencedCommand(command="promote", node=node, accept_loss=accept_loss)
     return await _tell_the_master(group, view, command, wait_seconds)
 
@@ -169,7 +200,7 @@ async def rejoin(group: FencedGroup, node: str, *, accept_loss: bool) -> Outcome
     result = await _give(group, node, command)
     if isinstance(result, Outcome):
         return result
-    return Outcome(DONE if result.done else REFUSED, _in_words(result, accept_loss=accept_loss))
+    return _result(result, accept_loss=accept_loss)
 
 
 async def scrub(group: FencedGroup, node: str) -> Outcome:
@@ -177,7 +208,7 @@ async def scrub(group: FencedGroup, node: str) -> Outcome:
     result = await _give(group, node, FencedCommand(command="scrub", node=node))
     if isinstance(result, Outcome):
         return result
-    return Outcome(DONE if result.done else REFUSED, _in_words(result, accept_loss=False))
+    return _result(result, accept_loss=False)
 
 
 async def recover_group(
@@ -186,10 +217,10 @@ async def recover_group(
     """Let a group go on that cannot elect a master any more, with the best log there is."""
     records = await group.records()
     if isinstance(records, str) or isinstance(group.coordinator, str):
-        return Outcome(COULD_NOT_ASK, f"the coordinator cannot be asked: {records}")
+        return Outcome(Came.NOT_ASKED, f"the coordinator cannot be asked: {records}")
     stale = await _why_not_as_recorded(group, records, accept_loss=accept_loss)
-    if stale:
-        return Outcome(REFUSED, f"refused: {stale}; nothing was written")
+    if stale is not None:
+        return stale
     known = Group(
         name=group.name,
         state=records.state,
@@ -201,14 +232,15 @@ async def recover_group(
     plan = plan_recovery(known, min_isr=min_isr, accept_loss=accept_loss)
     loss = await _what_is_lost(group, plan)
     if plan.state is None:
-        return Outcome(REFUSED, f"refused: {plan.text}{f'. It would lose {loss}' if loss else ''}")
+        text = f"refused: {plan.text}{f'. It would lose {loss}' if loss else ''}"
+        return Outcome(Came.REFUSED, text)
     failure = await _write(group.coordinator, group.keys, plan.state, _compares(group, records))
     if failure is not None:
         return failure
     old_epoch = plan.state.epoch
     outcome = await _wait_for_master(group, lambda view: view.epoch > old_epoch, wait_seconds)
     words = f"{plan.text}{f' (lost: {loss})' if loss else ''}"
-    return Outcome(outcome.exit_status, f"{words}; {outcome.text}")
+    return _after(words, outcome)
 
 
 async def _write(
@@ -219,19 +251,19 @@ async def _write(
         result = await coordinator.transact(compares, [Put(keys.state, encode_record(state))])
     except CoordinatorUnavailableError as error:
         text = f"{error}; it may have been written: see `tandem ha status`"
-        return Outcome(COULD_NOT_ASK, text)
+        return Outcome(Came.IN_DOUBT, text)
     except CoordinatorError as error:
-        return Outcome(COULD_NOT_ASK, f"the coordinator refused, nothing was written: {error}")
+        return Outcome(Came.NOT_ASKED, f"the coordinator refused, nothing was written: {error}")
     if not result.succeeded:
         text = "refused: a node came, went or wrote while this was decided; try again"
-        return Outcome(REFUSED, text)
+        return Outcome(Came.OVERTAKEN, text)
     return None
 
 
 async def _why_not_as_recorded(
     group: FencedGroup, records: GroupRecords, *, accept_loss: bool
-) -> str:
-    """Return which registered node says something else than its record, in words; "" for none.
+) -> Outcome | None:
+    """Return which registered node says something else than its record, None for none.
 
     A coordinator that was restored has the records of nodes from then, with leases that run once
     more: what they say of the ends of logs must not decide anything.
@@ -249,15 +281,18 @@ async def _why_not_as_recorded(
         record = records.nodes[name]
         if isinstance(status, str):
             if not accept_loss:
-                return f"{name} is registered, but {status}"
+                text = f"refused: {name} is registered, but {status}; nothing was written"
+                return Outcome(Came.SILENT_NODE, text)
             continue
         recorded = (record.incarnation, record.end, record.promised)
         if recorded != (status.incarnation, status.log_end, status.promised):
-            return (
-                f"the coordinator has a log of {record.end} bytes for {name}, which says that it"
-                f" has {status.log_end}: its record is of before, ask again in some seconds"
+            text = (
+                f"refused: the coordinator has a log of {record.end} bytes for {name}, which says"
+                f" that it has {status.log_end}: its record is an older one, so ask again in some"
+                " seconds; nothing was written"
             )
-    return ""
+            return Outcome(Came.OLD_RECORD, text)
+    return None
 
 
 async def _what_is_lost(group: FencedGroup, plan: Recovery) -> str:
@@ -287,17 +322,22 @@ async def _tell_the_master(
     if not view.master:
         silent = all(node.role == "down" for node in view.nodes)
         text = f"{group.name} has no master that could hand over: {'; '.join(view.reasons)}"
-        return Outcome(COULD_NOT_ASK if silent else REFUSED, text)
+        return Outcome(Came.NOT_ASKED if silent else Came.NO_MASTER, text)
     result = await _give(group, view.master, command)
     if isinstance(result, Outcome):
         return result
-    words = _in_words(result, accept_loss=command.accept_loss)
+    ordered = _result(result, accept_loss=command.accept_loss)
     if not result.done:
-        return Outcome(REFUSED, words)
+        return ordered
     outcome = await _wait_for_master(group, lambda now: now.epoch > view.epoch, wait_seconds)
     if outcome.master and command.node and outcome.master != command.node:
-        return Outcome(REFUSED, f"{words}; but {outcome.text}")
-    return Outcome(outcome.exit_status, f"{words}; {outcome.text}")
+        text = f"{ordered.text}; but {outcome.text}"
+        return Outcome(Came.OTHER_MASTER, text, outcome.master)
+    return _after(ordered.text, outcome)
+
+
+def _after(words: str, outcome: Outcome) -> Outcome:
+    return msgspec.structs.replace(outcome, text=f"{words}; {outcome.text}")
 
 
 async def _give(
@@ -307,11 +347,18 @@ async def _give(
         return await group.admin.fenced_command(group.address(node), command)
     except BrokerError as error:
         if error.code == ResponseCode.NO_PERMISSION:
-            return Outcome(REFUSED, f"{node} refuses: {error.remark}")
-        return Outcome(COULD_NOT_ASK, f"{node} could not be asked: {error}")
+            return Outcome(Came.REFUSED, f"{node} refuses: {error.remark}")
+        return Outcome(Came.NOT_ASKED, f"{node} could not be asked: {error}")
     except ClientError as error:
-        doubt = "; see `tandem ha status` for what came of it" if error.outcome_unknown else ""
-        return Outcome(COULD_NOT_ASK, f"{node} could not be reached: {error}{doubt}")
+        text = f"{node} could not be reached: {error}"
+        if not error.outcome_unknown:
+            return Outcome(Came.NOT_ASKED, text)
+        return Outcome(Came.IN_DOUBT, f"{text}; see `tandem ha status` for what came of it")
+
+
+def _result(result: FencedCommandResult, *, accept_loss: bool) -> Outcome:
+    came = Came.DONE if result.done else Came.REFUSED
+    return Outcome(came, _in_words(result, accept_loss=accept_loss))
 
 
 def _in_words(result: FencedCommandResult, *, accept_loss: bool) -> str:
@@ -335,9 +382,9 @@ async def _wait_for_master(
         if trio.current_time() - start > wait_seconds:
             reasons = "; ".join(view.reasons) or "the old one is still there"
             text = f"there is no new master after {wait_seconds:g} s: {reasons}"
-            return Outcome(REFUSED, text)
+            return Outcome(Came.NO_NEW_MASTER, text)
         await trio.sleep(POLL_SECONDS)
         view = await group.view()
     seconds = trio.current_time() - start
     text = f"{view.master} is master of {group.name}, epoch {view.epoch}, after {seconds:.1f} s"
-    return Outcome(DONE, text, view.master)
+    return Outcome(Came.DONE, text, view.master)

@@ -16,8 +16,10 @@ from tandem.client.core import SWITCH_SECONDS, ClientCore
 from tandem.client.errors import (
     BrokerError,
     ClientError,
+    ConnectionCause,
     ConnectionLostError,
     RequestTimeoutError,
+    RouteCause,
     RouteNotFoundError,
 )
 from tandem.client.flow import Call, Flow, Pause, call_successfully
@@ -84,7 +86,13 @@ class AdminCalls:
         yield from self.core.name_servers.ask(code, None, search)
         if not search.bodies:
             reason = f"no name server answers ({'; '.join(search.troubles)})"
-            raise RouteNotFoundError(EVERYTHING, reason, may_pass=True)
+            raise RouteNotFoundError(
+                EVERYTHING,
+                RouteCause.NO_NAME_SERVER,
+                reason,
+                may_pass=True,
+                errors=search.errors,
+            )
         return search.bodies
 
     def masters(
@@ -99,10 +107,11 @@ class AdminCalls:
         }
         masters = {name: address for name, address in brokers.items() if address}
         if not masters or (all_wanted and not all(brokers.values())):
-            lacking = [name for name, address in brokers.items() if not address]
-            names = ", ".join(lacking) or broker_name or EVERYTHING
+            if not brokers:
+                raise _no_broker(topic, broker_name)
+            names = ", ".join(name for name, address in brokers.items() if not address)
             reason = f"no master of broker {names} is registered"
-            raise RouteNotFoundError(topic, reason, may_pass=bool(brokers))
+            raise RouteNotFoundError(topic, RouteCause.NO_MASTER, reason, may_pass=True)
         return masters
 
     def patiently(self, attempt: Callable[[], Flow[T]]) -> Flow[T]:
@@ -134,7 +143,7 @@ class AdminCalls:
         def attempt() -> Flow[list[BrokerAnswer]]:
             info = yield from self.cluster_info()
             if not info.broker_addr_table:
-                raise RouteNotFoundError(EVERYTHING, "no broker is registered", may_pass=True)
+                raise _no_broker(EVERYTHING, may_pass=True)
             answers = []
             for name, broker in sorted(info.broker_addr_table.items()):
                 try:
@@ -163,8 +172,7 @@ class AdminCalls:
             info = yield from self.cluster_info()
             found = info.broker_addr_table.get(broker_name)
             if found is None:
-                reason = f"no broker {broker_name} is registered"
-                raise RouteNotFoundError(EVERYTHING, reason, may_pass=True)
+                raise _no_broker(EVERYTHING, broker_name, may_pass=True)
             return (yield from self.one_node(broker_name, found, code, ext, accepted))
 
         return (yield from self.patiently(attempt))
@@ -189,7 +197,10 @@ class AdminCalls:
                 raise BrokerError(answer.code, answer.remark or "", address)
             return BrokerAnswer(broker_name, address, answer)
         raise last or RouteNotFoundError(
-            EVERYTHING, f"broker {broker_name} has no address", may_pass=True
+            EVERYTHING,
+            RouteCause.NO_BROKER,
+            f"broker {broker_name} has no address",
+            may_pass=True,
         )
 
     def each_master(
@@ -243,6 +254,14 @@ class AdminCalls:
         return (yield from call_successfully(own))
 
 
+def _no_broker(
+    topic: str, broker_name: str | None = None, *, may_pass: bool = False
+) -> RouteNotFoundError:
+    which = "" if broker_name is None else f" {broker_name}"
+    reason = f"no broker{which} is registered"
+    return RouteNotFoundError(topic, RouteCause.NO_BROKER, reason, may_pass=may_pass)
+
+
 class _Bodies(Generic[BodyT]):
     """A `Search` that hears all name servers."""
 
@@ -252,6 +271,7 @@ class _Bodies(Generic[BodyT]):
         self._type = body_type
         self.bodies: list[BodyT] = []
         self.troubles: list[str] = []
+        self.errors: list[ClientError] = []
 
     @property
     def has_answer(self) -> bool:
@@ -259,14 +279,19 @@ class _Bodies(Generic[BodyT]):
 
     def heard(self, address: str, answer: RemotingCommand | ClientError) -> None:
         if isinstance(answer, ClientError):
-            self.troubles.append(str(answer))
+            self._note(str(answer), answer)
         elif answer.code != ResponseCode.SUCCESS:
-            self.troubles.append(f"name server {address}: {answer.code} {answer.remark}")
+            refusal = BrokerError(answer.code, answer.remark or "", address)
+            self._note(f"name server {address}: {answer.code} {answer.remark}", refusal)
         else:
             try:
                 self.bodies.append(decode_json_body(answer.body, self._type))
             except MalformedFrameError as error:
-                self.troubles.append(f"name server {address}: {error}")
+                self._note(f"name server {address}: {error}", illegible(address, error))
+
+    def _note(self, trouble: str, error: ClientError) -> None:
+        self.troubles.append(trouble)
+        self.errors.append(error)
 
 
 def may_pass(error: ClientError) -> bool:
@@ -294,4 +319,5 @@ def decode_body(answer: RemotingCommand, body_type: type[BodyT], address: str) -
 
 def illegible(address: str, error: Exception) -> ConnectionLostError:
     """Return what a client says of an answer that it cannot read."""
-    return ConnectionLostError(address, f"the answer does not parse: {error}")
+    reason = f"the answer does not parse: {error}"
+    return ConnectionLostError(address, ConnectionCause.MALFORMED, reason)

@@ -29,6 +29,7 @@ from tandem.client.broker_request import BrokerRequest
 from tandem.client.core import UPKEEP_SECONDS, ClientCore, split_address
 from tandem.client.credentials import Credentials
 from tandem.client.errors import ClientError, ConnectionLostError, RequestTimeoutError
+from tandem.client.errors import ConnectionCause as Cause
 from tandem.client.event_loop import (
     Background,
     ByteStream,
@@ -40,7 +41,7 @@ from tandem.client.event_loop import (
 from tandem.client.flow import Call, CallMany, Flow, Pause, Shared
 from tandem.client.running_loop import running_event_loop
 from tandem.client.session import Session
-from tandem.client.tls import TLSByteStream
+from tandem.client.tls import TLSByteStream, cause_of
 from tandem.wire.errors import WireError
 from tandem.wire.remoting_command import RemotingCommand
 
@@ -122,17 +123,16 @@ class _Connection:
         """Nobody waits any more: withdraw the request, or drop its answer when it comes."""
         self._session.forget(opaque)
 
-    def close(self, reason: str) -> None:
+    def close(self, cause: Cause, reason: str) -> None:
         """End the connection; every waiting task learns it at once."""
         if not self._is_open:
             return
         self._is_open = False
         self._on_end(self)
         self._end_scope.cancel()
+        lost = partial(ConnectionLostError, self.address, cause, reason)
         for abandoned in self._session.connection_lost():
-            abandoned.waiter(
-                ConnectionLostError(self.address, reason, outcome_unknown=abandoned.outcome_unknown)
-            )
+            abandoned.waiter(lost(outcome_unknown=abandoned.outcome_unknown))
 
     async def run(self) -> None:
         """Serve until the connection ends or is cancelled; then close the stream."""
@@ -143,7 +143,7 @@ class _Connection:
                     group.start_soon(self._send_loop)
                     group.start_soon(self._expiry_loop)
         finally:
-            self.close("the client was closed")
+            self.close(Cause.CLOSED, "the client was closed")
             with anyio.CancelScope() as at_once:
                 at_once.cancel()
                 await self._stream.aclose()
@@ -153,12 +153,12 @@ class _Connection:
             while data := await self._stream.receive_some(RECEIVE_BYTES):
                 self._take(bytes(data))
         except self._loop.stream_errors as error:
-            self.close(_reason(error))
+            self.close(cause_of(error, Cause.ENDED), _reason(error))
         except WireError as error:
             logger.warning("broker %s broke the protocol: %s", self.address, error)
-            self.close(f"the broker broke the protocol: {error}")
+            self.close(Cause.MALFORMED, f"the broker broke the protocol: {error}")
         else:
-            self.close("the broker ended it")
+            self.close(Cause.ENDED, "the broker ended it")
 
     def _take(self, data: bytes) -> None:
         session = self._session
@@ -183,7 +183,7 @@ class _Connection:
                 else:
                     await self._wait_for_work()
         except self._loop.stream_errors as error:
-            self.close(_reason(error))
+            self.close(cause_of(error, Cause.ENDED), _reason(error))
 
     async def _wait_for_work(self) -> None:
         self._idle_sender = self._loop.parked()
@@ -306,7 +306,7 @@ class AsyncShell:
         """Where tasks live that end with the client.
 
         Raises:
-            RuntimeError: the client is not open.
+            NotOpenError: the client is not open.
         """
         if self._tasks is None:
             raise not_open()
@@ -323,7 +323,7 @@ class AsyncShell:
 
         Raises:
             ClientError: as the flow says.
-            RuntimeError: the client is not open.
+            NotOpenError: the client is not open.
         """
         try:
             effect = next(flow)
@@ -406,7 +406,9 @@ class AsyncShell:
             raise RequestTimeoutError(address, outcome_unknown=False)
         connection = self._connections.get(address)
         if connection is None:
-            raise ConnectionLostError(address, "it ended at once", outcome_unknown=False)
+            raise ConnectionLostError(
+                address, Cause.ENDED, "it ended at once", outcome_unknown=False
+            )
         return connection
 
     async def _dial(self, address: str) -> None:
@@ -416,18 +418,19 @@ class AsyncShell:
         await anyio.sleep(max(0.0, backoff.seconds_left(address, loop.current_time())))
         unreachable: tuple[type[Exception], ...] = (ValueError, *loop.stream_errors)
         reason = f"no connection within {CONNECT_TIMEOUT_SECONDS:g} s"
+        cause = Cause.UNREACHABLE
         stream = None
         with anyio.move_on_after(CONNECT_TIMEOUT_SECONDS) as scope:
             try:
                 stream = await self._open(*split_address(address))
             except unreachable as error:
                 # ValueError: a route can hold an address that is none.
-                reason = _reason(error)
+                cause, reason = cause_of(error, cause), _reason(error)
         if stream is None:
             backoff.failed(address, loop.current_time())
             if scope.cancelled_caught:
                 backoff.fell_silent(address, loop.current_time())
-            raise ConnectionLostError(address, reason, outcome_unknown=False)
+            raise ConnectionLostError(address, cause, reason, outcome_unknown=False)
         connection = _Connection(
             address,
             stream,

@@ -12,7 +12,7 @@ import anyio.lowlevel
 
 from tandem.client.accumulator import Gathered, Lane, Lanes, end_all
 from tandem.client.async_shell import AsyncShell
-from tandem.client.errors import ClientError, ConnectionLostError
+from tandem.client.errors import ClientError, ConnectionCause, ConnectionLostError
 from tandem.client.in_flight import InFlight
 from tandem.client.results import SendResult
 from tandem.client.send_flow import Sender
@@ -42,7 +42,7 @@ class AutoBatch:
 
         Raises:
             ClientError: see `Producer`.
-            ValueError: the message cannot be sent as it is.
+            ArgumentError: the message cannot be sent as it is.
             TypeError: it is no message.
         """
         try:
@@ -168,4 +168,5 @@ def _abandon(gathered: list[Gathered], *, outcome_unknown: bool) -> None:
 
 
 def _closed(*, outcome_unknown: bool) -> ConnectionLostError:
-    return ConnectionLostError("any", "the client was closed", outcome_unknown=outcome_unknown)
+    cause, reason = ConnectionCause.CLOSED, "the client was closed"
+    return ConnectionLostError("any", cause, reason, outcome_unknown=outcome_unknown)

@@ -29,6 +29,7 @@ from tandem.client.consumer_settings import (
     GroupStart,
     MessageModel,
 )
+from tandem.client.errors import NotOpenError
 from tandem.client.hooks import ConsumeMessageHook
 from tandem.client.pull_answer import ALL_TAGS
 from tandem.client.received_message import ReceivedMessage
@@ -190,7 +191,7 @@ class BlockingConsumer:
     @property
     def _portal(self) -> BlockingPortal:
         if self._open_portal is None:
-            raise RuntimeError('the client is not open; use it with "with"')
+            raise NotOpenError('the client is not open; use it with "with"')
         return self._open_portal
 
     def subscribe(

@@ -9,17 +9,22 @@ passed since the last time.
 
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final, TypeVar, assert_never
 
 from tandem.client.broker_request import BrokerRequest
 from tandem.client.core import UPKEEP_SECONDS, ClientCore, split_address
 from tandem.client.credentials import Credentials
-from tandem.client.errors import ClientError, ConnectionLostError, RequestTimeoutError
+from tandem.client.errors import (
+    ClientError,
+    ConnectionCause,
+    ConnectionLostError,
+    RequestTimeoutError,
+)
 from tandem.client.flow import Call, CallMany, Effect, Flow, Pause, Shared
 from tandem.client.plain_socket import PlainSocket, SocketOpener, open_socket
-from tandem.client.session import Abandoned, Session
-from tandem.client.tls import TLSSocket
+from tandem.client.session import Session
+from tandem.client.tls import TLSSocket, cause_of
 from tandem.wire.errors import WireError
 from tandem.wire.remoting_command import RemotingCommand
 
@@ -74,9 +79,10 @@ class _Connection:
         try:
             self._exchange(len(calls))
         except TimeoutError:
-            self.close("sending took too long")
+            self.close(ConnectionCause.ENDED, "sending took too long")
         except (OSError, WireError) as error:
-            self.close(str(error) or type(error).__name__)
+            cause = cause_of(error, ConnectionCause.ENDED)
+            self.close(cause, str(error) or type(error).__name__)
         return [self._answers[index] for index in range(len(calls))]
 
     def _exchange(self, count: int) -> None:
@@ -90,7 +96,7 @@ class _Connection:
                 self._expire()
                 continue
             if not data:
-                self.close("the broker ended it")
+                self.close(ConnectionCause.ENDED, "the broker ended it")
                 return
             self._session.receive_data(data)
             while (answer := self._session.next_answer()) is not None:
@@ -110,16 +116,13 @@ class _Connection:
                 self.address, outcome_unknown=abandoned.outcome_unknown
             )
 
-    def close(self, reason: str) -> None:
+    def close(self, cause: ConnectionCause, reason: str) -> None:
         """Close the socket; every waiting call gets a ConnectionLostError."""
         self.is_open = False
         self._socket.close()
-        self._lose(self._session.connection_lost(), reason)
-
-    def _lose(self, lost: Iterable[Abandoned[int]], reason: str) -> None:
-        for abandoned in lost:
+        for abandoned in self._session.connection_lost():
             self._answers[abandoned.waiter] = ConnectionLostError(
-                self.address, reason, outcome_unknown=abandoned.outcome_unknown
+                self.address, cause, reason, outcome_unknown=abandoned.outcome_unknown
             )
 
 
@@ -136,7 +139,7 @@ class BlockingShell:
         """Tell the brokers, as far as they listen, and close all sockets."""
         self._run(self._core.goodbye())
         for connection in self._connections.values():
-            connection.close("the client was closed")
+            connection.close(ConnectionCause.CLOSED, "the client was closed")
         self._connections.clear()
 
     def run(self, flow: Flow[T]) -> T:
@@ -212,7 +215,8 @@ class BlockingShell:
         if connection is not None:
             if not connection.ended_by_peer():
                 return connection
-            self._connections.pop(address).close("the broker ended it")
+            ended = self._connections.pop(address)
+            ended.close(ConnectionCause.ENDED, "the broker ended it")
         backoff = self._core.backoff
         now = time.monotonic()
         _sleep(min(backoff.seconds_left(address, now), deadline - now))
@@ -226,7 +230,8 @@ class BlockingShell:
             backoff.failed(address, time.monotonic())
             if isinstance(error, TimeoutError):
                 backoff.fell_silent(address, time.monotonic())
-            raise ConnectionLostError(address, str(error), outcome_unknown=False) from error
+            cause = cause_of(error, ConnectionCause.UNREACHABLE)
+            raise ConnectionLostError(address, cause, str(error), outcome_unknown=False) from error
         connection = self._connections[address] = _Connection(
             address, opened, self._core.broker_requests.serve, self._core.credentials
         )
@@ -243,7 +248,7 @@ def open_connection(
 
     Raises:
         OSError: it cannot be opened, or one end does not trust the other.
-        ValueError: that is no address.
+        ArgumentError: that is no address.
     """
     host, port = split_address(address)
     opened = opener(host, port, timeout_seconds)

@@ -39,7 +39,7 @@ class ClusterAccess(msgspec.Struct, frozen=True):
     tls: TLSFiles | None = None
 
     def __post_init__(self) -> None:
-        """Raise ValueError for what no client can use: no address, or one key without the other."""
+        """Raise ArgumentError for what no client can use: no address, or only one of two keys."""
         # A value: equal to what says the same, and as it was whatever becomes of the list.
         msgspec.structs.force_setattr(
             self, "name_servers", tuple(parse_addresses(self.name_servers))

@@ -15,4 +15,4 @@ def decompressed(message: MessageExt) -> MessageExt:
     try:
         return compression.decompressed(message)
     except compression.CompressionError as error:
-        raise CompressedBodyError(message, str(error)) from error
+        raise CompressedBodyError(message, error.fault, str(error)) from error

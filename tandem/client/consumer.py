@@ -51,6 +51,7 @@ from tandem.client.received_message import ReceivedMessage
 from tandem.client.results import MessageQueue
 from tandem.client.subscription import Subscription
 from tandem.client.trace_tasks import TraceTasks
+from tandem.wire.errors import ArgumentError
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ class Consumer:
         wall_clock_ms: the time in heartbeats.
 
     Raises:
-        ValueError: an argument is out of range.
+        ArgumentError: an argument is out of range.
         OffsetsFileError: `offsets_file` cannot be read.
     """
 
@@ -165,11 +166,12 @@ class Consumer:
                 `amount > 100 AND region = 'north'`.
 
         Raises:
-            ValueError: the topic is subscribed already, with another filter; or both filters are
+            ArgumentError: the topic is subscribed already, with another filter; or both filters are
                 given.
         """
         if sql is not None and tags != ALL_TAGS:
-            raise ValueError("a subscription has tags or an SQL92 expression, not both")
+            text = "tags and an SQL92 expression cannot be given both; say TAGS = 'a' in it"
+            raise ArgumentError(text, "tags", "sql")
         wanted = Filter(topic, tags, sql)
         return Subscription(wanted, self._reader.subscribe(wanted), self._hand_out)
 
@@ -197,10 +199,10 @@ class Consumer:
 
         Raises:
             ClientError: a broker refuses to be read, and that does not pass by itself.
-            ValueError: as for `subscribe`; or `concurrency` is below 1.
+            ArgumentError: as for `subscribe`; or `concurrency` is below 1.
         """
         if concurrency < 1:
-            raise ValueError(f"concurrency is {concurrency}; it is 1 or more")
+            raise ArgumentError(f"concurrency is {concurrency}; it is 1 or more", "concurrency")
         subscription = self.subscribe(topic, tags=tags, sql=sql)
         failures: list[ClientError] = []
 
@@ -261,13 +263,13 @@ class Consumer:
         """Read a queue of this member from `offset` on. Messages being handled may come again.
 
         Raises:
-            ValueError: this member does not have the queue, or the offset is negative.
+            ArgumentError: this member does not have the queue, or the offset is negative.
         """
         reader = self._reader.readers.get(queue)
         if reader is None:
-            raise ValueError(f"{queue} is not read by this member; see `assignment`")
+            raise ArgumentError(f"{queue} is not read by this member; see `assignment`", "queue")
         if offset < 0:
-            raise ValueError(f"offset {offset} is negative")
+            raise ArgumentError(f"offset is {offset}; it is 0 or more", "offset")
         self._reader.move(reader, offset)
 
     def _hand_out(self, item: Item) -> ReceivedMessage:

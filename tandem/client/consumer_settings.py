@@ -5,6 +5,7 @@ from typing import Final, Literal
 import msgspec
 
 from tandem.client.pull_flow import Start
+from tandem.wire.errors import ArgumentError
 from tandem.wire.system_topics import dlq_topic
 
 MessageModel = Literal["clustering", "broadcasting"]
@@ -31,7 +32,7 @@ class ConsumerSettings(msgspec.Struct, frozen=True):
     """See `Consumer` for what they mean.
 
     Raises:
-        ValueError: one of them is out of range; the text names it.
+        ArgumentError: one of them is out of range.
     """
 
     group: str
@@ -46,13 +47,15 @@ class ConsumerSettings(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if self.message_model not in ("clustering", "broadcasting"):
-            raise ValueError(
+            raise ArgumentError(
                 f'message_model is {self.message_model!r}; it is "clustering" (the members share'
-                ' the queues) or "broadcasting" (each reads all of them)'
+                ' the queues) or "broadcasting" (each reads all of them)',
+                "message_model",
             )
         if isinstance(self.start, str) and self.start not in ("earliest", "latest"):
-            raise ValueError(
-                f'start is {self.start!r}; it is "earliest", "latest", or a time in ms since 1970'
+            raise ArgumentError(
+                f'start is {self.start!r}; it is "earliest", "latest", or a time in ms since 1970',
+                "start",
             )
         for name, lowest in (
             ("pull_batch_size", 1),
@@ -61,7 +64,8 @@ class ConsumerSettings(msgspec.Struct, frozen=True):
             ("commit_interval_ms", 1),
         ):
             if getattr(self, name) < lowest:
-                raise ValueError(f"{name} is {getattr(self, name)}; it is {lowest} or more")
+                text = f"{name} is {getattr(self, name)}; it is {lowest} or more"
+                raise ArgumentError(text, name)
 
     def fate_of_failed(self, reconsume_times: int) -> str:
         """Return in words what becomes of a message that came back this often and failed again."""

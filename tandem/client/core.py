@@ -25,12 +25,13 @@ from typing import Final
 from tandem.client.backoff import Backoff, retry_pause_seconds
 from tandem.client.broker_request import BrokerRequests
 from tandem.client.credentials import Credentials
-from tandem.client.errors import ClientError, RouteNotFoundError
+from tandem.client.errors import ClientError, RouteCause, RouteNotFoundError
 from tandem.client.flow import Call, Flow, Pause, Shared, call_successfully
 from tandem.client.identity import ClientIdentity
 from tandem.client.name_servers import REQUEST_TIMEOUT_SECONDS, NameServers
 from tandem.client.route_search import RouteSearch
 from tandem.client.routes import TopicRoute, default_route
+from tandem.wire.errors import ArgumentError
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     ConsumerData,
@@ -126,7 +127,9 @@ class ClientCore:
             )
             self._suspects.discard(topic)
         elif topic not in self.routes:
-            raise RouteNotFoundError(topic, "the name servers know no such topic")
+            raise RouteNotFoundError(
+                topic, RouteCause.NO_TOPIC, "the name servers know no such topic"
+            )
 
     @property
     def _is_producer(self) -> bool:
@@ -169,7 +172,12 @@ class ClientCore:
         if self._tried_at.get(topic) == tried_at:
             yield Shared(f"route {topic}", deadline, partial(self.refresh_route, topic))
         if topic not in self.routes:
-            raise RouteNotFoundError(topic, "no name server gave a route in time", may_pass=True)
+            raise RouteNotFoundError(
+                topic,
+                RouteCause.NO_NAME_SERVER,
+                "no name server gave a route in time",
+                may_pass=True,
+            )
         return self.routes[topic]
 
     def _tried_lately_for(self, topic: str) -> float:
@@ -282,17 +290,21 @@ def parse_addresses(name_servers: str | Sequence[str]) -> list[str]:
     """Return the addresses in a list, or in one text with `;` between them.
 
     Raises:
-        ValueError: there is none, or one is not `host:port`.
+        ArgumentError: there is none, or one is not `host:port`.
     """
     if isinstance(name_servers, str):
         name_servers = name_servers.split(";")
     addresses = [address.strip() for address in name_servers if address.strip()]
     if not addresses:
-        raise ValueError(
-            'no name server given; give all of them: ["127.0.0.1:9876", "127.0.0.2:9876"]'
+        raise ArgumentError(
+            'no name server given; give all of them: ["127.0.0.1:9876", "127.0.0.2:9876"]',
+            "name_servers",
         )
     for address in addresses:
-        split_address(address)
+        try:
+            split_address(address)
+        except ArgumentError as error:
+            raise ArgumentError(str(error), "name_servers") from None
     return addresses
 
 
@@ -300,9 +312,10 @@ def split_address(address: str) -> tuple[str, int]:
     """Return host and port of "host:port" or "[v6]:port".
 
     Raises:
-        ValueError: it is something else.
+        ArgumentError: it is something else.
     """
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-        raise ValueError(f'address {address!r} is not "host:port", such as "127.0.0.1:9876"')
+        text = f'address {address!r} is not "host:port", such as "127.0.0.1:9876"'
+        raise ArgumentError(text, "address")
     return host.strip("[]"), int(port)

@@ -6,6 +6,7 @@ from typing import Self
 import msgspec
 
 from tandem.wire.acl_signature import ACCESS_KEY_FIELD, ACL_SIGNATURE_FIELD, AclKey
+from tandem.wire.errors import ArgumentError
 from tandem.wire.remoting_command import RemotingCommand, text_fields
 from tandem.wire.request_signature import SIGNATURE_FIELD
 
@@ -32,13 +33,15 @@ class Credentials(msgspec.Struct, frozen=True):
         """Return them, None if both are empty.
 
         Raises:
-            ValueError: only one of them is given.
+            ArgumentError: only one of them is given.
         """
         if bool(access_key) != bool(secret_key):
             given, missing = "access_key", "secret_key"
             if secret_key:
                 given, missing = missing, given
-            raise ValueError(f"{given} is given and {missing} is not; give both or none")
+            raise ArgumentError(
+                f"{given} is given and {missing} is not; give both or none", missing
+            )
         return cls(access_key, secret_key) if access_key else None
 
     def signed(self, command: RemotingCommand) -> RemotingCommand:

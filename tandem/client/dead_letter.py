@@ -9,6 +9,7 @@ Source: RocketMQ 5.3.3, AbstractSendMessageProcessor.consumerSendMsgBack; Messag
 import hashlib
 from typing import Final
 
+from tandem.wire.errors import ArgumentError
 from tandem.wire.message import Message, MessageExt
 from tandem.wire.message_properties import (
     DELAYING_PROPERTIES,
@@ -93,11 +94,15 @@ def message_again(letter: MessageExt, *, unique_key: str = "") -> Message:
     Without a `unique_key` its producer makes one.
 
     Raises:
-        ValueError: it does not say to which topic.
+        ArgumentError: it does not say to which topic.
     """
     topic = origin_topic(letter)
     if not topic:
-        raise ValueError(f"dead letter {letter.offset_msg_id} does not say what its topic was")
+        raise ArgumentError(
+            f"dead letter {letter.offset_msg_id} does not say what its topic was: it has no"
+            f" property {PROPERTY_DLQ_ORIGIN_TOPIC}",
+            PROPERTY_DLQ_ORIGIN_TOPIC,
+        )
     properties = {
         name: value for name, value in letter.properties.items() if name not in _OF_THE_WAY
     }

@@ -14,6 +14,7 @@ a minute or two finds each of them. The filter does not know messages read befor
 
 from typing import Final
 
+from tandem.wire.errors import ArgumentError
 from tandem.wire.message import MessageExt
 from tandem.wire.message_properties import PROPERTY_UNIQUE_KEY
 
@@ -26,7 +27,7 @@ class DuplicateFilter:
 
     def __init__(self, keys_max: int = KEYS_MAX_DEFAULT) -> None:
         if keys_max < 1:
-            raise ValueError(f"keys_max is {keys_max}; a filter has to remember at least one key")
+            raise ArgumentError(f"keys_max is {keys_max}; it is 1 or more", "keys_max")
         self._keys_max = keys_max
         self._keys: dict[tuple[str, str], None] = {}
 

@@ -19,11 +19,17 @@ Every one has `outcome_unknown`. False is a promise: the request had no effect. 
 may have been carried out although no answer came, so sending it again may store it twice. For a
 send: True, the message may be in the log; False, it is not.
 
+What is wrong with an argument or a message is an `ArgumentError`, which is a ValueError and none of
+these, as is `NotOpenError`, a RuntimeError: of a client that is not open.
+
 No trio error and no OSError leaves the client, except `trio.Cancelled`.
 """
 
+import enum
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tandem.wire.compression import CompressionFault
 from tandem.wire.message import MessageExt
 
 if TYPE_CHECKING:
@@ -71,37 +77,84 @@ class MessageDamagedError(BrokerError):
         self.physical_offset = physical_offset
 
 
+class RouteCause(enum.Enum):
+    """Why nobody can be asked."""
+
+    NO_NAME_SERVER = enum.auto()
+    """No name server answers, or none with what can be read. See `errors`."""
+    STARTING = enum.auto()
+    """None knows, and one said that it has just started: it will know in seconds."""
+    NO_TOPIC = enum.auto()
+    """There is no such topic."""
+    NO_QUEUE = enum.auto()
+    """The topic has no such queue."""
+    READ_ONLY = enum.auto()
+    """No queue of the topic takes sends."""
+    NO_BROKER = enum.auto()
+    """No broker of that name, or none at all, is registered."""
+    NO_MASTER = enum.auto()
+    """The broker has no master now."""
+
+
 class RouteNotFoundError(ClientError):
     """Nobody can be asked: no name server answers, or none knows a broker that fits.
 
-    `may_pass` is True if asking again later may help: a group is between two masters, or the name
-    servers are away. It is False for a topic or a queue that does not exist.
-
-    `is_starting` is True if a name server said that it has just started: it will know in seconds.
+    Attributes:
+        topic: What was asked about; "*" if it was no topic.
+        cause: Why nobody can be asked.
+        may_pass: Asking again later may help: a group is between two masters, or the name
+            servers are away. It is False for a topic or a queue that does not exist.
+        errors: What each name server ended with that was asked in vain.
     """
 
     def __init__(
-        self, topic: str, reason: str, *, may_pass: bool = False, is_starting: bool = False
+        self,
+        topic: str,
+        cause: RouteCause,
+        reason: str,
+        *,
+        may_pass: bool = False,
+        errors: "Sequence[ClientError]" = (),
     ) -> None:
-        super().__init__(topic, reason)
+        super().__init__(topic, cause, reason)
         self.topic = topic
+        self.cause = cause
         self.reason = reason
         self.may_pass = may_pass
-        self.is_starting = is_starting
+        self.errors = tuple(errors)
 
     def __str__(self) -> str:
         return f"topic {self.topic!r}: {self.reason}"
 
 
+class ConnectionCause(enum.Enum):
+    """Why a connection was lost."""
+
+    UNREACHABLE = enum.auto()
+    """It could not be opened: nobody listens there, the network is away, or that is no address."""
+    TLS = enum.auto()
+    """One end does not trust the other, or speaks no TLS."""
+    ENDED = enum.auto()
+    """The other end closed it, or the network did."""
+    MALFORMED = enum.auto()
+    """What came is not what RocketMQ's protocol allows."""
+    CLOSED = enum.auto()
+    """This client closed it."""
+
+
 class ConnectionLostError(ClientError):
     """The connection to `address` could not be opened, or ended before the answer came.
 
-    `outcome_unknown` is False when not one byte of the request was handed to the network.
+    `cause` says why. `outcome_unknown` is False when not one byte of the request was handed to
+    the network.
     """
 
-    def __init__(self, address: str, reason: str, *, outcome_unknown: bool = True) -> None:
-        super().__init__(address, reason)
+    def __init__(
+        self, address: str, cause: ConnectionCause, reason: str, *, outcome_unknown: bool = True
+    ) -> None:
+        super().__init__(address, cause, reason)
         self.address = address
+        self.cause = cause
         self.reason = reason
         self.outcome_unknown = outcome_unknown
 
@@ -195,12 +248,16 @@ class ReplyTimeoutError(ClientError):
 class CompressedBodyError(ClientError):
     """A body cannot be decompressed. The message is intact in the log.
 
-    `compressed_message` is the message as stored; its `queue_offset` is what to skip.
+    `compressed_message` is the message as stored; its `queue_offset` is what to skip. `fault` says
+    why: with `CompressionFault.NO_LIBRARY`, another installation can read it.
     """
 
-    def __init__(self, compressed_message: MessageExt, reason: str) -> None:
-        super().__init__(compressed_message, reason)
+    def __init__(
+        self, compressed_message: MessageExt, fault: CompressionFault, reason: str
+    ) -> None:
+        super().__init__(compressed_message, fault, reason)
         self.compressed_message = compressed_message
+        self.fault = fault
         self.reason = reason
 
     def __str__(self) -> str:
@@ -246,18 +303,39 @@ class GroupNotFoundError(ClientError):
 
 
 class MessageNotFoundError(ClientError):
-    """No broker holds the message. `what` says by what it was looked for."""
+    """No broker holds the message. `what` says by what it was looked for.
 
-    def __init__(self, what: str) -> None:
+    `needs_topic` is True if that was an id without a topic: it may be the unique key of a
+    producer, and those are found by their topic alone.
+    """
+
+    def __init__(self, what: str, *, needs_topic: bool = False) -> None:
         super().__init__(what)
         self.what = what
+        self.needs_topic = needs_topic
 
     def __str__(self) -> str:
-        return f"no broker holds {self.what}"
+        remedy = "; if this is a producer's unique key, name its topic as well"
+        return f"no broker holds {self.what}{remedy if self.needs_topic else ''}"
 
 
 class OffsetsFileError(ClientError):
-    """The file in which a broadcasting consumer keeps its offsets cannot be read or written."""
+    """The file in which a broadcasting consumer keeps its offsets cannot be read or written.
+
+    `path` is the file. `__cause__` is what the system said, or, if the file holds something else,
+    an error of its content.
+    """
+
+    def __init__(self, path: Path, text: str) -> None:
+        super().__init__(path, text)
+        self.path = path
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.args[1]}"
+
+
+class NotOpenError(RuntimeError):
+    """A client or a transaction is used outside of its `with` or `async with`."""
 
 
 def _effect(error: ClientError) -> str:

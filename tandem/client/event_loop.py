@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 from anyio.abc import TaskGroup
 
+from tandem.client.errors import NotOpenError
+
 
 class ByteStream(Protocol):
     """What the client needs of a connection. `TcpStream` is one.
@@ -95,6 +97,6 @@ def _not_open() -> float:
     raise not_open()
 
 
-def not_open() -> RuntimeError:
+def not_open() -> NotOpenError:
     """Return what a client says that is used before it is open, or after it was closed."""
-    return RuntimeError('the client is not open; use it with "async with"')
+    return NotOpenError('the client is not open; use it with "async with"')

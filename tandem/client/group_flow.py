@@ -17,6 +17,7 @@ from tandem.client.backoff import retry_pause_seconds
 from tandem.client.core import SWITCH_SECONDS, ClientCore
 from tandem.client.errors import (
     ClientError,
+    RouteCause,
     RouteNotFoundError,
 )
 from tandem.client.flow import Call, CallMany, Flow, Pause
@@ -209,7 +210,7 @@ class GroupMember:
         address = route.addresses(queue.broker_name).get(MASTER_ID)
         if address is None:
             reason = f"no master of broker {queue.broker_name!r} is registered"
-            raise RouteNotFoundError(queue.topic, reason, may_pass=True)
+            raise RouteNotFoundError(queue.topic, RouteCause.NO_MASTER, reason, may_pass=True)
         deadline = min(end, self._core.clock() + REQUEST_TIMEOUT_SECONDS)
         answer: RemotingCommand = yield Call(
             address, RequestCode.CONSUMER_SEND_MSG_BACK, ext, deadline

@@ -28,6 +28,7 @@ from tandem.client.pull_answer import wanted
 from tandem.client.pull_flow import Puller, Start
 from tandem.client.queue_reader import LOCK_LIVES_SECONDS, QueueReader
 from tandem.client.results import MessageQueue
+from tandem.wire.errors import ArgumentError
 from tandem.wire.message import MessageExt
 from tandem.wire.message_properties import PROPERTY_RETRY_TOPIC
 from tandem.wire.request_code import RequestCode
@@ -105,14 +106,15 @@ class GroupReader:
         """Read a topic from now on; return where its messages are put.
 
         Raises:
-            ValueError: it is read already, with another filter.
+            ArgumentError: it is read already, with another filter.
         """
         known = self._filters.get(filtered.topic)
         if known is not None:
             if known != filtered:
-                raise ValueError(
+                raise ArgumentError(
                     f"topic {filtered.topic!r} is subscribed already, with another filter; all"
-                    " members of a group read the same"
+                    " members of a group read the same",
+                    *("topic", "tags", "sql"),
                 )
             return self._inboxes[filtered.topic]
         self._filters[filtered.topic] = filtered

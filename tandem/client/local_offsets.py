@@ -45,9 +45,8 @@ class LocalOffsets:
         try:
             stored = decode_checked_json(_CHECKED_AS, path.read_bytes(), list[_Stored])
         except (OSError, UnreadableError) as error:
-            raise OffsetsFileError(
-                f"{path}: {error}. It is a file of offsets; remove it to begin anew"
-            ) from error
+            text = f"{error}. It is a file of offsets; remove it to begin anew"
+            raise OffsetsFileError(path, text) from error
         for each in stored:
             queue = MessageQueue(each.topic, each.broker_name, each.queue_id)
             self._offsets[queue] = each.offset
@@ -84,4 +83,5 @@ class LocalOffsets:
             write_durably(self._path, data)
         except OSError as error:
             self._is_saved = False
-            raise OffsetsFileError(f"{self._path}: offsets cannot be stored: {error}") from error
+            text = f"offsets cannot be stored: {error}"
+            raise OffsetsFileError(self._path, text) from error

@@ -99,11 +99,12 @@ class MessageAdministration:
         return (yield from self._at(message_id, topic))
 
     def _at(self, message_id: str, topic: str) -> Flow[tuple[MessageExt, str]]:
-        remedy = "" if topic else "; if it is a producer's unique key, name its topic as well"
         try:
             _, offset = decode_offset_msg_id(message_id)
         except (MalformedMessageError, ValueError) as error:
-            raise MessageNotFoundError(f"a message {message_id!r}{remedy}") from error
+            raise MessageNotFoundError(
+                f"a message {message_id!r}", needs_topic=not topic
+            ) from error
         # Any node of a group has the same bytes at the same place, also if the one that stored
         # them is gone. Another group has others there.
         answers = yield from self._calls.each_broker(
@@ -115,7 +116,7 @@ class MessageAdministration:
             for message in _decoded(answer.command, answer.address):
                 if message.offset_msg_id == message_id.upper():
                     return message, answer.broker_name
-        raise MessageNotFoundError(f"a message {message_id}{remedy}")
+        raise MessageNotFoundError(f"a message {message_id}", needs_topic=not topic)
 
     def by_key(
         self,

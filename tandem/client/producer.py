@@ -18,7 +18,7 @@ What a send can end with:
     RouteNotFoundError           never left: no broker takes sends of this topic now
     ConnectionLostError          `outcome_unknown` says whether it may have been stored
     SendTimeoutError             likewise
-    ValueError                   the message itself cannot be sent (too large, bad property)
+    ArgumentError                the message itself cannot be sent (too large, bad property)
 
 A send outlives a change of master: it is tried again until `send_msg_timeout_ms` is over (12 s; a
 switch takes up to 8 s). So a message whose first try got no answer can be stored twice; both copies
@@ -176,7 +176,7 @@ class Producer(AsyncFace, SendOperations):
 
         Raises:
             ClientError: see the module's table.
-            ValueError: the message cannot be sent as it is.
+            ArgumentError: the message cannot be sent as it is.
         """
         options = NO_OPTIONS
         if sharding_key or queue_id is not None or wait_store_msg_ok is not None or ack is not None:
@@ -212,7 +212,7 @@ class Producer(AsyncFace, SendOperations):
         Raises:
             ClientError: on entering: nothing has begun. On leaving, BrokerError only: the broker
                 knows of no such transaction, because it has given it up.
-            ValueError: the message cannot be sent as it is, or is delayed.
+            ArgumentError: the message cannot be sent as it is, or is delayed.
         """
         return Transaction(self._transactions, message, queue_id, ack)
 
@@ -230,7 +230,7 @@ class Producer(AsyncFace, SendOperations):
             ReplyTimeoutError: no reply within this time, which counts from the call. The message
                 may have been consumed.
             ClientError: it could not be sent; see the module's table.
-            ValueError: the message cannot be sent as it is.
+            ArgumentError: the message cannot be sent as it is.
         """
         options = SendOptions(queue_id, sharding_key=sharding_key)
         return await self._requests.request(message, timeout_ms, options)
@@ -243,6 +243,6 @@ class Producer(AsyncFace, SendOperations):
         Raises:
             BrokerError: the requester is not there any more, or does not take it.
             ClientError: it could not be sent before the requester's time was over.
-            ValueError: nobody waits for a reply to this message.
+            ArgumentError: nobody waits for a reply to this message.
         """
         await self._requests.reply(request, body, properties or {})

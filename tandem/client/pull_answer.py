@@ -16,7 +16,7 @@ from tandem.client.errors import MessageDamagedError
 from tandem.client.queue_flow import decode, refusal_in
 from tandem.client.results import PullResult, PullStatus
 from tandem.wire.crc import CRC_MASK, raw_crc32
-from tandem.wire.errors import MalformedMessageError
+from tandem.wire.errors import ArgumentError, MalformedMessageError
 from tandem.wire.message import (
     COMPRESSED_FLAG,
     INNER_BATCH_FLAGS,
@@ -55,12 +55,13 @@ def wanted(tags: str, sql: str | None) -> str:
     """Return what a pull asks for: tags, or an `Sql92` if there is an expression.
 
     Raises:
-        ValueError: both are given.
+        ArgumentError: both are given.
     """
     if sql is None:
         return tags
     if not is_all(tags):
-        raise ValueError("tags and an SQL92 expression cannot be given both; say TAGS = 'a' in it")
+        text = "tags and an SQL92 expression cannot be given both; say TAGS = 'a' in it"
+        raise ArgumentError(text, "tags", "sql")
     return Sql92(sql)
 
 

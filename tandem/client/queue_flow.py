@@ -17,9 +17,11 @@ from tandem.client.core import ClientCore
 from tandem.client.errors import (
     BrokerError,
     ClientError,
+    ConnectionCause,
     ConnectionLostError,
     MessageDamagedError,
     RequestTimeoutError,
+    RouteCause,
     RouteNotFoundError,
 )
 from tandem.client.flow import Call, Flow, Pause
@@ -88,11 +90,7 @@ class QueueBrokers:
         addresses = list(route.addresses(queue.broker_name).values())
         if not addresses:
             self._core.suspect_route(queue.topic)
-            raise RouteNotFoundError(
-                queue.topic,
-                f"no address of broker {queue.broker_name!r} is registered",
-                may_pass=True,
-            )
+            raise _no_broker(queue)
         last_error: ClientError | None = None
         for address in sorted(addresses, key=self.is_to_be_avoided):
             try:
@@ -133,13 +131,16 @@ class QueueBrokers:
         self, queue: MessageQueue, code: RequestCode, ext: QueueRequest, end: float
     ) -> Flow[tuple[RemotingCommand, str]]:
         route = yield from self._core.route(queue.topic, min(end, self.deadline()))
-        address = route.addresses(queue.broker_name).get(MASTER_ID)
+        addresses = route.addresses(queue.broker_name)
+        if not addresses:
+            raise _no_broker(queue)
+        address = addresses.get(MASTER_ID)
         if address is None:
             reason = (
                 f"no master of broker {queue.broker_name!r} is registered, and only a master knows"
                 " all that was acknowledged"
             )
-            raise RouteNotFoundError(queue.topic, reason, may_pass=True)
+            raise RouteNotFoundError(queue.topic, RouteCause.NO_MASTER, reason, may_pass=True)
         now = self._core.clock()
         is_silent = self._core.backoff.is_silent(address, now)
         seconds = SILENT_ATTEMPT_SECONDS if is_silent else REQUEST_TIMEOUT_SECONDS
@@ -173,6 +174,11 @@ class QueueBrokers:
     def deadline(self) -> float:
         """Until when one request may take that begins now."""
         return self._core.clock() + REQUEST_TIMEOUT_SECONDS
+
+
+def _no_broker(queue: MessageQueue) -> RouteNotFoundError:
+    reason = f"no address of broker {queue.broker_name!r} is registered"
+    return RouteNotFoundError(queue.topic, RouteCause.NO_BROKER, reason, may_pass=True)
 
 
 def may_pass(error: ClientError) -> bool:
@@ -221,4 +227,5 @@ def decode(answer: RemotingCommand, header_type: type[HeaderT], address: str) ->
     try:
         return answer.decode_header(header_type)
     except MalformedFrameError as error:
-        raise ConnectionLostError(address, f"the answer does not parse: {error}") from error
+        reason = f"the answer does not parse: {error}"
+        raise ConnectionLostError(address, ConnectionCause.MALFORMED, reason) from error

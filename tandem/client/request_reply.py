@@ -27,7 +27,7 @@ from tandem.client.core import ClientCore
 from tandem.client.errors import ClientError, ReplyTimeoutError
 from tandem.client.send_flow import Sender
 from tandem.client.sending import SendOptions
-from tandem.wire.errors import WireError
+from tandem.wire.errors import ArgumentError, WireError
 from tandem.wire.message import Host, Message, MessageExt
 from tandem.wire.message_properties import (
     PROPERTY_CLUSTER,
@@ -71,15 +71,16 @@ def reply_message(request: MessageExt, body: bytes, properties: dict[str, str]) 
     """Return the message that answers `request`.
 
     Raises:
-        ValueError: nobody waits for a reply to this message.
+        ArgumentError: nobody waits for a reply to this message.
     """
     said = request.properties
     wanted = (PROPERTY_CLUSTER, PROPERTY_CORRELATION_ID, PROPERTY_REPLY_TO_CLIENT)
     missing = [name for name in wanted if not said.get(name)]
     if missing:
-        raise ValueError(
+        raise ArgumentError(
             f"message {request.msg_id} asks for no reply: it has no property"
-            f" {' and no '.join(missing)}; only what was sent by `request` can be replied to"
+            f" {' and no '.join(missing)}; only what was sent by `request` can be replied to",
+            *missing,
         )
     kept = {name: said[name] for name in (*wanted[1:], PROPERTY_TTL) if name in said}
     return Message(

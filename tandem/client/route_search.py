@@ -11,7 +11,14 @@ is cut off, lacks some of them, or names a master that is none any more; see `ne
 counts then. One that says that it is not ready, or fails, has said nothing.
 """
 
-from tandem.client.errors import ClientError, RouteNotFoundError
+from tandem.client.errors import (
+    BrokerError,
+    ClientError,
+    ConnectionCause,
+    ConnectionLostError,
+    RouteCause,
+    RouteNotFoundError,
+)
 from tandem.client.routes import lacks_masters, masters_of, newest_route
 from tandem.wire.errors import MalformedFrameError
 from tandem.wire.remoting_command import RemotingCommand
@@ -36,6 +43,7 @@ class RouteSearch:
         self._found: list[TopicRouteData] = []
         self._unknown_count = 0
         self._troubles: list[str] = []
+        self._errors: list[ClientError] = []
         self._refused = False
 
     @property
@@ -58,18 +66,24 @@ class RouteSearch:
     def heard(self, address: str, answer: RemotingCommand | ClientError) -> None:
         """Take what came from the name server at `address`."""
         if isinstance(answer, ClientError):
-            self._troubles.append(str(answer))
+            self._note(str(answer), answer)
         elif answer.code == ResponseCode.TOPIC_NOT_EXIST:
             self._unknown_count += 1
         elif answer.code != ResponseCode.SUCCESS:
             # RocketMQ's name servers have no other refusal of a route.
             self._refused = True
-            self._troubles.append(f"name server {address}: {answer.code} {answer.remark}")
+            refusal = BrokerError(answer.code, answer.remark or "", address)
+            self._note(f"name server {address}: {answer.code} {answer.remark}", refusal)
         else:
             try:
                 self._found.append(decode_json_body(answer.body, TopicRouteData))
             except MalformedFrameError as error:
-                self._troubles.append(f"name server {address}: {error}")
+                malformed = ConnectionLostError(address, ConnectionCause.MALFORMED, str(error))
+                self._note(f"name server {address}: {error}", malformed)
+
+    def _note(self, trouble: str, error: ClientError) -> None:
+        self._troubles.append(trouble)
+        self._errors.append(error)
 
     def route(self) -> TopicRouteData | None:
         """Return all of it together; None if name servers say that there is no such topic.
@@ -82,8 +96,13 @@ class RouteSearch:
         if self._unknown_count:
             return None
         verb = "is ready" if self._refused else "answers"
-        reason = f"no name server {verb} ({'; '.join(self._troubles)})"
-        raise RouteNotFoundError(self._topic, reason, may_pass=True, is_starting=self._refused)
+        raise RouteNotFoundError(
+            self._topic,
+            RouteCause.STARTING if self._refused else RouteCause.NO_NAME_SERVER,
+            f"no name server {verb} ({'; '.join(self._troubles)})",
+            may_pass=True,
+            errors=self._errors,
+        )
 
 
 def _names(route: TopicRouteData) -> set[str]:

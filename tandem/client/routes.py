@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from tandem.client.errors import RouteCause, RouteNotFoundError
 from tandem.client.results import MessageQueue
 from tandem.wire.route import (
     MASTER_ID,
@@ -64,6 +65,21 @@ class TopicRoute:
     def turn(self) -> int:
         """How many choices were made; a fresh route goes on from it."""
         return self._turn
+
+    def refusal(self, queue_id: int | None) -> RouteNotFoundError:
+        """Return why no queue is there for a send that has this number, or that has a key."""
+        if not any(each.perm & PERM_WRITE for each in self.data.queue_datas):
+            reason = "none of its queues takes sends; give it the permission to write"
+            return RouteNotFoundError(self.topic, RouteCause.READ_ONLY, reason, may_pass=True)
+        if not self.publish_queues:
+            reason = "no broker takes sends: none has a master now"
+            return RouteNotFoundError(self.topic, RouteCause.NO_MASTER, reason, may_pass=True)
+        if queue_id is None:
+            reason = "the broker of this sharding key's queue has no master now"
+            return RouteNotFoundError(self.topic, RouteCause.NO_MASTER, reason, may_pass=True)
+        known = sorted({each.queue.queue_id for each in self.publish_queues})
+        reason = f"there is no queue {queue_id}; the writable ones are {', '.join(map(str, known))}"
+        return RouteNotFoundError(self.topic, RouteCause.NO_QUEUE, reason)
 
     def next_queue(
         self, queue_id: int | None = None, avoid_broker: str | None = None

@@ -40,8 +40,10 @@ from tandem.client.core import ClientCore
 from tandem.client.errors import (
     BrokerError,
     ClientError,
+    ConnectionCause,
     ConnectionLostError,
     RequestTimeoutError,
+    RouteCause,
     RouteNotFoundError,
     SendInDoubtError,
     SendTimeoutError,
@@ -318,15 +320,7 @@ class Sender:
         target = _target(route, sending)
         if target is not None:
             return self._call(sending, target)
-        if not route.publish_queues:
-            reason = "no broker takes sends: no master is registered, or no queue is writable"
-            raise RouteNotFoundError(sending.topic, reason, may_pass=True)
-        if sending.sharding_hash is not None:
-            reason = "the broker of this sharding key's queue has no master now"
-            raise RouteNotFoundError(sending.topic, reason, may_pass=True)
-        queues = sorted({each.queue.queue_id for each in route.publish_queues})
-        reason = f"there is no queue {sending.queue_id}; the writable ones are {queues}"
-        raise RouteNotFoundError(sending.topic, reason)
+        raise route.refusal(sending.queue_id)
 
     def _call(self, sending: Sending, target: PublishQueue) -> Call:
         sending.target = target
@@ -398,7 +392,8 @@ class Sender:
         self, sending: Sending, error: RouteNotFoundError
     ) -> SendResult | ClientError | None:
         """There was nobody to ask: that counts as a try, too."""
-        if sending.topic not in self._core.routes and not error.is_starting:
+        is_starting = error.cause is RouteCause.STARTING
+        if sending.topic not in self._core.routes and not is_starting:
             sending.tries_left = min(sending.tries_left, FEW_TRIES)
         if error.may_pass or sending.topic not in self._core.routes:
             self._core.suspect_route(sending.topic)
@@ -468,9 +463,8 @@ def _result(
         header = answer.decode_header(SendMessageResponseHeader)
     except MalformedFrameError as error:
         # The code says stored, but not where: this message's offset is unknown.
-        return ConnectionLostError(
-            target.address, f"the answer does not parse: {error}", outcome_unknown=True
-        )
+        reason = f"the answer does not parse: {error}"
+        return ConnectionLostError(target.address, ConnectionCause.MALFORMED, reason)
     queue = target.queue
     if header.queue_id != queue.queue_id:
         queue = MessageQueue(sending.topic, queue.broker_name, header.queue_id)

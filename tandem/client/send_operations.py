@@ -76,7 +76,7 @@ class Sends:
 
         Raises:
             ClientError: see the module's table; it concerns all of them.
-            ValueError: no message, several topics, or too many bytes.
+            ArgumentError: no message, several topics, or too many bytes.
         """
         options = SendOptions(queue_id, wait_store_msg_ok, ack)
         if not self._hooks:
@@ -112,7 +112,7 @@ class Sends:
         knows. (A `BlockingProducer` has up to 128 in flight.)
 
         Raises:
-            ValueError: a message cannot be sent as it is. Those before it may have been.
+            ArgumentError: a message cannot be sent as it is. Those before it may have been.
         """
         options = SendOptions(queue_id, wait_store_msg_ok, ack)
         if not self._hooks:

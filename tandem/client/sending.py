@@ -11,7 +11,8 @@ from tandem.client.backoff import retry_pause_seconds
 from tandem.client.identity import UniqueKeys
 from tandem.wire.batch_body import encode_batch_entry
 from tandem.wire.compression import COMPRESSION_TYPES, Codec, compress
-from tandem.wire.message import COMPRESSED_FLAG, Message, encode_batch_body
+from tandem.wire.errors import ArgumentError
+from tandem.wire.message import COMPRESSED_FLAG, DELAY_FIELDS, Message, encode_batch_body
 from tandem.wire.message_properties import (
     ACK_FLUSHED,
     PROPERTIES_BYTES_MAX,
@@ -162,7 +163,7 @@ class Sendings:
         """Return one message as a request.
 
         Raises:
-            ValueError: it cannot be sent as it is.
+            ArgumentError: it cannot be sent as it is.
         """
         if options is NO_OPTIONS and message.is_plain and not message.keys and not message.tags:
             return self._bare(message)
@@ -205,18 +206,21 @@ class Sendings:
         """Return messages of one topic as one request.
 
         Raises:
-            ValueError: no message, several topics, or one of them cannot be sent as it is.
+            ArgumentError: no message, several topics, or one of them cannot be sent as it is.
         """
         topics = {message.topic for message in messages}
         if len(topics) != 1:
-            raise ValueError(f"a batch has one topic, this one has {len(topics)}: {sorted(topics)}")
+            text = f"a batch has one topic; this one has {len(topics)}: {', '.join(sorted(topics))}"
+            raise ArgumentError(text, "topic")
         if any(message.is_delayed for message in messages):
-            raise ValueError("the messages of a batch cannot be delayed; send them one by one")
+            text = "the messages of a batch cannot be delayed; send them one by one"
+            raise ArgumentError(text, *DELAY_FIELDS)
         sharding_keys = {options.sharding_key or message.sharding_key for message in messages}
         if len(sharding_keys) != 1:
-            raise ValueError(
-                f"a batch is in one queue, this one has {len(sharding_keys)} sharding keys:"
-                f" {sorted(sharding_keys)}; send them one by one"
+            raise ArgumentError(
+                f"a batch is in one queue; this one has {len(sharding_keys)} sharding keys:"
+                f" {sorted(sharding_keys)}; send them one by one",
+                "sharding_key",
             )
         keyed = [self._with_unique_key(message) for message in messages]
         sending = self._batch(topics.pop(), encode_batch_body(keyed), options)
@@ -239,7 +243,7 @@ class Sendings:
         """Return the unique key of a message, and the message as a part of a batch body.
 
         Raises:
-            ValueError: it cannot be sent as it is.
+            ArgumentError: it cannot be sent as it is.
         """
         self._check_size(message.body)
         unique_key = self._keys.next_key(self._wall_clock_ms())
@@ -293,7 +297,8 @@ class Sendings:
         if not sharding_key:
             return
         if sending.queue_id is not None:
-            raise ValueError("a message has a queue_id or a sharding_key, not both")
+            text = "a message has a queue_id or a sharding_key, not both"
+            raise ArgumentError(text, "queue_id", "sharding_key")
         sending.sharding_hash = java_string_hash(sharding_key)
 
     def _compress(self, sending: Sending) -> None:
@@ -353,10 +358,11 @@ class Sendings:
 
     def _check_size(self, body: bytes) -> None:
         if len(body) > self._settings.max_message_size_bytes:
-            raise ValueError(
+            raise ArgumentError(
                 f"message body of {len(body)} bytes; the limit is"
                 f" {self._settings.max_message_size_bytes} bytes (max_message_size_bytes of the"
-                " producer, and a setting of the broker)"
+                " producer, and a setting of the broker)",
+                "body",
             )
 
 
@@ -370,9 +376,10 @@ def _property_map(message: Message, options: SendOptions) -> dict[str, str]:
 def _encode_user_properties(properties: dict[str, str]) -> bytes:
     encoded = encode_properties(properties)
     if len(encoded) > USER_PROPERTIES_BYTES_MAX:
-        raise ValueError(
+        raise ArgumentError(
             f"message properties take {len(encoded)} bytes; the limit is"
-            f" {USER_PROPERTIES_BYTES_MAX} bytes, since the producer and the broker add theirs"
+            f" {USER_PROPERTIES_BYTES_MAX} bytes, since the producer and the broker add theirs",
+            "properties",
         )
     return encoded
 

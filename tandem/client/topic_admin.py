@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from tandem.client.admin_calls import AdminCalls, BrokerAnswer, illegible
 from tandem.client.admin_results import TopicAtBroker, TopicDescription, TopicQueue
-from tandem.client.errors import BrokerError, ClientError, RouteNotFoundError
+from tandem.client.errors import BrokerError, ClientError, RouteCause, RouteNotFoundError
 from tandem.client.flow import Flow
 from tandem.wire.admin_headers import DeleteTopicRequestHeader
 from tandem.wire.errors import MalformedFrameError
@@ -205,4 +205,4 @@ def _queues(answer: BrokerAnswer) -> list[TopicQueue]:
 
 
 def _unknown(topic: str) -> ClientError:
-    return RouteNotFoundError(topic, "no broker has such a topic")
+    return RouteNotFoundError(topic, RouteCause.NO_TOPIC, "no broker has such a topic")

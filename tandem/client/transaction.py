@@ -17,7 +17,7 @@ from tandem.client.ack import Ack
 from tandem.client.async_shell import AsyncShell
 from tandem.client.broker_request import BrokerRequest
 from tandem.client.core import ClientCore
-from tandem.client.errors import BrokerError, ClientError
+from tandem.client.errors import BrokerError, ClientError, NotOpenError
 from tandem.client.hooks import SendHooks
 from tandem.client.results import SendResult
 from tandem.client.transaction_flow import (
@@ -71,7 +71,7 @@ class Transaction:
     def result(self) -> SendResult:
         """Return what the broker said to the half."""
         if self._half is None:
-            raise RuntimeError('the transaction has not begun; use it with "async with"')
+            raise NotOpenError('the transaction has not begun; use it with "async with"')
         return self._half.result
 
     def commit(self) -> None:

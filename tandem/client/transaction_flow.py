@@ -31,6 +31,7 @@ from tandem.client.errors import (
     ClientError,
     ConnectionLostError,
     RequestTimeoutError,
+    RouteCause,
     RouteNotFoundError,
     SendInDoubtError,
 )
@@ -38,7 +39,8 @@ from tandem.client.flow import Call, Flow, Pause
 from tandem.client.results import SendResult, SendStatus
 from tandem.client.send_flow import Sender
 from tandem.client.sending import SendOptions
-from tandem.wire.message import Message, decode_offset_msg_id
+from tandem.wire.errors import ArgumentError
+from tandem.wire.message import DELAY_FIELDS, Message, decode_offset_msg_id
 from tandem.wire.message_properties import (
     PROPERTY_PRODUCER_GROUP,
     PROPERTY_TRANSACTION_PREPARED,
@@ -145,10 +147,10 @@ class TransactionFlows:
             ClientError: nothing was begun. BrokerError with the code of FLUSH_DISK_TIMEOUT,
                 FLUSH_SLAVE_TIMEOUT or SLAVE_NOT_AVAILABLE: the half is not safe, so it is rolled
                 back.
-            ValueError: the message cannot be sent as it is.
+            ArgumentError: the message cannot be sent as it is.
         """
         if message.is_delayed:
-            raise ValueError("the message of a transaction cannot be delayed")
+            raise ArgumentError("the message of a transaction cannot be delayed", *DELAY_FIELDS)
         properties = {
             **message.properties,
             PROPERTY_TRANSACTION_PREPARED: "true",
@@ -229,7 +231,8 @@ class TransactionFlows:
         route = yield from self._core.route(topic, end, for_sends=True)
         address = route.addresses(name).get(MASTER_ID)
         if address is None:
-            raise RouteNotFoundError(topic, f"broker {name!r} has no master now", may_pass=True)
+            reason = f"broker {name!r} has no master now"
+            raise RouteNotFoundError(topic, RouteCause.NO_MASTER, reason, may_pass=True)
         return address
 
     def answer(

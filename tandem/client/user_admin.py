@@ -15,6 +15,7 @@ import msgspec
 from tandem.client.admin_calls import EVERYTHING, AdminCalls, illegible
 from tandem.client.errors import (
     BrokerError,
+    RouteCause,
     RouteNotFoundError,
     UserExistsError,
     UserNotFoundError,
@@ -209,7 +210,9 @@ class UserAdministration:
         """Return where each group is asked: at its master, or at another node if it has none."""
         info = yield from self._calls.cluster_info()
         if not info.broker_addr_table:
-            raise RouteNotFoundError(EVERYTHING, "no broker is registered", may_pass=True)
+            raise RouteNotFoundError(
+                EVERYTHING, RouteCause.NO_BROKER, "no broker is registered", may_pass=True
+            )
         return {
             name: broker.broker_addrs.get(MASTER_ID) or next(iter(broker.broker_addrs.values()))
             for name, broker in sorted(info.broker_addr_table.items())

@@ -21,8 +21,9 @@ class ClusterConfigError(ClusterError):
 
 
 class UnknownNodeError(ClusterError):
-    """The cluster file names no such node."""
+    """The cluster file names no node `name`; `known` are those that it names."""
 
     def __init__(self, name: str, known: list[str]) -> None:
         self.name = name
+        self.known = known
         super().__init__(f"no node is named {name!r}; the cluster has {', '.join(known)}")

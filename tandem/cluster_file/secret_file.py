@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from tandem.cluster_file.errors import ClusterConfigError
-from tandem.wire.checksum_line import with_checksum, without_checksum
+from tandem.wire.checksum_line import ChecksumError, with_checksum, without_checksum
 from tandem.wire.untrusted import UnreadableError, decode_text
 
 if TYPE_CHECKING:
@@ -105,11 +105,11 @@ def secret_in(data: bytes) -> str:
     """Return the secret that is the content of a file.
 
     Raises:
-        UnreadableError: It does not fit its checksum, or is no text.
+        UnreadableError: It does not fit its checksum (ChecksumError), or is no text.
     """
     text, has_checksum = without_checksum(SECRET_NAME, data)
     if not has_checksum and _RUINED_LINE.search(data):
-        raise UnreadableError("its checksum cannot be read: a byte of it has changed")
+        raise ChecksumError("its checksum cannot be read: a byte of it has changed")
     return decode_text(text).strip()
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from tandem.wire.errors import MalformedMessageError
+from tandem.wire.errors import ArgumentError, MalformedMessageError
 from tandem.wire.message_properties import PROPERTIES_BYTES_MAX, PROPERTY_UNIQUE_KEY
 
 BATCH_ENTRY_BYTES_MIN: Final = 22
@@ -42,9 +42,10 @@ def encode_batch_entry(flag: int, body: bytes, properties: bytes) -> bytes:
     body_bytes = len(body)
     properties_bytes = len(properties)
     if properties_bytes > PROPERTIES_BYTES_MAX:
-        raise ValueError(
-            f"message properties take {properties_bytes} bytes, the limit is {PROPERTIES_BYTES_MAX}"
+        text = (
+            f"message properties take {properties_bytes} bytes; the limit is {PROPERTIES_BYTES_MAX}"
         )
+        raise ArgumentError(text, "properties")
     size = BATCH_ENTRY_BYTES_MIN + body_bytes + properties_bytes
     head = _pack_head(size, 0, 0, flag, body_bytes)
     return b"".join((head, body, _pack_short(properties_bytes), properties))
@@ -92,7 +93,8 @@ def batch_places(body: bytes | memoryview) -> Iterator[BatchPlace]:
             body_end = _checked_end(body_start, size, end)
             (size,) = _SHORT.unpack_from(body, body_end)
         except struct.error as error:
-            raise MalformedMessageError(f"batch entry at byte {position}: {error}") from error
+            text = f"batch entry at byte {position}: {error}"
+            raise MalformedMessageError(text, position) from error
         position = _checked_end(body_end + 2, size, end)
         yield BatchPlace(flag, body_start, body_end, body_end + 2, position)
 
@@ -112,6 +114,6 @@ def decode_batch_body(body: bytes | memoryview) -> Iterator[BatchEntry]:
 def _checked_end(start: int, size: int, end: int) -> int:
     if size < 0 or start + size > end:
         raise MalformedMessageError(
-            f"a field of {size} bytes at byte {start} runs past the end at {end}"
+            f"a field of {size} bytes at byte {start} runs past the end at {end}", start
         )
     return start + size

@@ -14,6 +14,8 @@ from typing import Final, Self
 
 import msgspec
 
+from tandem.wire.errors import ArgumentError
+
 _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
 _C1: Final = 0x87C3_7B91_1142_53D5
 _C2: Final = 0x4CF5_AD43_2745_937F
@@ -31,14 +33,15 @@ class BloomFilter(msgspec.Struct, frozen=True):
         """Return the filter that RocketMQ makes for these settings; its defaults are 20 and 32.
 
         Raises:
-            ValueError: no filter can be made for them.
+            ArgumentError: no filter can be made for them.
 
         Source: BloomFilter.createByFn.
         """
         if not 1 <= error_rate_percent < 100 or expected_count < 1:
-            raise ValueError(
+            raise ArgumentError(
                 f"no Bloom filter has {error_rate_percent} % errors with {expected_count} entries;"
-                " use 1 to 99 % and at least one entry"
+                " use 1 to 99 % and at least one entry",
+                *("error_rate_percent", "expected_count"),
             )
         error_rate = error_rate_percent / 100
         hash_count = math.ceil(math.log(error_rate) / math.log(0.5))

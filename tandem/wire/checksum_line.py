@@ -25,6 +25,10 @@ T = TypeVar("T")
 _LINE: Final = re.compile(rb'(?s)(.*\n)\{"crc32":"([0-9a-f]{8})"\}\n')
 
 
+class ChecksumError(UnreadableError):
+    """A file does not fit its checksum: something has changed a byte of it."""
+
+
 def checksum_of(name: str, text: bytes) -> int:
     """Return the CRC-32 of a file of that name with this text, all 32 bits of it."""
     return raw_crc32(b"%b\n%b" % (name.encode(), text))
@@ -50,14 +54,14 @@ def without_checksum(name: str, data: bytes) -> tuple[bytes, bool]:
     """Return the text of the file `name`, and whether it has a checksum, which fits then.
 
     Raises:
-        UnreadableError: it does not fit.
+        ChecksumError: it does not fit.
     """
     match = _LINE.fullmatch(data)
     if match is None:
         return data, False
     text, crc = match.groups()
     if int(crc, 16) != checksum_of(name, text):
-        raise UnreadableError("it does not fit its checksum: a byte of it has changed")
+        raise ChecksumError("it does not fit its checksum: a byte of it has changed")
     return text, True
 
 

@@ -14,6 +14,7 @@ Source: RocketMQ 5.3.3, MessageSysFlag, CompressionType, MessageDecoder.decode; 
 Lz4Compressor, ZstdCompressor.
 """
 
+import enum
 import importlib
 import zlib
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from typing import Final, Literal, assert_never
 
 import msgspec
 
-from tandem.wire.errors import WireError
+from tandem.wire.errors import ArgumentError, WireError
 from tandem.wire.message import COMPRESSED_FLAG, COMPRESSION_TYPE_MASK, MessageExt
 
 Codec = Literal["zlib", "lz4", "zstd"]
@@ -40,22 +41,44 @@ _ZSTD_STEP_BYTES: Final = 512
 """Its decoder knows no bound of output; this much input makes 16 MiB at most."""
 
 
+class CompressionFault(enum.Enum):
+    """Why a body cannot be decompressed, or compressed."""
+
+    UNKNOWN_CODEC = enum.auto()
+    """SYSFLAG names none that RocketMQ has."""
+    NO_LIBRARY = enum.auto()
+    """The package of its codec is not installed."""
+    DAMAGED = enum.auto()
+    """It is not what its codec makes, or only the beginning of it."""
+    TOO_LARGE = enum.auto()
+    """It would be larger than is given out."""
+
+
 class CompressionError(WireError):
-    """A body cannot be decompressed: damaged, too large, or there is no codec for it."""
+    """A body cannot be decompressed; `fault` says why."""
+
+    def __init__(self, text: str, fault: CompressionFault) -> None:
+        super().__init__(text, fault)
+        self.fault = fault
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 def checked_codec(codec: Codec) -> Codec:
     """Return `codec` if it can be used here.
 
     Raises:
-        ValueError: there is no such codec, or its package is not installed.
+        ArgumentError: there is no such codec, or its package is not installed (then `__cause__`
+            is a CompressionError).
     """
     if codec not in COMPRESSION_TYPES:
-        raise ValueError(f"compression {codec!r} is none of {sorted(COMPRESSION_TYPES)}")
+        names = ", ".join(sorted(COMPRESSION_TYPES))
+        raise ArgumentError(f"compression is {codec!r}; it is one of {names}", "compression")
     try:
         compress(b"", codec)
     except CompressionError as error:
-        raise ValueError(str(error)) from error
+        raise ArgumentError(f"compression is {codec!r}: {error}", "compression") from error
     return codec
 
 
@@ -109,7 +132,8 @@ def decompress(body: bytes, sys_flag: int, body_bytes_max: int = BODY_BYTES_MAX)
     codec = _CODECS.get(kind)
     if codec is None:
         raise CompressionError(
-            f"compression type {kind} in SYSFLAG is unknown (1 LZ4, 2 ZSTD, 3 zlib)"
+            f"compression type {kind} in SYSFLAG is unknown (1 LZ4, 2 ZSTD, 3 zlib)",
+            CompressionFault.UNKNOWN_CODEC,
         )
     return codec(body, body_bytes_max)
 
@@ -119,7 +143,8 @@ def _zlib(body: bytes, body_bytes_max: int) -> bytes:
     try:
         plain = codec.decompress(body, body_bytes_max + 1)
     except zlib.error as error:
-        raise CompressionError(f"the body is not zlib: {error}") from error
+        text = f"the body is not zlib: {error}"
+        raise CompressionError(text, CompressionFault.DAMAGED) from error
     return _whole(plain, body_bytes_max, is_whole=codec.eof)
 
 
@@ -129,7 +154,8 @@ def _lz4(body: bytes, body_bytes_max: int) -> bytes:
     try:
         plain: bytes = codec.decompress(body, body_bytes_max + 1)
     except (RuntimeError, ValueError) as error:
-        raise CompressionError(f"the body is not LZ4: {error}") from error
+        text = f"the body is not LZ4: {error}"
+        raise CompressionError(text, CompressionFault.DAMAGED) from error
     return _whole(plain, body_bytes_max, is_whole=codec.eof)
 
 
@@ -148,7 +174,8 @@ def _zstd(body: bytes, body_bytes_max: int) -> bytes:
             if codec.eof:
                 break
     except package.ZstdError as error:
-        raise CompressionError(f"the body is not ZSTD: {error}") from error
+        text = f"the body is not ZSTD: {error}"
+        raise CompressionError(text, CompressionFault.DAMAGED) from error
     return _whole(b"".join(parts), body_bytes_max, is_whole=codec.eof)
 
 
@@ -160,8 +187,8 @@ def _package(name: str, codec: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise CompressionError(
-            f"the body is compressed with {codec}, and the Python package for it is missing:"
-            " pip install 'tandem-mq[compression]'"
+            f"the Python package for {codec} is missing: pip install 'tandem-mq[compression]'",
+            CompressionFault.NO_LIBRARY,
         ) from error
 
 
@@ -169,9 +196,10 @@ def _whole(plain: bytes, body_bytes_max: int, *, is_whole: bool) -> bytes:
     if len(plain) > body_bytes_max:
         raise _too_large(body_bytes_max)
     if not is_whole:
-        raise CompressionError("the body is cut")
+        raise CompressionError("the body is cut", CompressionFault.DAMAGED)
     return plain
 
 
 def _too_large(body_bytes_max: int) -> CompressionError:
-    return CompressionError(f"the body has more than {body_bytes_max} bytes")
+    text = f"the body has more than {body_bytes_max} bytes"
+    return CompressionError(text, CompressionFault.TOO_LARGE)

@@ -9,6 +9,7 @@ CommitLog.checkMessageAndReturnSize.
 
 from typing import Final
 
+from tandem.wire.errors import ArgumentError
 from tandem.wire.java_numbers import parse_int
 from tandem.wire.message_properties import PROPERTY_DELAY_LEVEL, property_value, tags_code_of
 from tandem.wire.system_topics import SCHEDULE_TOPIC
@@ -65,8 +66,9 @@ def delay_level_of(properties: bytes) -> int:
 def _delay_ms(piece: str) -> int:
     number, unit = piece[:-1], piece[-1:]
     if not number.isdecimal() or unit not in _UNIT_MS:
-        raise ValueError(
+        raise ArgumentError(
             f"message_delay_level: {piece!r} is not a delay; write numbers with s, m, h or d,"
-            " separated by one space, such as '1s 10s 5m 2h'"
+            " separated by one space, such as '1s 10s 5m 2h'",
+            "message_delay_level",
         )
     return int(number) * _UNIT_MS[unit]

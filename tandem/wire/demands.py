@@ -159,7 +159,8 @@ def delay_level(properties: dict[str, str]) -> int:
     try:
         return parse_int(value)
     except ValueError:
-        raise IllegalPropertyError(f"the delay level {value[:40]!r} is no number") from None
+        text = f"the delay level {value[:40]!r} is no number"
+        raise IllegalPropertyError(text, PROPERTY_DELAY_LEVEL) from None
 
 
 def _looked_at(properties: dict[str, str]) -> Demands:

@@ -19,6 +19,7 @@ messages may be missing from the log that is chosen.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Collection, Mapping
 
 import msgspec
@@ -42,11 +43,45 @@ class LogRange(msgspec.Struct, frozen=True):
     end: int
 
 
+class Refusal(enum.Enum):
+    """Why a group is not recovered."""
+
+    HAS_MASTER = enum.auto()
+    """Of `nodes`, one is master."""
+    NO_NODE = enum.auto()
+    """No node is registered and sound."""
+    CAN_ELECT = enum.auto()
+    """`nodes` can be elected without help."""
+    MAY_LOSE = enum.auto()
+    """Acknowledged messages may be missing from the best log; see `doubts`."""
+    LAST_EPOCH = enum.auto()
+    """There is no number for a next epoch."""
+
+
+class Doubt(enum.Enum):
+    """Why acknowledged messages may be missing from the best log."""
+
+    ABSENT = enum.auto()
+    """Nodes are not registered, or not sound."""
+    CONFIRMED_ELSEWHERE = enum.auto()
+    """Another node has confirmed more than this log has."""
+    NEWER_EPOCH = enum.auto()
+    """Nodes may have confirmed messages of an epoch that this log lacks."""
+    OUTSIDE = enum.auto()
+    """Its node is not in the in-sync set."""
+
+
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
     """What to write, or why not. The write compares `state`, `leader` and all nodes as read."""
 
     state: GroupState | None
     """None if it is refused."""
+    refusal: Refusal | None = None
+    """Why; None if it is not."""
+    nodes: tuple[str, ...] = ()
+    """Whom a refusal is about; else the node with the best log."""
+    doubts: tuple[Doubt, ...] = ()
+    """Of the best log."""
     text: str
     """What it does, or why it is refused, in words and numbers."""
     lost_bytes: int = 0
@@ -81,35 +116,50 @@ def plan_recovery(group: Group, *, min_isr: int, accept_loss: bool = False) -> R
     """
     state, nodes = group.state, group.nodes
     if group.leader is not None:
-        return _refused(_why_leader(group, group.leader))
+        why = _why_leader(group, group.leader)
+        return _refused(Refusal.HAS_MASTER, why, group.leader.node)
     sound = {name: node for name, node in nodes.items() if not node.trouble or node.quarantined}
     if not sound:
         troubles = "; ".join(f"{name}: {node.trouble}" for name, node in nodes.items())
         return _refused(
+            Refusal.NO_NODE,
             f"no node of {group.name} is registered and sound{f' ({troubles})' if troubles else ''}"
-            ": start the nodes first"
+            ": start the nodes first",
+            *nodes,
         )
     current = state if state is not None and _is_current(state, nodes) else None
     electable = _electable(group, current)
     if electable:
         return _refused(
+            Refusal.CAN_ELECT,
             f"{', '.join(electable)} can be elected in {group.name} without your help; see `tandem"
-            " ha status` for what they wait for"
+            " ha status` for what they wait for",
+            *electable,
         )
     best = max(sound.values(), key=lambda node: _rank(group, node))
     lost = _lost_ranges(best, sound)
     lost_bytes = max([0, *(part.end - part.start for part in lost)])
-    doubts = _doubts(group, best, current, sound)
+    reasons = _doubts(group, best, current, sound)
+    doubts, words = tuple(reasons), "; ".join(reasons.values())
     facts = (
         f"{best.node} has the best log (epoch {best.data_epoch}, {best.end} bytes, confirmed up to"
         f" {best.confirm})"
     )
     if doubts and not accept_loss:
-        text = f"{facts}, but {'; '.join(doubts)}. Start the missing nodes, or say --accept-loss"
-        return Recovery(state=None, text=text, lost_bytes=lost_bytes, lost=lost)
+        text = f"{facts}, but {words}. Start the missing nodes, or say --accept-loss"
+        return Recovery(
+            state=None,
+            refusal=Refusal.MAY_LOSE,
+            nodes=(best.node,),
+            doubts=doubts,
+            text=text,
+            lost_bytes=lost_bytes,
+            lost=lost,
+        )
     epoch = _newest_epoch(group)
     if epoch >= EPOCH_MAX:
-        return _refused(f"epoch {EPOCH_MAX} is the last: copy the messages to a new group")
+        text = f"epoch {EPOCH_MAX} is the last: copy the messages to a new group"
+        return _refused(Refusal.LAST_EPOCH, text)
     recovered = GroupState(
         epoch=epoch,
         master="",
@@ -121,13 +171,20 @@ def plan_recovery(group: Group, *, min_isr: int, accept_loss: bool = False) -> R
         loss_accepted=epoch if doubts else state.loss_accepted if state else 0,
         recoveries=1 + (state.recoveries if state else 0),
     )
-    loss = f", accepting that {'; '.join(doubts)}" if doubts else ""
+    loss = f", accepting that {words}" if doubts else ""
     text = f"{facts}; {group.name} goes on from it, with epoch {epoch + 1}{loss}"
-    return Recovery(state=recovered, text=text, lost_bytes=lost_bytes, lost=lost)
+    return Recovery(
+        state=recovered,
+        nodes=(best.node,),
+        doubts=doubts,
+        text=text,
+        lost_bytes=lost_bytes,
+        lost=lost,
+    )
 
 
-def _refused(why: str) -> Recovery:
-    return Recovery(state=None, text=why)
+def _refused(refusal: Refusal, why: str, *nodes: str) -> Recovery:
+    return Recovery(state=None, refusal=refusal, nodes=nodes, text=why)
 
 
 def _why_leader(group: Group, leader: LeaderRecord) -> str:
@@ -222,23 +279,23 @@ def _doubts(
     best: NodeRecord,
     current: GroupState | None,
     sound: Mapping[str, NodeRecord],
-) -> list[str]:
+) -> dict[Doubt, str]:
     """Return why acknowledged messages may be missing from the chosen log; empty if they cannot.
 
     With every node there, the log of the newest epoch that is longest has all that was ever
     acknowledged: the master that wrote that epoch had everything before it, and the longer of two
     logs of one epoch contains the other.
     """
-    doubts = []
+    doubts = {}
     absent = sorted(set(group.members) - set(sound))
     if absent:
-        doubts.append(
+        doubts[Doubt.ABSENT] = (
             f"{', '.join(absent)} {'is' if len(absent) == 1 else 'are'} not registered, or not"
             " sound, and may hold messages that it lacks (how many cannot be known from here)"
         )
     confirm, name = confirmed_elsewhere(group.state, sound, group.lives, but=best.node)
     if confirm > best.end:
-        doubts.append(
+        doubts[Doubt.CONFIRMED_ELSEWHERE] = (
             f"up to {confirm - best.end} bytes of confirmed messages are only in other logs"
             f" ({name} has confirmed everything below {confirm})"
         )
@@ -246,11 +303,11 @@ def _doubts(
         node.node for node in sound.values() if node.data_epoch > best.data_epoch and node.confirm
     )
     if newer:
-        doubts.append(
+        doubts[Doubt.NEWER_EPOCH] = (
             f"{', '.join(newer)} may have confirmed messages of a newer epoch that it lacks"
         )
     if current is not None and current.isr.get(best.node) != best.incarnation:
-        doubts.append(
+        doubts[Doubt.OUTSIDE] = (
             f"it is not in the in-sync set ({', '.join(sorted(current.isr))}) and may lack what was"
             f" acknowledged past {best.confirm}"
         )

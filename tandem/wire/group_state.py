@@ -52,8 +52,17 @@ _REMEDIES: Final = {
 class MalformedGroupRecordError(WireError):
     """A record of the coordinator cannot be read: another program wrote it, or a newer version.
 
-    The text names the key, if it is known, and says what to do.
+    The text says what to do. `key` is the record's, "" if it is not known; `kind` is the name of
+    the class that was expected.
     """
+
+    def __init__(self, text: str, key: str, kind: str) -> None:
+        super().__init__(text, key, kind)
+        self.key = key
+        self.kind = kind
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class GroupState(msgspec.Struct, frozen=True, kw_only=True):
@@ -270,5 +279,7 @@ def _decode(value: bytes, kind: type[Record], key: str) -> Record:
         raise MalformedGroupRecordError(
             f"{key or 'a record'} in the coordinator holds {shown(value)}, which is not a"
             f" {kind.__name__} of this version ({error}): if no newer version wrote it,"
-            f" {_REMEDIES[kind.__name__]}"
+            f" {_REMEDIES[kind.__name__]}",
+            key,
+            kind.__name__,
         ) from error

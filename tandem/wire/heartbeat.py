@@ -74,13 +74,15 @@ def decode_heartbeat(body: bytes) -> HeartbeatData:
     """
     if len(body) > HEARTBEAT_BYTES_MAX:
         raise MalformedFrameError(
-            f"a heartbeat of {len(body)} bytes, the most allowed are {HEARTBEAT_BYTES_MAX}; send"
-            " its groups in several"
+            f"a heartbeat of {len(body)} bytes; the most allowed are {HEARTBEAT_BYTES_MAX}, so send"
+            " its groups in several",
+            limit=HEARTBEAT_BYTES_MAX,
         )
     if (count := body.count(b"{")) > RECORDS_MAX:
         raise MalformedFrameError(
-            f"a heartbeat with {count} records, the most allowed are {RECORDS_MAX}; send its groups"
-            " in several"
+            f"a heartbeat with {count} records; the most allowed are {RECORDS_MAX}, so send its"
+            " groups in several",
+            limit=RECORDS_MAX,
         )
     try:
         # No record in it has integers for keys, so none has to be quoted: `decode_json_body` looks

@@ -20,11 +20,15 @@ _BMP_MAX: Final = "\uffff"
 _LONG_DIGITS_MAX: Final = 19
 
 
+class NumberFormatError(ValueError):
+    """A text is no number that Java takes for one, or one beyond its type."""
+
+
 def parse_int(text: str) -> int:
     """Integer.parseInt.
 
     Raises:
-        ValueError: it is not one.
+        NumberFormatError: it is not one.
     """
     return _whole_number(text, INTEGER_MIN, INTEGER_MAX)
 
@@ -33,7 +37,7 @@ def parse_long(text: str) -> int:
     """Long.parseLong.
 
     Raises:
-        ValueError: it is not one.
+        NumberFormatError: it is not one.
     """
     return _whole_number(text, LONG_MIN, LONG_MAX)
 
@@ -44,10 +48,10 @@ def _whole_number(text: str, least: int, most: int) -> int:
         digits = "".join(map(_ascii_digit, digits))
     digits = digits.lstrip("0") or digits[:1]
     if not (digits.isascii() and digits.isdigit()) or len(digits) > _LONG_DIGITS_MAX:
-        raise ValueError(f"not an integer: {text[:40]!r}")
+        raise NumberFormatError(f"not an integer: {text[:40]!r}")
     value = -int(digits) if text[0] == "-" else int(digits)
     if not least <= value <= most:
-        raise ValueError(f"not an integer of this size: {text[:40]!r}")
+        raise NumberFormatError(f"not an integer of this size: {text[:40]!r}")
     return value
 
 

@@ -35,7 +35,7 @@ import msgspec
 
 from tandem.wire.batch_body import decode_batch_body, encode_batch_entry
 from tandem.wire.crc import crc32
-from tandem.wire.errors import MalformedMessageError
+from tandem.wire.errors import ArgumentError, MalformedMessageError
 from tandem.wire.message_properties import (
     DELAYING_PROPERTIES,
     PROPERTY_DELAY_LEVEL,
@@ -73,6 +73,9 @@ NEED_UNWRAP_FLAG: Final = 0x40
 INNER_BATCH_FLAG: Final = 0x80
 COMPRESSION_TYPE_MASK: Final = 0x700
 INNER_BATCH_FLAGS: Final = NEED_UNWRAP_FLAG | INNER_BATCH_FLAG
+
+DELAY_FIELDS: Final = ("delay_time_level", "delay_ms", "deliver_time_ms")
+"""Of a `Message`: each says when it is delivered."""
 
 TOPIC_V1_CHARACTERS_MAX: Final = 127
 """A longer topic makes a V2 record (MessageVersion, autoMessageVersionOnTopicLen)."""
@@ -180,11 +183,11 @@ class Message(msgspec.Struct, frozen=True):
     def _check_delays(self) -> None:
         delays = (self.delay_time_level, self.delay_ms, self.deliver_time_ms)
         if sum(map(bool, delays)) > 1:
-            raise ValueError(
-                "a message has one of delay_time_level, delay_ms and deliver_time_ms, not several"
-            )
-        if self.delay_ms < 0 or self.deliver_time_ms < 0:
-            raise ValueError("delay_ms and deliver_time_ms cannot be negative")
+            given = [name for name, delay in zip(DELAY_FIELDS, delays, strict=True) if delay]
+            raise ArgumentError(f"a message has only one of {' and '.join(given)}", *given)
+        for name, value in (("delay_ms", self.delay_ms), ("deliver_time_ms", self.deliver_time_ms)):
+            if value < 0:
+                raise ArgumentError(f"{name} is {value}; it is 0 or more", name)
 
     @property
     def is_delayed(self) -> bool:
@@ -361,7 +364,7 @@ def decode_message(
     try:
         return _decode_message(memoryview(buffer), position)
     except (struct.error, ValueError, IndexError) as error:
-        raise MalformedMessageError(f"record at byte {position}: {error}") from error
+        raise MalformedMessageError(f"record at byte {position}: {error}", position) from error
 
 
 def _decode_message(buffer: memoryview, start: int) -> tuple[MessageExt, int]:
@@ -369,11 +372,13 @@ def _decode_message(buffer: memoryview, start: int) -> tuple[MessageExt, int]:
         FIXED_HEADER.unpack_from(buffer, start)
     )
     if magic not in (MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2):
-        raise MalformedMessageError(f"record at byte {start}: magic 0x{magic:08X} is not a message")
+        text = f"record at byte {start}: magic 0x{magic:08X} is not a message"
+        raise MalformedMessageError(text, start)
     end = start + size
     if size < RECORD_BYTES_MIN or end > len(buffer):
         raise MalformedMessageError(
-            f"record at byte {start}: total size {size}, but {len(buffer) - start} bytes are there"
+            f"record at byte {start}: total size {size}, but {len(buffer) - start} bytes are there",
+            start,
         )
     position = start + FIXED_HEADER.size
     born_host, position = _take_host(buffer, position, v6=bool(sys_flag & BORNHOST_V6_FLAG))
@@ -390,7 +395,7 @@ def _decode_message(buffer: memoryview, start: int) -> tuple[MessageExt, int]:
     properties, position = _take(buffer, position + 2, _SHORT.unpack_from(buffer, position)[0], end)
     if position != end:
         raise MalformedMessageError(
-            f"record at byte {start}: parts end at {position}, total size says {end}"
+            f"record at byte {start}: parts end at {position}, total size says {end}", start
         )
     message = MessageExt(
         topic=str(topic, "utf-8", "replace"),
@@ -417,13 +422,14 @@ def _take_host(buffer: memoryview, position: int, *, v6: bool) -> tuple[Host, in
     end = position + (20 if v6 else 8)
     packed = bytes(buffer[position:end])
     if len(packed) != end - position:
-        raise MalformedMessageError("cut inside a host")
+        raise MalformedMessageError("cut inside a host", position)
     return unpack_host(packed), end
 
 
 def _take(buffer: memoryview, start: int, size: int, end: int) -> tuple[memoryview, int]:
     if size < 0 or start + size > end:
-        raise MalformedMessageError(f"a part of {size} bytes at byte {start} runs past {end}")
+        text = f"a part of {size} bytes at byte {start} runs past {end}"
+        raise MalformedMessageError(text, start)
     return buffer[start : start + size], start + size
 
 

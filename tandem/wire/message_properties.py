@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
+from tandem.wire.errors import ArgumentError
+
 NAME_VALUE_SEPARATOR: Final = "\x01"
 PROPERTY_SEPARATOR: Final = "\x02"
 
@@ -95,9 +97,10 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
     """
     for name, value in properties.items():
         if not name or _has_separator(name) or _has_separator(value):
-            raise ValueError(
+            raise ArgumentError(
                 f"message property {name!r} cannot be stored: names must not be empty and neither"
-                " names nor values may hold the bytes 0x01 or 0x02"
+                " names nor values may hold the bytes 0x01 or 0x02",
+                name,
             )
     return join_properties(properties)
 
@@ -123,9 +126,10 @@ def joined_keys(keys: object) -> str:
         if not isinstance(key, str):
             raise TypeError(f"message key {key!r} is no text; write str(key), or key.decode()")
         if not key or KEY_SEPARATOR in key or _has_separator(key):
-            raise ValueError(
+            raise ArgumentError(
                 f"message key {key!r}: a key must not be empty, and must not hold a blank, which"
-                " separates keys, nor the bytes 0x01 or 0x02"
+                " separates keys, nor the bytes 0x01 or 0x02",
+                "keys",
             )
         checked.append(key)
     return KEY_SEPARATOR.join(checked)

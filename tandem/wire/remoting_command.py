@@ -33,7 +33,7 @@ from typing import Annotated, Final, TypeVar
 
 import msgspec
 
-from tandem.wire.errors import MalformedFrameError
+from tandem.wire.errors import ArgumentError, MalformedFrameError
 from tandem.wire.untrusted import UnreadableError, convert, json_decoder, msgpack_decoder
 
 RESPONSE_FLAG: Final = 1
@@ -365,9 +365,10 @@ def _encode_binary(command: RemotingCommand) -> bytes:
             len(remark),
         )
     except struct.error as error:
-        raise ValueError(
+        raise ArgumentError(
             f"code {command.code}, version {command.version}: the ROCKETMQ header has 16 bits for"
-            " each; send it with a JSON header"
+            " each; send it with a JSON header",
+            *("code", "version"),
         ) from error
     return b"".join((fixed, remark, len(ext).to_bytes(4, "big"), ext))
 

@@ -20,6 +20,8 @@ import hashlib
 import hmac
 from typing import Final
 
+from tandem.wire.errors import ArgumentError
+
 NONCE_BYTES: Final = 16
 TAG_BYTES: Final = 16
 _BLOCK_BYTES: Final = 32
@@ -39,7 +41,7 @@ def seal(key: bytes, name: str, secret: str, nonce: bytes) -> str:
         nonce: `NONCE_BYTES` that are used once.
     """
     if len(nonce) != NONCE_BYTES:
-        raise ValueError(f"a nonce of {len(nonce)} bytes; it has {NONCE_BYTES}")
+        raise ArgumentError(f"a nonce of {len(nonce)} bytes; it has {NONCE_BYTES}", "nonce")
     hidden = _mixed(key, nonce, secret.encode("utf-8", "surrogatepass"))
     sealed = nonce + hidden + _tag(key, nonce, name, hidden)
     return base64.b64encode(sealed).decode("ascii")

@@ -56,6 +56,8 @@ _FIRST: Final = (
 
 _ERRORS: Final = "Errors"
 
+_WHY: Final = re.compile(r"(Cause|Fault)$")
+
 _SIGNATURE_CHARACTERS_MAX: Final = 96
 
 _SECTION: Final = re.compile(r"(Args|Attributes|Raises|Returns|Yields):")
@@ -109,8 +111,8 @@ def page() -> str:
 
 
 def topic_of(value: type) -> str:
-    """Where a class is described."""
-    if issubclass(value, BaseException):
+    """Where a class is described: why there is an error, with the errors."""
+    if issubclass(value, BaseException) or _WHY.search(value.__name__):
         return _ERRORS
     return next(topic for topic, words in _TOPICS if re.search(words, value.__name__))
 
@@ -180,11 +182,9 @@ def _members(tree: ast.ClassDef, *, is_enum: bool) -> Iterator[tuple[str, Member
                 signature = f"{name}: {ast.unparse(node.annotation)}{default}"
                 yield name, Member("field", signature, _text_after(following))
         elif isinstance(node, ast.Assign) and is_enum:
-            name = ast.unparse(node.targets[0])
-            yield (
-                name,
-                Member("property", f"{name} = {ast.unparse(node.value)}", _text_after(following)),
-            )
+            name, value = ast.unparse(node.targets[0]), ast.unparse(node.value)
+            signature = name if value == "enum.auto()" else f"{name} = {value}"
+            yield name, Member("property", signature, _text_after(following))
         elif isinstance(node, Function) and not node.name.startswith("_"):
             yield from _method(node, is_overloaded=node.name in overloaded)
 

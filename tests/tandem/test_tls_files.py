@@ -1,6 +1,7 @@
 """Each file of TLS that cannot be used is named, with what to do."""
 
 import os
+import pickle
 import shutil
 import ssl
 from pathlib import Path
@@ -14,7 +15,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from tandem.tls_files import FreshContext, TLSFileError, TLSFiles
+from tandem.tls_files import FreshContext, TLSFileError, TLSFileFault, TLSFiles
+from tandem.wire.errors import ArgumentError
 from tests.support import certificates
 
 
@@ -40,6 +42,7 @@ def test_good_files_are_good_at_the_addresses_of_the_certificate(files: TLSFiles
     with pytest.raises(TLSFileError) as caught:
         files.end_of_certificate("10.9.8.7")
     assert caught.value.file == files.certificate_file
+    assert caught.value.fault is TLSFileFault.NOT_BELIEVED
     assert "10.9.8.7" in str(caught.value)
 
 
@@ -47,35 +50,36 @@ def test_good_files_are_good_at_the_addresses_of_the_certificate(files: TLSFiles
 def test_a_file_that_is_missing_is_named(files: TLSFiles, field: str) -> None:
     Path(getattr(files, field)).unlink()
     error = fault(files)
-    assert error.file == getattr(files, field)
-    assert "tandem cluster certificates" in str(error)
+    assert (error.file, error.fault) == (getattr(files, field), TLSFileFault.UNREADABLE)
 
 
 @pytest.mark.parametrize("field", ["ca_file", "certificate_file"])
 @pytest.mark.parametrize("content", [b"", b"\xff\0", b"-----BEGIN CERTIFICATE-----\nxx\n"])
 def test_a_file_that_is_no_pem_is_named(files: TLSFiles, field: str, content: bytes) -> None:
     Path(getattr(files, field)).write_bytes(content)
-    assert fault(files).file == getattr(files, field)
+    error = fault(files)
+    assert (error.file, error.fault) == (getattr(files, field), TLSFileFault.NOT_PEM)
 
 
 def test_a_key_that_others_may_read_is_refused(files: TLSFiles) -> None:
     Path(files.key_file).chmod(0o640)
     error = fault(files)
-    assert error.file == files.key_file
-    assert "chmod 600" in str(error)
+    assert (error.file, error.fault) == (files.key_file, TLSFileFault.EXPOSED)
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), vars(again)) == (str(error), vars(error))
 
 
 def test_a_key_of_another_certificate_is_refused(files: TLSFiles) -> None:
     shutil.copy(certificates.files("another").key_file, files.key_file)
     error = fault(files)
-    assert (error.file, "is not the key of" in str(error)) == (files.key_file, True)
+    assert (error.file, error.fault) == (files.key_file, TLSFileFault.OTHER_KEY)
 
 
 def test_a_certificate_of_another_ca_is_believed_by_nobody(files: TLSFiles) -> None:
     shutil.copy(certificates.files(ca="another").ca_file, files.ca_file)
     with pytest.raises(TLSFileError) as caught:
         files.end_of_certificate("127.0.0.1")
-    assert caught.value.file == files.certificate_file
+    assert caught.value.fault is TLSFileFault.NOT_BELIEVED
 
 
 def test_a_key_with_a_password_needs_the_file_with_it(files: TLSFiles, tmp_path: Path) -> None:
@@ -84,22 +88,30 @@ def test_a_key_with_a_password_needs_the_file_with_it(files: TLSFiles, tmp_path:
     Path(files.key_file).write_bytes(
         key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"open"))
     )
-    assert fault(files).file == files.key_file
+    assert fault(files).fault is TLSFileFault.PASSWORD
     password = tmp_path / "password"
     password.write_bytes(b"open\n")
     password.chmod(0o600)
     with_password = msgspec.structs.replace(files, key_password_file=str(password))
     with_password.server_context()
     password.write_bytes(b"wrong")
-    assert fault(with_password).file == files.key_file
+    error = fault(with_password)
+    assert (error.file, error.fault) == (files.key_file, TLSFileFault.PASSWORD)
     password.chmod(0o644)
-    assert fault(with_password).file == str(password)
+    error = fault(with_password)
+    assert (error.file, error.fault) == (str(password), TLSFileFault.EXPOSED)
 
 
 def test_what_can_never_work_is_refused_at_once() -> None:
-    for wrong in (("", "", ""), ("ca", "c", ""), ("ca", "", "k")):
-        with pytest.raises(ValueError, match=r"ca_file|certificate_file"):
+    both = ("certificate_file", "key_file")
+    for wrong, names in (
+        (("", "", ""), ("ca_file",)),
+        (("ca", "c", ""), both),
+        (("ca", "", "k"), both),
+    ):
+        with pytest.raises(ArgumentError) as caught:
             TLSFiles(*wrong)
+        assert caught.value.names == names
 
 
 def test_a_client_needs_the_ca_only(files: TLSFiles) -> None:

@@ -21,6 +21,7 @@ from tandem.client.errors import (
     ClientError,
     ConnectionLostError,
     RequestTimeoutError,
+    RouteCause,
     RouteNotFoundError,
 )
 from tandem.client.flow import Call, CallMany, Flow, Pause
@@ -186,7 +187,7 @@ class Cluster:
                 if is_last or not lacks_masters(route.data):
                     return route
             except RouteNotFoundError as error:
-                if not error.may_pass and not error.is_starting:
+                if not error.may_pass:
                     raise (yield from self._unknown(topic)) from error
                 if is_last:
                     raise
@@ -272,7 +273,7 @@ class Cluster:
             try:
                 routes[topic] = yield from self._core.route(topic, deadline)
             except RouteNotFoundError as error:
-                if not error.may_pass and not error.is_starting:
+                if not error.may_pass:
                     raise
                 trouble = error
         for queue in queues:
@@ -283,7 +284,9 @@ class Cluster:
                 calls[queue] = Call(master, code, header(queue), deadline)
             else:
                 reason = f"no master of broker {queue.broker_name!r} is registered"
-                trouble = RouteNotFoundError(queue.topic, reason, may_pass=True)
+                trouble = RouteNotFoundError(
+                    queue.topic, RouteCause.NO_MASTER, reason, may_pass=True
+                )
         return calls, trouble
 
 

@@ -8,7 +8,7 @@ import enum
 
 import msgspec
 
-from tandem.client.errors import ConnectionLostError
+from tandem.client.errors import ConnectionCause, ConnectionLostError
 from tandem.client.pull_answer import PULL_STATUSES
 from tandem.client.queue_flow import decode, refusal_in
 from tandem.client.results import PullStatus
@@ -54,6 +54,7 @@ def judge(answer: RemotingCommand, pull: Pull, address: str) -> Verdict:
     if status is PullStatus.FOUND and (next_offset <= pull.start or not answer.body):
         raise ConnectionLostError(
             address,
+            ConnectionCause.MALFORMED,
             f"an answer to a pull from {pull.start} on has {len(answer.body)} bytes and goes on at"
             f" {next_offset}",
         )

@@ -33,15 +33,18 @@ from tandem.client.core import ClientCore
 from tandem.client.errors import (
     BrokerError,
     ClientError,
+    ConnectionCause,
     ConnectionLostError,
     MessageDamagedError,
     RequestTimeoutError,
+    RouteCause,
     RouteNotFoundError,
 )
 from tandem.client.name_servers import REQUEST_TIMEOUT_SECONDS
 from tandem.client.plain_socket import PlainSocket, SocketOpener, open_socket
 from tandem.client.queue_flow import RETRIED
 from tandem.client.session import Session
+from tandem.client.tls import cause_of
 from tandem.spark.errors import LossCause, SparkSourceError
 from tandem.spark.live.data_loss import DataLoss, report_loss
 from tandem.spark.live.pull_answer import Meaning, Verdict, judge
@@ -159,7 +162,7 @@ class RangePuller:
         if not known:
             self._core.suspect_route(queue.topic)
             reason = f"no address of broker {queue.broker_name!r} is registered"
-            raise RouteNotFoundError(queue.topic, reason, may_pass=True)
+            raise RouteNotFoundError(queue.topic, RouteCause.NO_BROKER, reason, may_pass=True)
         avoided, until = self._core.backoff.is_to_be_avoided, self._avoided_until
         best = min(known, key=lambda each: (avoided(each, now), until.get(each, 0.0) > now))
         return best, best == master
@@ -175,7 +178,8 @@ class RangePuller:
             self._core.backoff.failed(address, now)
             if isinstance(error, TimeoutError):
                 self._core.backoff.fell_silent(address, now)
-            raise ConnectionLostError(address, str(error), outcome_unknown=False) from error
+            cause = cause_of(error, ConnectionCause.UNREACHABLE)
+            raise ConnectionLostError(address, cause, str(error), outcome_unknown=False) from error
         return _Link(address, opened, self._core, is_master=is_master)
 
     # --- asking ----------------------------------------------------------------------------------
@@ -278,7 +282,8 @@ class RangePuller:
             f"{link.address} has offsets {verdict.min_offset} to {verdict.max_offset} of queue"
             f" {queue.queue_id} of topic {queue.topic!r}, and does not give out {pull.start}"
         )
-        return ConnectionLostError(link.address, reason, outcome_unknown=False)
+        cause = ConnectionCause.CLOSED
+        return ConnectionLostError(link.address, cause, reason, outcome_unknown=False)
 
     # --- what is lost, and what is waited for ----------------------------------------------------
 
@@ -351,10 +356,12 @@ class _Link:
             raise RequestTimeoutError(self.address) from None
         except (OSError, WireError) as error:
             self._core.backoff.failed(self.address, now())
-            raise ConnectionLostError(self.address, str(error) or type(error).__name__) from error
+            cause = cause_of(error, ConnectionCause.ENDED)
+            reason = str(error) or type(error).__name__
+            raise ConnectionLostError(self.address, cause, reason) from error
         if not received:
             self._core.backoff.failed(self.address, now())
-            raise ConnectionLostError(self.address, "the broker ended it")
+            raise ConnectionLostError(self.address, ConnectionCause.ENDED, "the broker ended it")
         if answers:
             self._core.backoff.succeeded(self.address)
             self._core.backoff.spoke(self.address)

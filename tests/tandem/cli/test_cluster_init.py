@@ -52,10 +52,12 @@ def test_a_file_that_is_there_is_kept_unless_force_is_used() -> None:
 
 def test_nothing_is_written_that_would_not_start() -> None:
     Path("cluster.yaml").write_text("mine")
-    with pytest.raises(CommandError, match=r"nothing was written: cluster.yaml:\d+: nodes\[0\]"):
+    with pytest.raises(CommandError) as caught:
         init("--force", "--address", "1.2.3.400")
-    with pytest.raises(CommandError, match="make it first"):
+    assert caught.value.exit_status == 2
+    with pytest.raises(CommandError) as caught:
         init("no-such-directory/cluster.yaml")
+    assert caught.value.exit_status == 2
     assert Path("cluster.yaml").read_text() == "mine"
     assert [path.name for path in Path().iterdir()] == ["cluster.yaml"]
 

@@ -94,15 +94,17 @@ def test_options_that_make_no_sense_are_refused(file: Path, options: list[str], 
 
 
 def test_a_node_that_is_not_there_is_told_with_those_that_are(file: Path) -> None:
-    with pytest.raises(UnknownNodeError, match="broker-a-0, broker-a-1, supervisor"):
+    with pytest.raises(UnknownNodeError) as caught:
         logs(file, "--node", "z")
+    assert caught.value.known == ["broker-a-0", "broker-a-1", "supervisor"]
 
 
 def test_a_cluster_that_never_ran_has_no_logs_and_that_is_said(tmp_path: Path, file: Path) -> None:
     for log in (tmp_path / "data" / "logs").iterdir():
         log.unlink()
-    with pytest.raises(CommandError, match="start it with `tandem cluster up`"):
+    with pytest.raises(CommandError) as caught:
         logs(file)
+    assert caught.value.exit_status == 1
 
 
 def test_nodes_and_troubles_have_colours_on_a_terminal_only(

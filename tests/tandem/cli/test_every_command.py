@@ -13,7 +13,7 @@ import typer.main
 import yaml
 
 from tandem.cli import command_line
-from tandem.client import Admin, PullConsumer, RouteNotFoundError
+from tandem.client import Admin, PullConsumer, RouteCause, RouteNotFoundError
 from tests.support.paths import GOLDEN, ROOT
 
 STORE: Final = str(GOLDEN / "basic")
@@ -91,7 +91,9 @@ CASES: Final = [
 
 async def answer_of_nobody(_client: object, topic: str = "", *_: object, **__: object) -> None:
     """What a client says at last where nobody serves, without the seconds that it tries."""
-    raise RouteNotFoundError(topic.encode().decode(), "no name server answers")
+    raise RouteNotFoundError(
+        topic.encode().decode(), RouteCause.NO_NAME_SERVER, "no name server answers"
+    )
 
 
 @cache

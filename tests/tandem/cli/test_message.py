@@ -65,16 +65,17 @@ def test_messages_are_found_by_id_key_and_time(tandem: Tandem, letters: list[str
 
 
 def test_what_is_not_there_is_said(tandem: Tandem, letters: list[str]) -> None:
-    with pytest.raises(MessageNotFoundError, match="name its topic"):
+    with pytest.raises(MessageNotFoundError) as unknown:
         tandem("message", "show", letters[0])
-    with pytest.raises(CommandError, match="has no message of key 'x'"):
-        tandem("message", "show", "-t", TOPIC, "-k", "x")
+    assert unknown.value.needs_topic
     with pytest.raises(MessageNotFoundError):
         tandem("message", "trace", "0" * 32, "-t", TOPIC)
     with pytest.raises(GroupNotFoundError):
         tandem("message", "resend", "nobody")
-    with pytest.raises(CommandError, match="has no dead letter x"):
-        tandem("message", "resend", GROUP, "--id", "x")
+    for line in (["show", "-t", TOPIC, "-k", "x"], ["resend", GROUP, "--id", "x"]):
+        with pytest.raises(CommandError) as caught:
+            tandem("message", *line)
+        assert caught.value.exit_status == 1
 
 
 @pytest.mark.parametrize(

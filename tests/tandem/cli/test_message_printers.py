@@ -57,5 +57,5 @@ def test_a_table_has_a_row_a_message_and_cuts_bodies(
 def test_templates_are_told_by_their_fields(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     show("%o %v", b"one")
     assert capsysbinary.readouterr().out == b"0 one\n"
-    with pytest.raises(TemplateError, match="no format; there are text, table, json, jsonl"):
+    with pytest.raises(TemplateError):
         show("ndjson")

@@ -12,7 +12,7 @@ from tandem.cli.output import (
     run,
     say_error,
 )
-from tandem.client.errors import RouteNotFoundError
+from tandem.client.errors import RouteCause, RouteNotFoundError
 from tandem.cluster import ClusterConfigError, NotRunningError, UnknownNodeError
 from tandem.drill.errors import BadOptionsError, MissingRequirementError, Requirement
 
@@ -38,7 +38,7 @@ def test_sizes_are_for_people(count: int, text: str) -> None:
         (ClusterConfigError("cluster.yaml:1: ..."), 2),
         (UnknownNodeError("z", ["a"]), 2),
         (BadOptionsError("--rate 0: ..."), 2),
-        (RouteNotFoundError("orders", "nobody answers"), 1),
+        (RouteNotFoundError("orders", RouteCause.NO_NAME_SERVER, "nobody answers"), 1),
         (NotRunningError(Path("cluster.yaml")), 1),
         (MissingRequirementError("no Java", Requirement.JAVA), 1),
     ],
@@ -65,7 +65,10 @@ async def fail_inside_nurseries(*errors: BaseException) -> None:
 
 def test_an_expected_error_comes_out_of_its_groups() -> None:
     with pytest.raises(RouteNotFoundError):
-        run(fail_inside_nurseries, RouteNotFoundError("orders", "nobody answers"))
+        run(
+            fail_inside_nurseries,
+            RouteNotFoundError("orders", RouteCause.NO_NAME_SERVER, "nobody answers"),
+        )
 
 
 def test_an_interrupt_is_an_interrupt_whatever_came_with_it() -> None:
@@ -87,7 +90,7 @@ def test_a_result_comes_back() -> None:
 
 def test_an_expected_error_without_a_group_stays_as_it_is() -> None:
     async def fail() -> None:
-        raise RouteNotFoundError("orders", "nobody answers")
+        raise RouteNotFoundError("orders", RouteCause.NO_NAME_SERVER, "nobody answers")
 
     with pytest.raises(RouteNotFoundError):
         run(fail)

@@ -235,7 +235,7 @@ def test_a_topic_is_copied_through_a_pipe(tandem: Tandem) -> None:
         (["--batch", "2", "--delay", "5s"], "cannot be of messages with a delay"),
         (["--batch", "2", "--sharding-key", "k"], "with a sharding key"),
         (["--queue", "1", "--sharding-key", "k"], "is chosen by --sharding-key"),
-        (["--delay", "5s", "--delay-level", "3"], "not several"),
+        (["--delay", "5s", "--delay-level", "3"], "has only one of"),
         (["--key", "a b"], "must not hold a blank"),
         (["--property", "a=\x01"], "cannot be stored"),
     ],

@@ -5,8 +5,10 @@ import pytest
 from tandem.cli.formats import Format
 from tandem.cli.produce_results import ResultPrinter, Sent, Tally, say_bad_line, sent_of
 from tandem.client import (
+    ConnectionCause,
     ConnectionLostError,
     MessageQueue,
+    RouteCause,
     RouteNotFoundError,
     SendResult,
     SendStatus,
@@ -14,7 +16,9 @@ from tandem.client import (
 from tandem.wire.message import Message
 
 QUEUE = MessageQueue("orders", "broker-a", 2)
-REFUSED = ConnectionLostError("127.0.0.1:1", "refused", outcome_unknown=False)
+REFUSED = ConnectionLostError(
+    "127.0.0.1:1", ConnectionCause.UNREACHABLE, "refused", outcome_unknown=False
+)
 TWO = [Message("orders", b"one"), Message("orders", b"two")]
 
 
@@ -31,7 +35,7 @@ def test_a_stored_message_is_no_failure_and_its_reason_is_kept() -> None:
 
 def test_failures_are_counted_by_what_is_known_of_their_effect() -> None:
     tally = Tally()
-    tally.take(ConnectionLostError("127.0.0.1:1", "gone"), 1)
+    tally.take(ConnectionLostError("127.0.0.1:1", ConnectionCause.ENDED, "gone"), 1)
     tally.take(REFUSED, 2)
     assert tally.failed_count == 3
     assert str(tally) == "NOT_STORED 2, UNKNOWN 1"
@@ -56,14 +60,19 @@ def test_the_sum_is_a_line_and_a_line_for_each_reason_but_not_for_many() -> None
     assert lines[0].endswith(": NOT_STORED 2, SEND_OK 2,000")
     assert lines[1].startswith("NOT_STORED 2: connection to 127.0.0.1:1: refused")
     for number in range(9):
-        tally.take(ConnectionLostError(f"127.0.0.1:{number}", "gone"), 1)
+        tally.take(ConnectionLostError(f"127.0.0.1:{number}", ConnectionCause.ENDED, "gone"), 1)
     assert tally.summary(1.0).endswith("\nand 5 other reasons")
 
 
 def test_what_to_do_if_nobody_answers_is_said_once() -> None:
     tally = Tally()
     for _ in range(2):
-        tally.take(RouteNotFoundError("t", "no name server answers (no)", may_pass=True), 1)
+        tally.take(
+            RouteNotFoundError(
+                "t", RouteCause.NO_NAME_SERVER, "no name server answers (no)", may_pass=True
+            ),
+            1,
+        )
     assert tally.summary(1.0).count("is the cluster up?") == 1
 
 

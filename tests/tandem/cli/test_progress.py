@@ -6,7 +6,7 @@ from trio.testing import MockClock
 
 from tandem.cli import progress
 from tandem.cli.progress import _lines, run_blocking, run_with_progress, working
-from tandem.client.errors import RouteNotFoundError
+from tandem.client.errors import RouteCause, RouteNotFoundError
 
 
 async def test_what_is_over_soon_needs_no_words(
@@ -48,7 +48,7 @@ def test_the_result_of_a_command_comes_back_and_so_does_its_error() -> None:
         return number
 
     async def fail() -> None:
-        raise RouteNotFoundError("orders", "nobody answers")
+        raise RouteNotFoundError("orders", RouteCause.NO_NAME_SERVER, "nobody answers")
 
     assert run_with_progress("asking", answer, 42) == 42
     assert run_blocking("counting", len, "four") == 4

@@ -5,6 +5,7 @@ import pytest
 from tandem.cli.topic import _attribute, perm_text
 from tandem.client import BrokerError, RouteNotFoundError
 from tandem.testing import RunningCluster
+from tandem.wire.response_code import ResponseCode
 from tests.tandem.cli.conftest import Tandem
 
 pytestmark = [pytest.mark.fault, pytest.mark.xdist_group("one cluster of the command line")]
@@ -22,9 +23,10 @@ def test_a_created_topic_is_listed_with_its_route(tandem: Tandem, cluster: Runni
     assert f"0: {cluster.spec.nodes[0].client_address}" in route
 
 
-def test_a_name_that_no_broker_takes_is_refused_in_its_words(tandem: Tandem) -> None:
-    with pytest.raises(BrokerError, match="made of air"):
+def test_a_name_that_no_broker_takes_is_refused(tandem: Tandem) -> None:
+    with pytest.raises(BrokerError) as caught:
         tandem("topic", "create", "made of air")
+    assert caught.value.code == ResponseCode.INVALID_PARAMETER
 
 
 def test_a_topic_is_described_altered_and_deleted(tandem: Tandem) -> None:

@@ -7,7 +7,12 @@ import msgspec
 import trio
 import trio.testing
 
-from tandem.client.errors import ClientError, ConnectionLostError, RequestTimeoutError
+from tandem.client.errors import (
+    ClientError,
+    ConnectionCause,
+    ConnectionLostError,
+    RequestTimeoutError,
+)
 from tandem.client.flow import Call, CallMany, Effect, Flow, Pause, Shared
 from tandem.client.identity import ClientIdentity
 from tandem.wire.batch_body import decode_batch_body
@@ -348,7 +353,9 @@ class HandShell:
             return failures.pop(0)
         broker = self.brokers.get(call.address)
         if broker is None:
-            return ConnectionLostError(call.address, "refused", outcome_unknown=False)
+            return ConnectionLostError(
+                call.address, ConnectionCause.UNREACHABLE, "refused", outcome_unknown=False
+            )
         request = RemotingCommand(call.code, 1, ext=call.ext, body=call.body)
         frame = broker.answer(decoded(encode_frame(request)))
         if not frame:

@@ -63,7 +63,7 @@ async def test_a_reset_is_an_error_for_both_directions(ours: ByteStream, peer: P
     waiting = asyncio.create_task(ours.receive_some(100))
     outcome = (await asyncio.wait([waiting]))[0].pop()
     assert outcome.exception() is not None or outcome.result() == b""
-    with pytest.raises(OSError, match=r".+"):
+    with pytest.raises(ConnectionError):
         for _ in range(100):
             await ours.send_all(b"x" * 1_000_000)
             await asyncio.sleep(0.001)
@@ -118,7 +118,7 @@ async def test_closing_wakes_the_receiver_and_stops_the_sender(
 
 
 async def _refused() -> None:
-    with pytest.raises(OSError, match=r"111|refused"):
+    with pytest.raises(ConnectionRefusedError):
         await AsyncioLoop().open_tcp("127.0.0.1", 1)
 
 

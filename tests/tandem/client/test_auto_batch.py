@@ -11,6 +11,7 @@ from tandem.client.errors import BrokerError, ClientError, ConnectionLostError
 from tandem.client.producer import Producer
 from tandem.client.results import SendResult
 from tandem.wire.batch_body import decode_batch_body
+from tandem.wire.errors import ArgumentError
 from tandem.wire.message import Message
 from tandem.wire.message_properties import decode_properties
 from tandem.wire.remoting_command import RemotingCommand
@@ -117,8 +118,9 @@ async def test_a_body_that_is_too_large_is_refused_although_others_wait_for_comp
             for each in messages(20):
                 senders.start_soon(producer.send, each)
             await anyio.lowlevel.checkpoint()
-            with pytest.raises(ValueError, match="the limit is 10 bytes"):
+            with pytest.raises(ArgumentError) as caught:
                 await producer.send(Message("orders", bytes(11)))
+            assert caught.value.names == ("body",)
             await producer.send(Message("orders", bytes(10)))
         tasks.cancel_scope.cancel()
     assert sum(sizes(broker)) == 21
@@ -356,5 +358,5 @@ async def test_batching_can_be_switched_off() -> None:
 @under_either_loop
 async def test_what_is_no_message_is_refused() -> None:
     async with Producer(NAME_SERVER, "PG") as producer:
-        with pytest.raises(TypeError, match="send takes a Message, not str"):
+        with pytest.raises(TypeError):
             await producer.send("text")  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from tandem.client.blocking_consumer import BlockingConsumer
-from tandem.client.errors import BrokerError
+from tandem.client.errors import BrokerError, NotOpenError
 from tandem.client.results import MessageQueue
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
@@ -79,12 +79,13 @@ def test_a_refusal_comes_out_of_the_loop() -> None:
         broker.handlers[RequestCode.PULL_MESSAGE] = lambda request: answer_to(
             request, ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark="at column 3"
         )
-        with pytest.raises(BrokerError, match="at column 3"):
+        with pytest.raises(BrokerError) as caught:
             next(iter(consumer.subscribe("orders")))
+        assert caught.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 
 def test_outside_of_with_it_says_so() -> None:
     consumer = BlockingConsumer("127.0.0.1:1", GROUP)
-    with pytest.raises(RuntimeError, match='use it with "with"'):
+    with pytest.raises(NotOpenError):
         consumer.subscribe("orders")
     assert "@" in consumer.client_id

@@ -1,14 +1,14 @@
 import logging
-import re
 from pathlib import Path
 
 import anyio
 import pytest
 
 from tandem.client.consumer import Consumer
-from tandem.client.errors import BrokerError, OffsetsFileError
+from tandem.client.errors import BrokerError, NotOpenError, OffsetsFileError
 from tandem.client.received_message import ReceivedMessage
 from tandem.client.results import MessageQueue
+from tandem.wire.errors import ArgumentError
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import retry_topic
@@ -58,7 +58,7 @@ async def test_a_message_in_hand_when_the_loop_is_left_counts_as_not_handled() -
 async def test_an_exception_in_the_loop_comes_out_and_loses_nothing() -> None:
     async with a_world() as world:
         world.broker.store("orders", 0, b"a")
-        with pytest.raises(KeyError, match="planned"):
+        with pytest.raises(KeyError):
             async with world.consumer() as consumer:
                 async for _ in consumer.subscribe("orders"):
                     raise KeyError("planned")
@@ -146,10 +146,12 @@ async def test_pausing_seeking_and_lag() -> None:
             subscription.pause()
             await until(lambda: len(consumer.assignment) == 3)
             assert (await consumer.lag())[QUEUES[0]] == 3
-            with pytest.raises(ValueError, match="is not read by this member"):
+            with pytest.raises(ArgumentError) as caught:
                 consumer.seek(MessageQueue("orders", "broker-z", 0), 0)
-            with pytest.raises(ValueError, match="negative"):
+            assert caught.value.names == ("queue",)
+            with pytest.raises(ArgumentError) as caught:
                 consumer.seek(QUEUES[0], -1)
+            assert caught.value.names == ("offset",)
             consumer.seek(QUEUES[0], 2)
             subscription.resume()
             async for message in subscription:
@@ -184,9 +186,10 @@ async def test_a_refusal_that_does_not_pass_ends_the_loop() -> None:
         )
         async with world.consumer() as consumer:
             subscription = consumer.subscribe("orders", sql="a >")
-            with pytest.raises(BrokerError, match="at column 3"):
+            with pytest.raises(BrokerError) as caught:
                 async for _ in subscription:
                     pass
+            assert caught.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 
 @under_either_loop
@@ -285,17 +288,20 @@ async def test_a_dead_letter_is_done_when_a_broker_has_it() -> None:
 @under_either_loop
 async def test_wrong_arguments_are_named() -> None:
     async with a_world() as world, world.consumer() as consumer:
-        with pytest.raises(ValueError, match="not both"):
+        with pytest.raises(ArgumentError) as caught:
             consumer.subscribe("orders", tags="a", sql="a > 1")
+        assert caught.value.names == ("tags", "sql")
         consumer.subscribe("orders", tags="a")
-        with pytest.raises(ValueError, match="with another filter"):
+        with pytest.raises(ArgumentError) as caught:
             consumer.subscribe("orders")
-        with pytest.raises(ValueError, match=re.escape("concurrency is 0; it is 1 or more")):
+        assert "topic" in caught.value.names
+        with pytest.raises(ArgumentError) as caught:
             await consumer.consume("payments", print, concurrency=0)  # type: ignore[arg-type]
+        assert caught.value.names == ("concurrency",)
 
 
 def test_outside_of_async_with_it_says_so() -> None:
     consumer = Consumer(NAME_SERVER, GROUP)
     consumer.subscribe("orders")
-    with pytest.raises(RuntimeError, match="async with"):
+    with pytest.raises(NotOpenError):
         anyio.run(consumer.__aexit__, None)

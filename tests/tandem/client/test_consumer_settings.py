@@ -1,23 +1,23 @@
-import re
-
 import pytest
 
 from tandem.client.consumer_settings import ConsumerSettings
 from tandem.client.pull_flow import Start
+from tandem.wire.errors import ArgumentError
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    "settings",
     [
-        ({"message_model": "cluster"}, "message_model is 'cluster'; it is \"clustering\""),
-        ({"start": "begin"}, 'start is \'begin\'; it is "earliest", "latest", or a time'),
-        ({"pull_batch_size": 0}, "pull_batch_size is 0; it is 1 or more"),
-        ({"commit_interval_ms": 0}, "commit_interval_ms is 0; it is 1 or more"),
+        {"message_model": "cluster"},
+        {"start": "begin"},
+        {"pull_batch_size": 0},
+        {"commit_interval_ms": 0},
     ],
 )
-def test_a_wrong_setting_is_named(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(message)):
+def test_a_wrong_setting_is_named(settings: dict[str, object]) -> None:
+    with pytest.raises(ArgumentError) as caught:
         ConsumerSettings("g", **settings)  # type: ignore[arg-type]
+    assert caught.value.names == tuple(settings)
 
 
 def test_where_a_group_begins_has_rocketmqs_names() -> None:

@@ -2,6 +2,7 @@ import pytest
 
 from tandem.client.credentials import Credentials
 from tandem.wire.acl_signature import AclKey
+from tandem.wire.errors import ArgumentError
 from tandem.wire.remoting_command import (
     RemotingCommand,
     SerializeType,
@@ -45,10 +46,12 @@ def test_what_arrives_has_a_good_signature_in_every_encoding(
 def test_both_keys_are_given_or_none() -> None:
     assert Credentials.of("", "") is None
     assert Credentials.of("AK", "SK") == KEYS
-    with pytest.raises(ValueError, match="access_key is given and secret_key is not"):
+    with pytest.raises(ArgumentError) as caught:
         Credentials.of("AK", "")
-    with pytest.raises(ValueError, match="secret_key is given and access_key is not"):
+    assert caught.value.names == ("secret_key",)
+    with pytest.raises(ArgumentError) as caught:
         Credentials.of("", "SK")
+    assert caught.value.names == ("access_key",)
 
 
 def test_the_secret_is_not_in_what_is_logged() -> None:

@@ -5,6 +5,7 @@ from contextlib import suppress
 import anyio
 import pytest
 
+from tandem.client.errors import NotOpenError
 from tandem.client.event_loop import LoopClock
 from tandem.client.running_loop import running_event_loop
 from tests.tandem.client.either_loop import under_either_loop
@@ -12,7 +13,7 @@ from tests.tandem.client.either_loop import under_either_loop
 
 def test_a_clock_without_a_loop_says_that_the_client_is_not_open() -> None:
     clock = LoopClock()
-    with pytest.raises(RuntimeError, match="async with"):
+    with pytest.raises(NotOpenError):
         clock()
     clock.read = lambda: 5.0
     assert clock() == 5.0

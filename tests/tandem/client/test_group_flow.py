@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from tandem.client.core import SWITCH_SECONDS, ClientCore
-from tandem.client.errors import BrokerError, ConnectionLostError
+from tandem.client.errors import BrokerError, ConnectionCause, ConnectionLostError
 from tandem.client.group_flow import (
     Filter,
     GroupMember,
@@ -56,7 +56,7 @@ def test_members_are_those_that_the_broker_knows() -> None:
     world = World()
     world.broker.members = ["a", "b"]
     assert world.shell.run(world.member.members("orders")) == ["a", "b"]
-    world.shell.failures[MASTER] = [ConnectionLostError(MASTER, "planned")]
+    world.shell.failures[MASTER] = [ConnectionLostError(MASTER, ConnectionCause.ENDED, "planned")]
     assert world.shell.run(world.member.members("orders")) is None
     assert world.shell.run(world.member.members("unknown")) is None
 
@@ -82,7 +82,7 @@ def test_locks_are_granted_once_and_given_back() -> None:
 
 def test_a_broker_that_does_not_answer_locks_nothing() -> None:
     world = World()
-    world.shell.failures[MASTER] = [ConnectionLostError(MASTER, "planned")]
+    world.shell.failures[MASTER] = [ConnectionLostError(MASTER, ConnectionCause.ENDED, "planned")]
     assert world.shell.run(world.member.lock(QUEUES)) == []
     assert world.core.trusted_route("orders") is None
 

@@ -14,6 +14,7 @@ from tandem.client.errors import BrokerError, ClientError
 from tandem.client.hooks import ConsumeOutcome, Consumption, SendEnded
 from tandem.client.producer import Producer
 from tandem.client.results import SendResult
+from tandem.wire.errors import ArgumentError
 from tandem.wire.message import Message, MessageExt
 from tandem.wire.message_properties import decode_properties
 from tandem.wire.request_code import RequestCode
@@ -144,7 +145,7 @@ async def test_a_send_that_fails_has_its_error_as_outcome(
         with pytest.raises(BrokerError):
             await producer.send(MESSAGE)
         assert isinstance((await producer.send_many([MESSAGE]))[0], ClientError)
-        with pytest.raises(ValueError):  # noqa: PT011  an empty batch
+        with pytest.raises(ArgumentError):  # an empty batch
             await producer.send_batch([])
         with pytest.raises(BrokerError):
             async with producer.transaction(MESSAGE):
@@ -152,7 +153,7 @@ async def test_a_send_that_fails_has_its_error_as_outcome(
     assert hook.said == [
         *(("PG", 1, False), [BrokerError]),
         *(("PG", 1, False), [BrokerError]),
-        *(("PG", 0, False), [ValueError]),
+        *(("PG", 0, False), [ArgumentError]),
         *(("PG", 1, True), [BrokerError]),
     ]
 

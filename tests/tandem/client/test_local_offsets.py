@@ -5,6 +5,7 @@ import pytest
 from tandem.client.errors import OffsetsFileError
 from tandem.client.local_offsets import LocalOffsets
 from tandem.client.results import MessageQueue
+from tandem.wire.untrusted import UnreadableError
 
 ONE = MessageQueue("orders", "broker-a", 0)
 TWO = MessageQueue("orders", "broker-a", 1)
@@ -51,8 +52,10 @@ def test_a_file_of_something_else_is_named_with_what_to_do(tmp_path: Path, text:
 def test_a_directory_that_is_not_there_is_an_error_of_ours(tmp_path: Path) -> None:
     offsets = LocalOffsets(tmp_path / "missing" / "offsets.json")
     offsets.set(ONE, 5)
-    with pytest.raises(OffsetsFileError, match="cannot be stored"):
+    with pytest.raises(OffsetsFileError) as caught:
         offsets.save()
+    assert caught.value.path == tmp_path / "missing" / "offsets.json"
+    assert isinstance(caught.value.__cause__, FileNotFoundError)
 
 
 def test_a_flipped_bit_is_never_taken_for_an_offset(tmp_path: Path) -> None:
@@ -65,7 +68,8 @@ def test_a_flipped_bit_is_never_taken_for_an_offset(tmp_path: Path) -> None:
         changed = bytearray(whole)
         changed[bit // 8] ^= 1 << bit % 8
         file.write_bytes(changed)
-        with pytest.raises(OffsetsFileError, match="remove it"):
+        with pytest.raises(OffsetsFileError) as caught:
             LocalOffsets(file)
+        assert isinstance(caught.value.__cause__, UnreadableError)
     (tmp_path / "other.json").write_bytes(whole[: whole.rindex(b"{")])
     assert LocalOffsets(tmp_path / "other.json").find(ONE) == 5

@@ -1,7 +1,7 @@
 import pytest
 
 from tandem.client.backoff import Backoff
-from tandem.client.errors import BrokerError, ClientError, ConnectionLostError
+from tandem.client.errors import BrokerError, ClientError, ConnectionCause, ConnectionLostError
 from tandem.client.flow import Call
 from tandem.client.name_servers import (
     FIRST_SECONDS,
@@ -95,7 +95,9 @@ def test_a_silent_one_costs_a_second_and_then_nothing_for_a_while() -> None:
 
 def test_one_that_fails_is_heard_and_the_next_one_is_asked() -> None:
     bench = Bench()
-    bench.shell.failures[FIRST] = [ConnectionLostError(FIRST, "reset", outcome_unknown=True)]
+    bench.shell.failures[FIRST] = [
+        ConnectionLostError(FIRST, ConnectionCause.ENDED, "reset", outcome_unknown=True)
+    ]
     search = bench.ask()
     assert (search.answers, search.failures) == ([SECOND, THIRD], [FIRST])
     assert bench.ask().answers == [SECOND, THIRD, FIRST]
@@ -143,5 +145,5 @@ def test_who_may_not_ask_is_told_so_unless_somebody_answers() -> None:
     with pytest.raises(BrokerError) as caught:
         bench.ask()
     assert caught.value.code == ResponseCode.NO_PERMISSION
-    assert caught.value.remark == "check signature failed."
+    assert caught.value.address in (SECOND, THIRD)
     assert caught.value.address in bench.brokers

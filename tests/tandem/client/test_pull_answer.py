@@ -6,6 +6,7 @@ from tandem.client.errors import MessageDamagedError
 from tandem.client.pull_answer import expression_type, is_all, passes_over, pull_result, wanted
 from tandem.client.queue_flow import RETRIED
 from tandem.client.results import PullResult, PullStatus
+from tandem.wire.errors import ArgumentError
 from tandem.wire.message import Message, encode_batch_body, encode_record
 from tandem.wire.message_properties import PROPERTY_TAGS
 from tandem.wire.remoting_command import RemotingCommand
@@ -127,5 +128,6 @@ def test_tags_or_an_expression_are_wanted_and_not_both() -> None:
     # A word that means everything as tags means nothing of the kind as an expression.
     assert is_all("*")
     assert not is_all(wanted("*", "*"))
-    with pytest.raises(ValueError, match="cannot be given both"):
+    with pytest.raises(ArgumentError) as caught:
         wanted("A", "a > 5")
+    assert caught.value.names == ("tags", "sql")

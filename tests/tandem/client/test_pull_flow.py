@@ -10,10 +10,12 @@ from tandem.client.cursor import DAMAGED_SECONDS, Cursor
 from tandem.client.errors import (
     BrokerError,
     CompressedBodyError,
+    ConnectionCause,
     ConnectionLostError,
     MessageDamagedError,
     OffsetBeyondEndError,
     RequestTimeoutError,
+    RouteCause,
     RouteNotFoundError,
 )
 from tandem.client.flow import Call, Flow
@@ -26,6 +28,7 @@ from tandem.client.pull_flow import (
     Start,
 )
 from tandem.client.results import MessageQueue, PullResult, PullStatus
+from tandem.wire.compression import CompressionFault
 from tandem.wire.damaged_message import DamagedMessageHeader
 from tandem.wire.message import Message, encode_batch_body, encode_record
 from tandem.wire.message_properties import PROPERTY_TAGS
@@ -57,7 +60,7 @@ from tests.tandem.client.fake_broker import (
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 PULL = RequestCode.PULL_MESSAGE
-LOST = ConnectionLostError(MASTER, "reset", outcome_unknown=True)
+LOST = ConnectionLostError(MASTER, ConnectionCause.ENDED, "reset", outcome_unknown=True)
 
 
 class Bench:
@@ -138,8 +141,9 @@ def test_an_empty_answer_has_a_status(code: int, status: PullStatus) -> None:
 def test_any_other_code_is_a_refusal() -> None:
     bench = Bench()
     bench.answer_pulls_with(ResponseCode.NO_PERMISSION)
-    with pytest.raises(BrokerError, match="16: words"):
+    with pytest.raises(BrokerError) as caught:
         bench.pull()
+    assert caught.value.code == ResponseCode.NO_PERMISSION
 
 
 def test_tags_are_compared_as_text_since_the_broker_compares_hashes() -> None:
@@ -161,8 +165,9 @@ def test_compressed_bodies_are_undone() -> None:
     bench.answer_pulls_with(0, encode_record(message_ext(zlib.compress(b"text"), sys_flag=0x301)))
     assert [message.body for message in bench.pull().messages] == [b"text"]
     bench.answer_pulls_with(0, encode_record(message_ext(b"?", sys_flag=0x701)))
-    with pytest.raises(CompressedBodyError, match="compression type 7"):
+    with pytest.raises(CompressedBodyError) as caught:
         bench.pull()
+    assert caught.value.fault is CompressionFault.UNKNOWN_CODEC
 
 
 def inner_batch(body: bytes) -> bytes:
@@ -201,8 +206,9 @@ def test_a_body_that_does_not_parse_is_damaged_at_the_broker(body: bytes) -> Non
 def test_an_answer_without_its_fields_is_refused() -> None:
     bench = Bench()
     bench.master.handlers[PULL] = answer_to
-    with pytest.raises(ConnectionLostError, match="does not parse"):
+    with pytest.raises(ConnectionLostError) as caught:
         bench.pull()
+    assert caught.value.cause is ConnectionCause.MALFORMED
 
 
 def test_reads_fall_over_to_the_slave_and_come_back() -> None:
@@ -234,17 +240,20 @@ def test_when_all_fail_the_last_error_is_raised() -> None:
     bench = Bench()
     del bench.shell.brokers[SLAVE]
     bench.master.handlers[PULL] = lambda _: None
-    with pytest.raises(ConnectionLostError, match=SLAVE):
+    with pytest.raises(ConnectionLostError) as caught:
         bench.pull()
-    with pytest.raises(RequestTimeoutError, match=MASTER):
+    assert caught.value.address == SLAVE
+    with pytest.raises(RequestTimeoutError) as late:
         bench.pull()
+    assert late.value.address == MASTER
     assert bench.shell.calls_to(PULL) == [MASTER, SLAVE, SLAVE, MASTER]
 
 
 def test_a_broker_name_without_addresses_is_told() -> None:
     bench = Bench()
-    with pytest.raises(RouteNotFoundError, match="'broker-x'"):
+    with pytest.raises(RouteNotFoundError) as caught:
         bench.shell.run(bench.puller.max_offset(MessageQueue("orders", "broker-x", 0)))
+    assert caught.value.cause is RouteCause.NO_BROKER
 
 
 def test_queues_of_a_slave_alone_can_be_read() -> None:
@@ -332,7 +341,9 @@ def test_a_reader_waits_out_what_passes() -> None:
         bench.puller.open_cursors("orders", Start.EARLIEST, "*", until_end=False)
     )
     bench.shell.failures[MASTER] = [LOST]
-    bench.shell.failures[SLAVE] = [ConnectionLostError(SLAVE, "reset", outcome_unknown=True)]
+    bench.shell.failures[SLAVE] = [
+        ConnectionLostError(SLAVE, ConnectionCause.ENDED, "reset", outcome_unknown=True)
+    ]
     assert bench.shell.run(bench.puller.read(cursor, 32, 0)) == []
     for code in (ResponseCode.SYSTEM_BUSY, ResponseCode.TOPIC_NOT_EXIST):
         bench.answer_pulls_with(code)
@@ -403,9 +414,10 @@ def test_a_queue_that_stays_shorter_than_what_was_read_is_an_error() -> None:
     cursor = cursor_at(bench, 6)
     bench.answer_pulls_with(ResponseCode.PULL_OFFSET_MOVED)
     start = bench.shell.now
-    with pytest.raises(OffsetBeyondEndError, match="reached offset 6, but the queue ends at 9"):
+    with pytest.raises(OffsetBeyondEndError) as caught:
         while True:
             bench.shell.run(bench.puller.read(cursor, 32, 0))
+    assert (caught.value.offset, caught.value.queue_end) == (6, 9)
     assert bench.shell.now - start >= BEYOND_END_SECONDS
 
 
@@ -465,8 +477,9 @@ def test_a_commit_that_nobody_takes_fails_when_its_time_is_over() -> None:
     bench = Bench()
     bench.master.routes["orders"] = route_of(("broker-a", {1: SLAVE}))
     start = bench.shell.now
-    with pytest.raises(RouteNotFoundError, match="no master"):
+    with pytest.raises(RouteNotFoundError) as caught:
         bench.shell.run(bench.puller.update_consume_offset(QUEUE, 2, 5.0))
+    assert caught.value.cause is RouteCause.NO_MASTER
     assert 4 <= bench.shell.now - start <= 5
 
 
@@ -561,7 +574,9 @@ def test_the_offset_of_a_group_is_asked_of_the_master_while_a_fenced_group_has_n
 def test_opening_a_reader_waits_out_a_switch() -> None:
     bench = Bench()
     bench.shell.failures[MASTER] = [LOST] * 3
-    bench.shell.failures[SLAVE] = [ConnectionLostError(SLAVE, "reset", outcome_unknown=True)] * 3
+    bench.shell.failures[SLAVE] = [
+        ConnectionLostError(SLAVE, ConnectionCause.ENDED, "reset", outcome_unknown=True)
+    ] * 3
     cursors = bench.shell.run(
         bench.puller.open_cursors("orders", Start.EARLIEST, "*", until_end=True)
     )
@@ -579,8 +594,9 @@ def test_opening_a_reader_fails_when_its_time_is_over_or_at_once_if_that_will_no
             )
         )
     assert 1 < bench.shell.now - start <= 2
-    with pytest.raises(RouteNotFoundError, match="no such topic"):
+    with pytest.raises(RouteNotFoundError) as caught:
         bench.shell.run(bench.puller.open_cursors("typo", Start.EARLIEST, "*", until_end=False))
+    assert caught.value.cause is RouteCause.NO_TOPIC
 
 
 def test_a_reader_lets_a_fenced_groups_broker_hold_its_pulls_only_shortly() -> None:
@@ -670,8 +686,9 @@ def test_what_decides_where_a_reader_begins_is_the_masters_word_or_an_error(ask:
     assert world.shell.run(question(world.puller(NAME_SERVER))) == 3
     world.knows_more_at = math.inf
     start = world.shell.now
-    with pytest.raises(RouteNotFoundError, match="no master of broker 'broker-a' is registered"):
+    with pytest.raises(RouteNotFoundError) as caught:
         world.shell.run(question(world.puller(NAME_SERVER)))
+    assert caught.value.cause is RouteCause.NO_MASTER
     assert SWITCH_SECONDS - 1 < world.shell.now - start <= SWITCH_SECONDS
 
 
@@ -803,7 +820,7 @@ def test_a_message_that_is_damaged_everywhere_is_an_error_that_names_it() -> Non
     bench = Bench()
     damage(bench.master, 1)
     damage(bench.slave, 1)
-    with pytest.raises(MessageDamagedError, match="it is damaged") as caught:
+    with pytest.raises(MessageDamagedError) as caught:
         bench.pull(offset=1)
     error = caught.value
     assert (error.queue_offset, error.physical_offset, error.address) == (1, 1000, MASTER)
@@ -838,7 +855,7 @@ def test_a_reader_waits_for_a_damaged_message_and_goes_on_when_it_is_healed(
         assert bench.shell.run(bench.puller.read(cursor, 32, 15_000)) == []
         assert cursor.offset == 1
     assert bench.shell.now >= 40 * RETRY_SECONDS
-    assert caplog.text.count("it is damaged") == 1
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
     bench.master.handlers[PULL] = whole
     assert [m.body for m in bench.shell.run(bench.puller.read(cursor, 32, 15_000))] == [b"1", b"2"]
 

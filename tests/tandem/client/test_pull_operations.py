@@ -4,6 +4,7 @@ import pytest
 
 from tandem.client.pull_consumer import BlockingPullConsumer
 from tandem.client.results import MessageQueue
+from tandem.wire.errors import ArgumentError
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import PullMessageRequestHeader
 from tests.tandem.client.fake_broker import MASTER, NAME_SERVER, FakeBroker, FakeSockets
@@ -36,8 +37,9 @@ def test_a_pull_asks_for_what_the_user_asks_for() -> None:
         assert header.suspend_timeout_millis == 700
         consumer.pull(QUEUE, 0, sql="a > 5")
         assert (bench.header().expression_type, bench.header().subscription) == ("SQL92", "a > 5")
-        with pytest.raises(ValueError, match="both"):
+        with pytest.raises(ArgumentError) as caught:
             consumer.pull(QUEUE, 0, tags="a", sql="a > 5")
+        assert caught.value.names == ("tags", "sql")
 
 
 def test_queues_and_offsets() -> None:

@@ -17,6 +17,7 @@ from tandem.client.request_reply import (
     reply_message,
     reply_seconds,
 )
+from tandem.wire.errors import ArgumentError
 from tandem.wire.message import Host, Message
 from tandem.wire.message_properties import decode_properties, encode_properties
 from tandem.wire.remoting_command import RemotingCommand
@@ -110,8 +111,8 @@ async def test_a_request_without_a_reply_ends_in_time() -> None:
     async with world() as (producer, _, _):
         with pytest.raises(ReplyTimeoutError) as caught:
             await producer.request(MESSAGE, timeout_ms=20)
-    assert caught.value.outcome_unknown
-    assert "no reply to a request in topic 'orders' within 20 ms" in str(caught.value)
+    error = caught.value
+    assert (error.topic, error.timeout_ms, error.outcome_unknown) == ("orders", 20, True)
 
 
 @under_either_loop
@@ -122,7 +123,7 @@ async def test_a_request_says_if_no_broker_has_taken_it() -> None:
             await producer.request(MESSAGE, timeout_ms=200)
         assert caught.value.is_stored
         broker.handlers[SEND] = lambda _: None
-        with pytest.raises(ReplyTimeoutError, match="no broker has taken it") as caught:
+        with pytest.raises(ReplyTimeoutError) as caught:
             await producer.request(MESSAGE, timeout_ms=50)
         assert not caught.value.is_stored
 
@@ -155,14 +156,15 @@ async def test_a_reply_that_nobody_takes_is_given_up() -> None:
         code = RequestCode.SEND_REPLY_MESSAGE_V2
         broker.handlers[code] = lambda request: answer_to(request, ResponseCode.SYSTEM_ERROR)
         # The last try may have no time left for its answer.
-        given_up = pytest.raises((BrokerError, SendTimeoutError), match=r"answered 1|no answer")
+        given_up = pytest.raises((BrokerError, SendTimeoutError))
         with anyio.fail_after(8), given_up:
             await producer.reply(message_ext(properties=ASKED), b"pong")
 
 
 def test_what_nobody_waits_for_cannot_be_replied_to() -> None:
-    with pytest.raises(ValueError, match="no property CORRELATION_ID and no REPLY_TO_CLIENT"):
+    with pytest.raises(ArgumentError) as caught:
         reply_message(message_ext(properties={"CLUSTER": "Cl"}), b"", {})
+    assert caught.value.names == ("CORRELATION_ID", "REPLY_TO_CLIENT")
 
 
 def test_a_pushed_reply_is_read_and_answered_whoever_waits() -> None:

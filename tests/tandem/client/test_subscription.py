@@ -68,7 +68,7 @@ async def test_an_error_comes_out_of_every_loop() -> None:
     subscription, inbox, _ = a_subscription(0)
     inbox.end(KeyError("planned"))
     for _ in range(2):
-        with pytest.raises(KeyError, match="planned"):
+        with pytest.raises(KeyError):
             await anext(aiter(subscription))
 
 

@@ -72,7 +72,7 @@ async def test_closing_wakes_the_receiver() -> None:
 async def test_a_broken_connection_is_an_os_error() -> None:
     async with connected_pair() as (ours, theirs):
         await theirs.aclose()
-        with pytest.raises(OSError, match=r"[Bb]roken pipe|reset"):
+        with pytest.raises(ConnectionError):
             while True:
                 await ours.send_all(b"x" * 100_000)
 

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from tandem.client.blocking_producer import BlockingProducer
-from tandem.client.errors import RouteNotFoundError
+from tandem.client.errors import RouteCause, RouteNotFoundError
 from tandem.client.hooks import ConsumeOutcome
 from tandem.client.results import MessageQueue, SendResult, SendStatus
 from tandem.client.tracing import (
@@ -103,7 +103,11 @@ def test_what_kind_of_message_it_was(message: Message, kind: MessageType, *, is_
 
 @pytest.mark.parametrize(
     "outcome",
-    [RouteNotFoundError("T", "gone"), ValueError(), stored(status=SendStatus.FLUSH_SLAVE_TIMEOUT)],
+    [
+        RouteNotFoundError("T", RouteCause.NO_TOPIC, "gone"),
+        ValueError(),
+        stored(status=SendStatus.FLUSH_SLAVE_TIMEOUT),
+    ],
 )
 def test_what_is_not_ok_is_no_success(outcome: SendResult | BaseException) -> None:
     bench = Bench()

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from tandem.client.errors import BrokerError
+from tandem.client.errors import BrokerError, NotOpenError
 from tandem.client.producer import Producer
 from tandem.client.results import SendStatus
 from tandem.client.transaction import Transaction, TransactionCheck
@@ -202,5 +202,5 @@ async def test_a_transaction_that_has_not_begun_has_no_result() -> None:
     async with world() as its:
         transaction = its.producer.transaction(MESSAGE)
         assert isinstance(transaction, Transaction)
-        with pytest.raises(RuntimeError, match="not begun"):
+        with pytest.raises(NotOpenError):
             _ = transaction.result

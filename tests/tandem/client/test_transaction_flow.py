@@ -6,6 +6,7 @@ from tandem.client.errors import BrokerError, ConnectionLostError
 from tandem.client.send_flow import Sender
 from tandem.client.sending import SendSettings
 from tandem.client.transaction_flow import Decisions, Half, TransactionFlows
+from tandem.wire.errors import ArgumentError
 from tandem.wire.message import Message
 from tandem.wire.message_properties import decode_properties
 from tandem.wire.remoting_command import RemotingCommand
@@ -101,8 +102,9 @@ def test_a_broker_that_knows_no_such_transaction_is_asked_twice() -> None:
     bench = Bench()
     half = bench.begin()
     bench.end_codes = [ResponseCode.SYSTEM_ERROR] * 9
-    with pytest.raises(BrokerError, match="so"):
+    with pytest.raises(BrokerError) as caught:
         bench.shell.run(bench.flows.end(half, "commit"))
+    assert caught.value.code == ResponseCode.SYSTEM_ERROR
     assert len(bench.ends) == 2
 
 
@@ -128,8 +130,9 @@ def test_a_half_that_is_not_safe_is_rolled_back() -> None:
 
 
 def test_a_delayed_message_is_refused() -> None:
-    with pytest.raises(ValueError, match="delayed"):
+    with pytest.raises(ArgumentError) as caught:
         Bench().begin(Message("orders", b"", delay_ms=5))
+    assert "delay_ms" in caught.value.names
 
 
 def test_an_answer_names_what_the_broker_asked_about() -> None:
@@ -189,7 +192,8 @@ def test_a_half_that_stays_in_doubt_in_a_fenced_group_is_rolled_back() -> None:
     bench.broker.handlers[RequestCode.SEND_MESSAGE_V2] = lambda request: answer_to(
         request, ResponseCode.FLUSH_SLAVE_TIMEOUT, stored, remark="slow"
     )
-    with pytest.raises(BrokerError, match="rolled back: slow"):
+    with pytest.raises(BrokerError) as caught:
         bench.begin()
+    assert caught.value.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
     assert bench.broker.codes().count(RequestCode.SEND_MESSAGE_V2) > 3
     assert [end.commit_or_rollback for end in bench.ends] == [12]

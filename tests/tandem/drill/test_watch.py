@@ -3,7 +3,7 @@ from functools import partial
 import trio
 import trio.testing
 
-from tandem.client import ConnectionLostError
+from tandem.client import ConnectionCause, ConnectionLostError
 from tandem.coordinator.interface import CoordinatorUnavailableError, KeyValue, Snapshot
 from tandem.drill.replication import Replication
 from tandem.drill.timeline import Timeline
@@ -44,7 +44,9 @@ class Node:
     async def fenced_status(self, address: str) -> FencedStatus:
         await trio.lowlevel.checkpoint()
         if self.mood == "gone":
-            raise ConnectionLostError(address, "refused", outcome_unknown=False)
+            raise ConnectionLostError(
+                address, ConnectionCause.UNREACHABLE, "refused", outcome_unknown=False
+            )
         if self.mood == "frozen":
             await trio.sleep_forever()
         found = status("a", "a", 1)
@@ -104,7 +106,9 @@ class ClassicMaster:
     async def ha_runtime_info(self, address: str) -> HARuntimeInfo:
         await trio.lowlevel.checkpoint()
         if not self.answers:
-            raise ConnectionLostError(address, "refused", outcome_unknown=False)
+            raise ConnectionLostError(
+                address, ConnectionCause.UNREACHABLE, "refused", outcome_unknown=False
+            )
         slave = HAConnectionRuntimeInfo(
             addr="127.0.0.2:4711", slave_ack_offset=900, diff=100, in_sync=True
         )

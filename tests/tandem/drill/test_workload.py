@@ -8,10 +8,12 @@ import trio.testing
 from tandem.client import (
     BrokerError,
     ClientError,
+    ConnectionCause,
     ConnectionLostError,
     MessageQueue,
     PullResult,
     PullStatus,
+    RouteCause,
     RouteNotFoundError,
     SendResult,
     SendStatus,
@@ -274,9 +276,14 @@ async def test_paused_producers_send_nothing(
     ("error", "status"),
     [
         (BrokerError(2, "busy"), REJECTED),
-        (RouteNotFoundError("drill", "nobody"), NOT_SENT),
-        (ConnectionLostError("a:1", "refused", outcome_unknown=False), NOT_SENT),
-        (ConnectionLostError("a:1", "reset", outcome_unknown=True), UNKNOWN),
+        (RouteNotFoundError("drill", RouteCause.NO_NAME_SERVER, "nobody"), NOT_SENT),
+        (
+            ConnectionLostError(
+                "a:1", ConnectionCause.UNREACHABLE, "refused", outcome_unknown=False
+            ),
+            NOT_SENT,
+        ),
+        (ConnectionLostError("a:1", ConnectionCause.ENDED, "reset", outcome_unknown=True), UNKNOWN),
         (SendTimeoutError("a:1", outcome_unknown=True), UNKNOWN),
         (SendTimeoutError("a:1", outcome_unknown=False), NOT_SENT),
     ],
@@ -375,7 +382,9 @@ async def test_readers_go_on_after_a_failed_pull(
 ) -> None:
     bench = Bench(tmp_path)
     await bench.run(1)
-    bench.broker.fault = ConnectionLostError("a:1", "reset", outcome_unknown=True)
+    bench.broker.fault = ConnectionLostError(
+        "a:1", ConnectionCause.ENDED, "reset", outcome_unknown=True
+    )
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(bench.workload.read_along, bench.reader, bench.broker)
@@ -423,7 +432,7 @@ class Moody:
 
 
 UNANSWERED = SendTimeoutError("127.0.0.1:10911")
-NOBODY = RouteNotFoundError(TOPIC, "no broker")
+NOBODY = RouteNotFoundError(TOPIC, RouteCause.NO_BROKER, "no broker")
 REFUSED = BrokerError(14, "not master")
 
 

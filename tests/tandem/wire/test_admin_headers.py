@@ -13,5 +13,5 @@ def test_a_text_of_properties() -> None:
 
 @pytest.mark.parametrize("body", [b"\xff\xfe", b"a", b"a=1\nnonsense", b"x" * 100_000])
 def test_what_is_no_such_text(body: bytes) -> None:
-    with pytest.raises(MalformedFrameError, match="properties: "):
+    with pytest.raises(MalformedFrameError):
         settings_of(body)

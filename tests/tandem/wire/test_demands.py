@@ -73,8 +73,9 @@ def test_a_delay_level_is_a_number_as_java_reads_it(value: str, level: int) -> N
 
 @pytest.mark.parametrize("value", [" 3", "3 ", "1_0", "soon", "3.0", "2147483648", "\u2167", "+"])
 def test_another_delay_level_is_refused(value: str) -> None:
-    with pytest.raises(IllegalPropertyError, match="delay level"):
+    with pytest.raises(IllegalPropertyError) as caught:
         demands_of(f"DELAY\x01{value}\x02")
+    assert caught.value.name == "DELAY"
 
 
 def test_a_long_delay_level_is_not_said_again_as_a_whole() -> None:

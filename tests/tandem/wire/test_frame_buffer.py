@@ -112,7 +112,7 @@ def test_a_frame_too_short_for_its_head_is_refused(length: int) -> None:
 def test_a_header_longer_than_its_frame_is_refused() -> None:
     buffer = FrameBuffer()
     buffer.receive_data(bytes.fromhex("00000010 00000011") + b"x" * 12)
-    with pytest.raises(MalformedFrameError, match="17 bytes"):
+    with pytest.raises(MalformedFrameError):
         buffer.next_command()
 
 
@@ -128,8 +128,9 @@ def test_the_largest_properties_fit_however_json_writes_them() -> None:
 def test_a_header_beyond_the_bound_is_refused() -> None:
     buffer = FrameBuffer(header_bytes_max=10)
     buffer.receive_data(encode_frame(COMMANDS[0]))
-    with pytest.raises(FrameTooLargeError, match="header"):
+    with pytest.raises(FrameTooLargeError) as caught:
         buffer.next_command()
+    assert (caught.value.part, caught.value.limit) == ("header", 10)
 
 
 def test_a_large_frame_in_small_chunks_is_not_copied_again_and_again() -> None:

@@ -71,12 +71,15 @@ def test_no_number_of_a_record_is_more_than_the_rest_of_a_node_takes(field: str)
     record = NodeRecord(node="a", session="s", incarnation="i", epoch=1, end=2)
     for number in (-1, 2**63):
         value = encode_record(msgspec.structs.replace(record, **{field: number}))
-        with pytest.raises(MalformedGroupRecordError, match=f"at `\\$.{field}`"):
+        with pytest.raises(MalformedGroupRecordError):
             decode_node(value)
+    assert decode_node(encode_record(record)) == record
 
 
 @given(st.binary(max_size=60))
-def test_anything_else_is_refused_in_words(data: bytes) -> None:
-    for decode in (decode_state, decode_leader, decode_node):
-        with pytest.raises(MalformedGroupRecordError, match="is not a"):
-            decode(data)
+def test_anything_else_is_refused_with_its_key_and_kind(data: bytes) -> None:
+    kinds = {"GroupState": decode_state, "LeaderRecord": decode_leader, "NodeRecord": decode_node}
+    for kind, decode in kinds.items():
+        with pytest.raises(MalformedGroupRecordError) as caught:
+            decode(data, "/k")
+        assert (caught.value.key, caught.value.kind) == ("/k", kind)

@@ -61,18 +61,18 @@ def test_a_number_is_the_place_of_a_name(number: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("consumer", "complaint"),
+    "consumer",
     [
-        ('"messageModel":2', "2 is no number of BROADCASTING, CLUSTERING"),
-        ('"consumeType":-1', "-1 is no number of CONSUME_ACTIVELY"),
-        ('"messageModel":null', "Expected `str`, got `null`"),
-        ('"subscriptionDataSet":[{"topic":"T","subVersion":"x"}]', "Expected `int`, got `str`"),
-        ('"messageModel":0,"x":[}', "HeartbeatData body"),
+        '"messageModel":2',
+        '"consumeType":-1',
+        '"messageModel":null',
+        '"subscriptionDataSet":[{"topic":"T","subVersion":"x"}]',
+        '"messageModel":0,"x":[}',
     ],
 )
-def test_what_no_client_sends_is_refused(consumer: str, complaint: str) -> None:
+def test_what_no_client_sends_is_refused(consumer: str) -> None:
     body = f'{{"clientID":"c","consumerDataSet":[{{"groupName":"g",{consumer}}}]}}'
-    with pytest.raises(MalformedFrameError, match=complaint):
+    with pytest.raises(MalformedFrameError):
         decode_heartbeat(body.encode())
 
 
@@ -101,11 +101,13 @@ def test_a_heartbeat_that_is_too_long_is_refused_unread(monkeypatch: pytest.Monk
     monkeypatch.setattr(heartbeat, "HEARTBEAT_BYTES_MAX", 100)
     whole = encode_json_body(HeartbeatData("c" * 50))
     assert len(whole) > 100
-    with pytest.raises(MalformedFrameError, match="the most allowed are 100"):
+    with pytest.raises(MalformedFrameError) as caught:
         decode_heartbeat(whole)
+    assert caught.value.limit == 100
     # Not even looked at: it is no JSON.
-    with pytest.raises(MalformedFrameError, match="the most allowed are 100"):
+    with pytest.raises(MalformedFrameError) as caught:
         decode_heartbeat(b"[" * 101)
+    assert caught.value.limit == 100
 
 
 def test_a_heartbeat_with_too_many_records_is_refused_unread(
@@ -114,5 +116,6 @@ def test_a_heartbeat_with_too_many_records_is_refused_unread(
     monkeypatch.setattr(heartbeat, "RECORDS_MAX", 3)
     few = HeartbeatData("c", consumer_data_set=[ConsumerData("a"), ConsumerData("b")])
     assert decode_heartbeat(encode_json_body(few)) == few
-    with pytest.raises(MalformedFrameError, match="4 records, the most allowed are 3"):
+    with pytest.raises(MalformedFrameError) as caught:
         decode_heartbeat(b"{{{{")
+    assert caught.value.limit == 3

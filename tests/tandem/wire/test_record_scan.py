@@ -73,12 +73,11 @@ def test_every_cut_inside_the_last_record_is_torn_and_says_what_is_needed() -> N
 def test_a_wrong_magic_and_an_impossible_size_are_corrupt() -> None:
     log = small_log()
     third = log.messages[2].physical_offset
-    for at, value, word in ((third + 4, 0x11, "magic"), (third + 3, 90, "90")):
+    for at, value in ((third + 4, 0x11), (third + 3, 90)):
         data = bytearray(log.log)
         data[at] = value
         walk = walk_records(data)
         assert (walk.end, walk.stop) == (third, ScanStop.CORRUPT)
-        assert word in walk.reason
 
 
 def test_a_record_above_the_callers_bound_is_corrupt_not_torn() -> None:
@@ -86,7 +85,7 @@ def test_a_record_above_the_callers_bound_is_corrupt_not_torn() -> None:
     log.put(body=bytes(500))
     walk = walk_records(log.log, record_bytes_max=400)
     assert (walk.end, walk.stop) == (0, ScanStop.CORRUPT)
-    assert "91 to 400" in walk.reason
+    assert walk_records(log.log, record_bytes_max=600).stop is ScanStop.END
 
 
 def test_columns_agree_with_the_decoder_for_every_shape_of_record() -> None:
@@ -151,7 +150,6 @@ def test_the_golden_body_crc_is_checked() -> None:
     data[90] ^= 1
     scan = scan_records(data, 0)
     assert (scan.check.count, scan.check.stop) == (0, ScanStop.CORRUPT)
-    assert "body CRC" in scan.check.reason
     assert scan_records(data, 0, check_crc=False).check.stop is ScanStop.ZEROS
 
 
@@ -162,7 +160,7 @@ def test_a_record_of_another_place_ends_the_scan() -> None:
     assert (check.count, check.stop) == (5, ScanStop.END)
     moved = scan_records(log.log, 0)
     assert (moved.check.count, moved.check.end) == (0, 0)
-    assert "physical offset 4096" in moved.check.reason
+    assert moved.check.stop is ScanStop.CORRUPT
 
 
 @settings(deadline=None)
@@ -237,7 +235,7 @@ def test_a_damaged_body_among_many_of_its_size_ends_the_scan() -> None:
     log.log[places[150] + 88 + 7] ^= 1
     check = scan_records(log.log, 0).check
     assert (check.count, check.end, check.stop) == (150, places[150], ScanStop.CORRUPT)
-    assert "body CRC" in check.reason
+    assert scan_records(log.log, 0, check_crc=False).check.count == 200
 
 
 def _added_up(data: bytes, end: int) -> tuple[list[int], int]:

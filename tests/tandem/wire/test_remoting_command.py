@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandem.wire import request_headers
-from tandem.wire.errors import MalformedFrameError, WireError
+from tandem.wire.errors import ArgumentError, MalformedFrameError, WireError
 from tandem.wire.remoting_command import (
     Int32,
     Int64,
@@ -125,7 +125,7 @@ def test_a_missing_field_is_named(serialize_type: SerializeType) -> None:
     frame = encode_frame(
         RemotingCommand(310, ext={"a": "PG", "b": "T"}, serialize_type=serialize_type)
     )
-    with pytest.raises(MalformedFrameError, match="`c`") as caught:
+    with pytest.raises(MalformedFrameError) as caught:
         split(frame).decode_header(SendMessageRequestHeaderV2)
     assert (caught.value.code, caught.value.field) == (310, "c")
 
@@ -160,12 +160,13 @@ def test_long_and_short_names_of_a_send_have_the_same_attributes() -> None:
 
 
 def test_a_code_too_large_for_the_binary_header_is_a_clear_error() -> None:
-    with pytest.raises(ValueError, match="200050"):
+    with pytest.raises(ArgumentError) as caught:
         encode_frame(RemotingCommand(200_050, serialize_type=SerializeType.ROCKETMQ))
+    assert "code" in caught.value.names
 
 
 def test_an_unknown_encoding_is_refused() -> None:
-    with pytest.raises(MalformedFrameError, match="encoding 2"):
+    with pytest.raises(MalformedFrameError):
         decode_frame_parts(2, b"{}", b"")
 
 

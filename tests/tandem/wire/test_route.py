@@ -1,3 +1,5 @@
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,21 +68,19 @@ def test_unknown_keys_are_ignored() -> None:
 
 @given(st.binary(max_size=60))
 def test_random_bodies_are_accepted_or_refused_as_the_peers_fault(body: bytes) -> None:
-    try:
+    with suppress(MalformedFrameError):
         decode_json_body(body, TopicRouteData)
-    except MalformedFrameError as error:
-        assert "TopicRouteData" in str(error)  # noqa: PT017
 
 
 def test_a_number_of_queues_that_nobody_has_is_refused() -> None:
-    with pytest.raises(MalformedFrameError, match="65535"):
-        decode_json_body(
-            ROUTE_JSON.replace(b'"writeQueueNums":4', b'"writeQueueNums":65536'), TopicRouteData
-        )
+    most = ROUTE_JSON.replace(b'"writeQueueNums":4', b'"writeQueueNums":65535')
+    assert decode_json_body(most, TopicRouteData).queue_datas[0].write_queue_nums == 65_535
+    with pytest.raises(MalformedFrameError):
+        decode_json_body(most.replace(b"65535", b"65536"), TopicRouteData)
 
 
 def test_a_wrong_type_is_refused() -> None:
-    with pytest.raises(MalformedFrameError, match="queueDatas"):
+    with pytest.raises(MalformedFrameError):
         decode_json_body(b'{"queueDatas":5}', TopicRouteData)
 
 

