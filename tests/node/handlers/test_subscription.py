@@ -58,8 +58,9 @@ def test_tags_become_javas_hashes() -> None:
 
 
 def test_a_subscription_without_tags_is_refused() -> None:
-    with pytest.raises(RequestError, match="names no tag"):
+    with pytest.raises(RequestError) as caught:
         by_tags(" || ")
+    assert caught.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 
 async def test_a_pull_brings_its_own_expression() -> None:
@@ -131,8 +132,9 @@ async def test_a_filter_may_be_missing_or_behind() -> None:
 async def test_a_check_says_what_is_wrong_in_rocketmqs_words() -> None:
     subscriptions = Broker().subscriptions
     subscriptions.check("a > 1", "SQL92")
-    with pytest.raises(RequestError, match="no filter of type XX"):
+    with pytest.raises(RequestError) as caught:
         subscriptions.check("a", "XX")
+    assert caught.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
     with pytest.raises(RequestError) as caught:
         subscriptions.check("a >", "SQL92")
     assert caught.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
