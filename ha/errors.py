@@ -182,12 +182,8 @@ class NoPart(enum.Enum):
     """It says why it does not give it."""
     UNPROVEN = enum.auto()
     """Its answer does not show that it knows the secret."""
-    OTHER_NODE = enum.auto()
-    """Another node answers in its place."""
-    INCOMPLETE = enum.auto()
-    """It gave fewer or more bytes."""
-    UNDECIDED = enum.auto()
-    """No node has it, or it is not known which of them is right."""
+    OTHER_PART = enum.auto()
+    """What came is of another node, or not as long as what was asked for."""
 
 
 class PeerSilentError(HAError):

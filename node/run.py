@@ -72,7 +72,10 @@ async def run_node(
             native.why_not_native,
         )
     if config.is_fenced and coordinator is None:
-        problem = f"group {config.node.group} is fenced: it needs a coordinator"
+        problem = (
+            f"group {config.node.group} is fenced: it needs a coordinator; name one in the cluster"
+            " file"
+        )
         raise ConfigError([problem], setting="coordinator")
     check_exposure(config)
     certificates = None

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
-from ha.errors import EpochFileError, NoPart, PeerSilentError
+from ha.errors import EpochFileError, PeerSilentError
 from ha.fenced.comparison import Vote, right_crc, votes_in_words
 from ha.fenced.epoch_file import EpochFile
 from ha.fenced.healed_parts import HealedParts
@@ -169,11 +169,9 @@ class ClosedHealing:
         if not got:
             if shared > piece.start:
                 return await self._fetch(Piece(piece.start, shared))
-            raise PeerSilentError("; ".join(troubles) or "there is no other node", NoPart.UNDECIDED)
+            raise PeerSilentError("; ".join(troubles) or "there is no other node")
         votes = [Vote(name, raw_crc32(data), is_written=False) for name, data in got.items()]
         right = right_crc(votes, 1 + len(self._config.peers), memory_decides=False)
         if right is None:
-            raise PeerSilentError(
-                f"it is not known who is right: {votes_in_words(votes)}", NoPart.UNDECIDED
-            )
+            raise PeerSilentError(f"it is not known who is right: {votes_in_words(votes)}")
         return next((name, data) for name, data in got.items() if raw_crc32(data) == right)

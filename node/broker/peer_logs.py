@@ -75,7 +75,7 @@ class _Session:
             raise PeerSilentError(f"{self._peer.name}: {error}") from error
         if part.node != self._peer.name:
             text = f"{part.node} answers in the place of {self._peer.name}"
-            raise PeerSilentError(text, NoPart.OTHER_NODE)
+            raise PeerSilentError(text, NoPart.OTHER_PART)
         return part
 
     async def data(self, start: int, end: int, history: str = "") -> bytes:
@@ -83,7 +83,7 @@ class _Session:
         if len(answer.body) != end - start:
             raise PeerSilentError(
                 f"{self._peer.name} gave {len(answer.body)} bytes for {start} to {end}",
-                NoPart.INCOMPLETE,
+                NoPart.OTHER_PART,
             )
         return bytes(answer.body)
 

@@ -342,7 +342,7 @@ def endpoint_url(endpoint: str, scheme: str) -> str:
             return text.rstrip("/")
     except ValueError:
         pass
-    text = f"{endpoint!r} is no endpoint of a coordinator; write host:port or https://host:port"
+    text = f"{endpoint!r} is not an endpoint of a coordinator; write host:port or https://host:port"
     raise CoordinatorSettingError(text, "endpoints")
 
 

@@ -26,11 +26,22 @@ _SHOWN_CHARACTERS_MAX: Final = 60
 class Content(enum.Enum):
     """What a log has at a place."""
 
-    RECORD = "a record"
-    BLANK = "the blank record that closes a file"
+    RECORD = "record"
+    BLANK = "blank"
+    """The record that closes a file."""
     ZEROS = "zeros"
-    OTHER = "bytes that are no record"
-    NO_FILE = "no file"
+    OTHER = "other"
+    """Bytes that are not a record."""
+    NO_FILE = "no-file"
+
+
+_WORDS: Final = {
+    Content.RECORD: "a record",
+    Content.BLANK: "the blank record that closes a file",
+    Content.ZEROS: "zeros",
+    Content.OTHER: "bytes that are not a record",
+    Content.NO_FILE: "no file",
+}
 
 
 class LogDiff(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,8 +201,9 @@ def _difference(a: StoreDirectory, b: StoreDirectory, span: _Span, at: int) -> L
     contents = ours.content, theirs.content
     if ours.message is None or theirs.message is None:
         text = (
-            f"first difference at offset {at}: A has {ours.content.value} at {ours.record_offset},"
-            f" B has {theirs.content.value} at {theirs.record_offset}; {before}"
+            f"first difference at offset {at}: A has {_WORDS[ours.content]} at"
+            f" {ours.record_offset}, B has {_WORDS[theirs.content]} at {theirs.record_offset};"
+            f" {before}"
         )
         return replace(span.diff(at, text), contents=contents, equal_count=number)
     fields = tuple(_different_fields(ours.message, theirs.message))

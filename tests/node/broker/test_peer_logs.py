@@ -136,3 +136,24 @@ async def test_a_peer_that_is_gone_is_silent(tmp_path: Path, autojump_clock: obj
             with pytest.raises(PeerSilentError) as caught:
                 await session.part(0, MIB)
             assert caught.value.cause is NoPart.SILENT
+
+
+@pytest.mark.slow
+async def test_what_another_node_gives_or_less_is_not_taken(
+    tmp_path: Path, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_group(tmp_path) as (world, master, asker, _):
+        (other,) = (name for name in NAMES if name not in (master, asker))
+        places = {node.name: node for node in world.config.nodes}
+        places[other] = msgspec.structs.replace(places[master], name=other)
+        nodes = tuple(places.values())
+        config = msgspec.structs.replace(world.config, nodes=nodes).with_secret().node(asker)
+        peers = ClientPeerLogs(config, world._machines[asker])
+        async with peers.session(other) as session:
+            with pytest.raises(PeerSilentError) as caught:
+                await session.part(0, MIB)
+            assert caught.value.cause is NoPart.OTHER_PART
+            monkeypatch.setattr(ServedLog, "data", lambda *_: b"short")
+            with pytest.raises(PeerSilentError) as caught:
+                await session.data(0, 100)
+            assert caught.value.cause is NoPart.OTHER_PART

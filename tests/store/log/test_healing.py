@@ -89,6 +89,7 @@ async def test_bytes_with_another_fingerprint_are_refused(autojump_clock: MockCl
 
     with pytest.raises(UnfitBytesError) as caught:
         await store.healing.heal(0, wrong)
+    assert caught.value.cause is Unfit.OTHER_BLOCK
     with pytest.raises(UnfitBytesError):
         await store.healing.heal(100, whole[100:149])  # one byte of the block stays bad
 
@@ -110,8 +111,9 @@ async def test_without_a_fingerprint_records_have_to_be_sound(
     wrong = bytearray(whole[: 2 * record])
     wrong[place] ^= 1
 
-    with pytest.raises(UnfitBytesError):
+    with pytest.raises(UnfitBytesError) as caught:
         await store.healing.heal(0, bytes(wrong))
+    assert caught.value.cause is Unfit.OTHER_RECORD
     with pytest.raises(UnfitBytesError):
         await store.healing.heal(0, whole[: record + 90])  # what follows is not sound
     await store.healing.heal(0, whole[: 2 * record])
