@@ -173,8 +173,29 @@ class NotServedError(HAError):
         self.reason = reason
 
 
+class NoPart(enum.Enum):
+    """Why a peer's part of the log could not be had."""
+
+    SILENT = enum.auto()
+    """It could not be reached, did not answer in time, or not as a node does."""
+    REFUSED = enum.auto()
+    """It says why it does not give it."""
+    UNPROVEN = enum.auto()
+    """Its answer does not show that it knows the secret."""
+    OTHER_PART = enum.auto()
+    """What came is of another node, or not as long as what was asked for."""
+
+
 class PeerSilentError(HAError):
-    """A peer did not answer, or cannot give what it was asked for; the text says why."""
+    """A peer did not answer, or cannot give what it was asked for; the text says why.
+
+    Attributes:
+        cause: Why not.
+    """
+
+    def __init__(self, text: str, cause: NoPart = NoPart.SILENT) -> None:
+        super().__init__(text)
+        self.cause = cause
 
 
 class EpochFileError(HAError):

@@ -20,12 +20,14 @@ class ConfigError(NodeError):
 
     Attributes:
         problems: What is wrong, and the remedy, one text per problem.
+        setting: What of the cluster file has to be looked at, if it is one thing; else "".
     """
 
     exit_status: ClassVar[int] = 2
 
-    def __init__(self, problems: list[str]) -> None:
+    def __init__(self, problems: list[str], *, setting: str = "") -> None:
         self.problems = problems
+        self.setting = setting
         super().__init__("\n".join(problems))
 
 

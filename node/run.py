@@ -72,7 +72,11 @@ async def run_node(
             native.why_not_native,
         )
     if config.is_fenced and coordinator is None:
-        raise ConfigError([f"group {config.node.group} is fenced: it needs a coordinator"])
+        problem = (
+            f"group {config.node.group} is fenced: it needs a coordinator; name one in the cluster"
+            " file"
+        )
+        raise ConfigError([problem], setting="coordinator")
     check_exposure(config)
     certificates = None
     if config.cluster.tls.is_on:

@@ -434,7 +434,7 @@ class MessageStore(LogPositions):
     def _closed_error(self) -> StoreClosedError:
         refusal = self.refusal if self._closed else self.flags.dispatch_refusal
         assert refusal is not None, "asked only where a flag is set"
-        return StoreClosedError(refusal.text)
+        return StoreClosedError(refusal.text, flags=refusal.flags)
 
     def fence(self, reason: str) -> None:
         """Refuse messages from now on, with this reason. A master's bytes are taken."""

@@ -40,6 +40,7 @@ COVERED_ELSEWHERE = {
     "tandem/cluster/__main__.py": "tests/tandem/cluster/test_detached.py",
     "tandem/client/plain_socket.py": "tests/tandem/client/test_blocking_shell.py",
     "ha/fenced/events.py": "tests/ha/fenced/test_master.py",
+    "tandem/coordinator/interface.py": "tests/tandem/coordinator/test_etcd_v3.py",
     "node/remoting/caller.py": "tests/node/security/test_user_caller.py",
 }
 """Modules whose tests have another name."""

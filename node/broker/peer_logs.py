@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import trio
 
-from ha.errors import PeerSilentError
-from node.remoting.remoting_client import RequestFailedError, open_client
+from ha.errors import NoPart, PeerSilentError
+from node.remoting.remoting_client import AnswerNotSignedError, RequestFailedError, open_client
 from store.machine.network import ConnectionLost
 from tandem.wire.errors import WireError
 from tandem.wire.peer_log import LogRangeHeader, PeerLogPart
@@ -65,6 +65,7 @@ class _Session:
         self._stack = stack
         self._client: RemotingClient | None = None
         self._trouble = ""
+        self._cause = NoPart.SILENT
 
     async def part(self, start: int, end: int) -> PeerLogPart:
         answer = await self._ask(RequestCode.LOG_FINGERPRINTS, start, end)
@@ -73,14 +74,16 @@ class _Session:
         except WireError as error:
             raise PeerSilentError(f"{self._peer.name}: {error}") from error
         if part.node != self._peer.name:
-            raise PeerSilentError(f"{part.node} answers in the place of {self._peer.name}")
+            text = f"{part.node} answers in the place of {self._peer.name}"
+            raise PeerSilentError(text, NoPart.OTHER_PART)
         return part
 
     async def data(self, start: int, end: int, history: str = "") -> bytes:
         answer = await self._ask(RequestCode.LOG_BYTES, start, end, history or None)
         if len(answer.body) != end - start:
             raise PeerSilentError(
-                f"{self._peer.name} gave {len(answer.body)} bytes for {start} to {end}"
+                f"{self._peer.name} gave {len(answer.body)} bytes for {start} to {end}",
+                NoPart.OTHER_PART,
             )
         return bytes(answer.body)
 
@@ -91,7 +94,7 @@ class _Session:
         self, code: int, start: int, end: int, history: str | None = None
     ) -> RemotingCommand:
         if self._trouble:
-            raise PeerSilentError(self._trouble)
+            raise PeerSilentError(self._trouble, self._cause)
         name = self._peer.name
         try:
             with trio.fail_after(ANSWER_SECONDS_MAX):
@@ -104,12 +107,14 @@ class _Session:
                     is_answer_signed=code != RequestCode.LOG_DAMAGED,
                 )
         except RequestFailedError as error:
-            raise PeerSilentError(f"{name}: {error.answer.remark}") from error
+            raise PeerSilentError(f"{name}: {error.answer.remark}", NoPart.REFUSED) from error
         except (ConnectionLost, WireError, trio.TooSlowError, msgspec.DecodeError) as error:
             # The connection is finished: what comes next on it may be an answer to this.
             reason = str(error) or f"no answer within {ANSWER_SECONDS_MAX:g} s"
             self._trouble = f"{name}: {reason}"
-            raise PeerSilentError(self._trouble) from error
+            if isinstance(error, AnswerNotSignedError):
+                self._cause = NoPart.UNPROVEN
+            raise PeerSilentError(self._trouble, self._cause) from error
 
     async def _connect(self) -> RemotingClient:
         self._client = await self._stack.enter_async_context(

@@ -208,7 +208,7 @@ class TransactionTables:
             change()
         except RequestError as error:
             if self._told.is_news(str(error)):
-                _log.warning("for the check of transactions: %s", error)
+                _log.warning("the check of transactions cannot note how far it is: %s", error)
         else:
             self._told.over()
 

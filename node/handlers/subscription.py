@@ -123,7 +123,7 @@ class Subscriptions:
             raise _parse_failed(f"Expression can't be null! {kind}")
         self._check_enabled(kind)
         if compiled is None:
-            raise _parse_failed(f"there is no filter of type {kind}")
+            raise _parse_failed(f"there is no filter of type {kind}; there are TAG and SQL92")
         return Wanted(message_filter=compiled)
 
     def _check_enabled(self, kind: str) -> None:
@@ -146,7 +146,8 @@ class Subscriptions:
         self._check_enabled(kind or "")
         if kind != SQL92:
             raise RequestError(
-                ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"there is no filter of type {kind}"
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                f"there is no filter of type {kind}; there are TAG and SQL92",
             )
         try:
             compile_filter(text)

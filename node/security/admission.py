@@ -8,6 +8,7 @@ place of one of its nodes, at that one's address: then it registers under that o
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -29,8 +30,31 @@ REGISTRATIONS = (RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER)
 _BODY_FIELDS = ("bodyCrc32", "compressed")
 
 
+class NotOwn(enum.Enum):
+    """What of a registration a broker may not say."""
+
+    BROKER = enum.auto()
+    """The cluster file does not admit it."""
+    ADDRESS = enum.auto()
+    """It names another address than the one that it dials from."""
+    NODE_ADDRESS = enum.auto()
+    """It names the address of a node."""
+    CLUSTER = enum.auto()
+    """It names another cluster."""
+    BROKER_ID = enum.auto()
+    """It names the broker id of another."""
+
+
 class NotAdmittedError(Exception):
-    """A registration without a signature is not taken; the text says why and what to do."""
+    """A registration without a signature is not taken; the text says why and what to do.
+
+    Attributes:
+        cause: What of it may not be.
+    """
+
+    def __init__(self, text: str, cause: NotOwn) -> None:
+        super().__init__(text)
+        self.cause = cause
 
 
 class Admission:
@@ -59,30 +83,36 @@ class Admission:
             raise NotAdmittedError(
                 f"broker {header.broker_name!r} at {ip} is not admitted: a node has to know the"
                 " secret of the cluster; a RocketMQ broker has to be in the cluster file, under"
-                " security.rocketmq_brokers as NAME@ADDRESS or as a learner"
+                " security.rocketmq_brokers as NAME@ADDRESS or as a learner",
+                NotOwn.BROKER,
             )
         complaint = self._complaint(header, ip)
         if complaint is not None:
+            cause, why = complaint
             raise NotAdmittedError(
-                f"broker {header.broker_name!r} at {ip} may register itself only: {complaint}"
+                f"broker {header.broker_name!r} at {ip} may register itself only: {why}", cause
             )
         if header.broker_name in self._config.groups and not self._place(header.broker_name, ip):
             return _without_topics(command)
         return command
 
-    def _complaint(self, header: Registered, ip: str) -> str | None:
+    def _complaint(self, header: Registered, ip: str) -> tuple[NotOwn, str] | None:
         """What of a registration is not the broker's own, in words; None if nothing is."""
         if header.broker_addr.rpartition(":")[0] != ip:
-            return f"its address {header.broker_addr!r} is not the one that it dials from"
+            why = f"its address {header.broker_addr!r} is not the one that it dials from"
+            return NotOwn.ADDRESS, why
         place = self._place(header.broker_name, ip)
         own_address = place.broker_address if place else ""
         if header.broker_addr in self._node_addresses - {own_address}:
-            return f"{header.broker_addr} is the address of a node of this cluster"
+            why = f"{header.broker_addr} is the address of a node of this cluster"
+            return NotOwn.NODE_ADDRESS, why
         if header.broker_name not in self._config.groups:
             return None
         if header.cluster_name != self._config.cluster.name:
-            return f"cluster {header.cluster_name!r} is not this one, {self._config.cluster.name}"
-        return self._complaint_about_id(header, place)
+            why = f"cluster {header.cluster_name!r} is not this one, {self._config.cluster.name}"
+            return NotOwn.CLUSTER, why
+        why_not_id = self._complaint_about_id(header, place)
+        return (NotOwn.BROKER_ID, why_not_id) if why_not_id is not None else None
 
     def _complaint_about_id(self, header: Registered, place: NodeSettings | None) -> str | None:
         if place is not None:

@@ -21,7 +21,11 @@ def check_exposure(config: NodeConfig) -> None:
     cluster, node = config.cluster, config.node
     if not cluster.secret:
         raise ConfigError(
-            [f"{node.name} has no secret, so it would take orders from anybody: see {cluster.file}"]
+            [
+                f"{node.name} has no secret, so it would take orders from anybody: see"
+                f" {cluster.file}"
+            ],
+            setting="cluster.secret_file",
         )
     addresses = [node.address]
     if config.group.master_address is not None:
@@ -33,7 +37,8 @@ def check_exposure(config: NodeConfig) -> None:
                 f"{cluster.file}: tls.mode is enforcing, but RocketMQ's replication knows no TLS:"
                 f" the log of {node.name} would leave this machine in clear. Make the group fenced;"
                 " or, on a network of its own, set security.classic_ha_in_clear: true"
-            ]
+            ],
+            setting="security.classic_ha_in_clear",
         )
     if not is_beyond or asks_for_certificates(config):
         return
@@ -45,7 +50,8 @@ def check_exposure(config: NodeConfig) -> None:
                 " topics. Ask for users: security.clients authenticated or authorized. Or ask for"
                 " certificates: tls.mode enforcing, tls.client_auth require. Or, if only those"
                 " reach it who may, set security.allow_unauthenticated: true"
-            ]
+            ],
+            setting="security.allow_unauthenticated",
         )
     is_in_clear = cluster.tls.mode is not TLSMode.ENFORCING
     if asks_for_users(config) and is_in_clear and not cluster.security.allow_in_clear:
@@ -55,7 +61,8 @@ def check_exposure(config: NodeConfig) -> None:
                 " and take requests in clear: who can listen there can send a signed request again,"
                 " and read all messages. Set tls.mode: enforcing. Or, on a network of its own, set"
                 " security.allow_in_clear: true"
-            ]
+            ],
+            setting="security.allow_in_clear",
         )
 
 

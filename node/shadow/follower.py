@@ -23,7 +23,7 @@ from ha.classic.config import HAConfig
 from ha.classic.ha_client import HAClientState
 from ha.classic.master_follower import MasterFollower
 from ha.errors import LogDivergedError, MasterBehindError, OffsetMismatchError
-from node.shadow.errors import ShadowError
+from node.shadow.errors import ShadowCause, ShadowError
 
 if TYPE_CHECKING:
     from ha.errors import RemoteHAError
@@ -95,11 +95,13 @@ class ShadowFollower(MasterFollower):
             ShadowError: this master's log does not continue ours.
         """
         if isinstance(error, LogDivergedError | MasterBehindError):
-            raise ShadowError(f"the master at {self._master}: {error}. {START_AGAIN}") from error
+            text = f"the master at {self._master}: {error}. {START_AGAIN}"
+            raise ShadowError(text, ShadowCause.OTHER_HISTORY) from error
         if isinstance(error, OffsetMismatchError):
             raise ShadowError(
                 f"the master at {self._master} does not go on where this log ends: {error}."
-                f" {START_AGAIN}"
+                f" {START_AGAIN}",
+                ShadowCause.OTHER_HISTORY,
             ) from error
         super().refuse(error)
 
@@ -108,7 +110,8 @@ class ShadowFollower(MasterFollower):
         if size_bytes and size_bytes != own:
             raise ShadowError(
                 f"the master's mappedFileSizeCommitLog is {size_bytes}, and the files here have"
-                f" {own} bytes. {START_AGAIN}"
+                f" {own} bytes. {START_AGAIN}",
+                ShadowCause.FILE_SIZE,
             )
 
     def _check_range(self, master: LogRange | None) -> None:
@@ -118,12 +121,14 @@ class ShadowFollower(MasterFollower):
         if end > master.end:
             raise ShadowError(
                 f"this log ends at {end}, the master's at {master.end}: the master has lost what"
-                f" was copied from it, or another one took its place. {START_AGAIN}"
+                f" was copied from it, or another one took its place. {START_AGAIN}",
+                ShadowCause.MASTER_LOST,
             )
         if end < master.start:
             raise ShadowError(
                 f"this log ends at {end}, and the master has deleted its log up to"
-                f" {master.start}: there is a gap. {START_AGAIN}"
+                f" {master.start}: there is a gap. {START_AGAIN}",
+                ShadowCause.GAP,
             )
 
 

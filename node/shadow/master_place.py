@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from node.shadow.errors import ShadowError
+from node.shadow.errors import ShadowCause, ShadowError
 from tandem.wire.message import Host
 from tandem.wire.route import MASTER_ID
 from tandem.wire.untrusted import UnreadableError, whole_number
@@ -53,7 +53,8 @@ def chosen_broker(cluster: ClusterInfo, wanted: str, master: Host) -> str:
         if wanted in table:
             return wanted
         raise ShadowError(
-            f"the name server knows no broker {wanted}; it knows {known}: give one of them"
+            f"the name server knows no broker {wanted}; it knows {known}: give one of them",
+            ShadowCause.UNKNOWN_BROKER,
         )
     here = [
         name
@@ -65,7 +66,8 @@ def chosen_broker(cluster: ClusterInfo, wanted: str, master: Host) -> str:
     where = f"{len(here)} brokers" if here else "no broker"
     raise ShadowError(
         f"the name server knows {where} at {master.ip}; its brokers are {known}:"
-        " say which one with --broker"
+        " say which one with --broker",
+        ShadowCause.WHICH_BROKER,
     )
 
 

@@ -14,7 +14,7 @@ import msgspec
 import trio
 
 from node.errors import RequestError
-from node.shadow.errors import ShadowError
+from node.shadow.errors import ShadowCause, ShadowError
 from node.shadow.follower import ShadowFollower
 from node.shadow.master_search import Found, MasterSearch
 from node.tables.plain_tables import PlainFiles, PlainTables
@@ -115,7 +115,7 @@ def _asking(config: ShadowConfig, network: Network) -> Network:
     try:
         dialling = config.tls.client_context()
     except TLSFileError as error:
-        raise ShadowError(str(error)) from error
+        raise ShadowError(str(error), ShadowCause.TLS) from error
     return TLSNetwork(network, TLSTerms(None, dialling, takes_clear=False, dials_clear=False))
 
 
@@ -132,7 +132,8 @@ def _claimed(config: ShadowConfig, machine: Machine, mark: TableFile) -> ShadowO
     if machine.disk.list_files(f"{config.directory}/commitlog"):
         raise ShadowError(
             f"{config.directory} holds a store that is no shadow's: it has no shadow.json. Give a"
-            " directory that is empty, or not there yet"
+            " directory that is empty, or not there yet",
+            ShadowCause.OTHER_STORE,
         )
     return ShadowOf()
 
@@ -155,7 +156,8 @@ async def _found(search: MasterSearch, known: ShadowOf) -> Found:
     if known.broker_name and known.broker_name != place.broker_name:
         raise ShadowError(
             f"this directory is the shadow of broker {known.broker_name}, not of"
-            f" {place.broker_name}: give each its own --directory"
+            f" {place.broker_name}: give each its own --directory",
+            ShadowCause.OTHER_BROKER,
         )
     return Found(place.broker_name, place.commit_log_file_bytes, place.max_message_bytes)
 

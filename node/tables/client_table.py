@@ -86,7 +86,15 @@ class _Group(msgspec.Struct, gc=False):
 
 
 class TooManyClientsError(Exception):
-    """The table is full; the text says of what."""
+    """The table is full; the text says of what.
+
+    `count` is how many there would be, `most` how many are allowed.
+    """
+
+    def __init__(self, what: str, count: int, most: int) -> None:
+        super().__init__(f"{count} {what}, the most allowed are {most}")
+        self.count = count
+        self.most = most
 
 
 def _nobody_cares(_: str) -> None:
@@ -235,7 +243,7 @@ class ClientTable:
             ),
         ):
             if count > most:
-                raise TooManyClientsError(f"{count} {what}, the most allowed are {most}")
+                raise TooManyClientsError(what, count, most)
 
     def _all_of(self, keys: set[tuple[str, str]]) -> set[tuple[str, str]]:
         """Those of them that are known, on any connection."""

@@ -411,7 +411,8 @@ class ConsumerFilterTable:
 
 def _compiled(data: ConsumerFilterData) -> Sql92Filter:
     if data.expression_type != SQL92:
-        raise Sql92Error(f"there is no filter of type {data.expression_type[:80]}")
+        kind = data.expression_type[:80]
+        raise Sql92Error(f"there is no filter of type {kind}; there are TAG and SQL92")
     return compile_filter(data.expression)
 
 

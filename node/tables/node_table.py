@@ -217,7 +217,7 @@ class PartTable(NodeTable[P]):
             self._file.save(part.content())
         except StoreError as error:
             raise RequestError(
-                ResponseCode.SYSTEM_ERROR, f"the table cannot be saved: {error}"
+                ResponseCode.SYSTEM_ERROR, f"the table {self.part.tag()} cannot be saved: {error}"
             ) from error
         self.part = part
 

@@ -105,7 +105,7 @@ class ProducerTable:
             ),
         ):
             if count > most:
-                raise TooManyClientsError(f"{count} {what}, the most allowed are {most}")
+                raise TooManyClientsError(what, count, most)
 
     def heartbeat(
         self, beat: HeartbeatData, connection: Connection, language: str, version: int, now: float

@@ -83,7 +83,7 @@ def _check(name: str, value: str) -> None:
         except UnreadableError:
             is_good = False
         if not is_good:
-            raise TopicAttributeError(f"value {value!r} of {name} is no number from -1 on")
+            raise TopicAttributeError(f"value {value!r} of {name} is not a whole number from -1 on")
         return
     choices = _CHOICES.get(name)
     if choices is None:

@@ -98,7 +98,11 @@ def timer_rewrite(
     try:
         due_ms = deliver_time_ms(properties, now_ms)
     except ValueError:
-        return PutMessageStatus.WHEEL_TIMER_MSG_ILLEGAL, "the deliver time is no number"
+        return (
+            PutMessageStatus.WHEEL_TIMER_MSG_ILLEGAL,
+            "the time of the delivery is not a number; TIMER_DELIVER_MS and TIMER_DELAY_MS are in"
+            " milliseconds, TIMER_DELAY_SEC in seconds",
+        )
     if due_ms <= now_ms:
         if PROPERTY_TIMER_DEL_UNIQKEY in properties:
             reason = "a message cannot be cancelled when its time has passed"

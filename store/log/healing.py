@@ -20,7 +20,7 @@ import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from store.log.log_end import CHUNK_BYTES, Blank, Damage, next_records, read_record
-from store.machine.errors import UnfitBytesError
+from store.machine.errors import Unfit, UnfitBytesError
 from tandem.wire.message import RECORD_BYTES_MIN
 
 if TYPE_CHECKING:
@@ -100,9 +100,12 @@ class LogHealing:
         parts = list(self._parts(start, memoryview(data)))
         for part in parts:
             known = self._fingerprints.of(part.file.file_from_offset)
-            why = _block_fault(part, known) if known is not None else self._record_fault(part)
+            if known is not None:
+                cause, why = Unfit.OTHER_BLOCK, _block_fault(part, known)
+            else:
+                cause, why = Unfit.OTHER_RECORD, self._record_fault(part)
             if why is not None:
-                raise self._unfit(start, len(data), why)
+                raise self._unfit(start, len(data), cause, why)
         return parts
 
     def _parts(self, start: int, data: memoryview) -> Iterator[_Part]:
@@ -111,20 +114,23 @@ class LogHealing:
             file = self._log.files.find_by_offset(offset)
             position = 0 if file is None else offset - file.file_from_offset
             if file is None or not file.is_available or position >= file.read_position:
-                raise self._unfit(start, size, f"{offset} is not in the log")
+                raise self._unfit(start, size, Unfit.OUTSIDE, f"{offset} is not in the log")
             if file.is_read_only:
-                raise self._unfit(start, size, f"{file.file.path} may only be read")
+                why = f"{file.file.path} may only be read"
+                raise self._unfit(start, size, Unfit.READ_ONLY, why)
             taken = min(len(data), file.size - position)
             if position + taken > file.read_position:
-                raise self._unfit(start, size, f"the log ends at {self._log.max_offset}")
+                why = f"the log ends at {self._log.max_offset}"
+                raise self._unfit(start, size, Unfit.OUTSIDE, why)
             yield _Part(file, offset, data[:taken])
             offset += taken
             data = data[taken:]
 
-    def _unfit(self, start: int, size: int, why: str) -> UnfitBytesError:
+    def _unfit(self, start: int, size: int, cause: Unfit, why: str) -> UnfitBytesError:
         return UnfitBytesError(
             f"{self._directory}: {size} bytes for the log at {start} do not fit there: {why};"
             " nothing was changed",
+            cause=cause,
             start=start,
             end=start + size,
         )

@@ -107,14 +107,36 @@ class BrokenRowError(CorruptLogError):
     """In a row of files one is missing, or has another length than all have to have."""
 
 
+class NoPlaceError(StoreError):
+    """There is no place `offset` in a log. Nothing was changed; give an offset of it."""
+
+    def __init__(self, message: str, *, offset: int) -> None:
+        super().__init__(message)
+        self.offset = offset
+
+
+class Unfit(enum.Enum):
+    """Why bytes do not heal a range of the log."""
+
+    OUTSIDE = enum.auto()
+    """The log does not have all of the range."""
+    READ_ONLY = enum.auto()
+    """The file may only be read."""
+    OTHER_BLOCK = enum.auto()
+    """With them a block would not be what its fingerprint says."""
+    OTHER_RECORD = enum.auto()
+    """With them there would not be sound records alone: they are others, or not whole ones."""
+
+
 class UnfitBytesError(StoreError):
     """Bytes that were to heal a range of the log do not fit there; nothing was changed.
 
-    Ask somebody else for them, or for a larger range.
+    Ask somebody else for them, or for a larger range. `cause` is what is wrong with them.
     """
 
-    def __init__(self, message: str, *, start: int, end: int) -> None:
+    def __init__(self, message: str, *, cause: Unfit, start: int, end: int) -> None:
         super().__init__(message)
+        self.cause = cause
         self.start = start
         self.end = end
 
@@ -132,7 +154,14 @@ class NoBufferError(StoreFullError):
 
 
 class StoreClosedError(StoreError):
-    """The store was closed by its owner."""
+    """The store takes nothing: it was closed by its owner, or its disk failed.
+
+    `flags` are those of `RunningFlag` that forbid it.
+    """
+
+    def __init__(self, message: str, *, flags: int) -> None:
+        super().__init__(message)
+        self.flags = flags
 
 
 class DiskFailedError(StoreError):

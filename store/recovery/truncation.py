@@ -41,7 +41,7 @@ from store.machine.errors import (
     FileNameError,
     LogFault,
     NameTakenError,
-    StoreError,
+    NoPlaceError,
     StoreFullError,
 )
 from tandem.wire.store_layout import LOG_START_FILE, SIDE_DIRECTORY
@@ -130,14 +130,16 @@ def write_intent(disk: Disk, directory: str, intent: TruncationIntent) -> None:
     """Make the next start of the store in `directory` cut its log. Durable when it returns.
 
     Raises:
-        StoreError: there is no such file name, or no such place in a log.
+        FileNameError: there is no such file name.
+        NoPlaceError: there is no such place in a log.
         StoreFullError: no room; nothing was changed.
         DiskFailedError: anything else; nothing was changed.
     """
     for name in (intent.side_name, *intent.files):
         _expect_name(name)
     if intent.cut < 0:
-        raise StoreError(f"{directory}: no log can be cut at {intent.cut}; give an offset of it")
+        text = f"{directory}: no log can be cut at {intent.cut}; give an offset of it"
+        raise NoPlaceError(text, offset=intent.cut)
     replace_with_checked_json(disk, f"{directory}/{TRUNCATION_FILE}", intent)
 
 

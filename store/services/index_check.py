@@ -203,7 +203,7 @@ class IndexCheck:
         own = units[numbers]
         before = own["before"].astype(np.int64)
         if ((before < 0) | (before >= numbers)).any():
-            return _Slice("a unit names one that is no earlier one")
+            return _Slice("a unit names another that is not an earlier one")
         others = units["key_hash"][before] % file.hash_slot_num
         if ((before > 0) & (others != own["key_hash"] % file.hash_slot_num)).any():
             return _Slice("a unit names one of another slot")

@@ -109,7 +109,10 @@ def committed_message(
     topic = half.properties.get(PROPERTY_REAL_TOPIC, "")
     queue_id = half.properties.get(PROPERTY_REAL_QUEUE_ID, "")
     if not topic or not queue_id.isdecimal():
-        raise ValueError(f"the half message belongs to topic {topic!r}, queue {queue_id!r}")
+        raise ValueError(
+            f"the half message says that it belongs to topic {topic!r}, queue {queue_id!r}, which"
+            " cannot be"
+        )
     message = _copy(half, half.properties, topic, int(queue_id))
     message = msgspec.structs.replace(
         message,

@@ -25,12 +25,13 @@ from tandem.cluster_file.secret_file import SecretFileError, read_private
 from tandem.coordinator import etcd_v3
 from tandem.coordinator.interface import (
     Compare,
-    CoordinatorRefusedError,
+    CoordinatorSettingError,
     CoordinatorUnavailableError,
     Delete,
     Event,
     Lease,
     LeaseLostError,
+    NoAnswer,
     Put,
     Snapshot,
     TransactionResult,
@@ -91,7 +92,8 @@ class EtcdClient:
         scheme = "https" if ssl_context else "http"
         self._endpoints = [endpoint_url(endpoint, scheme) for endpoint in endpoints]
         if not self._endpoints:
-            raise CoordinatorRefusedError("the coordinator has no endpoints: name at least one")
+            text = "the coordinator has no endpoints: name at least one"
+            raise CoordinatorSettingError(text, "endpoints")
         self._first = 0
         self._user = user
         self._password = password
@@ -168,7 +170,7 @@ class EtcdClient:
         self, send: Callable[[str, str], Awaitable[Answer]], *, repeatable: bool
     ) -> Answer:
         """Ask endpoint after endpoint, as far as the request may be sent again."""
-        troubles: list[str] = []
+        troubles: list[CoordinatorUnavailableError] = []
         for endpoint in self._endpoints[self._first :] + self._endpoints[: self._first]:
             answered = True
             try:
@@ -177,7 +179,7 @@ class EtcdClient:
                 answered = False
                 if not repeatable and not isinstance(error, NotSentError):
                     raise
-                troubles.append(str(error))
+                troubles.append(error)
             except trio.Cancelled:
                 # Most waits for a frozen one end like this: the caller has given up.
                 answered = False
@@ -185,7 +187,7 @@ class EtcdClient:
             finally:
                 if not answered:
                     self._avoid(endpoint)
-        raise CoordinatorUnavailableError("; ".join(troubles))
+        raise CoordinatorUnavailableError("; ".join(map(str, troubles)), troubles[-1].cause)
 
     def _avoid(self, endpoint: str) -> None:
         if self._endpoints[self._first] == endpoint:
@@ -207,7 +209,7 @@ class EtcdClient:
             reply = await self._post(endpoint, etcd_v3.AUTHENTICATE, request, "")
         except CoordinatorUnavailableError as error:
             # Whatever became of that: what the caller asks for was not sent.
-            raise NotSentError(str(error)) from error
+            raise NotSentError(str(error), error.cause) from error
         self._token = etcd_v3.decode_token(reply)
         return await send(endpoint, self._token)
 
@@ -253,7 +255,7 @@ class EtcdClient:
                 yield
         except trio.TooSlowError:
             raise CoordinatorUnavailableError(
-                f"{endpoint} did not answer in {self._request_seconds_max:g} s"
+                f"{endpoint} did not answer in {self._request_seconds_max:g} s", NoAnswer.LATE
             ) from None
 
 
@@ -340,23 +342,23 @@ def endpoint_url(endpoint: str, scheme: str) -> str:
             return text.rstrip("/")
     except ValueError:
         pass
-    raise CoordinatorRefusedError(
-        f"{endpoint!r} is no endpoint of a coordinator; write host:port or https://host:port"
-    )
+    text = f"{endpoint!r} is not an endpoint of a coordinator; write host:port or https://host:port"
+    raise CoordinatorSettingError(text, "endpoints")
 
 
 def _password(file: str) -> str:
     try:
         return read_private(Path(file), repr(file)).rstrip("\r\n")
     except SecretFileError as error:
-        raise CoordinatorRefusedError(f"the coordinator's password_file {error}") from error
+        text = f"the coordinator's password_file {error}"
+        raise CoordinatorSettingError(text, "password_file") from error
 
 
 def _check_key(file: str) -> None:
     try:
         read_private(Path(file), repr(file))
     except SecretFileError as error:
-        raise CoordinatorRefusedError(f"the coordinator's key_file {error}") from error
+        raise CoordinatorSettingError(f"the coordinator's key_file {error}", "key_file") from error
 
 
 def _ssl_context(settings: CoordinatorSettings) -> ssl.SSLContext | None:
@@ -365,15 +367,16 @@ def _ssl_context(settings: CoordinatorSettings) -> ssl.SSLContext | None:
         return None
     if settings.key_file:
         _check_key(settings.key_file)
+    setting, file = "ca_file", settings.ca_file
     try:
         context = ssl.create_default_context(cafile=settings.ca_file or None)
         if settings.cert_file:
+            setting, file = "cert_file", settings.cert_file
             context.load_cert_chain(settings.cert_file, settings.key_file or None)
     except (OSError, ssl.SSLError) as error:
-        raise CoordinatorRefusedError(
-            f"the coordinator's certificates (ca_file {settings.ca_file!r}, cert_file"
-            f" {settings.cert_file!r}, key_file {settings.key_file!r}) cannot be used: {error}"
-        ) from error
+        with_key = f" with key_file {settings.key_file!r}" if setting == "cert_file" else ""
+        text = f"the coordinator's {setting} {file!r}{with_key} cannot be used: {error}"
+        raise CoordinatorSettingError(text, setting) from error
     return context
 
 

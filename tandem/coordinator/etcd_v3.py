@@ -23,7 +23,9 @@ from tandem.coordinator.interface import (
     KeyValue,
     Lease,
     LeaseLostError,
+    NoAnswer,
     Put,
+    RefusalCause,
     Snapshot,
     TransactionResult,
 )
@@ -51,19 +53,27 @@ DEADLINE_EXCEEDED, ABORTED, INTERNAL, UNAVAILABLE, DATA_LOSS. Source: gRPC, stat
 
 _LEASE_NOT_FOUND: Final = "requested lease not found"
 _TOO_MANY: Final = "too many requests"
-_TOKEN_TROUBLES: Final = (
-    "invalid auth token",
-    "user name is empty",
-    "revision of auth store is old",
-)
+_TOKEN_TROUBLES: Final = frozenset({RefusalCause.TOKEN, RefusalCause.USER_NEEDED})
+_CAUSES: Final = {
+    "started with another secret": RefusalCause.OTHER_SECRET,
+    "authentication failed": RefusalCause.PASSWORD,
+    "authentication is not enabled": RefusalCause.NO_USERS,
+    "user name is empty": RefusalCause.USER_NEEDED,
+    "permission denied": RefusalCause.PERMISSION,
+    "database space exceeded": RefusalCause.SPACE,
+    "HTTP status 404": RefusalCause.NO_GATEWAY,
+    "invalid auth token": RefusalCause.TOKEN,
+    "revision of auth store is old": RefusalCause.TOKEN,
+}
+"""By a part of etcd's words. Source: api/v3rpc/rpctypes/error.go."""
 _REMEDIES: Final = {
-    "started with another secret": "give all of this cluster the same secret file",
-    "authentication failed": "correct the user and the password of the coordinator",
-    "authentication is not enabled": "take the user out of the coordinator's settings",
-    "user name is empty": "it wants a user: set user and password_file of the coordinator",
-    "permission denied": "grant its user readwrite on the prefix /tandem/",
-    "database space exceeded": "compact and defragment it, then disarm its alarm",
-    "HTTP status 404": "give the client ports of an etcd from 3.4 on, with its gRPC gateway",
+    RefusalCause.OTHER_SECRET: "give all of this cluster the same secret file",
+    RefusalCause.PASSWORD: "correct the user and the password of the coordinator",
+    RefusalCause.NO_USERS: "take the user out of the coordinator's settings",
+    RefusalCause.USER_NEEDED: "it wants a user: set user and password_file of the coordinator",
+    RefusalCause.PERMISSION: "grant its user readwrite on the prefix /tandem/",
+    RefusalCause.SPACE: "compact and defragment it, then disarm its alarm",
+    RefusalCause.NO_GATEWAY: "give the client ports of an etcd from 3.4 on, with its gRPC gateway",
 }
 
 
@@ -257,14 +267,17 @@ def decode_watch(line: bytes) -> tuple[Event, ...]:
     if watched.compact_revision:
         raise CoordinatorUnavailableError(
             f"the watch asked for changes before revision {watched.compact_revision}, and those"
-            " are compacted: read, then watch from there"
+            " are compacted: read, then watch from there",
+            NoAnswer.COMPACTED,
         )
     if watched.canceled:
         # The code of the error is in the words: "rpc error: code = Unauthenticated desc = ..."
         words = watched.cancel_reason.rpartition(" desc = ")[2].removeprefix("etcdserver: ")
-        if any(part in words for part in _TOKEN_TROUBLES):
-            raise InvalidTokenError(f"the coordinator refused: {words}")
-        raise CoordinatorUnavailableError(f"the watch was cancelled: {words}")
+        cause = _cause_of(words)
+        if cause in _TOKEN_TROUBLES:
+            raise InvalidTokenError(f"the coordinator refused: {words}", cause)
+        text = f"the watch was cancelled: {words}"
+        raise CoordinatorUnavailableError(text, NoAnswer.ENDED)
     return tuple(_event(event) for event in watched.events)
 
 
@@ -324,11 +337,16 @@ def _error(code: int, message: str) -> CoordinatorError:
         return LeaseLostError(words)
     if code in UNANSWERED or (code == RESOURCE_EXHAUSTED and _TOO_MANY in words):
         return CoordinatorUnavailableError(words)
-    remedy = next((remedy for part, remedy in _REMEDIES.items() if part in words), "")
+    cause = _cause_of(words)
+    remedy = _REMEDIES.get(cause, "")
     text = f"the coordinator refused: {words}" + (f"; {remedy}" if remedy else "")
-    if any(part in words for part in _TOKEN_TROUBLES):
-        return InvalidTokenError(text)
-    return CoordinatorRefusedError(text)
+    if cause in _TOKEN_TROUBLES:
+        return InvalidTokenError(text, cause)
+    return CoordinatorRefusedError(text, cause)
+
+
+def _cause_of(words: str) -> RefusalCause:
+    return next((cause for part, cause in _CAUSES.items() if part in words), RefusalCause.OTHER)
 
 
 def _decode(body: bytes, kind: type[Reply]) -> Reply:
@@ -336,5 +354,6 @@ def _decode(body: bytes, kind: type[Reply]) -> Reply:
         return decode_json(body, kind, strict=False)
     except UnreadableError as error:
         raise CoordinatorUnavailableError(
-            f"the coordinator answered {shown(body)}, which etcd would not: {error}"
+            f"the coordinator answered {shown(body)}, which etcd would not: {error}",
+            NoAnswer.UNREADABLE,
         ) from error

@@ -14,6 +14,7 @@ Source of the words: etcd API v3, rpc.proto.
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -27,16 +28,86 @@ class CoordinatorError(Exception):
     """Base of all errors of a coordinator."""
 
 
+class NoAnswer(enum.Enum):
+    """Why there was no usable answer."""
+
+    SAID = enum.auto()
+    """The coordinator, or this node, says that it cannot answer now; the text has its words."""
+    NO_CONNECTION = enum.auto()
+    """There is no connection, so nothing was sent."""
+    BROKEN = enum.auto()
+    """The connection ended before the answer."""
+    LATE = enum.auto()
+    """It did not answer in time."""
+    UNREADABLE = enum.auto()
+    """What came is not an answer of a coordinator."""
+    COMPACTED = enum.auto()
+    """A watch asked for changes that are not known any more: read, then watch from there."""
+    ENDED = enum.auto()
+    """The coordinator has ended a watch."""
+
+
 class CoordinatorUnavailableError(CoordinatorError):
-    """No usable answer in time; what was asked for may have happened. Read, then decide."""
+    """No usable answer in time; what was asked for may have happened. Read, then decide.
+
+    Attributes:
+        cause: Why there was none; of several endpoints, that of the one that was asked last.
+    """
+
+    def __init__(self, text: str, cause: NoAnswer = NoAnswer.SAID) -> None:
+        super().__init__(text)
+        self.cause = cause
 
 
 class LeaseLostError(CoordinatorError):
     """The lease does not exist (any more): expired or revoked. Keys attached to it are gone."""
 
 
+class RefusalCause(enum.Enum):
+    """Why a coordinator refuses, as far as somebody can do something about it."""
+
+    OTHER = enum.auto()
+    """The request is malformed, or for a reason that only the words of the coordinator have."""
+    OTHER_SECRET = enum.auto()
+    """The embedded coordinator was started with another secret."""
+    PASSWORD = enum.auto()
+    """User or password is wrong."""
+    USER_NEEDED = enum.auto()
+    """It wants a user, and none was given."""
+    NO_USERS = enum.auto()
+    """A user was given, and it does not know users."""
+    PERMISSION = enum.auto()
+    """The user may not do this."""
+    SPACE = enum.auto()
+    """Its database is full."""
+    NO_GATEWAY = enum.auto()
+    """What answers does not have etcd's API over HTTP."""
+    TOKEN = enum.auto()
+    """The token of an earlier authentication is not good any more."""
+
+
 class CoordinatorRefusedError(CoordinatorError):
-    """The coordinator said no, in words: wrong user, no space, malformed request."""
+    """The coordinator said no, in words: wrong user, no space, malformed request.
+
+    Attributes:
+        cause: Why.
+    """
+
+    def __init__(self, text: str, cause: RefusalCause = RefusalCause.OTHER) -> None:
+        super().__init__(text)
+        self.cause = cause
+
+
+class CoordinatorSettingError(CoordinatorRefusedError):
+    """A setting of the coordinator cannot be used; nobody was asked.
+
+    Attributes:
+        setting: Its name in the cluster file.
+    """
+
+    def __init__(self, text: str, setting: str) -> None:
+        super().__init__(text)
+        self.setting = setting
 
 
 class Lease(msgspec.Struct, frozen=True):

@@ -27,6 +27,7 @@ place, like btrfs, keeps no such promise.
 
 from __future__ import annotations
 
+import enum
 import errno
 import fcntl
 import math
@@ -60,22 +61,44 @@ _WAY_ON: Final = (
 )
 
 
+class JournalFault(enum.Enum):
+    """Why a journal cannot be used."""
+
+    IN_USE = enum.auto()
+    """Another process has it."""
+    DAMAGED = enum.auto()
+    """Bytes of it are not what they were."""
+    GAP = enum.auto()
+    """A change in it does not follow the one before."""
+    VERSION = enum.auto()
+    """Another version wrote it, or it is damaged."""
+    DISK = enum.auto()
+    """The system does not let us read or write it."""
+
+
 class JournalError(CoordinatorError):
     """The journal cannot be used; the text says why and what to do.
 
-    `position` is the byte where it is damaged, -1 if no place can be named.
+    Attributes:
+        fault: Why not.
+        position: The byte where it is damaged, -1 if no place can be named.
     """
 
-    def __init__(self, text: str, *, position: int = -1) -> None:
+    def __init__(self, text: str, fault: JournalFault, *, position: int = -1) -> None:
         super().__init__(text)
+        self.fault = fault
         self.position = position
 
 
 class NotWrittenError(CoordinatorError):
     """The disk did not take a write. Earlier synced writes are safe; it may be tried again.
 
-    The text says why and what to do.
+    The text says why and what to do; `error` is what the system says.
     """
+
+    def __init__(self, text: str, error: OSError) -> None:
+        super().__init__(text)
+        self.error = error
 
 
 class JournalFile(Protocol):
@@ -123,7 +146,8 @@ class DiskFile:
                 fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise JournalError(
-                    f"another process has the coordinator's journal in {directory}; stop it first"
+                    f"another process has the coordinator's journal in {directory}; stop it first",
+                    JournalFault.IN_USE,
                 ) from None
             self._directory_fd = _opened(opened, directory, os.O_RDONLY)
             self._fd = _opened(opened, self._path, os.O_RDWR | os.O_CREAT)
@@ -207,7 +231,8 @@ class DiskFile:
     def _not_written_error(self, error: OSError) -> NotWrittenError:
         return NotWrittenError(
             f"the coordinator's journal in {self._path.parent} cannot be written: {error.strerror};"
-            " it goes on by itself when the disk takes it: free space there, or mend the disk"
+            " it goes on by itself when the disk takes it: free space there, or mend the disk",
+            error,
         )
 
 
@@ -317,6 +342,7 @@ def replay(data: bytes, store: KeyValueStore, now: float) -> Records:
         raise JournalError(
             f"the coordinator's journal is damaged at byte {found.end} of {len(data)}, and that"
             f" is not a torn end: {_WAY_ON}",
+            JournalFault.DAMAGED,
             position=found.end,
         )
     try:
@@ -328,7 +354,8 @@ def replay(data: bytes, store: KeyValueStore, now: float) -> Records:
                 store.apply(change, now)
     except (KeyValueError, KeyError) as error:
         raise JournalError(
-            f"a change in the coordinator's journal does not fit ({error}): {_WAY_ON}"
+            f"a change in the coordinator's journal does not fit ({error}): {_WAY_ON}",
+            JournalFault.GAP,
         ) from error
     return found
 
@@ -367,7 +394,8 @@ def _decode(payload: bytes, kind: type[Record]) -> Record:
     except UnreadableError as error:
         raise JournalError(
             f"the coordinator's journal was written by another version, or is damaged: {error};"
-            f" run the version that wrote it; or {_WAY_ON}"
+            f" run the version that wrote it; or {_WAY_ON}",
+            JournalFault.VERSION,
         ) from error
 
 

@@ -28,7 +28,6 @@ from tandem.coordinator.kv_records import (
     InvalidArgumentError,
     Item,
     KeyEvent,
-    KeyValueError,
     LeaseExistsError,
     LeaseNotFoundError,
     LeaseTerms,
@@ -38,6 +37,7 @@ from tandem.coordinator.kv_records import (
     PutOperation,
     RangeOperation,
     Relation,
+    RevisionGapError,
     StoreImage,
     Target,
 )
@@ -255,7 +255,7 @@ class KeyValueStore:
             KeyValueError: It does not follow the state that is here.
         """
         if change.revision != self.revision + bool(change.puts or change.deleted):
-            raise KeyValueError(f"revision {change.revision} does not follow {self.revision}")
+            raise RevisionGapError(change.revision, self.revision)
         for key in change.deleted:
             self._detach(self._items.pop(key))
         for item in change.puts:

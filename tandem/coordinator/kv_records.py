@@ -33,6 +33,15 @@ class InvalidArgumentError(KeyValueError):
     """The request makes no sense; asking again does not help."""
 
 
+class RevisionGapError(KeyValueError):
+    """A change does not follow the `last` one: its `revision` is another than the next."""
+
+    def __init__(self, revision: int, last: int) -> None:
+        super().__init__(f"revision {revision} does not follow {last}")
+        self.revision = revision
+        self.last = last
+
+
 class CompactedError(KeyValueError):
     """The history does not reach back so far; read, then watch from there.
 

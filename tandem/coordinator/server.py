@@ -30,7 +30,7 @@ import trio
 
 from tandem.coordinator.etcd_v3 import AUTHENTICATE, KEEP_ALIVE, WATCH
 from tandem.coordinator.gateway import STATUS, Gateway, Reply, WatchOrder, error_reply, refusal
-from tandem.coordinator.journal import JournalError, NotWrittenError
+from tandem.coordinator.journal import JournalError, JournalFault, NotWrittenError
 from tandem.coordinator.kv import KeyValueStore
 from tandem.coordinator.kv_records import Change, CompactedError, KeyValueError
 from tandem.coordinator.tokens import Tokens
@@ -147,7 +147,8 @@ class CoordinatorServer:
         except OSError as error:
             raise JournalError(
                 f"the coordinator's journal cannot be read or written: {error}; check the disk and"
-                " who may write to it"
+                " who may write to it",
+                JournalFault.DISK,
             ) from error
 
     async def serve(self) -> None:

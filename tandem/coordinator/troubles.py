@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import os
 import ssl
 from contextlib import contextmanager
@@ -9,20 +10,42 @@ from typing import TYPE_CHECKING, Final
 
 import httpcore
 
-from tandem.coordinator.interface import CoordinatorUnavailableError
+from tandem.coordinator.interface import CoordinatorUnavailableError, NoAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_TLS_REMEDIES: Final = {
-    "mismatch": "name it in endpoints as its certificate does",
-    "certificate verify failed": "set ca_file to the certificate that etcd's is signed with",
-    "WRONG_VERSION_NUMBER": "if it does not use TLS, its endpoints begin with http://",
+
+class TLSTrouble(enum.Enum):
+    """What about TLS keeps a connection from being made; the value is the remedy."""
+
+    OTHER_NAME = "name it in endpoints as its certificate does"
+    UNKNOWN_CERTIFICATE = "set ca_file to the certificate that etcd's is signed with"
+    CLEAR = "if it does not use TLS, its endpoints begin with http://"
+
+
+_TLS_TROUBLES: Final = {
+    "mismatch": TLSTrouble.OTHER_NAME,
+    "certificate verify failed": TLSTrouble.UNKNOWN_CERTIFICATE,
+    "WRONG_VERSION_NUMBER": TLSTrouble.CLEAR,
 }
 
 
 class NotSentError(CoordinatorUnavailableError):
-    """Nobody was there to take the request: it was not done, and may be sent elsewhere."""
+    """Nobody was there to take the request: it was not done, and may be sent elsewhere.
+
+    Attributes:
+        tls: What about TLS is the reason; None if nothing is known to be.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        cause: NoAnswer = NoAnswer.NO_CONNECTION,
+        tls: TLSTrouble | None = None,
+    ) -> None:
+        super().__init__(text, cause)
+        self.tls = tls
 
 
 @contextmanager
@@ -36,12 +59,13 @@ def broken_in_words(endpoint: str) -> Iterator[None]:
     try:
         yield
     except (httpcore.ConnectError, httpcore.ConnectTimeout, httpcore.PoolTimeout) as error:
-        words = _words(error, type(error).__name__)
-        raise NotSentError(f"no connection to {endpoint}: {words}") from error
+        words, tls = _words(error, type(error).__name__)
+        text = f"no connection to {endpoint}: {words}"
+        raise NotSentError(text, NoAnswer.NO_CONNECTION, tls) from error
     except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError) as error:
-        raise CoordinatorUnavailableError(
-            f"the connection to {endpoint} broke: {_words(error, _without_words(endpoint))}"
-        ) from error
+        words, _ = _words(error, _without_words(endpoint))
+        text = f"the connection to {endpoint} broke: {words}"
+        raise CoordinatorUnavailableError(text, NoAnswer.BROKEN) from error
 
 
 def _without_words(endpoint: str) -> str:
@@ -51,7 +75,7 @@ def _without_words(endpoint: str) -> str:
     return "closed by the other side"
 
 
-def _words(error: BaseException, words: str) -> str:
+def _words(error: BaseException, words: str) -> tuple[str, TLSTrouble | None]:
     """What the innermost cause says; those around it say that there was one."""
     cause: BaseException | None = error
     while cause is not None:
@@ -66,5 +90,5 @@ def _words(error: BaseException, words: str) -> str:
         else:
             cause = cause.__cause__ or cause.__context__
     words = words.rstrip(".")
-    remedy = next((remedy for part, remedy in _TLS_REMEDIES.items() if part in words), "")
-    return f"{words}; {remedy}" if remedy else words
+    tls = next((trouble for part, trouble in _TLS_TROUBLES.items() if part in words), None)
+    return (f"{words}; {tls.value}", tls) if tls else (words, None)

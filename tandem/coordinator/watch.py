@@ -10,7 +10,12 @@ import msgspec
 import trio
 
 from tandem.coordinator import etcd_v3
-from tandem.coordinator.interface import CoordinatorError, CoordinatorUnavailableError, Event
+from tandem.coordinator.interface import (
+    CoordinatorError,
+    CoordinatorUnavailableError,
+    Event,
+    NoAnswer,
+)
 from tandem.coordinator.troubles import broken_in_words
 
 if TYPE_CHECKING:
@@ -41,12 +46,14 @@ class Lines:
                 if line:
                     return line
             elif len(line) > LINE_BYTES_MAX:
-                raise CoordinatorUnavailableError(f"{self._endpoint} sent a line without an end")
+                text = f"{self._endpoint} sent a line without an end"
+                raise CoordinatorUnavailableError(text, NoAnswer.UNREADABLE)
             else:
                 with broken_in_words(self._endpoint):
                     chunk = await anext(self._chunks, b"")
                 if not chunk:
-                    raise CoordinatorUnavailableError(f"{self._endpoint} ended the watch")
+                    text = f"{self._endpoint} ended the watch"
+                    raise CoordinatorUnavailableError(text, NoAnswer.ENDED)
                 self._buffer += chunk
 
     async def aclose(self) -> None:

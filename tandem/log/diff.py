@@ -5,11 +5,13 @@ count, so zeros that wait to be written, and file sizes, make no difference by t
 first byte that differs the records are decoded and compared field by field.
 """
 
+import enum
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from tandem.data_file import DataFile, read_at
 from tandem.log.files import open_file
@@ -21,17 +23,62 @@ CHUNK_BYTES: Final = 4 << 20
 _SHOWN_CHARACTERS_MAX: Final = 60
 
 
-class LogDiff(msgspec.Struct, frozen=True):
+class Content(enum.Enum):
+    """What a log has at a place."""
+
+    RECORD = "record"
+    BLANK = "blank"
+    """The record that closes a file."""
+    ZEROS = "zeros"
+    OTHER = "other"
+    """Bytes that are not a record."""
+    NO_FILE = "no-file"
+
+
+_WORDS: Final = {
+    Content.RECORD: "a record",
+    Content.BLANK: "the blank record that closes a file",
+    Content.ZEROS: "zeros",
+    Content.OTHER: "bytes that are not a record",
+    Content.NO_FILE: "no file",
+}
+
+
+class LogDiff(msgspec.Struct, frozen=True, kw_only=True):
     """How two logs compare.
 
     `offset` is the first physical offset at which they differ, -1 if they are equal; `text` says
-    it in words, `fields` name what differs in the record there.
+    it in words, `fields` name what differs in the record there. `start` and `end` are where the
+    logs are, A's first, without what is past the last record. Where bytes differ that both hold,
+    `contents` is what each has there, and `equal_count` how many records are equal before it;
+    where one ends before the other, `lacking_count` is how many records it lacks.
     """
 
     is_equal: bool
     offset: int
     text: str
+    start: tuple[int, int]
+    end: tuple[int, int]
     fields: tuple[str, ...] = ()
+    contents: tuple[Content, Content] | None = None
+    equal_count: int = 0
+    lacking_count: int = 0
+
+
+class _Span(NamedTuple):
+    """Where two logs are, and what both hold."""
+
+    a: LogExtent
+    b: LogExtent
+
+    def diff(self, offset: int, text: str, *, is_equal: bool = False) -> LogDiff:
+        return LogDiff(
+            is_equal=is_equal,
+            offset=offset,
+            text=text,
+            start=(self.a.start, self.b.start),
+            end=(self.a.end, self.b.end),
+        )
 
 
 def diff_logs(a: StoreDirectory, b: StoreDirectory) -> LogDiff:
@@ -40,46 +87,42 @@ def diff_logs(a: StoreDirectory, b: StoreDirectory) -> LogDiff:
     Raises:
         UnreadableFileError: a file cannot be read, or was removed meanwhile.
     """
-    ends = log_extent(a.commit_log), log_extent(b.commit_log)
-    if empty := _empty(*ends):
+    span = _Span(log_extent(a.commit_log), log_extent(b.commit_log))
+    if empty := _empty(span):
         return empty
-    start = max(ends[0].start, ends[1].start)
-    end = min(ends[0].end, ends[1].end)
+    start = max(span.a.start, span.b.start)
+    end = min(span.a.end, span.b.end)
     if start >= end:
-        text = f"nothing to compare: {_span('A', ends[0])}, {_span('B', ends[1])}"
-        return LogDiff(is_equal=False, offset=min(ends[0].start, ends[1].start), text=text)
+        text = f"nothing to compare: {_held('A', span.a)}, {_held('B', span.b)}"
+        return span.diff(min(span.a.start, span.b.start), text)
     at = first_difference(a.commit_log, b.commit_log, start, end)
     if at is not None:
-        return _difference(a, b, start, at)
-    return _same_as_far_as_it_goes(a, b, ends, start, end)
+        return _difference(a, b, span, at)
+    return _same_as_far_as_it_goes(a, b, span)
 
 
-def _span(name: str, extent: LogExtent) -> str:
+def _held(name: str, extent: LogExtent) -> str:
     return f"{name} holds offsets {extent.start} to {extent.end}"
 
 
-def _empty(a: LogExtent, b: LogExtent) -> LogDiff | None:
+def _empty(span: _Span) -> LogDiff | None:
+    a, b = span
     if a.end > a.start and b.end > b.start:
         return None
     if a.end <= a.start and b.end <= b.start:
-        return LogDiff(is_equal=True, offset=-1, text="equal: neither log holds a record")
+        return span.diff(-1, "equal: neither log holds a record", is_equal=True)
     name, other, extent = ("A", "B", b) if a.end <= a.start else ("B", "A", a)
-    text = f"{name} holds no record; {_span(other, extent)}"
-    return LogDiff(is_equal=False, offset=extent.start, text=text)
+    return span.diff(extent.start, f"{name} holds no record; {_held(other, extent)}")
 
 
-def _same_as_far_as_it_goes(
-    a: StoreDirectory,
-    b: StoreDirectory,
-    ends: tuple[LogExtent, LogExtent],
-    start: int,
-    end: int,
-) -> LogDiff:
+def _same_as_far_as_it_goes(a: StoreDirectory, b: StoreDirectory, span: _Span) -> LogDiff:
+    start, end = max(span.a.start, span.b.start), min(span.a.end, span.b.end)
     words = []
     offset = -1
-    if ends[0].end != ends[1].end:
-        name, other, longer = ("A", "B", b) if ends[0].end < ends[1].end else ("B", "A", a)
-        far = max(ends[0].end, ends[1].end)
+    lacking = 0
+    if span.a.end != span.b.end:
+        name, other, longer = ("A", "B", b) if span.a.end < span.b.end else ("B", "A", a)
+        far = max(span.a.end, span.b.end)
         lacking = sum(len(window.columns) for window in _windows(longer.commit_log, end, far))
         records = "1 record" if lacking == 1 else f"{lacking} records"
         words.append(
@@ -87,19 +130,17 @@ def _same_as_far_as_it_goes(
             f" ({name} ends at {end}, {other} at {far})"
         )
         offset = end
-    if ends[0].start != ends[1].start:
-        name, first = (
-            ("A", ends[0].start) if ends[0].start < ends[1].start else ("B", ends[1].start)
-        )
+    if span.a.start != span.b.start:
+        name, first = ("A", span.a.start) if span.a.start < start else ("B", span.b.start)
         words.append(f"{name} also holds offsets {first} to {start}, which the other has deleted")
         offset = first
     if not words:
         count = sum(len(window.columns) for window in _windows(a.commit_log, start, end))
         text = f"equal: {count} records, offsets {start} to {end}"
-        return LogDiff(is_equal=True, offset=-1, text=text)
+        return replace(span.diff(-1, text, is_equal=True), equal_count=count)
     if len(words) == 1 and offset != end:
         words.insert(0, f"equal from {start} to {end}")
-    return LogDiff(is_equal=False, offset=offset, text="; ".join(words))
+    return replace(span.diff(offset, "; ".join(words)), lacking_count=lacking)
 
 
 def first_difference(
@@ -139,7 +180,7 @@ def _windows(files: Sequence[DataFile], start: int, end: int) -> Iterator[LogWin
                 begin = begin if adds_up(descriptor, file, begin) else 0
                 for window in FileScan(descriptor, file, begin, end - file.offset).windows():
                     inside = window.columns.physical_offset >= start
-                    yield msgspec.structs.replace(window, columns=window.columns.take(inside))
+                    yield replace(window, columns=window.columns.take(inside))
 
 
 class _Place(msgspec.Struct, frozen=True):
@@ -148,20 +189,23 @@ class _Place(msgspec.Struct, frozen=True):
     record_offset: int
     number: int
     message: MessageExt | None
-    what: str
+    content: Content
 
 
-def _difference(a: StoreDirectory, b: StoreDirectory, start: int, at: int) -> LogDiff:
+def _difference(a: StoreDirectory, b: StoreDirectory, span: _Span, at: int) -> LogDiff:
+    start = max(span.a.start, span.b.start)
     ours, theirs = _place(a.commit_log, start, at), _place(b.commit_log, start, at)
     number = min(ours.number, theirs.number)
     place = min(ours.record_offset, theirs.record_offset)
     before = f"equal before it: {number} records, offsets {start} to {place}"
+    contents = ours.content, theirs.content
     if ours.message is None or theirs.message is None:
         text = (
-            f"first difference at offset {at}: A has {ours.what} at {ours.record_offset},"
-            f" B has {theirs.what} at {theirs.record_offset}; {before}"
+            f"first difference at offset {at}: A has {_WORDS[ours.content]} at"
+            f" {ours.record_offset}, B has {_WORDS[theirs.content]} at {theirs.record_offset};"
+            f" {before}"
         )
-        return LogDiff(is_equal=False, offset=at, text=text)
+        return replace(span.diff(at, text), contents=contents, equal_count=number)
     fields = tuple(_different_fields(ours.message, theirs.message))
     names = ", ".join(field.split(":")[0] for field in fields) or "bytes that no field shows"
     message = ours.message
@@ -170,7 +214,7 @@ def _difference(a: StoreDirectory, b: StoreDirectory, start: int, at: int) -> Lo
         f" (topic {message.topic}, queue {message.queue_id}, queue offset"
         f" {message.queue_offset}): {names}; {before}"
     )
-    return LogDiff(is_equal=False, offset=at, text=text, fields=fields)
+    return replace(span.diff(at, text), fields=fields, contents=contents, equal_count=number)
 
 
 def _place(files: Sequence[DataFile], start: int, at: int) -> _Place:
@@ -182,7 +226,7 @@ def _place(files: Sequence[DataFile], start: int, at: int) -> _Place:
         if len(inside):
             row = int(inside[0])
             message, _ = decode_message(window.data, int(columns.start[row]))
-            return _Place(message.physical_offset, number + row, message, "a record")
+            return _Place(message.physical_offset, number + row, message, Content.RECORD)
         if len(columns):
             number += len(columns)
             end = int(columns.physical_offset[-1] + columns.size[-1])
@@ -191,15 +235,15 @@ def _place(files: Sequence[DataFile], start: int, at: int) -> _Place:
 
 def _not_a_record(
     files: Sequence[DataFile], end: int, at: int, number: int
-) -> tuple[int, int, None, str]:
+) -> tuple[int, int, None, Content]:
     file = next((f for f in files if f.offset <= at < f.end_offset), None)
     if file is None:
-        return at, number, None, "no file"
+        return at, number, None, Content.NO_FILE
     place = max(end, file.offset)
     head = read_log([file], place, place + 8)
     if int.from_bytes(head[4:], "big") == BLANK_MAGIC_CODE:
-        return place, number, None, "the blank record that closes a file"
-    return place, number, None, "bytes that are no record" if any(head) else "zeros"
+        return place, number, None, Content.BLANK
+    return place, number, None, Content.OTHER if any(head) else Content.ZEROS
 
 
 def _different_fields(a: MessageExt, b: MessageExt) -> Iterator[str]:

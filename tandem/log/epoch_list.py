@@ -4,9 +4,10 @@
 its own, and a second copy in `.bak`. `ha.fenced.epoch_file` writes them.
 """
 
+import enum
 import re
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from tandem.wire.crc import crc32
 from tandem.wire.store_layout import EPOCH_FILE, EPOCH_IDS_FILE
@@ -60,16 +61,41 @@ def _first_whole(directory: str, name: str) -> Entries | None:
     return None
 
 
-def contradiction(directory: str, other: str, end: int) -> str:
-    """Say why the epochs of two stores show that their logs differ before `end`, "" if none do.
+class Contradicting(enum.Enum):
+    """How epochs show that two logs differ."""
+
+    NO_LIST = enum.auto()
+    """Only one of the two has a list that can be read."""
+    NO_EPOCH = enum.auto()
+    """Only one of the two has an epoch."""
+    OTHER_MASTER = enum.auto()
+    """An epoch was written by two masters."""
+
+
+class Contradiction(NamedTuple):
+    """What shows that two logs differ.
+
+    `epoch` is the first that is not in both, and `start` where it begins; -1 where only one of the
+    two has a list.
+    """
+
+    cause: Contradicting
+    epoch: int
+    start: int
+    text: str
+
+
+def contradiction(directory: str, other: str, end: int) -> Contradiction | None:
+    """Return what in the epochs of two stores shows that their logs differ before `end`.
 
     Two stores without lists have nothing to contradict each other with.
     """
     ours, theirs = epochs_of(directory), epochs_of(other)
     if ours is None and theirs is None:
-        return ""
+        return None
     if ours is None or theirs is None:
-        return f"only one of them has a readable list of epochs ({EPOCH_FILE})"
+        text = f"only one of them has a readable list of epochs ({EPOCH_FILE})"
+        return Contradiction(Contradicting.NO_LIST, -1, -1, text)
     begins = max(_first_start(ours), _first_start(theirs))
     for place in sorted({*ours, *theirs}, key=lambda entry: entry[1]):
         epoch, start = place
@@ -77,10 +103,12 @@ def contradiction(directory: str, other: str, end: int) -> str:
         if not begins <= start < end:
             continue
         if place not in ours or place not in theirs:
-            return f"only one of them has epoch {epoch}, from offset {start} on"
+            text = f"only one of them has epoch {epoch}, from offset {start} on"
+            return Contradiction(Contradicting.NO_EPOCH, epoch, start, text)
         if ours[place] and theirs[place] and ours[place] != theirs[place]:
-            return f"epoch {epoch}, from offset {start} on, was written by another master"
-    return ""
+            text = f"epoch {epoch}, from offset {start} on, was written by another master"
+            return Contradiction(Contradicting.OTHER_MASTER, epoch, start, text)
+    return None
 
 
 def _first_start(entries: Entries) -> int:

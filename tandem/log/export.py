@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from tandem.durable_file import move_durably, sync_file
-from tandem.log.errors import BadRequestError, MissingPackageError, OutputError
+from tandem.log.errors import BadRequestError, MissingPackageError, OutputError, RequestFault
 from tandem.log.log_scan import LogDamage, LogWindow, scan_log
 from tandem.log.record_filter import RecordFilter
 from tandem.log.store_directory import StoreDirectory
@@ -58,7 +58,8 @@ def export_parquet(
     names = _checked_columns(columns)
     target = Path(path)
     if target.exists() and not replace:
-        raise BadRequestError(f"{target} exists; name another file, or replace it with --force")
+        text = f"{target} exists; name another file, or replace it with --force"
+        raise BadRequestError(text, RequestFault.FILE_EXISTS, str(target))
     exporter = _Exporter(store, wanted or RecordFilter(), names, on_progress)
     with _temporary(target) as temporary:
         exporter.write(temporary)
@@ -70,7 +71,8 @@ def _checked_columns(columns: Sequence[str]) -> list[str]:
     known = _record_batches().COLUMNS
     unknown = [name for name in columns if name not in known]
     if unknown:
-        raise BadRequestError(f"no column {', '.join(unknown)}; there are {', '.join(known)}")
+        text = f"no column {', '.join(unknown)}; there are {', '.join(known)}"
+        raise BadRequestError(text, RequestFault.UNKNOWN_COLUMN, unknown[0])
     return list(columns or known)
 
 
@@ -82,7 +84,8 @@ def _record_batches() -> Any:  # noqa: ANN401 - a module that only some installa
             raise
         raise MissingPackageError(
             "export writes Parquet with the Python package pyarrow, which is missing:"
-            " pip install pyarrow"
+            " pip install pyarrow",
+            "pyarrow",
         ) from error
 
 
@@ -97,7 +100,8 @@ def _temporary(target: Path) -> Iterator[Path]:
     except OSError as error:
         raise OutputError(
             f"{target}: {error.strerror or error}; name a file in a directory that can be written"
-            " and has room"
+            " and has room",
+            str(target),
         ) from error
     finally:
         temporary.unlink(missing_ok=True)

@@ -25,14 +25,14 @@ Nothing is written here: see `store/log_from_copy.py`, which checks again what i
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from tandem.data_file import DataFile, read_at
 from tandem.log.block_check import fingerprints_of
 from tandem.log.epoch_list import contradiction
-from tandem.log.errors import BadRequestError
+from tandem.log.errors import BadRequestError, NoRepair, RequestFault
 from tandem.log.files import open_file
 from tandem.log.log_scan import FileScan, LogWindow, log_extent
 from tandem.log.small_files import noted_start
@@ -63,6 +63,11 @@ LOG_FINDINGS: Final = frozenset(
 _NO_PROPERTY: Final = "no property"
 
 
+class _Refusal(NamedTuple):
+    cause: NoRepair
+    text: str
+
+
 class HealedRange(msgspec.Struct, frozen=True):
     """Bytes to take over, by physical offset, and the CRC-32 of the bytes there."""
 
@@ -87,20 +92,21 @@ class HealedFile(msgspec.Struct, frozen=True):
 class HealPlan(msgspec.Struct, frozen=True):
     """What a healing would do. `steps` are for people, `request` is for the store.
 
-    `refusal` says why nothing will be done, empty if it can be. `left` are places that are bad in
-    both logs.
+    `refusal` says why nothing will be done, empty if it can be; `cause` is its kind. `left` are
+    places that are bad in both logs.
     """
 
     files: tuple[HealedFile, ...]
     steps: tuple[str, ...]
     left: tuple[str, ...]
     refusal: str
+    cause: NoRepair | None
     request: dict[str, Any]
 
     @property
     def is_needless(self) -> bool:
         """Whether there is nothing to do, or to say."""
-        return not self.files and not self.refusal and not self.left
+        return not self.files and self.cause is None and not self.left
 
 
 def plan_healing(
@@ -121,9 +127,11 @@ def plan_healing(
     """
     for side in (store, source):
         if not side.log_file_bytes:
-            raise BadRequestError(f"{side.path}: there is no file of a commit log to compare")
+            text = f"{side.path}: there is no file of a commit log to compare"
+            raise BadRequestError(text, RequestFault.NO_LOG, side.path)
     if {file.path for file in store.commit_log} & {file.path for file in source.commit_log}:
-        raise BadRequestError(f"{source.path} is the store that is to be healed; give another copy")
+        text = f"{source.path} is the store that is to be healed; give another copy"
+        raise BadRequestError(text, RequestFault.SAME_STORE, source.path)
     directories = list(commit_log_directories) or [f"{store.path}/commitlog"]
     healing = _Healing(store, source, report, directories, with_older=with_older)
     return healing.plan()
@@ -158,7 +166,7 @@ class _Healing:
         self._with_older = with_older
         self._file_bytes = store.log_file_bytes
         self._equal_count = 0
-        self._conflict = ""
+        self._conflict: _Refusal | None = None
         self._theirs_bad: list[tuple[int, int, str]] = []
         self._ranges: list[HealedRange] = []
         self._files: list[HealedFile] = []
@@ -176,18 +184,23 @@ class _Healing:
             self._compare()
             refusal = self._conflict
         if not refusal and self._files and not self._equal_count:
-            refusal = (
+            refusal = _Refusal(
+                NoRepair.NOTHING_IN_COMMON,
                 f"{self._source.path}: no record of it is in {self._store.path} as well: nothing"
-                " shows that they are copies of one log"
+                " shows that they are copies of one log",
             )
         left = [] if refusal else self._left()
         if not refusal and self._files and self._store.is_live:
-            refusal = f"{self._store.path} is open in a running node; stop the node first"
+            refusal = _Refusal(
+                NoRepair.IN_USE,
+                f"{self._store.path} is open in a running node; stop the node first",
+            )
         return HealPlan(
             files=tuple(self._files),
             steps=tuple(self._steps()) if not refusal else (),
             left=tuple(left),
-            refusal=refusal,
+            refusal=refusal.text if refusal else "",
+            cause=refusal.cause if refusal else None,
             request={
                 "directory": str(Path(self._store.path).resolve()),
                 "file_bytes": self._file_bytes,
@@ -197,17 +210,19 @@ class _Healing:
 
     # -- are they copies? ------------------------------------------------------------------------
 
-    def _not_copies(self) -> str:
+    def _not_copies(self) -> _Refusal | None:
         ours, theirs = self._file_bytes, self._source.log_file_bytes
         if ours != theirs:
-            return (
+            return _Refusal(
+                NoRepair.OTHER_SIZE,
                 f"{self._source.path}: its log files have {theirs} bytes, those of"
-                f" {self._store.path} {ours}: they are not copies of one another"
+                f" {self._store.path} {ours}: they are not copies of one another",
             )
         conflict = contradiction(self._store.path, self._source.path, self._end)
         if conflict:
-            return f"{self._source.path}: it is not a copy of {self._store.path}: {conflict}"
-        return ""
+            text = f"{self._source.path}: it is not a copy of {self._store.path}: {conflict.text}"
+            return _Refusal(NoRepair.OTHER_EPOCHS, text)
+        return None
 
     @property
     def _end(self) -> int:
@@ -353,11 +368,12 @@ class _Healing:
                         self._conflict = self._conflict or self._differs_at(offset)
                         return
 
-    def _differs_at(self, offset: int) -> str:
-        return (
+    def _differs_at(self, offset: int) -> _Refusal:
+        return _Refusal(
+            NoRepair.OTHER_RECORD,
             f"{self._source.path}: the record at offset {offset} differs from that of"
             f" {self._store.path}, and each fits its checksums: one of them is another log, or"
-            " a byte has changed that no checksum covers; `tandem log diff` says what differs"
+            " a byte has changed that no checksum covers; `tandem log diff` says what differs",
         )
 
     def _compare_blank(self, theirs: int, ours: int, other: DataFile, offset: int) -> None:

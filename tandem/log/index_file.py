@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem.data_file import READ_BYTES, DataFile, read_at
-from tandem.log.errors import BadRequestError
+from tandem.log.errors import BadRequestError, RequestFault
 from tandem.log.files import open_file
 from tandem.wire.store_layout import (
     INDEX_HEADER,
@@ -148,7 +148,9 @@ def find_settings(
             if file.size != given.file_bytes:
                 raise BadRequestError(
                     f"{file.path}: has {file.size} bytes; {given.hash_slot_num} slots and"
-                    f" {given.index_num} units make {given.file_bytes}; name other settings"
+                    f" {given.index_num} units make {given.file_bytes}; name other settings",
+                    RequestFault.INDEX_SETTINGS,
+                    file.path,
                 )
         return given
     for file in files:

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from tandem.log.errors import BadRequestError
+from tandem.log.errors import BadRequestError, RequestFault
 from tandem.log.log_scan import LogWindow
 from tandem.wire.column_values import distinct_values, property_values
 from tandem.wire.record_keys import key_values
@@ -117,13 +117,19 @@ def parse_range(text: str | None, name: str) -> Range:
         return Range()
     found = _RANGE.fullmatch(text)
     if found is None or not text:
-        raise BadRequestError(f"{name} {text!r}: write one number, or START:END without END")
+        raise BadRequestError(
+            f"{name} {text!r}: write one number, or START:END without END",
+            RequestFault.UNREADABLE,
+            name,
+        )
     start = _offset(found[1])
     if not found[2]:
         return Range(start, start + 1)
     end = _offset(found[3]) if found[3] else OFFSET_MAX
     if end <= start:
-        raise BadRequestError(f"{name} {text!r} is empty: {end} is not after {start}")
+        raise BadRequestError(
+            f"{name} {text!r} is empty: {end} is not after {start}", RequestFault.EMPTY_RANGE, name
+        )
     return Range(start, end)
 
 
@@ -146,7 +152,9 @@ def parse_time_ms(text: str | None, name: str) -> int | None:
     except (ValueError, OverflowError) as error:
         raise BadRequestError(
             f"{name} {text!r}: write milliseconds since 1970, or a time such as"
-            " 2026-11-20T23:54:18.001 (UTC unless it says otherwise)"
+            " 2026-11-20T23:54:18.001 (UTC unless it says otherwise)",
+            RequestFault.UNREADABLE,
+            name,
         ) from error
 
 

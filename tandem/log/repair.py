@@ -22,7 +22,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from tandem.cluster.spec import SERVER, node_environment
-from tandem.log.errors import BadRequestError, RepairError
+from tandem.log.errors import BadRequestError, NoRepair, RepairError, RequestFault
 from tandem.log.files import open_file
 from tandem.log.findings import Finding
 from tandem.log.healing import HealPlan
@@ -67,13 +67,15 @@ _Result = TypeVar("_Result", bound=msgspec.Struct)
 class RepairPlan(msgspec.Struct, frozen=True):
     """What a repair would do. `steps` are for people, `request` is for the store.
 
-    `refusal` says why it will not be done, empty if it can be. `cut_at` is -1 if the log is only
-    cut where it is torn; `lost_count` is how many sound records a cut costs.
+    `refusal` says why it will not be done, empty if it can be, and `cause` is its kind. `cut_at`
+    is -1 if the log is only cut where it is torn; `lost_count` is how many sound records a cut
+    costs.
     """
 
     report: VerifyReport
     steps: tuple[str, ...]
     refusal: str
+    cause: NoRepair | None
     cut_at: int
     lost_count: int
     request: dict[str, Any]
@@ -81,7 +83,7 @@ class RepairPlan(msgspec.Struct, frozen=True):
     @property
     def is_needless(self) -> bool:
         """Whether there is nothing to do."""
-        return not self.steps and not self.refusal
+        return not self.steps and self.cause is None
 
 
 class RepairResult(msgspec.Struct, frozen=True):
@@ -121,7 +123,8 @@ def plan_repair(
         UnreadableFileError, WorkerError, ValueError: see `verify_store`.
     """
     if Path(store.path).name == "commitlog" or store.log_file_bytes == 0:
-        raise BadRequestError(f"{store.path}: repair needs a store root with a commit log in it")
+        text = f"{store.path}: repair needs a store root with a commit log in it"
+        raise BadRequestError(text, RequestFault.NO_LOG, str(store.path))
     report = verify_store(
         store,
         jobs=jobs,
@@ -142,8 +145,8 @@ def write_repair(plan: RepairPlan, *, now: datetime | None = None) -> RepairResu
     Raises:
         RepairError: the plan is a refusal, or the store refused; the text says why.
     """
-    if plan.refusal:
-        raise RepairError(plan.refusal, 1)
+    if plan.cause is not None:
+        raise RepairError(plan.refusal, plan.cause)
     return _carried_out("repair", plan.request, now, RepairResult)
 
 
@@ -153,8 +156,8 @@ def write_healing(plan: HealPlan, *, now: datetime | None = None) -> HealResult:
     Raises:
         RepairError: the plan is a refusal, or the store refused; the text says why.
     """
-    if plan.refusal:
-        raise RepairError(plan.refusal, 1)
+    if plan.cause is not None:
+        raise RepairError(plan.refusal, plan.cause)
     return _carried_out("heal", plan.request, now, HealResult)
 
 
@@ -173,11 +176,12 @@ def _carried_out(
     if done.returncode:
         words = done.stderr.decode(errors="replace").strip().splitlines()
         text = words[-1] if words else f"the {command} ended with {done.returncode}"
-        raise RepairError(text, 2 if done.returncode == 2 else 1)
+        raise RepairError(text, NoRepair.STORE, 2 if done.returncode == 2 else 1)
     try:
         return decode_json(done.stdout, kind)
     except UnreadableError as error:
-        raise RepairError(f"what the {command} answered cannot be read ({error})", 1) from error
+        text = f"what the {command} answered cannot be read ({error})"
+        raise RepairError(text, NoRepair.STORE) from error
 
 
 class _Planner:
@@ -203,7 +207,9 @@ class _Planner:
             self._steps.append(f"cut the log at {end}: {_messages(lost)} after it are lost")
             for finding in self._of(frozenset({"log-end-damaged"})):
                 self._steps.append(f"give up what is gone already: {finding.what}")
-        refusal = self._refusal(end, lost, is_given=cut_at is not None, accept_loss=accept_loss)
+        cause, refusal = self._refusal(
+            end, lost, is_accepted=cut_at is not None and accept_loss
+        ) or (None, "")
         self._plan_tail()
         set_aside = self._queues_to_rebuild()
         for finding in self._of(frozenset({"checkpoint-length"})):
@@ -216,6 +222,7 @@ class _Planner:
             report=self._report,
             steps=tuple(self._steps),
             refusal=refusal,
+            cause=cause,
             cut_at=-1 if end is None else end,
             lost_count=lost,
             request=self._request(end, set_aside, with_index=with_index),
@@ -234,7 +241,10 @@ class _Planner:
         path = self._store.path
         if needed is not None and cut_at > needed:
             raise BadRequestError(
-                f"{path}: the log is corrupt at offset {needed}; cut it there or before"
+                f"{path}: the log is corrupt at offset {needed}; cut it there or before",
+                RequestFault.CUT_AFTER_DAMAGE,
+                path,
+                needed,
             )
         if cut_at in (needed, self._report.log_end):
             return
@@ -243,25 +253,29 @@ class _Planner:
             with open_file(file.path) as descriptor:
                 if cut_at == file.offset or adds_up(descriptor, file, cut_at - file.offset):
                     return
-        raise BadRequestError(f"{path}: no record of the log starts at offset {cut_at}")
+        text = f"{path}: no record of the log starts at offset {cut_at}"
+        raise BadRequestError(text, RequestFault.CUT_IN_RECORD, path, cut_at)
 
     def _count_behind(self, offset: int) -> int:
         windows = (w for w in scan_log(self._store.commit_log, offset) if isinstance(w, LogWindow))
         return sum(int((w.columns.physical_offset >= offset).sum()) for w in windows)
 
-    def _refusal(self, end: int | None, lost: int, *, is_given: bool, accept_loss: bool) -> str:
+    def _refusal(
+        self, end: int | None, lost: int, *, is_accepted: bool
+    ) -> tuple[NoRepair, str] | None:
         if self._store.is_live:
-            return f"{self._store.path} is open in a running node; stop the node first"
+            text = f"{self._store.path} is open in a running node; stop the node first"
+            return NoRepair.IN_USE, text
         lengths = self._of(frozenset({"log-file-length", "log-file-too-long"}))
         if lengths:
-            return (
+            return NoRepair.FILE_LENGTH, (
                 f"{lengths[0].file}: {lengths[0].what}; restore it from another node, or move it"
                 " out of the store if nothing in it is wanted"
             )
-        if end is None or (is_given and accept_loss):
-            return ""
+        if end is None or is_accepted:
+            return None
         what = "is corrupt at" if self._needed_cut() is not None else "is to be cut at"
-        return (
+        return NoRepair.LOSS, (
             f"{self._store.path}: the log {what} offset {end}. Restore the file from another node"
             f" of the group; or lose {_messages(lost)} from there on: --cut-at {end} --accept-loss"
         )

@@ -233,7 +233,7 @@ def _table_trouble(
     try:
         decode_json_body(data, dict[str, Any])
     except MalformedFrameError as error:
-        return f"it is no table: {error}"
+        return f"it cannot be read as a table: {error}"
     return ""
 
 

@@ -26,7 +26,7 @@ from tandem.data_file import (
     is_locked,
     topics_in_table,
 )
-from tandem.log.errors import NotAStoreError, UnreadableFileError
+from tandem.log.errors import NoStore, NotAStoreError, UnreadableFileError
 from tandem.wire.store_layout import (
     CHECKPOINT,
     FILE_NAME_DIGITS,
@@ -147,14 +147,19 @@ def open_store_directory(
         raise UnreadableFileError(error.filename or str(root), error) from error
 
 
+def _check_directory(path: Path, name: str, remedy: str) -> None:
+    if path.is_dir():
+        return
+    if path.exists():
+        text = f"{name} is not a directory; give {remedy}"
+        raise NotAStoreError(text, str(path), NoStore.NO_DIRECTORY)
+    raise NotAStoreError(f"{name} does not exist; give {remedy}", str(path), NoStore.NOT_THERE)
+
+
 def _open(root: Path, log_directories: list[Path]) -> StoreDirectory:
-    if not root.is_dir():
-        what = "is not a directory" if root.exists() else "does not exist"
-        raise NotAStoreError(f"{root} {what}; give a store root, or its commitlog")
+    _check_directory(root, str(root), "a store root, or its commitlog")
     for directory in log_directories:
-        if not directory.is_dir():
-            what = "is not a directory" if directory.exists() else "does not exist"
-            raise NotAStoreError(f"--commit-log {directory} {what}; give one with files of the log")
+        _check_directory(directory, f"--commit-log {directory}", "one with files of the log")
     strays: list[StrayFile] = []
     only_log = not _looks_like_root(root, log_directories)
     if only_log:
@@ -166,7 +171,9 @@ def _open(root: Path, log_directories: list[Path]) -> StoreDirectory:
         if not log:
             raise NotAStoreError(
                 f"{root} has neither a directory `commitlog` nor files named by 20 digits in it;"
-                " give a store root, or its commitlog"
+                " give a store root, or its commitlog",
+                str(root),
+                NoStore.NO_LOG,
             )
         return _directory(root, log, strays)
     checkpoint, checkpoint_bytes = _read_checkpoint(root / "checkpoint")

@@ -102,8 +102,7 @@ async def test_its_name_server_does_not_say_that_there_is_no_such_topic(
         async with world.client(world.address(alone), NAME_SERVER_PORT) as client:
             told = await client.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
             assert told.code == ResponseCode.SYSTEM_ERROR
-            assert "to know a master of broker-a" in str(told.remark)
             await trio.sleep(NOT_READY_SECONDS_MAX)
             # It knows no topic yet: those are in the part of the log that it cannot vouch for.
             told = await client.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
-            assert "ask another, or start them" in str(told.remark)
+            assert told.code == ResponseCode.SYSTEM_ERROR

@@ -38,6 +38,8 @@ from tests.store.store_world import (
     recover_and_check,
 )
 from tests.support.listening import Listener, told_by
+from tests.support.logged import logged
+from tests.support.reasons import words
 from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
@@ -254,7 +256,7 @@ def test_a_batch_that_cannot_be_stored_is_refused_as_a_whole(
 def test_a_batch_is_not_transactional(sys_flag: int) -> None:
     """CommitLog.asyncPutMessages: MESSAGE_ILLEGAL."""
     batch = msgspec.structs.replace(a_batch(range(2)), sys_flag=sys_flag)
-    assert "transactional" in a_store().puts.put_batch(batch).reason
+    assert a_store().puts.put_batch(batch).status is PutMessageStatus.MESSAGE_ILLEGAL
 
 
 @pytest.mark.parametrize(("sys_flag", "number"), [(0, 1), (8, 1), (4, 0), (12, 0)])
@@ -276,12 +278,12 @@ def test_a_slave_a_closed_store_and_a_failed_one_say_why_they_refuse() -> None:
     slave = open_store(SimulatedDisk(), is_slave=True)
     result = slave.puts.put_message(a_message(0))
     assert result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE
-    assert result.reason == "this node is a slave"
+    assert result.reason == words(slave.refusal)
     store = a_store(1)
     store.close()
     for refused in (store.puts.put_message(a_message(1)), store.puts.put_batch(a_batch(range(2)))):
         assert refused.status is PutMessageStatus.SERVICE_NOT_AVAILABLE
-        assert refused.reason == "the store is closed"
+        assert refused.reason == words(store.refusal)
     with pytest.raises(StoreClosedError):
         store.append_data(0, b"")
     store.close()
@@ -314,7 +316,6 @@ def test_a_batch_reserves_its_place_in_the_queue_first() -> None:
     end = store.max_physical_offset
     result = store.puts.put_batch(a_batch(range(5, 15)))
     assert result.status is PutMessageStatus.CREATE_MAPPED_FILE_FAILED
-    assert "/consumequeue/TopicA/0/" in result.reason
     assert store.max_physical_offset == end
     assert store.refusal is None
     assert len(check_store(store)) == 5
@@ -331,8 +332,6 @@ def test_a_full_disk_refuses_puts_with_a_clear_text_and_takes_them_again_later()
     for _ in range(3):
         result = store.puts.put_message(a_message(number, body_bytes=500))
         assert result.status is PutMessageStatus.CREATE_MAPPED_FILE_FAILED
-        assert result.reason.startswith(f"{DIRECTORY}/")
-        assert "No space left on device" in result.reason
         assert "free space on that disk, then send again" in result.reason
         assert len(check_store(store)) == number
     put_small = store.puts.put_message(a_message(number))  # what fits is taken
@@ -731,7 +730,7 @@ async def test_a_full_disk_at_the_preparation_is_told_and_tried_again(
         await nursery.start(store.run)
         put(store, a_message(1, body_bytes=6000))
         await trio.sleep(1)
-        assert "puts will be refused when this file is full" in caplog.text
+        assert len(logged(caplog, "store.services.allocate_mapped_file_service")) == 1
         disk.capacity_bytes = capacity
         await trio.sleep(10)
         put(store, a_message(2))

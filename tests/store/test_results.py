@@ -3,7 +3,6 @@
 import pytest
 
 from store import PutMessageResult, PutMessageStatus
-from store.results import GetMessageStatus
 
 
 def test_put_statuses_have_rocketmqs_order() -> None:
@@ -29,30 +28,9 @@ def test_put_statuses_have_rocketmqs_order() -> None:
     assert list(PutMessageStatus) == list(range(16))
 
 
-def test_get_statuses_have_rocketmqs_names() -> None:
-    """org.apache.rocketmq.store.GetMessageStatus; OFFSET_RESET is the broker's own."""
-    assert {status.name for status in GetMessageStatus} - {"MESSAGE_DAMAGED"} == {
-        "FOUND",
-        "NO_MATCHED_MESSAGE",
-        "MESSAGE_WAS_REMOVING",
-        "OFFSET_FOUND_NULL",
-        "OFFSET_OVERFLOW_BADLY",
-        "OFFSET_OVERFLOW_ONE",
-        "OFFSET_TOO_SMALL",
-        "NO_MATCHED_LOGIC_QUEUE",
-        "NO_MESSAGE_IN_QUEUE",
-    }
-    assert all(status.name == status.value for status in GetMessageStatus)
-
-
 @pytest.mark.parametrize("status", PutMessageStatus)
 def test_the_first_four_mean_that_the_message_is_in_the_log(status: PutMessageStatus) -> None:
     assert status.is_stored == (status < 4)
-
-
-def test_a_refusal_has_no_place() -> None:
-    result = PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, "why")
-    assert (result.wrote_offset, result.wrote_bytes, result.queue_offset) == (-1, 0, -1)
 
 
 def test_ids_are_made_of_host_and_place() -> None:

@@ -103,11 +103,9 @@ def test_a_record_larger_than_a_file_is_refused_and_nothing_is_wasted() -> None:
     too_large = msgspec.structs.replace(largest, body=largest.body + b"..............")
     result = store.puts.put_message(too_large)
     assert result.status is PutMessageStatus.MESSAGE_ILLEGAL
-    assert f"the limit is {COMMIT_LOG_BYTES - 8}" in result.reason
     assert store.max_physical_offset == end
     batch = store.puts.put_batch(a_batch(range(500)))
     assert batch.status is PutMessageStatus.MESSAGE_ILLEGAL
-    assert "send smaller batches" in batch.reason
     assert store.max_physical_offset == end
 
 

@@ -29,6 +29,7 @@ from tests.store.store_world import (
     open_store,
     queue_messages,
 )
+from tests.support.logged import logged
 from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
@@ -120,9 +121,8 @@ async def test_a_master_whose_last_commit_has_a_damaged_half_starts_and_goes_on_
     world.store.commit_log.files.files[0].buffer[place] ^= 1
     world.transactions.put_missing_op()
     world.open()
-    assert f"the half at {half.physical_offset}, which the last record of the log commits" in (
-        caplog.text
-    )
+    (line,) = logged(caplog, "store.transaction.uncovered_commit")
+    assert line[0] == half.physical_offset
     # What else is open waits until it is known which of it has ended.
     assert world.end(other) is None
     async with trio.open_nursery() as nursery:
@@ -144,7 +144,7 @@ def test_without_room_for_a_missing_op_there_is_no_master() -> None:
     message = committed_message(half, half.physical_offset, lambda message: message)
     world.store.puts.put_message(message, hooks=False)
     world.store.fence("full")
-    with pytest.raises(StoreFullError, match="full"):
+    with pytest.raises(StoreFullError):
         world.transactions.put_missing_op()
 
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from node.broker.master_address import RETRY_SECONDS, MasterAddress
+from store.machine.errors import AddressInUseError
 from tandem.wire.message import Host
+from tests.support.logged import logged
 from tests.support.simulated_network import SimulatedNetwork
 from tests.support.virtual_clock import Timeline
 
@@ -88,8 +90,8 @@ async def test_the_next_master_has_it_as_soon_as_the_last_one_has_left(
             world.other.address.role_changed(is_master=True)
             await trio.sleep(60)
         assert world.told == [("10.0.0.1", str(ADDRESS))]
-        (record,) = caplog.records
-        assert "10.0.0.100:10911 is in use" in record.getMessage()
+        ((_, error),) = logged(caplog, "node.broker.master_address")
+        assert isinstance(error, AddressInUseError)
         world.one.address.role_changed(is_master=False)
         await trio.sleep(2 * RETRY_SECONDS)
         assert world.told[1:] == [("10.0.0.1", None), ("10.0.0.2", str(ADDRESS))]

@@ -120,7 +120,7 @@ def test_values_are_compared_as_rocketmq_compares_them(
 
 
 def test_a_boolean_on_the_left_of_a_text_fails() -> None:
-    with pytest.raises(EvaluationError, match="Boolean"):
+    with pytest.raises(EvaluationError):
         compare(left=True, right="true")
 
 

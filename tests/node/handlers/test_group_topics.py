@@ -27,5 +27,5 @@ def test_the_dead_letters_of_a_group_have_one_queue() -> None:
 
 
 def test_a_name_that_no_topic_can_have_is_refused() -> None:
-    with pytest.raises(RequestError, match="illegal characters"):
+    with pytest.raises(RequestError):
         dead_letter_topic(Broker().tables, "a b")

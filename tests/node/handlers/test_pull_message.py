@@ -272,12 +272,10 @@ async def test_what_is_set_for_a_group_decides_who_reads() -> None:
     tables.change_groups(SubscriptionGroupConfig("g", consume_enable=False))
     answer = client.call(PULL, header())
     assert answer.code == ResponseCode.NO_PERMISSION
-    assert "consumeEnable is false" in str(answer.remark)
     tables.change_groups(SubscriptionGroupConfig("g"))
     tables.forbid("g", "T", 1)
     answer = client.call(PULL, header())
     assert answer.code == ResponseCode.NO_PERMISSION
-    assert "forbidden to read topic[T]" in str(answer.remark)
     tables.forbid("g", "T", 0)
     assert client.call(PULL, header()).code == 0
     assert client.call(PULL, header(consumer_group="a b")).code == 26
@@ -295,7 +293,6 @@ async def test_a_group_may_not_be_allowed_to_read_everything_everywhere() -> Non
     broker.tables.change_groups(SubscriptionGroupConfig("g", consume_broadcast_enable=False))
     answer = client.call(PULL, header(sys_flag=0))
     assert answer.code == ResponseCode.NO_PERMISSION
-    assert "broadcast" in str(answer.remark)
 
 
 def put_numbers(broker: Broker, *numbers: int) -> None:

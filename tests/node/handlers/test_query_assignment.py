@@ -91,10 +91,10 @@ async def test_a_topic_that_cannot_be_read_has_no_queues() -> None:
 async def test_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     client = looking_at(broker_with(("b", 2)))
     answer = client.call(ASK, body=request(strategyName="CONFIG"))
-    assert "there is no strategy 'CONFIG'" in str(answer.remark)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
     monkeypatch.setattr(query_assignment, "QUEUES_MAX", 1)
     answer = client.call(ASK, body=request())
-    assert "topic T2 has more than 1 queues" in str(answer.remark)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
 
 
 @given(queue_count=st.integers(0, 40), client_count=st.integers(1, 12))

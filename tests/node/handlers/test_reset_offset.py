@@ -107,23 +107,21 @@ async def test_one_queue_goes_to_an_offset_or_to_a_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "code", "remark"),
+    ("changes", "code"),
     [
-        ({"topic": "nope"}, ResponseCode.TOPIC_NOT_EXIST, "nope does not exist"),
-        ({"queueId": 4}, ResponseCode.INVALID_PARAMETER, r"queueId\[4\]"),
-        ({"queueId": 0, "offset": 3}, ResponseCode.SYSTEM_ERROR, r"range \[0-2\]"),
-        ({"group": "a b"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "illegal"),
-        ({"timestamp": "x"}, ResponseCode.SYSTEM_ERROR, "timestamp"),
+        ({"topic": "nope"}, ResponseCode.TOPIC_NOT_EXIST),
+        ({"queueId": 4}, ResponseCode.INVALID_PARAMETER),
+        ({"queueId": 0, "offset": 3}, ResponseCode.SYSTEM_ERROR),
+        ({"group": "a b"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+        ({"timestamp": "x"}, ResponseCode.SYSTEM_ERROR),
     ],
 )
 async def test_what_cannot_be_is_refused_and_changes_nothing(
-    changes: dict[str, object], code: int, remark: str
+    changes: dict[str, object], code: int
 ) -> None:
     broker = Broker()
     put(broker, 2)
     answer = client_of(broker).call(RESET, reset(**changes))
-    with pytest.raises(AssertionError, match=remark):
-        raise AssertionError(answer.remark)
     assert answer.code == code
     assert broker.offsets.offsets() == {}
     assert not broker.resets.is_pending("g", "T", 0)

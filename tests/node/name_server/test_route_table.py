@@ -14,6 +14,7 @@ from tandem.wire.request_headers import (
     TopicConfigSerializeWrapper,
     UnregisterBrokerRequestHeader,
 )
+from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import QueueData, encode_json_body
 
 MASTER = "127.0.0.1:10911"
@@ -253,8 +254,9 @@ def test_topics_have_a_bound_and_give_back_their_room(monkeypatch: pytest.Monkey
     register(table, 0, MASTER, "A B C")
     register(table, 0, MASTER, "A B C D", counter=2)
     other = header(0, SLAVE, name="broker-b")
-    with pytest.raises(RequestError, match="with 2 topics more, the routes would have more than 5"):
+    with pytest.raises(RequestError) as caught:
         table.register(other, topics("A", "B"), connection=None, now=0)
+    assert caught.value.code == ResponseCode.SYSTEM_ERROR
     assert not table.is_live(SLAVE)
     register(table, 0, MASTER, "A B C D", counter=3)
     table.unregister(UnregisterBrokerRequestHeader("broker-a", MASTER, "C", 0))
@@ -266,8 +268,9 @@ def test_topics_have_a_bound_and_give_back_their_room(monkeypatch: pytest.Monkey
 def test_names_have_a_bound(field: str) -> None:
     table = RouteTable(20)
     long = msgspec.structs.replace(header(0, MASTER), **{field: "x" * 256})
-    with pytest.raises(RequestError, match="has 256 bytes"):
+    with pytest.raises(RequestError) as caught:
         table.register(long, topics("A", "B"), connection=None, now=0)
+    assert caught.value.code == ResponseCode.INVALID_PARAMETER
     assert table.topics() == []
 
 

@@ -91,7 +91,7 @@ async def test_there_is_a_bound_to_what_waits(monkeypatch: pytest.MonkeyPatch) -
     client = Client({}, to_clients=to_clients)
     asked(to_clients, client)
     asked(to_clients, client)
-    with pytest.raises(RequestError, match="2 requests to clients wait") as refused:
+    with pytest.raises(RequestError) as refused:
         asked(to_clients, client)
     assert refused.value.code == ResponseCode.SYSTEM_BUSY
     to_clients.expire(10)

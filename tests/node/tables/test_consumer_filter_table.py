@@ -21,6 +21,7 @@ from store.machine.errors import StoreError, StoreFullError, TableFileError
 from store.machine.table_file import TableFile
 from store.queue.consume_queue_ext import CqExtUnit
 from tandem.wire.bloom_filter import BloomFilter
+from tests.support.logged import logged
 from tests.support.simulated_disk import SimulatedDisk
 
 PATH: Final = "/store/config/consumerFilter.json"
@@ -337,9 +338,8 @@ def test_a_full_disk_is_logged_once(
     monkeypatch.setattr(TableFile, "save", fail)
     for _ in range(2):
         world.table.save_or_tell()
-    assert [record.getMessage() for record in caplog.records] == [
-        "filters of consumers could not be saved: no room"
-    ]
+    lines = logged(caplog, "node.tables.consumer_filter_table")
+    assert [str(line[0]) for line in lines] == ["no room"]
 
 
 @given(

@@ -82,8 +82,9 @@ def test_every_spelling_of_the_file_is_read(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize("queues", ["{0:9223372036854775808}", "{2147483648:0}", "{0:null}", "[]"])
 def test_a_file_that_is_no_table_is_an_error_with_a_remedy(tmp_path: Path, queues: str) -> None:
     (tmp_path / "o.json").write_text('{"offsetTable":{"T@g":' + queues + "}}")
-    with pytest.raises(TableFileError, match=r"o\.json: neither .* restore one"):
+    with pytest.raises(TableFileError) as caught:
         table(tmp_path)
+    assert caught.value.path == str(tmp_path / "o.json")
 
 
 def test_nothing_is_written_when_nothing_changed(tmp_path: Path) -> None:
@@ -146,7 +147,7 @@ def test_a_copy_of_the_offsets_changes_on_its_own(tmp_path: Path) -> None:
 
 def test_a_group_with_a_name_too_long_gets_no_offset(tmp_path: Path) -> None:
     offsets = table(tmp_path)
-    with pytest.raises(RequestError, match="has 20000 bytes, the most allowed are 255") as caught:
+    with pytest.raises(RequestError) as caught:
         offsets.commit("g" * 20_000, "T", 0, 5)
     assert caught.value.code == ResponseCode.INVALID_PARAMETER
     assert offsets.offsets() == {}
@@ -160,7 +161,7 @@ def test_a_full_table_takes_changes_and_nothing_new(
     offsets.commit("g", "T", 0, 5)
     offsets.commit("g", "T", 1, 5)
     for group, queue_id in (("g", 2), ("h", 0)):
-        with pytest.raises(RequestError, match="keeps no more consumer offsets") as caught:
+        with pytest.raises(RequestError) as caught:
             offsets.commit(group, "T", queue_id, 5)
         assert caught.value.code == ResponseCode.SYSTEM_BUSY
     offsets.commit("g", "T", 1, 6)
@@ -204,9 +205,10 @@ def test_offsets_from_elsewhere_are_saved_and_take_room(
         offsets.merge(encode_json_body(ConsumerOffsetTableBody(others)))
     offsets.save()
     assert table(tmp_path).query("h2", "T", 0) == 7
-    with pytest.raises(RequestError, match="keeps no more"):
+    with pytest.raises(RequestError) as caught:
         for number in range(3):
             offsets.commit(f"i{number}", "T", 0, 1)
+    assert caught.value.code == ResponseCode.SYSTEM_BUSY
 
 
 def test_what_is_forgotten_takes_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

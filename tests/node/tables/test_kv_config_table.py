@@ -7,6 +7,7 @@ from node.tables import kv_config_table
 from node.tables.kv_config_table import KvConfigTable
 from store.machine.errors import StoreFullError
 from store.machine.table_file import TableFile
+from tandem.wire.response_code import ResponseCode
 from tests.support.simulated_disk import SimulatedDisk
 
 
@@ -44,14 +45,15 @@ def test_there_are_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     values.put("n", "k", "v" * 4096)
     values.put("m", "k", "v")
     values.put("m", "k", "w")
-    for namespace, key, value, complaint in (
-        ("m", "l", "v", "keeps 2 values"),
-        ("n" * 256, "k", "v", "namespace"),
-        ("n", "k" * 256, "v", "key"),
-        ("n", "k", "v" * 4097, "4097 bytes"),
+    for namespace, key, value, code in (
+        ("m", "l", "v", ResponseCode.SYSTEM_ERROR),
+        ("n" * 256, "k", "v", ResponseCode.INVALID_PARAMETER),
+        ("n", "k" * 256, "v", ResponseCode.INVALID_PARAMETER),
+        ("n", "k", "v" * 4097, ResponseCode.INVALID_PARAMETER),
     ):
-        with pytest.raises(RequestError, match=complaint):
+        with pytest.raises(RequestError) as caught:
             values.put(namespace, key, value)
+        assert caught.value.code == code
     assert values.of_namespace("m") == {"k": "w"}
 
 
@@ -64,6 +66,7 @@ def test_a_full_disk_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         raise StoreFullError("no room", path=path)
 
     monkeypatch.setattr(disk, "replace", full)
-    with pytest.raises(RequestError, match="cannot be saved: no room"):
+    with pytest.raises(RequestError) as caught:
         values.put("n", "k", "w")
+    assert caught.value.code == ResponseCode.SYSTEM_ERROR
     assert values.get("n", "k") == "v"

@@ -14,7 +14,7 @@ def test_a_name_of_255_bytes_is_taken(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "size"), [("g" * 256, 256), ("\u4e2d" * 86, 258)])
 def test_a_longer_one_is_refused(name: str, size: int) -> None:
-    with pytest.raises(RequestError, match=f"consumer group has {size} bytes, the most") as caught:
+    with pytest.raises(RequestError) as caught:
         check_name("consumer group", name)
     assert caught.value.code == ResponseCode.INVALID_PARAMETER
     assert len(caught.value.remark) < 200

@@ -20,7 +20,7 @@ def test_a_full_table_fits_a_frame() -> None:
 def test_a_refused_offset_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node.tables.offset_room, "OFFSET_BYTES_MAX", 90)
     room = OffsetRoom({"T@g": {0: 1}})
-    with pytest.raises(RequestError, match="keeps no more consumer offsets") as caught:
+    with pytest.raises(RequestError) as caught:
         room.take("T@h", is_new_key=True)
     assert caught.value.code == ResponseCode.SYSTEM_BUSY
     room.take("T@g", is_new_key=False)

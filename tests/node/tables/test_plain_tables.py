@@ -10,8 +10,10 @@ from node.tables import topic_config_table
 from node.tables.plain_tables import FLUSH_CONSUMER_OFFSET_SECONDS, PlainFiles, PlainTables
 from store.machine.errors import TableFileError
 from tandem.wire.request_headers import TopicConfig
+from tandem.wire.response_code import ResponseCode
 from tandem.wire.subscription_group import SubscriptionGroupConfig
 from tests.node.doubles import NOW_MS
+from tests.support.logged import logged
 from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
@@ -81,7 +83,7 @@ def test_a_master_that_cannot_write_its_topics_does_not_begin() -> None:
     disk = SimulatedDisk()
     tables = open_tables(disk)
     disk.capacity_bytes = disk.used_bytes
-    with pytest.raises(TableFileError, match="cannot be saved"):
+    with pytest.raises(TableFileError):
         tables.open([TopicConfig(topic_name="T")])
 
 
@@ -102,7 +104,7 @@ def test_a_full_disk_costs_repeated_messages_and_not_the_node(
     tables.commit("g", "T", 0, 5)
     disk.capacity_bytes = disk.used_bytes
     tables.save()
-    assert "could not be saved" in caplog.text
+    assert len(logged(caplog, "node.tables.saving")) == 1
 
 
 def hidden(tables: PlainTables) -> str:
@@ -164,8 +166,10 @@ def test_there_is_a_bound_to_topics_and_groups_however_soon_they_are_written(
     tables = open_tables()
     tables.change_topics(TopicConfig(topic_name="T"))
     for change in (tables.change_topics, tables.change_topics_soon):
-        with pytest.raises(RequestError, match="over the most"):
+        with pytest.raises(RequestError) as caught:
             change(TopicConfig(topic_name="U"))
+        assert caught.value.code == ResponseCode.SYSTEM_ERROR
     for change_group in (tables.change_groups, tables.change_groups_soon):
-        with pytest.raises(RequestError, match="illegal"):
+        with pytest.raises(RequestError) as caught:
             change_group(SubscriptionGroupConfig("a b"))
+        assert caught.value.code == ResponseCode.INVALID_PARAMETER

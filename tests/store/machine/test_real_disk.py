@@ -186,7 +186,7 @@ def test_a_read_only_file_needs_no_right_to_write(
     assert file.buffer[:] == b"x" * SIZE
     with pytest.raises(TypeError):
         file.buffer[0:1] = b"y"
-    with pytest.raises(OSError, match=f"{tmp_path}/f"):
+    with pytest.raises(OSError, check=lambda error: error.filename == f"{tmp_path}/f"):
         file.write(0, memoryview(b"y"))
     file.close()
     # A hole in it is none of our business.
@@ -319,7 +319,7 @@ def test_what_is_read_whole_is_an_ordinary_file_of_bounded_size(tmp_path: Path) 
     Path(device).symlink_to("/dev/zero")
     with Path(large).open("wb") as file:
         file.truncate(READ_BYTES_MAX + 1)
-    for path, reason in ((pipe, "ordinary"), (device, "ordinary"), (large, "large"), (".", "dir")):
-        with pytest.raises(OSError, match=reason) as caught:
+    for path in (pipe, device, large, "."):
+        with pytest.raises(OSError) as caught:  # noqa: PT011 - of which file, is looked at below
             disk.read(path)
         assert caught.value.filename == path

@@ -52,7 +52,7 @@ async def test_a_busy_port_names_address_and_remedy() -> None:
 
 
 async def test_a_foreign_address_cannot_be_listened_on() -> None:
-    with pytest.raises(ConnectionLost, match=r"cannot listen on 192\.0\.2\.1:0"):
+    with pytest.raises(ConnectionLost):
         await TCPNetwork().listen("192.0.2.1", 0)
 
 
@@ -61,7 +61,7 @@ async def test_a_refused_connection_is_lost() -> None:
     listener = await network.listen(LOCAL, 0)
     port = listener.port
     await listener.aclose()
-    with pytest.raises(ConnectionLost, match="refused"):
+    with pytest.raises(ConnectionLost):
         await network.connect(LOCAL, port, source=None)
 
 

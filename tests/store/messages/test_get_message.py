@@ -1,5 +1,6 @@
 """The reads themselves are tested through the store: tests/store/test_message_store.py."""
 
+import logging
 import struct
 
 import pytest
@@ -10,6 +11,7 @@ from store.messages.get_message import collect, position_status
 from tandem.wire.message import decode_messages
 from tandem.wire.store_layout import CQ_STORE_UNIT
 from tests.store.store_world import DIRECTORY, a_batch, a_message, open_store, put
+from tests.support.logged import logged
 from tests.support.simulated_disk import SimulatedDisk
 
 
@@ -93,7 +95,7 @@ def test_a_read_ends_before_a_record_damaged_since_the_last_stop(
         # An operator may move a reader past it.
         assert numbers_of(store.reads.get_message("TopicA", 0, 2, 32)) == [*range(2, 34)]
         assert [(bad.start, bad.end) for bad in store.commit_log.damage.ranges] == [(at, at + size)]
-    assert caplog.text.count("message 1 of queue 0 of topic 'TopicA'") == 1
+    assert len(logged(caplog, "store.queue.record_check", logging.ERROR)) == 1
 
 
 def test_a_read_goes_on_when_the_record_is_healed() -> None:
@@ -134,7 +136,8 @@ def test_a_setting_passes_over_damaged_records_and_counts_them(
         alone = store.reads.get_message("TopicA", 0, 1, 1)
         assert (alone.status, alone.next_begin_offset) == (GetMessageStatus.FOUND, 3)
         assert store.record_check.passed_over == 2
-    assert caplog.text.count("is passed over") == 1
+    lines = logged(caplog, "store.queue.record_check", logging.ERROR)
+    assert [line[:3] for line in lines if len(line) > 1] == [(1, 0, "TopicA")]
 
 
 def test_a_reader_of_other_tags_does_not_meet_the_damaged_record() -> None:

@@ -163,7 +163,7 @@ async def test_a_property_that_has_rotted_in_a_closed_file_is_noticed(
         result = store.reads.get_message("TopicA", 0, 0, 32, message_filter=Wanted(set()))
         assert result.status is GetMessageStatus.MESSAGE_DAMAGED
         assert result.damaged is not None
-        assert "fingerprint" in result.damaged.reason
+        assert store.commit_log.damage.covers(queue.unit(5)[0], queue.unit(5)[0] + 1)
 
 
 def test_who_skips_damaged_records_passes_over_one_that_is_not_wanted() -> None:

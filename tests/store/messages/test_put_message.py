@@ -81,7 +81,6 @@ def test_a_time_of_its_own_is_refused_by_name() -> None:
         timed = plain.properties + b"TIMER_DELAY_MS\x01500\x02"
         result = store.puts.put_message(msgspec.structs.replace(plain, properties=timed))
         assert result.status is PutMessageStatus.WHEEL_TIMER_NOT_ENABLE
-        assert "DELAY" in result.reason
 
 
 def test_an_inner_batch_is_one_record_and_moves_the_queue_by_its_messages() -> None:
@@ -112,7 +111,6 @@ def test_what_nobody_could_ever_read_from_a_batch_queue_is_refused() -> None:
     with open_with_batch_topic(SimulatedDisk()) as store:
         result = store.puts.put_message(a_message(0, "Batches"))
         assert result.status is PutMessageStatus.MESSAGE_ILLEGAL
-        assert "send batches" in result.reason
 
 
 @pytest.mark.parametrize("sys_flag", [0, INNER_BATCH_FLAG])

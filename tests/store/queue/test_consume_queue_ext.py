@@ -21,6 +21,7 @@ from tandem.wire.store_layout import (
     ext_offset,
     is_ext_address,
 )
+from tests.support.logged import logged
 from tests.support.paths import GOLDEN
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -124,7 +125,7 @@ def test_a_full_disk_makes_plain_tags_codes(caplog: pytest.LogCaptureFixture) ->
         queue.dispatch(a_request(number))
     assert codes_of(queue) == [TAG + number for number in range(8)]
     assert [is_ext_address(queue.unit(n)[2]) for n in range(8)] == [True] * 4 + [False] * 4
-    assert caplog.text.count("plain tags code") == 1
+    assert len(logged(caplog, "store.queue.consume_queue_ext")) == 1
     disk.capacity_bytes = 1000
     queue.dispatch(a_request(8))
     assert queue.unit(8)[2] == ext_address(100)

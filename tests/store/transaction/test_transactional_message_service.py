@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import random
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -46,6 +47,7 @@ from tests.store.store_world import (
     put,
     queue_messages,
 )
+from tests.support.logged import logged
 from tests.support.paths import GOLDEN
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -437,7 +439,8 @@ def test_a_half_nobody_answers_for_is_given_up_in_the_end(
     assert [world.asked(30_000) for _ in range(16)] == [[1]] * 15 + [[]]
     (given_up,) = queue_messages(world.store, GIVEN_UP, 0)
     assert given_up.properties["TRANSACTION_CHECK_TIMES"] == "15"
-    assert "given up after 15 checks" in caplog.text
+    (line,) = logged(caplog, "store.transaction.transactional_message_service", logging.ERROR)
+    assert line[-1] == 15
     assert world.asked(30_000) == []
     assert world.end(half, COMMIT) is EndTransactionStatus.NO_SUCH_TRANSACTION
 

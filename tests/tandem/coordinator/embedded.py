@@ -1,5 +1,6 @@
 """An embedded coordinator in the process of the test, its journal, and a proxy that hurts."""
 
+import errno
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Final, Literal
@@ -49,7 +50,9 @@ class MemoryFile:
 
     def _fail(self, *ways: str) -> None:
         if self.failing in ways:
-            raise NotWrittenError("no room; free space there")
+            raise NotWrittenError(
+                "no room; free space there", OSError(errno.ENOSPC, "No space left")
+            )
         if self.failing == "sync":
             raise OSError(5, "Input/output error")
 

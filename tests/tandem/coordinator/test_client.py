@@ -15,9 +15,13 @@ from tandem.coordinator.client import EtcdClient, connect, endpoint_url
 from tandem.coordinator.interface import (
     Compare,
     CoordinatorRefusedError,
+    CoordinatorSettingError,
     CoordinatorUnavailableError,
+    NoAnswer,
     Put,
+    RefusalCause,
 )
+from tandem.coordinator.troubles import TLSTrouble
 from tests.support.patience import PATIENCE_SECONDS, until
 from tests.support.secret import SECRET
 from tests.tandem.coordinator.contract import (
@@ -91,13 +95,15 @@ def test_an_endpoint_is_host_and_port_or_a_url(endpoint: str, url: str) -> None:
 
 @pytest.mark.parametrize("endpoint", ["etcd", "etcd:x", "ftp://etcd:1", "http://etcd:1/v3", ""])
 def test_what_is_no_endpoint_is_refused_with_the_form(endpoint: str) -> None:
-    with pytest.raises(CoordinatorRefusedError, match="write host:port"):
+    with pytest.raises(CoordinatorSettingError, match="write host:port") as caught:
         EtcdClient([endpoint])
+    assert caught.value.setting == "endpoints"
 
 
 def test_a_client_without_endpoints_is_refused() -> None:
-    with pytest.raises(CoordinatorRefusedError, match="name at least one"):
+    with pytest.raises(CoordinatorSettingError) as caught:
         EtcdClient([])
+    assert caught.value.setting == "endpoints"
 
 
 def etcd_at(*endpoints: str, **others: str) -> CoordinatorSettings:
@@ -122,17 +128,23 @@ def test_settings_say_where_and_reach_says_how() -> None:
 
 def test_files_of_the_settings_that_cannot_be_used_are_told(tmp_path: Path) -> None:
     absent = str(tmp_path / "absent")
-    with pytest.raises(CoordinatorRefusedError, match=f"password_file '{absent}' cannot be read"):
+    with pytest.raises(CoordinatorSettingError) as caught:
         connect(etcd_at("a:1", user="u", password_file=absent), secret=SECRET)
+    assert caught.value.setting == "password_file"
     readable = tmp_path / "password"
     readable.write_text("secret\n")
     readable.chmod(0o644)
-    with pytest.raises(CoordinatorRefusedError, match="has mode 0644: others may read"):
+    with pytest.raises(CoordinatorSettingError) as caught:
         connect(etcd_at("a:1", user="u", password_file=str(readable)), secret=SECRET)
+    assert caught.value.setting == "password_file"
     readable.chmod(0o600)
     connect(etcd_at("a:1", user="u", password_file=str(readable)), secret=SECRET)
-    with pytest.raises(CoordinatorRefusedError, match=f"ca_file '{absent}'.*cannot be used"):
+    with pytest.raises(CoordinatorSettingError, match=f"ca_file '{absent}'") as caught:
         connect(etcd_at("a:1", ca_file=absent), secret=SECRET)
+    assert caught.value.setting == "ca_file"
+    with pytest.raises(CoordinatorSettingError, match=f"cert_file '{absent}'") as caught:
+        connect(etcd_at("https://a:1", cert_file=absent), secret=SECRET)
+    assert caught.value.setting == "cert_file"
 
 
 async def test_an_endpoint_where_nobody_is_is_passed_over_and_asked_last_from_then_on() -> None:
@@ -145,11 +157,10 @@ async def test_an_endpoint_where_nobody_is_is_passed_over_and_asked_last_from_th
             async with client.watch("/", 1) as batches:
                 assert len(await anext(batches)) == 1
         async with aclosing(client_of(*[f"127.0.0.1:{nobody}"] * 2)) as client:
-            with pytest.raises(
-                CoordinatorUnavailableError,
-                match=r"^(no connection to \S+: Connection refused(; )?){2}$",
-            ):
+            with pytest.raises(CoordinatorUnavailableError) as caught:
                 await client.grant(5)
+            assert caught.value.cause is NoAnswer.NO_CONNECTION
+            assert str(caught.value).count("no connection to ") == 2
 
 
 @asynccontextmanager
@@ -178,8 +189,9 @@ async def test_a_lost_reply_leaves_the_outcome_open_and_a_read_settles_it() -> N
     async with proxied_and_plain() as (proxy, client):
         await client.read("/")  # for its token
         proxy.loses_replies = True
-        with pytest.raises(CoordinatorUnavailableError, match="broke"):
+        with pytest.raises(CoordinatorUnavailableError) as caught:
             await client.transact([Compare("/a", 0)], [Put("/a", b"mine")])
+        assert caught.value.cause is NoAnswer.BROKEN
         # It was not sent a second time, which would have found the key there.
         assert proxy.requests_count >= 1
         assert (await client.read("/")).values["/a"].value == b"mine"
@@ -201,8 +213,9 @@ async def test_a_silent_endpoint_costs_one_call_whoever_gives_up() -> None:
             impatient._first = 1
             await impatient.read("/")  # for its token
             impatient._first = 0
-            with pytest.raises(CoordinatorUnavailableError, match=r"did not answer in 0\.1 s"):
+            with pytest.raises(CoordinatorUnavailableError) as caught:
                 await impatient.transact([], [Put("/a", b"")])
+            assert caught.value.cause is NoAnswer.LATE
             assert impatient._first == 1
             impatient._first = 0
             with trio.fail_after(PATIENCE_SECONDS):
@@ -383,11 +396,13 @@ async def test_a_user_is_authenticated_and_again_when_its_token_ends(tmp_path: P
         await etcd.wait_healthy()
         await protect(etcd, "root", "secret")
         async with aclosing(EtcdClient([etcd.endpoint])) as anybody:
-            with pytest.raises(CoordinatorRefusedError, match="set user and password_file"):
+            with pytest.raises(CoordinatorRefusedError) as caught:
                 await anybody.read("/")
+            assert caught.value.cause is RefusalCause.USER_NEEDED
         async with aclosing(EtcdClient([etcd.endpoint], user="root", password="guess")) as wrong:
-            with pytest.raises(CoordinatorRefusedError, match="correct the user and the password"):
+            with pytest.raises(CoordinatorRefusedError) as caught:
                 await wrong.read("/")
+            assert caught.value.cause is RefusalCause.PASSWORD
         async with aclosing(EtcdClient([etcd.endpoint], user="root", password="secret")) as client:
             for name in (
                 "a_transaction_is_done_if_all_compares_hold",
@@ -431,12 +446,12 @@ async def test_etcd_is_spoken_to_over_tls_by_certificate(tmp_path: Path) -> None
         other_ca, _, _ = make_certificates(tmp_path / "other")
         await refused(
             msgspec.structs.replace(settings, ca_file=f"{other_ca}.crt"),
-            r": certificate verify failed: [^(]*; set ca_file",
+            TLSTrouble.UNKNOWN_CERTIFICATE.value,
         )
         elsewhere = members[0].endpoint.replace("127.0.0.1", "localhost")
         await refused(
             msgspec.structs.replace(settings, endpoints=[elsewhere]),
-            r"'localhost'; name it in endpoints",
+            TLSTrouble.OTHER_NAME.value,
         )
 
 
@@ -445,22 +460,23 @@ def test_a_private_key_that_others_may_read_is_refused(tmp_path: Path) -> None:
     key = Path(f"{node}.key")
     settings = etcd_at("https://a:1", cert_file=f"{node}.crt", key_file=str(key))
     key.chmod(0o640)
-    words = f"key_file '{key}' has mode 0640: others may read.*chmod 600"
-    with pytest.raises(CoordinatorRefusedError, match=words):
+    with pytest.raises(CoordinatorSettingError, match="chmod 600") as caught:
         connect(settings, secret=SECRET)
+    assert caught.value.setting == "key_file"
     key.chmod(0o600)
     connect(settings, secret=SECRET)
 
 
-async def refused(settings: CoordinatorSettings, words: str) -> None:
-    """Expect that a client with these settings cannot read, and says why in these words."""
+async def refused(settings: CoordinatorSettings, remedy: str) -> None:
+    """Expect that a client with these settings cannot read, and says what to do."""
     async with aclosing(connect(settings, secret=SECRET)) as client:
-        with pytest.raises(CoordinatorUnavailableError, match=words):
+        with pytest.raises(CoordinatorUnavailableError) as caught:
             await client.read("/")
+    assert remedy in str(caught.value)
 
 
 async def test_tls_where_there_is_none_is_told(tmp_path: Path) -> None:
     ca, _, _ = make_certificates(tmp_path)
     async with running_server() as (_, port):
         settings = etcd_at(f"https://127.0.0.1:{port}", ca_file=f"{ca}.crt")
-        await refused(settings, "its endpoints begin with http://")
+        await refused(settings, TLSTrouble.CLEAR.value)

@@ -17,7 +17,9 @@ from tandem.coordinator.interface import (
     KeyValue,
     Lease,
     LeaseLostError,
+    NoAnswer,
     Put,
+    RefusalCause,
     TransactionResult,
 )
 
@@ -90,87 +92,78 @@ def test_a_watch_tells_puts_and_deletes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "cause"),
     [
-        (b'{"result":{"canceled":true,"compact_revision":"3"}}', "before revision 3"),
-        (b'{"result":{"canceled":true,"cancel_reason":"why"}}', "cancelled: why"),
-        (b'{"error":{"grpc_code":14,"http_code":503,"message":"no leader"}}', "no leader"),
-        (b'{"error":"context canceled"}', "context canceled"),
-        (b"<html>", "which etcd would not"),
+        (b'{"result":{"canceled":true,"compact_revision":"3"}}', NoAnswer.COMPACTED),
+        (b'{"result":{"canceled":true,"cancel_reason":"why"}}', NoAnswer.ENDED),
+        (b'{"error":{"grpc_code":14,"http_code":503,"message":"no leader"}}', NoAnswer.SAID),
+        (b'{"error":"context canceled"}', NoAnswer.SAID),
+        (b"<html>", NoAnswer.UNREADABLE),
     ],
 )
-def test_a_watch_that_ends_says_why(line: bytes, words: str) -> None:
-    with pytest.raises(CoordinatorUnavailableError, match=words):
+def test_a_watch_that_ends_says_why(line: bytes, cause: NoAnswer) -> None:
+    with pytest.raises(CoordinatorUnavailableError) as caught:
         etcd_v3.decode_watch(line)
+    assert caught.value.cause is cause
 
 
 def test_a_watch_with_a_stale_token_asks_for_a_new_one() -> None:
     reason = "rpc error: code = Unauthenticated desc = etcdserver: invalid auth token"
     line = json.dumps({"result": {"created": True, "canceled": True, "cancel_reason": reason}})
-    with pytest.raises(etcd_v3.InvalidTokenError, match="refused: invalid auth token"):
+    with pytest.raises(etcd_v3.InvalidTokenError) as caught:
         etcd_v3.decode_watch(line.encode())
+    assert caught.value.cause is RefusalCause.TOKEN
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "kind", "words"),
+    ("status", "body", "cause"),
     [
-        (404, refusal(5, "etcdserver: requested lease not found"), LeaseLostError, "^requested"),
-        (
-            404,
-            b"404 page not found\n",
-            CoordinatorRefusedError,
-            "HTTP status 404: 404 page not found; give the client ports of an etcd",
-        ),
-        (400, refusal(3, "etcdserver: key is not provided"), CoordinatorRefusedError, "key is"),
-        (
-            403,
-            refusal(7, "etcdserver: permission denied"),
-            CoordinatorRefusedError,
-            r"permission denied; grant its user readwrite on the prefix /tandem/",
-        ),
-        (
-            412,
-            refusal(9, "etcdserver: authentication is not enabled"),
-            CoordinatorRefusedError,
-            "take the user out",
-        ),
-        (
-            429,
-            refusal(8, "etcdserver: mvcc: database space exceeded"),
-            CoordinatorRefusedError,
-            "defragment",
-        ),
-        (
-            429,
-            refusal(8, "etcdserver: too many requests"),
-            CoordinatorUnavailableError,
-            "too many",
-        ),
-        (503, refusal(14, "etcdserver: request timed out"), CoordinatorUnavailableError, "timed"),
-        (504, refusal(4, "context deadline exceeded"), CoordinatorUnavailableError, "deadline"),
-        (408, refusal(1, "context canceled"), CoordinatorUnavailableError, "canceled"),
-        (500, refusal(2, "etcdserver: server stopped"), CoordinatorUnavailableError, "stopped"),
-        (502, b"<html>bad gateway</html>", CoordinatorUnavailableError, "bad gateway"),
-        (
-            401,
-            refusal(16, "etcdserver: invalid auth token"),
-            etcd_v3.InvalidTokenError,
-            "invalid",
-        ),
-        (
-            400,
-            refusal(3, "etcdserver: user name is empty"),
-            etcd_v3.InvalidTokenError,
-            "set user and password_file",
-        ),
+        (404, b"404 page not found\n", RefusalCause.NO_GATEWAY),
+        (400, refusal(3, "etcdserver: key is not provided"), RefusalCause.OTHER),
+        (403, refusal(7, "etcdserver: permission denied"), RefusalCause.PERMISSION),
+        (412, refusal(9, "etcdserver: authentication is not enabled"), RefusalCause.NO_USERS),
+        (429, refusal(8, "etcdserver: mvcc: database space exceeded"), RefusalCause.SPACE),
+        (401, refusal(16, "etcdserver: invalid auth token"), RefusalCause.TOKEN),
+        (400, refusal(3, "etcdserver: user name is empty"), RefusalCause.USER_NEEDED),
     ],
 )
-def test_an_error_says_whether_anything_can_have_been_done(
-    status: int, body: bytes, kind: type[CoordinatorError], words: str
-) -> None:
-    with pytest.raises(CoordinatorError, match=words) as caught:
+def test_after_a_refusal_nothing_was_done(status: int, body: bytes, cause: RefusalCause) -> None:
+    with pytest.raises(CoordinatorRefusedError) as caught:
         etcd_v3.raise_error(status, body)
-    assert type(caught.value) is kind
+    assert caught.value.cause is cause
+    needs_token = cause in (RefusalCause.TOKEN, RefusalCause.USER_NEEDED)
+    assert isinstance(caught.value, etcd_v3.InvalidTokenError) == needs_token
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (429, refusal(8, "etcdserver: too many requests")),
+        (503, refusal(14, "etcdserver: request timed out")),
+        (504, refusal(4, "context deadline exceeded")),
+        (408, refusal(1, "context canceled")),
+        (500, refusal(2, "etcdserver: server stopped")),
+        (502, b"<html>bad gateway</html>"),
+    ],
+)
+def test_after_other_errors_it_may_have_been_done(status: int, body: bytes) -> None:
+    with pytest.raises(CoordinatorUnavailableError) as caught:
+        etcd_v3.raise_error(status, body)
+    assert caught.value.cause is NoAnswer.SAID
+
+
+def test_a_lease_that_is_not_found_is_lost() -> None:
+    with pytest.raises(LeaseLostError):
+        etcd_v3.raise_error(404, refusal(5, "etcdserver: requested lease not found"))
+
+
+def test_a_refusal_has_the_words_of_etcd_and_the_remedy() -> None:
+    with pytest.raises(CoordinatorRefusedError) as caught:
+        etcd_v3.raise_error(403, refusal(7, "etcdserver: permission denied"))
+    assert str(caught.value) == (
+        "the coordinator refused: permission denied;"
+        " grant its user readwrite on the prefix /tandem/"
+    )
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from tandem.coordinator.kv_records import (
     InvalidArgumentError,
     Item,
     KeyEvent,
-    KeyValueError,
     LeaseExistsError,
     LeaseNotFoundError,
     Operation,
@@ -25,6 +24,7 @@ from tandem.coordinator.kv_records import (
     PutOperation,
     RangeOperation,
     Relation,
+    RevisionGapError,
     StoreImage,
     Target,
     prefix_end,
@@ -115,7 +115,7 @@ def test_a_missing_key_is_all_zeros_but_has_no_value() -> None:
 def test_a_condition_of_the_wrong_type_is_refused() -> None:
     store = KeyValueStore()
     put(store, b"a")
-    with pytest.raises(InvalidArgumentError, match="VERSION is compared with b'2'"):
+    with pytest.raises(InvalidArgumentError):
         store.transact([Condition(b"a", Target.VERSION, Relation.EQUAL, b"2")], [], [], 0.0)
 
 
@@ -182,9 +182,9 @@ def test_leases_are_never_shorter_than_the_coordinator_can_hold() -> None:
     assert store.grant(7, 1, 0.0).ttl_seconds == 2
     with pytest.raises(LeaseExistsError):
         store.grant(7, 5, 0.0)
-    with pytest.raises(InvalidArgumentError, match="too large"):
+    with pytest.raises(InvalidArgumentError):
         store.grant(8, 10**10, 0.0)
-    with pytest.raises(InvalidArgumentError, match="not positive"):
+    with pytest.raises(InvalidArgumentError):
         store.grant(0, 5, 0.0)
 
 
@@ -222,8 +222,9 @@ def test_a_watch_from_before_the_history_is_told_where_it_begins() -> None:
 
 def test_a_change_that_does_not_follow_is_refused() -> None:
     store = KeyValueStore()
-    with pytest.raises(KeyValueError, match="revision 4 does not follow 1"):
+    with pytest.raises(RevisionGapError) as caught:
         store.apply(Change(revision=4, puts=(Item(b"a", b"", 4, 4, 1),)), 0.0)
+    assert (caught.value.revision, caught.value.last) == (4, 1)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def test_a_token_is_not_remembered_itself() -> None:
 def test_a_token_is_for_who_knows_the_password() -> None:
     tokens = some_tokens()
     for user, password in ((USER, "wrong"), (USER, ""), ("root", "right"), ("tandem right", "")):
-        with pytest.raises(AuthenticationError, match="another secret"):
+        with pytest.raises(AuthenticationError):
             tokens.authenticate(user, password, 0.0)
     tokens.check(tokens.authenticate(USER, "right", 0.0), 1.0)
     with pytest.raises(NoTokenError):

@@ -4,7 +4,7 @@ import pytest
 
 from ha.fenced.epoch_file import EpochFile
 from store.machine.real_disk import RealDisk
-from tandem.log.epoch_list import contradiction, epochs_of, read_lines
+from tandem.log.epoch_list import Contradicting, contradiction, epochs_of, read_lines
 from tandem.wire.store_layout import EPOCH_FILE, EPOCH_IDS_FILE
 
 
@@ -13,6 +13,12 @@ def a_list(root: Path, *entries: tuple[int, int, str]) -> str:
     for epoch, start, epoch_id in entries:
         epochs.append(epoch, start, epoch_id)
     return str(root)
+
+
+def cause_of(ours: str, theirs: str) -> tuple[Contradicting, int, int]:
+    found = contradiction(ours, theirs, 900)
+    assert found is not None
+    return found[:3]
 
 
 def test_what_a_node_wrote_is_read(tmp_path: Path) -> None:
@@ -53,7 +59,8 @@ def test_lists_of_one_log_do_not_contradict_each_other(tmp_path: Path) -> None:
 
 def test_lists_of_two_logs_do(tmp_path: Path) -> None:
     ours = a_list(tmp_path / "a", (5, 0, "a1"), (7, 800, "b2"))
-    assert "epoch 7" in contradiction(ours, a_list(tmp_path / "b", (5, 0, "a1")), 900)
+    shorter = a_list(tmp_path / "b", (5, 0, "a1"))
+    assert cause_of(ours, shorter) == (Contradicting.NO_EPOCH, 7, 800)
     other = a_list(tmp_path / "c", (5, 0, "a1"), (7, 800, "dd"))
-    assert "another master" in contradiction(ours, other, 900)
-    assert "only one of them has a readable list" in contradiction(ours, str(tmp_path / "n"), 900)
+    assert cause_of(ours, other) == (Contradicting.OTHER_MASTER, 7, 800)
+    assert cause_of(ours, str(tmp_path / "n")) == (Contradicting.NO_LIST, -1, -1)

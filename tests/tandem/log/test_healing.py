@@ -8,7 +8,7 @@ import pytest
 
 from ha.fenced.epoch_file import EpochFile
 from store.machine.real_disk import RealDisk
-from tandem.log.errors import BadRequestError, RepairError
+from tandem.log.errors import BadRequestError, NoRepair, RepairError, RequestFault
 from tandem.log.healing import HealPlan, plan_healing, record_trouble
 from tandem.log.repair import plan_repair, write_healing, write_repair
 from tandem.log.store_directory import open_store_directory
@@ -145,7 +145,7 @@ def test_a_store_that_a_node_has_open_is_refused(tmp_path: Path) -> None:
     flip_a_body(ours)
     with open_store(RealDisk(), str(ours)):
         plan = planned(ours, copy)
-    assert "open in a running node" in plan.refusal
+    assert plan.cause is NoRepair.IN_USE
 
 
 def test_what_is_bad_in_both_is_named_and_the_rest_is_healed(tmp_path: Path) -> None:
@@ -172,49 +172,54 @@ def test_a_log_that_was_the_same_once_is_refused(tmp_path: Path, body_bytes: int
         put_many(store, 60, start=500, body_bytes=body_bytes)
     flip_a_body(ours)
     plan = planned(ours, tmp_path / "other")
-    assert "each fits its checksums" in plan.refusal
+    assert plan.cause is NoRepair.OTHER_RECORD
     assert "tandem log diff" in plan.refusal
     assert not plan.steps
-    with pytest.raises(RepairError, match="each fits its checksums"):
+    with pytest.raises(RepairError) as caught:
         write_healing(plan)
+    assert caught.value.cause is NoRepair.OTHER_RECORD
 
 
 def test_a_byte_that_no_checksum_covers_is_not_decided(tmp_path: Path) -> None:
     """The born time of the first record: either of the two may be right."""
     ours, copy = two_copies(tmp_path)
     overwrite(log_file(ours), 44, b"\x77")
-    assert "the record at offset 0 differs" in planned(ours, copy).refusal
+    assert planned(ours, copy).cause is NoRepair.OTHER_RECORD
 
 
 def test_logs_without_a_record_in_common_are_refused(tmp_path: Path) -> None:
     ours, copy = two_copies(tmp_path)
     for name, data in log_of(ours).items():
         (ours / "commitlog" / name).write_bytes(b"\xaa" * len(data))
-    assert "no record of it is in" in planned(ours, copy).refusal
+    assert planned(ours, copy).cause is NoRepair.NOTHING_IN_COMMON
 
 
 def test_files_of_another_length_are_refused(tmp_path: Path) -> None:
     with open_store(RealDisk(), str(tmp_path / "large"), commit_log_bytes=2 * FILE_BYTES) as store:
         put_many(store, 60)
-    assert "not copies of one another" in planned(our_store(tmp_path), tmp_path / "large").refusal
+    plan = planned(our_store(tmp_path), tmp_path / "large")
+    assert plan.cause is NoRepair.OTHER_SIZE
 
 
 def test_the_store_itself_and_an_empty_directory_are_no_copies(tmp_path: Path) -> None:
     ours = our_store(tmp_path)
-    with pytest.raises(BadRequestError, match="is the store that is to be healed"):
+    with pytest.raises(BadRequestError) as caught:
         planned(ours, ours)
+    assert caught.value.fault is RequestFault.SAME_STORE
     (tmp_path / "empty/commitlog").mkdir(parents=True)
-    with pytest.raises(BadRequestError, match="no file of a commit log"):
+    with pytest.raises(BadRequestError) as caught:
         planned(ours, tmp_path / "empty")
+    assert caught.value.fault is RequestFault.NO_LOG
+    assert caught.value.subject == str(tmp_path / "empty")
 
 
 def test_lists_of_epochs_have_to_agree(tmp_path: Path) -> None:
     ours, copy = two_copies(tmp_path)
     flip_a_body(ours)
     EpochFile(RealDisk(), str(ours)).append(3, 0, "a1")
-    assert "only one of them has a readable list of epochs" in planned(ours, copy).refusal
+    assert planned(ours, copy).cause is NoRepair.OTHER_EPOCHS
     EpochFile(RealDisk(), str(copy)).append(3, 0, "b2")
-    assert "another master" in planned(ours, copy).refusal
+    assert planned(ours, copy).cause is NoRepair.OTHER_EPOCHS
 
 
 def test_files_before_the_first_one_are_copied_on_demand(tmp_path: Path) -> None:
@@ -255,8 +260,10 @@ def test_a_copy_that_changes_meanwhile_is_not_taken(tmp_path: Path) -> None:
     before = log_of(ours)
     plan = planned(ours, copy)
     flip_a_body(copy)
-    with pytest.raises(RepairError, match="are not what they were a moment ago"):
+    with pytest.raises(RepairError) as caught:
         write_healing(plan)
+    assert caught.value.cause is NoRepair.STORE
+    assert str(copy) in str(caught.value)
     assert log_of(ours) == before
 
 
@@ -302,7 +309,7 @@ def test_a_header_that_differs_from_the_fingerprint_in_both_is_not_decided(tmp_p
     take_fingerprints(ours)
     overwrite(log_file(ours), 50, b"\xff")
     overwrite(log_file(theirs), 51, b"\xff")
-    assert "each fits its checksums" in planned(ours, theirs).refusal
+    assert planned(ours, theirs).cause is NoRepair.OTHER_RECORD
 
 
 def test_a_fingerprint_that_was_taken_of_damaged_bytes_goes_with_them(tmp_path: Path) -> None:

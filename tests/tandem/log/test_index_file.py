@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tandem.data_file import DataFile
-from tandem.log.errors import BadRequestError
+from tandem.log.errors import BadRequestError, RequestFault
 from tandem.log.files import open_file
 from tandem.log.index_file import (
     DEFAULT_SETTINGS,
@@ -32,8 +32,10 @@ def test_settings_are_measured_from_the_files_of_rocketmq(name: str) -> None:
 def test_settings_of_the_user_must_fit_the_length() -> None:
     files = open_store_directory(GOLDEN / "idx").index_files
     assert find_settings(files, IndexSettings(7, 5)) == IndexSettings(7, 5)
-    with pytest.raises(BadRequestError, match="has 168 bytes; 8 slots and 5 units make 172"):
+    with pytest.raises(BadRequestError) as caught:
         find_settings(files, IndexSettings(8, 5))
+    assert caught.value.fault is RequestFault.INDEX_SETTINGS
+    assert caught.value.subject == files[0].path
 
 
 def test_a_file_of_the_default_length_is_tried_with_the_default_settings(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tandem.log.errors import BadRequestError
+from tandem.log.errors import BadRequestError, RequestFault
 from tandem.log.log_scan import LogWindow, scan_log
 from tandem.log.record_filter import (
     Range,
@@ -79,8 +79,11 @@ def test_properties_are_given_as_stored(window: LogWindow) -> None:
 )
 def test_a_range_is_one_number_or_start_and_end(text: str | None, expected: Range | None) -> None:
     if expected is None:
-        with pytest.raises(BadRequestError, match="--offset"):
+        with pytest.raises(BadRequestError) as caught:
             parse_range(text, "--offset")
+        is_range = text is not None and text[:1] == "9"
+        fault = RequestFault.EMPTY_RANGE if is_range else RequestFault.UNREADABLE
+        assert (caught.value.fault, caught.value.subject) == (fault, "--offset")
     else:
         assert parse_range(text, "--offset") == expected
 
@@ -103,8 +106,9 @@ def test_a_time_is_milliseconds_or_iso(text: str | None, expected: int | None) -
 
 
 def test_a_time_that_cannot_be_read_is_named() -> None:
-    with pytest.raises(BadRequestError, match="--since 'yesterday'"):
+    with pytest.raises(BadRequestError) as caught:
         parse_time_ms("yesterday", "--since")
+    assert (caught.value.fault, caught.value.subject) == (RequestFault.UNREADABLE, "--since")
 
 
 def test_times_are_shown_in_utc_and_mad_ones_as_numbers() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from store.machine.real_disk import RealDisk
-from tandem.log.errors import BadRequestError, RepairError
+from tandem.log.errors import BadRequestError, NoRepair, RepairError, RequestFault
 from tandem.log.index_file import IndexSettings
 from tandem.log.repair import RepairPlan, RepairResult, plan_repair, write_repair
 from tandem.log.store_directory import open_store_directory
@@ -133,11 +133,12 @@ def test_corruption_is_refused_with_the_number_of_messages_that_are_at_stake(
     overwrite(log_file(root), 136 + 88, b"X")
     before = content(root)
     plan = planned(root)
-    assert "corrupt at offset 136" in plan.refusal
+    assert plan.cause is NoRepair.LOSS
     assert "lose 2 messages from there on: --cut-at 136 --accept-loss" in plan.refusal
-    with pytest.raises(RepairError, match="corrupt at offset 136"):
+    with pytest.raises(RepairError) as caught:
         write_repair(plan)
-    assert planned(root, 136).refusal != ""  # the loss has to be accepted, too
+    assert (caught.value.cause, caught.value.exit_status) == (NoRepair.LOSS, 1)
+    assert planned(root, 136).cause is NoRepair.LOSS  # the loss has to be accepted, too
     assert content(root) == before
     plan = planned(root, 136, accept_loss=True)
     assert plan.lost_count == 2
@@ -153,7 +154,7 @@ def test_a_hole_in_the_log_is_cut_off_where_it_begins(tmp_path: Path) -> None:
     root = our_store(tmp_path)
     log_file(root, 8192).unlink()
     plan = planned(root)
-    assert "--cut-at 8192 --accept-loss" in plan.refusal
+    assert (plan.cause, plan.cut_at) == (NoRepair.LOSS, 8192)
     done = repaired(root, 8192, accept_loss=True)
     assert done.log_end == 8192
     assert findings(root) == set()
@@ -161,28 +162,31 @@ def test_a_hole_in_the_log_is_cut_off_where_it_begins(tmp_path: Path) -> None:
 
 def test_a_place_that_is_none_is_refused(tmp_path: Path) -> None:
     root = copy_of("basic", tmp_path)
-    with pytest.raises(BadRequestError, match="no record of the log starts at offset 100"):
+    with pytest.raises(BadRequestError) as caught:
         planned(root, 100, accept_loss=True)
+    assert (caught.value.fault, caught.value.offset) == (RequestFault.CUT_IN_RECORD, 100)
     overwrite(log_file(root), 136 + 88, b"X")
-    with pytest.raises(BadRequestError, match="corrupt at offset 136; cut it there or before"):
+    with pytest.raises(BadRequestError) as caught:
         planned(root, 272, accept_loss=True)
+    assert (caught.value.fault, caught.value.offset) == (RequestFault.CUT_AFTER_DAMAGE, 136)
 
 
 def test_a_log_alone_cannot_be_repaired() -> None:
-    with pytest.raises(BadRequestError, match="repair needs a store root"):
+    with pytest.raises(BadRequestError) as caught:
         planned(GOLDEN / "basic" / "commitlog")
+    assert caught.value.fault is RequestFault.NO_LOG
 
 
 def test_a_store_that_is_open_is_refused(tmp_path: Path) -> None:
     root = our_store(tmp_path, 3)
     with open_store(RealDisk(), str(root)):
-        assert "stop the node first" in planned(root).refusal
+        assert planned(root).cause is NoRepair.IN_USE
 
 
 def test_a_file_of_the_wrong_length_is_not_guessed_at(tmp_path: Path) -> None:
     root = copy_of("basic", tmp_path)
     log_file(root, 8192).write_bytes(b"x" * 100)
-    assert "restore it from another node, or move it" in planned(root).refusal
+    assert planned(root).cause is NoRepair.FILE_LENGTH
 
 
 def test_an_index_of_unknown_settings_is_left_alone_and_said_so(tmp_path: Path) -> None:
@@ -214,5 +218,6 @@ def test_what_the_store_refuses_is_told_in_its_words(tmp_path: Path) -> None:
     change_unit(root)
     plan = planned(root)
     (root / "commitlog" / "stray").write_bytes(b"x")  # since the plan was made
-    with pytest.raises(RepairError, match="move it out of this directory"):
+    with pytest.raises(RepairError, match="move it out of this directory") as caught:
         write_repair(plan)
+    assert (caught.value.cause, caught.value.exit_status) == (NoRepair.STORE, 1)

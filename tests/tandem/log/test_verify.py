@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from store.machine.real_disk import RealDisk
 from tandem.log import log_scan, verify
 from tandem.log.dump import dump_records
-from tandem.log.errors import BadRequestError
+from tandem.log.errors import BadRequestError, RequestFault
 from tandem.log.index_file import IndexSettings
 from tandem.log.listing import list_store
 from tandem.log.pieces import LogPiece, cut_log
@@ -329,8 +329,9 @@ def test_a_store_in_use_is_not_blamed_for_what_it_is_writing(tmp_path: Path) -> 
 
 def test_settings_that_do_not_fit_are_refused() -> None:
     store = open_store_directory(GOLDEN / "basic")
-    with pytest.raises(BadRequestError, match="name other settings"):
+    with pytest.raises(BadRequestError) as caught:
         verify_store(store, index_settings=IndexSettings(1, 1))
+    assert caught.value.fault is RequestFault.INDEX_SETTINGS
     with pytest.raises(ValueError, match="message_delay_level"):
         verify_store(store, message_delay_level="soon")
 

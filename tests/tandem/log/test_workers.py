@@ -32,8 +32,9 @@ def test_with_several_jobs_results_keep_their_order() -> None:
     with Workers(2) as workers:
         assert workers.map(double, [3, 1, 2], done.append) == [6, 2, 4]
         assert workers.map(double, [5], done.append, alone=True) == [10]
-        with pytest.raises(UnreadableFileError, match="file 1: I/O error"):
+        with pytest.raises(UnreadableFileError) as caught:
             workers.map(refuse, [1, 1], done.append)
+        assert caught.value.path == "file 1"
     assert sorted(done) == [1, 2, 3, 5]
 
 
