@@ -175,7 +175,7 @@ _CLIENT_COLUMNS: Final["list[Column[ClientTrace]]"] = [
     Column("took ms", lambda each: each.cost_ms),
     Column("reconsume times", lambda each: each.retry_times),
     Column("broker", lambda each: each.store_host or None),
-    Column("detail", lambda each: each.detail or None),
+    Column("detail", lambda each: each.detail or None, folds_at=" "),
 ]
 
 

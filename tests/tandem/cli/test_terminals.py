@@ -23,7 +23,11 @@ from tests.support.page_room import FORKED_TOOL, tool_forker
 from tests.support.patience import wait_until
 from tests.support.terminal import lines_on_terminal
 
-pytestmark = [pytest.mark.fault, pytest.mark.xdist_group("one cluster of the command line")]
+pytestmark = [
+    pytest.mark.fault,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("one cluster of the command line"),
+]
 
 WIDTHS: Final = (60, 80, 100, 200)
 TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}(Z|\+00:00)")
