@@ -302,7 +302,7 @@ def import_file(
         Column("user", lambda each: each.name),
         Column("type", lambda each: "Super" if each.is_super else "Normal"),
         Column("entries", lambda each: sum(map(len, each.entries.values()))),
-        Column("result", lambda each: done[each.name]),
+        Column("result", lambda each: done[each.name], folds_at=" "),
     ]
     rows = [
         {"user": each.name, "is_super": each.is_super, "result": done[each.name]}
@@ -316,7 +316,14 @@ def import_file(
 
 
 def _of_user(column: Column[EntryRow]) -> Column[UserEntryRow]:
-    return Column(column.title, lambda each: column.value(each.entry), column.styles)
+    return Column(
+        column.title,
+        lambda each: column.value(each.entry),
+        column.styles,
+        column.folds_at,
+        column.rank,
+        column.is_number,
+    )
 
 
 def _set(

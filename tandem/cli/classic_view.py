@@ -1,15 +1,14 @@
 """How the nodes of classic groups replicate, as they say themselves: one row a node."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from tandem.cli.output import human_bytes, shown
-from tandem.cli.output import table as new_table
+from tandem.cli.formats import Column, Section
+from tandem.cli.output import human_bytes
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from tandem.cluster.spec import ClusterSpec, NodeSpec
     from tandem.wire.request_headers import HARuntimeInfo
 
@@ -112,24 +111,29 @@ def _row(
     )
 
 
-def classic_table(rows: list[NodeReplication]) -> "Table":
-    """The table of these nodes."""
+def classic_section(rows: Sequence[NodeReplication]) -> Section[NodeReplication]:
+    """The table of these nodes; with reasons only if there is one."""
+    states = ("behind", "alone")
     styles = {"in sync": "green", "master": "green", "down": "bold red"}
-    table = new_table("node", "role", "address", "state")
-    table.add_column("log end / acked", justify="right")
-    table.add_column("lag", justify="right")
-    table.add_column("reason", overflow="fold")
-    for row in rows:
-        table.add_row(
-            row.node,
-            row.role,
-            row.address,
-            f"[{styles.get(row.state, 'yellow')}]{row.state}[/]",
-            f"{row.log_end:,}" if row.log_end >= 0 else "?",
-            _lag(row),
-            shown("; ".join(filter(None, (row.reason, _damage(row))))),
-        )
-    return table
+    columns: list[Column[NodeReplication]] = [
+        Column("node", lambda row: row.node),
+        Column("role", lambda row: row.role),
+        Column("address", lambda row: row.address, rank=1),
+        Column("state", lambda row: row.state, styles | dict.fromkeys(states, "yellow")),
+        Column("log end / acked", _log_end, is_number=True),
+        Column("lag", _lag, is_number=True),
+    ]
+    if any(map(_reason, rows)):
+        columns.append(Column("reason", _reason, folds_at=" "))
+    return Section(rows, columns)
+
+
+def _log_end(row: NodeReplication) -> str:
+    return f"{row.log_end:,}" if row.log_end >= 0 else "?"
+
+
+def _reason(row: NodeReplication) -> str:
+    return "; ".join(filter(None, (row.reason, _damage(row))))
 
 
 def _damage(row: NodeReplication) -> str:

@@ -70,14 +70,14 @@ def nodes_section(facts: Sequence[NodeFacts]) -> Section[NodeFacts]:
         Column("node", lambda each: each.node),
         Column("role", lambda each: each.role, {"MASTER": "bold"}),
         Column("state", lambda each: each.state, _STYLES),
-        Column("pid", lambda each: str(each.pid) if each.pid else None),
+        Column("pid", lambda each: str(each.pid) if each.pid else None, rank=1),
         Column("up for", lambda each: _duration(each.uptime_seconds)),
         Column("address", lambda each: each.address),
         Column("disk", lambda each: _size(each.disk_bytes)),
-        Column("starts", lambda each: each.starts_count),
+        Column("starts", lambda each: each.starts_count, rank=2),
     ]
     if any(each.last_exit for each in facts):
-        columns.append(Column("last exit", lambda each: each.last_exit or None))
+        columns.append(Column("last exit", lambda each: each.last_exit or None, folds_at=" "))
     return Section(facts, columns, none="the cluster has no node")
 
 

@@ -10,7 +10,7 @@ import typer
 
 from tandem.cli.formats import Column, Format, FormatOption, Section, write, write_one, write_words
 from tandem.cli.grammar import TandemGroup
-from tandem.cli.output import WRONG_USAGE, CommandError, ConfigOption, access_of, run
+from tandem.cli.output import WRONG_USAGE, CommandError, ConfigOption, access_of, run, say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,13 +67,13 @@ def explain(keys: KeysArgument = None, output_format: FormatOption = Format.TABL
             "while it runs": "yes: `tandem config set`" if setting.name in LIVE else "no",
         }
         write_one(output_format, setting, facts)
-        typer.echo(f"\n{setting.description}")
+        say(f"\n{setting.description}")
         return
     columns = [
         Column["Setting"]("setting", lambda each: each.name),
         Column["Setting"]("default", lambda each: "-" if each.is_needed else _words(each.default)),
-        Column["Setting"]("may be", lambda each: each.kind),
-        Column["Setting"]("what for", lambda each: each.description),
+        Column["Setting"]("may be", lambda each: each.kind, folds_at=" "),
+        Column["Setting"]("what for", lambda each: each.description, folds_at=" "),
     ]
     write(output_format, Section(settings, columns))
 
@@ -103,7 +103,7 @@ def get(
     values = [each for each in _values(keys, config) if each.is_changed or not changed]
     columns = [
         Column[Value]("setting", lambda each: each.name),
-        Column[Value]("value", lambda each: _words(each.value)),
+        Column[Value]("value", lambda each: _words(each.value), folds_at=" "),
         Column[Value]("default", lambda each: "-" if each.is_needed else _words(each.default)),
     ]
     text = (lambda each: _words(each.value)) if keys and len(values) == 1 else None
@@ -180,7 +180,7 @@ def _show_node(
     rows = [(key, value) for key, value in found.items() if wanted is None or key in wanted]
     columns = [
         Column[tuple[str, str]]("RocketMQ's name", lambda each: each[0]),
-        Column[tuple[str, str]]("value", lambda each: each[1]),
+        Column[tuple[str, str]]("value", lambda each: each[1], folds_at=" "),
     ]
     none = f"{node} says nothing of that"
     write(output_format, Section(rows, columns, none=none), document=dict(rows))

@@ -68,8 +68,8 @@ SeedOption = Annotated[int, typer.Option(help="Decides the made-up orders.")]
 
 _COLUMNS: Final["list[Column[ListedScenario]]"] = [
     Column("scenario", lambda each: each.name),
-    Column("group", lambda each: each.group),
-    Column("promise", lambda each: each.promise),
+    Column("group", lambda each: each.group, rank=1),
+    Column("promise", lambda each: each.promise, folds_at=" "),
     Column("needs", lambda each: each.needs),
     Column("about s", lambda each: each.seconds),
 ]
@@ -92,7 +92,7 @@ def drill(
     """Start the cluster, break it under load, and audit every log against every send.
 
     Exit status: 0 every promise held; 1 one did not, or something expected was not seen; 2 it could
-    not be run; 130 it was interrupted.
+    not be run; 3 inconclusive, the machine was too slow; 130 it was interrupted.
     """
     from tandem.cluster.spec import default_config
     from tandem.drill.command import listed, run_drill

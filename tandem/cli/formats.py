@@ -6,8 +6,9 @@
 
 What is printed by format:
 
-    table   columns for people. On a terminal in frames; elsewhere, and on a dumb terminal, in
-            plain text. Where a table is too wide, its rows are printed one below the other
+    table   columns for people. What does not fit on a terminal is folded between words, or comes
+            below its row (`tandem.text_table`); elsewhere, and on a dumb terminal, lines are as
+            long as they are
     json    one document, on one line
     jsonl   each record as a line of JSON, as soon as it is known
     text    the cells without titles, a record a line, tabs between them
@@ -17,16 +18,21 @@ Cells may hold foreign text: nothing in it moves the terminal.
 
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 import typer
 
-from tandem.cli.output import is_for_people, print_json, say, shown, stdout
-from tandem.plain_text import plain, plain_lines
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from tandem.cli.output import print_json, print_lines, print_words, say, terminal_width
+from tandem.plain_text import plain
+from tandem.text_table import (
+    Cell,
+    Line,
+    TableColumn,
+    named_lines,
+    table_lines,
+    words_lines,
+)
 
 RecordT = TypeVar("RecordT")
 
@@ -60,6 +66,15 @@ class Column(msgspec.Struct, Generic[RecordT], frozen=True):
     styles: Mapping[str, str] = {}
     """Styles of rich by the text of a cell."""
 
+    folds_at: str = ""
+    """Where a cell may be folded: " " for words, ", " for names. Lists need not say so."""
+
+    rank: int = 0
+    """How early it leaves a table that is too wide: the highest first, then the rightmost."""
+
+    is_number: bool = False
+    """On the right, although its cells are texts. Numbers need not say so."""
+
 
 class Section(msgspec.Struct, Generic[RecordT], frozen=True):
     """A table: records, and what is shown of each. `none`: what is said if there is no record."""
@@ -68,13 +83,6 @@ class Section(msgspec.Struct, Generic[RecordT], frozen=True):
     columns: Sequence[Column[RecordT]]
     title: str = ""
     none: str = ""
-
-
-MARGIN_CHARACTERS: Final = 3
-"""Between two columns in frames."""
-
-FOLDED_CHARACTERS_MIN: Final = 24
-"""A cell longer than this may be folded to it; a table that needs more is too wide."""
 
 
 def write(
@@ -134,98 +142,60 @@ def write_words(output_format: Format, record: object, words: str) -> None:
 
 def print_facts(facts: Mapping[str, Value]) -> None:
     """Print names and values for people, one below the other."""
-    width = max(map(len, facts), default=0) + 2
+    room = max(map(len, facts), default=0) + 2
+    width = terminal_width()
     for name, value in facts.items():
-        typer.echo(f"{plain(name):<{width}}{plain_lines(_cell(value))}".rstrip())
+        first, *more = _cell(value).split("\n")
+        lines = named_lines(
+            plain(name), Cell(plain(first)), width, room=room, folds_at=" ", mark="", style=""
+        )
+        for text in more:
+            lines += words_lines(text, width)
+        print_lines(lines)
 
 
 def print_sections(sections: Sequence[Section[Any]]) -> None:
     """Print tables for people."""
-    console = stdout()
     is_first = True
     for section in sections:
-        if section.records and not is_first:
-            typer.echo()
-        is_first = is_first and not section.records
         if not section.records:
             if section.none:
                 typer.echo(plain(section.none), err=True)
-        elif not is_for_people():
-            _print_plain(section)
-        elif _least_width(section) > console.width:
-            _print_upright(section)
-        else:
-            _print_framed(console, section)
-
-
-def _print_framed(console: "Console", section: Section[Any]) -> None:
-    from rich.table import Table
-
-    table = Table(title=shown(section.title) or None, title_justify="left")
-    for column in section.columns:
-        is_number = _is_number(column, section.records)
-        table.add_column(
-            shown(column.title), justify="right" if is_number else "left", overflow="fold"
-        )
-    for record in section.records:
-        table.add_row(*(_styled(column, record) for column in section.columns))
-    console.print(table)
-
-
-def _styled(column: Column[Any], record: object) -> str:
-    cell = _cell(column.value(record))
-    style = column.styles.get(cell)
-    return f"[{style}]{shown(cell)}[/]" if style else shown(cell)
-
-
-def _print_plain(section: Section[Any]) -> None:
-    from rich.cells import cell_len
-
-    rows = _rows(section)
-    widths = [max(map(cell_len, cells)) for cells in zip(*rows, strict=True)]
-    numbers = [_is_number(column, section.records) for column in section.columns]
-    if section.title:
-        typer.echo(plain(section.title))
-    for row in rows:
-        parts = []
-        for cell, width, is_number in zip(row, widths, numbers, strict=True):
-            space = " " * (width - cell_len(cell))
-            parts.append(space + cell if is_number else cell + space)
-        typer.echo("  ".join(parts).rstrip())
-
-
-def _print_upright(section: Section[Any]) -> None:
-    """For narrow terminals: the cells of a row one below the other."""
-    titles = [column.title for column in section.columns]
-    width = max(map(len, titles)) + 2
-    if section.title:
-        typer.echo(plain(section.title))
-    for number, row in enumerate(_rows(section)[1:]):
-        if number:
+            continue
+        if not is_first:
             typer.echo()
-        for title, cell in zip(titles, row, strict=True):
-            typer.echo(f"{plain(title):<{width}}{cell}".rstrip())
+        is_first = False
+        if section.title:
+            print_words(section.title)
+        print_lines(section_lines(section, terminal_width()))
 
 
-def _rows(section: Section[Any]) -> list[list[str]]:
-    """All cells as text that is safe to print, the titles first."""
-    titles = [plain(column.title) for column in section.columns]
-    cells = [
-        [plain(_cell(column.value(record))) for column in section.columns]
-        for record in section.records
-    ]
-    return [titles, *cells]
+def section_lines(section: Section[Any], width: int | None) -> list[Line]:
+    """Return the lines of a table, without its title."""
+    columns = []
+    for column in section.columns:
+        values = [column.value(record) for record in section.records]
+        has_lists = any(
+            isinstance(value, Sequence) and not isinstance(value, str) for value in values
+        )
+        columns.append(
+            TableColumn(
+                column.title,
+                column.folds_at or (", " if has_lists else ""),
+                column.rank,
+                column.is_number or _are_numbers(values),
+            )
+        )
+    rows = [[_styled(column, record) for column in section.columns] for record in section.records]
+    return table_lines(columns, rows, width)
 
 
-def _least_width(section: Section[Any]) -> int:
-    """How wide a terminal has to be, so that no cell is folded to a few characters."""
-    columns = zip(*_rows(section), strict=True)
-    least = [min(max(map(len, cells)), FOLDED_CHARACTERS_MIN) for cells in columns]
-    return sum(least) + MARGIN_CHARACTERS * len(least) + 1
+def _styled(column: Column[Any], record: object) -> Cell:
+    cell = _cell(column.value(record))
+    return Cell(cell, column.styles.get(cell, ""))
 
 
-def _is_number(column: Column[Any], records: Iterable[object]) -> bool:
-    values = [column.value(record) for record in records]
+def _are_numbers(values: Iterable[Value]) -> bool:
     known = [value for value in values if value is not None]
     return bool(known) and all(
         isinstance(value, int | float) and not isinstance(value, bool) for value in known

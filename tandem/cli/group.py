@@ -178,8 +178,8 @@ def _print(found: "GroupDescription", output_format: Format) -> None:
         Column("end", lambda each: each.broker_offset),
         Column("lag", _lag_cell),
         Column("in flight", lambda each: each.inflight),
-        Column("last consumed", lambda each: time_cell(each.last_consumed_timestamp_ms)),
-        Column("member", lambda each: each.client_id or None),
+        Column("last consumed", lambda each: time_cell(each.last_consumed_timestamp_ms), rank=2),
+        Column("member", lambda each: each.client_id or None, rank=1),
     ]
     member_columns: list[Column[GroupMember]] = [
         Column("member", lambda each: each.client_id),

@@ -1,16 +1,13 @@
 """How a fenced group looks to a person: two lines that say how it is, and a table of its nodes."""
 
 import datetime as dt
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
+from tandem.cli.formats import Column, Section, section_lines
 from tandem.cli.group_view import DOWN, MASTER, GroupView, NodeView
-from tandem.cli.output import human_bytes, shown
-from tandem.cli.output import table as new_table
-from tandem.plain_text import plain
-
-if TYPE_CHECKING:
-    from rich.console import Group
-    from rich.table import Table
+from tandem.cli.output import human_bytes
+from tandem.text_table import Line, words_lines
 
 INCARNATION_CHARACTERS: Final = 8
 
@@ -74,47 +71,45 @@ def _known(number: int) -> str:
     return f"{number:,}" if number >= 0 else "?"
 
 
-def node_cells(node: NodeView) -> list[str]:
-    """The cells of a node's row, as plain text."""
-    is_master = node.role == MASTER
-    lag = "" if is_master else human_bytes(node.lag_bytes) if node.lag_bytes >= 0 else "?"
-    lease = f"{node.lease_left_ms / 1000:.1f} s" if node.lease_left_ms >= 0 else ""
-    return [
-        node.node,
-        node.role,
-        "yes" if node.in_sync else "no",
-        _known(node.epoch),
-        node.incarnation[:INCARNATION_CHARACTERS] or "?",
-        _known(node.written),
-        _known(node.flushed),
-        _known(node.confirm),
-        lag,
-        lease,
-        node.trouble,
+def node_columns(nodes: Sequence[NodeView]) -> list[Column[NodeView]]:
+    """Return the columns of the nodes of a group; of troubles only if there is one."""
+    columns: list[Column[NodeView]] = [
+        Column("node", lambda each: each.node, styles={each.node: _style(each) for each in nodes}),
+        Column("role", lambda each: each.role, {MASTER: "green", DOWN: "bold red"}),
+        Column("in sync", lambda each: each.in_sync),
+        Column("log epoch", lambda each: _known(each.epoch), rank=2),
+        Column(
+            "incarnation", lambda each: each.incarnation[:INCARNATION_CHARACTERS] or "?", rank=3
+        ),
+        Column("written", lambda each: _known(each.written), is_number=True),
+        Column("flushed", lambda each: _known(each.flushed), rank=1, is_number=True),
+        Column("confirmed", lambda each: _known(each.confirm), is_number=True),
+        Column("lag", _lag, is_number=True),
+        Column("lease left", _lease, rank=1, is_number=True),
     ]
+    if any(each.trouble for each in nodes):
+        columns.append(Column("trouble", lambda each: each.trouble, folds_at=" "))
+    return columns
 
 
-def group_table(view: GroupView) -> "Table":
-    """The table of a group's nodes."""
-    table = new_table("node", "role", "in sync", "log epoch", "incarnation")
-    for title in ("written", "flushed", "confirmed", "lag", "lease left"):
-        table.add_column(title, justify="right")
-    table.add_column("trouble", overflow="fold")
-    for node in view.nodes:
-        style = {MASTER: "green", DOWN: "bold red"}.get(node.role)
-        table.add_row(*map(shown, node_cells(node)), style=style)
-    return table
+def _style(node: NodeView) -> str:
+    return {MASTER: "green", DOWN: "bold red"}.get(node.role, "")
 
 
-def group_text(view: GroupView, now_ms: int) -> "Group":
-    """Everything about a group, to be printed."""
-    from rich.console import Group
-    from rich.text import Text
+def _lag(node: NodeView) -> str:
+    if node.role == MASTER:
+        return ""
+    return human_bytes(node.lag_bytes) if node.lag_bytes >= 0 else "?"
 
+
+def _lease(node: NodeView) -> str:
+    return f"{node.lease_left_ms / 1000:.1f} s" if node.lease_left_ms >= 0 else ""
+
+
+def group_lines(view: GroupView, now_ms: int, width: int | None) -> list[Line]:
+    """Return everything about a group, to be printed."""
     style = "bold" if view.takes_messages else "bold red"
-    lines = [f"  {line}" for line in (*facts(view, now_ms), *view.reasons)]
-    return Group(
-        Text(plain(f"{view.group}: {headline(view)}"), style=style),
-        *(Text(plain(line)) for line in lines),
-        group_table(view),
-    )
+    lines = words_lines(f"{view.group}: {headline(view)}", width, style=style)
+    for words in (*facts(view, now_ms), *view.reasons):
+        lines += words_lines(words, width, indent=2)
+    return lines + section_lines(Section(view.nodes, node_columns(view.nodes)), width)

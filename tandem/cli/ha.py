@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 import typer
 
-from tandem.cli.classic_view import NodeReplication, classic_nodes, classic_table, replication
-from tandem.cli.formats import Column, Format, FormatOption, Section, write, write_words
+from tandem.cli.classic_view import NodeReplication, classic_nodes, classic_section, replication
+from tandem.cli.formats import (
+    Column,
+    Format,
+    FormatOption,
+    Section,
+    section_lines,
+    write,
+    write_words,
+)
 from tandem.cli.grammar import TandemGroup
 from tandem.cli.group_view import GroupView, Member, NodeView
 from tandem.cli.output import (
@@ -19,16 +27,17 @@ from tandem.cli.output import (
     access_of_spec,
     finite,
     is_for_people,
+    print_lines,
     run,
     say_error,
     stdout,
+    terminal_width,
 )
 from tandem.cli.progress import run_with_progress
 from tandem.plain_text import plain
+from tandem.text_table import Line, rich_text
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from tandem.cli.group_orders import FencedGroup, Outcome, RecordStore
     from tandem.client import Admin
     from tandem.cluster.spec import ClusterSpec, NodeSpec
@@ -302,7 +311,7 @@ async def _coordinator_of(spec: "ClusterSpec") -> "AsyncIterator[RecordStore | s
 
 def _print(seen: HAStatus, output_format: Format) -> None:
     if output_format is Format.TABLE:
-        stdout().print(_as_text(seen))
+        print_lines(_as_lines(seen))
         return
     nodes = [*seen.classic_nodes, *(node for group in seen.groups for node in group.nodes)]
     columns: list[Column[NodeReplication | NodeView]] = [
@@ -334,7 +343,7 @@ async def _watch(spec: "ClusterSpec", output_format: Format) -> None:
                 await trio.sleep(WATCH_SECONDS)
         with Live(console=console, auto_refresh=False) as live:
             while True:
-                live.update(_as_text(await look()), refresh=True)
+                live.update(rich_text(_as_lines(await look())), refresh=True)
                 await trio.sleep(WATCH_SECONDS)
 
 
@@ -375,18 +384,19 @@ async def _look(spec: "ClusterSpec", admin: "Admin", groups: "list[FencedGroup]"
     return HAStatus(replication(spec, answers), [views[group.name] for group in groups])
 
 
-def _as_text(seen: HAStatus) -> "RenderableType":
+def _as_lines(seen: HAStatus) -> list[Line]:
     import time
 
-    from rich.console import Group
-
-    from tandem.cli.group_table import group_text
+    from tandem.cli.group_table import group_lines
 
     now_ms = time.time_ns() // 1_000_000
-    parts: list[RenderableType] = [group_text(group, now_ms) for group in seen.groups]
+    width = terminal_width()
+    lines: list[Line] = []
+    for group in seen.groups:
+        lines += group_lines(group, now_ms, width)
     if seen.classic_nodes:
-        parts.append(classic_table(seen.classic_nodes))
-    return Group(*parts)
+        lines += section_lines(classic_section(seen.classic_nodes), width)
+    return lines
 
 
 async def _ask(admin: "Admin", node: "NodeSpec", answers: "dict[str, HARuntimeInfo | str]") -> None:

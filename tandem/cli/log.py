@@ -35,13 +35,11 @@ from tandem.cli.log_options import (
     jobs_or_cores,
     record_filter,
 )
-from tandem.cli.output import human_bytes, print_json, say, say_error, stderr, stdout
+from tandem.cli.output import human_bytes, print_json, say, say_error, stderr
 from tandem.cli.progress import progress
 from tandem.plain_text import plain
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from tandem.log import LogDamage, StoreDirectory
     from tandem.log.index_file import IndexSettings
     from tandem.log.repair import RepairPlan
@@ -98,7 +96,7 @@ def ls(
             Column("size", lambda row: row.size),
         ],
     )
-    _show(output_format, files, listing, lambda console: print_listing(console, listing))
+    _show(output_format, files, listing, lambda: print_listing(listing))
 
 
 @app.command()
@@ -181,7 +179,7 @@ def stat(
             Column("bytes", lambda row: row.total_bytes),
         ],
     )
-    _show(output_format, queues, found, lambda console: print_stat(console, found))
+    _show(output_format, queues, found, lambda: print_stat(found))
     for damage in found.damages:
         _say_damage(damage, store)
     _exit_if_corrupt(found.damages)
@@ -236,7 +234,7 @@ def verify(
     report, seconds = _verified(store, jobs, settings, message_delay_level)
     document = report_json(report)
     findings = _findings_section(document)
-    _show(output_format, findings, document, lambda out: print_report(out, report, seconds))
+    _show(output_format, findings, document, lambda: print_report(report, seconds))
     if report.damage_count or (strict and report.warning_count):
         raise typer.Exit(1)
 
@@ -249,7 +247,7 @@ def _verify_coordinator(directory: Path, output_format: Format, *, strict: bool)
     report = verify_coordinator(directory)
     document = report_json(report)
     findings = _findings_section(document)
-    _show(output_format, findings, document, lambda out: print_coordinator_report(out, report))
+    _show(output_format, findings, document, lambda: print_coordinator_report(report))
     if report.damage_count or (strict and report.warning_count):
         raise typer.Exit(1)
 
@@ -457,10 +455,10 @@ def _show(
     output_format: Format,
     section: Section[RecordT],
     document: object,
-    as_table: "Callable[[Console], None]",
+    as_table: Callable[[], None],
 ) -> None:
     if output_format is Format.TABLE:
-        as_table(stdout())
+        as_table()
     else:
         write(output_format, section, document=document)
 

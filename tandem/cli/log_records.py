@@ -9,7 +9,7 @@ import typer
 
 from tandem.cli.formats import Format
 from tandem.cli.log_options import BodyFormat
-from tandem.cli.output import print_json
+from tandem.cli.output import print_json, print_lines, terminal_width
 from tandem.plain_text import plain
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ def printed_records(
         case Format.TABLE:
             from tandem.cli.log_tables import RecordTable
 
-            table = RecordTable(typer.echo, shows_body=body is not BodyFormat.NONE)
+            is_shown = body is not BodyFormat.NONE
+            table = RecordTable(print_lines, terminal_width(), shows_body=is_shown)
             yield lambda record: table.add(record, lambda data: _body_text(data, body))
 
 

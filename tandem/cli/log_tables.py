@@ -1,18 +1,15 @@
 """How `tandem log` shows files, numbers and records to people."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tandem.cli.output import human_bytes, shown
-from tandem.cli.output import table as new_table
+from tandem.cli.formats import Column, Section, print_sections
+from tandem.cli.output import human_bytes, print_words
 from tandem.log.record_filter import time_text
-from tandem.plain_text import plain
+from tandem.text_table import Cell, Line, RunningTable, TableColumn
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
     from tandem.log import DumpedRecord, Listing, StoreStat
     from tandem.log.cluster_files import CoordinatorReport
     from tandem.log.findings import FindingReport
@@ -24,19 +21,17 @@ BODY_CHARACTERS_MAX: Final = 60
 _COLOURS: Final = {"damage": "bold red", "warning": "yellow", "note": "dim"}
 
 
-def print_listing(console: "Console", listing: "Listing") -> None:
+def print_listing(listing: "Listing") -> None:
     """Print what `tandem log ls` found."""
     state = "open in a running node" if listing.is_live else "not open in any node"
     stop = "abort is there: the last stop was a crash" if listing.has_abort else "stopped cleanly"
-    console.print(f"{shown(listing.path)}: {state}{'' if listing.is_live else f', {stop}'}")
-    _print_log(console, listing)
-    _print_topics(console, listing)
-    _print_index(console, listing)
+    print_words(f"{listing.path}: {state}{'' if listing.is_live else f', {stop}'}")
+    print_sections([_log_section(listing), _topics_section(listing), _index_section(listing)])
     checkpoint = listing.checkpoint
     if checkpoint is None:
-        console.print("checkpoint: none")
+        print_words("checkpoint: none")
     else:
-        console.print(
+        print_words(
             f"checkpoint: log to {_time(checkpoint.physic_msg_timestamp_ms)},"
             f" queues to {_time(checkpoint.logics_msg_timestamp_ms)},"
             f" index to {_time(checkpoint.index_msg_timestamp_ms)},"
@@ -44,161 +39,152 @@ def print_listing(console: "Console", listing: "Listing") -> None:
             f" confirm offset {checkpoint.confirm_physical_offset}"
         )
     for stray in listing.strays:
-        console.print(f"not a file of a store: {shown(stray.path)} ({shown(stray.reason)})")
+        print_words(f"not a file of a store: {stray.path} ({stray.reason})")
 
 
-def _print_log(console: "Console", listing: "Listing") -> None:
-    table = new_table(title="commit log")
-    _columns(table, "file", right=("from", "to", "size", "fill"))
-    _columns(table, "first stored", "last stored")
-    for row in listing.commit_log:
-        table.add_row(
-            shown(Path(row.path).name),
-            f"{row.offset}",
-            f"{row.offset + row.used_bytes}",
-            human_bytes(row.size),
-            f"{100 * row.used_bytes / row.size if row.size else 0:.1f} %",
-            _time(row.first_store_timestamp_ms),
-            _time(row.last_store_timestamp_ms),
-        )
-    console.print(table)
+def _log_section(listing: "Listing") -> Section[Any]:
+    return Section[Any](
+        listing.commit_log,
+        [
+            Column("file", lambda row: Path(row.path).name),
+            _number("from", lambda row: f"{row.offset}"),
+            _number("to", lambda row: f"{row.offset + row.used_bytes}"),
+            _number("size", lambda row: human_bytes(row.size)),
+            _number(
+                "fill", lambda row: f"{100 * row.used_bytes / row.size if row.size else 0:.1f} %"
+            ),
+            Column("first stored", lambda row: _time(row.first_store_timestamp_ms)),
+            Column("last stored", lambda row: _time(row.last_store_timestamp_ms)),
+        ],
+        title="commit log",
+    )
 
 
-def _print_topics(console: "Console", listing: "Listing") -> None:
-    table = new_table(title="queues")
-    _columns(table, "topic", right=("queues", "files", "size", "units", "offsets from", "to"))
-    _columns(table, "kind")
-    for row in listing.topics:
-        table.add_row(
-            shown(row.topic),
-            f"{row.queue_count}",
-            f"{row.file_count}",
-            human_bytes(row.size),
-            f"{row.unit_count}",
-            f"{row.min_offset}",
-            f"{row.max_offset}",
-            row.kind + (" + ext" if row.has_ext else ""),
-        )
-    console.print(table)
+def _topics_section(listing: "Listing") -> Section[Any]:
+    return Section[Any](
+        listing.topics,
+        [
+            Column("topic", lambda row: row.topic),
+            _number("queues", lambda row: f"{row.queue_count}"),
+            _number("files", lambda row: f"{row.file_count}"),
+            _number("size", lambda row: human_bytes(row.size)),
+            _number("units", lambda row: f"{row.unit_count}"),
+            _number("offsets from", lambda row: f"{row.min_offset}"),
+            _number("to", lambda row: f"{row.max_offset}"),
+            Column("kind", lambda row: row.kind + (" + ext" if row.has_ext else "")),
+        ],
+        title="queues",
+    )
 
 
-def _print_index(console: "Console", listing: "Listing") -> None:
-    table = new_table(title="index")
-    _columns(table, "file", right=("size", "keys", "offsets from", "to"))
-    _columns(table, "first stored", "last stored")
-    for row in listing.index_files:
-        table.add_row(
-            shown(Path(row.path).name),
-            human_bytes(row.size),
-            f"{row.key_count}",
-            f"{row.begin_physical_offset}",
-            f"{row.end_physical_offset}",
-            _time(row.begin_timestamp_ms),
-            _time(row.end_timestamp_ms),
-        )
-    console.print(table)
+def _index_section(listing: "Listing") -> Section[Any]:
+    return Section[Any](
+        listing.index_files,
+        [
+            Column("file", lambda row: Path(row.path).name),
+            _number("size", lambda row: human_bytes(row.size)),
+            _number("keys", lambda row: f"{row.key_count}"),
+            _number("offsets from", lambda row: f"{row.begin_physical_offset}"),
+            _number("to", lambda row: f"{row.end_physical_offset}"),
+            Column("first stored", lambda row: _time(row.begin_timestamp_ms)),
+            Column("last stored", lambda row: _time(row.end_timestamp_ms)),
+        ],
+        title="index",
+    )
 
 
-def _columns(table: "Table", *left: str, right: tuple[str, ...] = ()) -> None:
-    for name in left:
-        table.add_column(name, overflow="fold")
-    for name in right:
-        table.add_column(name, justify="right")
+def _number(title: str, value: Callable[[Any], str]) -> Column[Any]:
+    """A column of numbers that may be copied into other commands: no commas in them."""
+    return Column(title, value, is_number=True)
 
 
 def _time(timestamp_ms: int) -> str:
     return time_text(timestamp_ms) if timestamp_ms else "-"
 
 
-def print_stat(console: "Console", stat: "StoreStat") -> None:
+class _StatRow(NamedTuple):
+    topic: str
+    queue: str
+    stat: "QueueStat"
+
+
+def print_stat(stat: "StoreStat") -> None:
     """Print what `tandem log stat` counted: a line a queue, a line for all."""
-    table = new_table()
-    _columns(table, "topic", right=("queue", "messages", "bytes", "share", "msg/s", "bytes/s"))
-    _columns(table, right=("size p50", "p99", "max"))
-    _columns(table, "first stored", "last stored")
-    for queue in stat.queues:
-        table.add_row(shown(queue.topic), f"{queue.queue_id}", *_stat_cells(queue))
-    if len(stat.queues) != 1:
-        table.add_section()
-        table.add_row("all", "", *_stat_cells(stat.total))
-    console.print(table)
+    rows = [_StatRow(queue.topic, f"{queue.queue_id}", queue) for queue in stat.queues]
+    if len(rows) != 1:
+        rows.append(_StatRow("all", "", stat.total))
+    columns = [
+        Column("topic", lambda row: row.topic),
+        _number("queue", lambda row: row.queue),
+        _number("messages", lambda row: f"{row.stat.message_count}"),
+        _number("bytes", lambda row: human_bytes(row.stat.total_bytes)),
+        _number("share", lambda row: f"{100 * row.stat.share:.1f} %"),
+        _number("msg/s", lambda row: f"{row.stat.messages_per_second:,.1f}"),
+        _number("bytes/s", lambda row: human_bytes(round(row.stat.bytes_per_second))),
+        _number("size p50", lambda row: f"{row.stat.size_p50_bytes}"),
+        _number("p99", lambda row: f"{row.stat.size_p99_bytes}"),
+        _number("max", lambda row: f"{row.stat.size_max_bytes}"),
+        Column("first stored", lambda row: _time(row.stat.first_store_timestamp_ms)),
+        Column("last stored", lambda row: _time(row.stat.last_store_timestamp_ms)),
+    ]
+    print_sections([Section[Any](rows, columns)])
 
 
-def _stat_cells(stat: "QueueStat") -> tuple[str, ...]:
-    return (
-        f"{stat.message_count}",
-        human_bytes(stat.total_bytes),
-        f"{100 * stat.share:.1f} %",
-        f"{stat.messages_per_second:,.1f}",
-        human_bytes(round(stat.bytes_per_second)),
-        f"{stat.size_p50_bytes}",
-        f"{stat.size_p99_bytes}",
-        f"{stat.size_max_bytes}",
-        _time(stat.first_store_timestamp_ms),
-        _time(stat.last_store_timestamp_ms),
-    )
-
-
-def print_report(console: "Console", report: "VerifyReport", seconds: float) -> None:
+def print_report(report: "VerifyReport", seconds: float) -> None:
     """Print what was checked and found; what a kind of finding means is said once."""
-    _print_findings(console, report)
-    _say(
-        console,
+    _print_findings(report)
+    print_words(
         f"checked {report.record_count} records (offsets {report.log_start} to {report.log_end}),"
         f" {report.unit_count} units of {report.queue_count} queues,"
         f" {report.index_count} entries of {report.index_file_count} index files:"
         f" {human_bytes(report.bytes_read)} in {seconds:.1f} s",
     )
-    _print_verdict(console, report)
+    _print_verdict(report)
 
 
-def print_coordinator_report(console: "Console", report: "CoordinatorReport") -> None:
+def print_coordinator_report(report: "CoordinatorReport") -> None:
     """Print the same of a coordinator's journal."""
-    _print_findings(console, report)
-    _say(
-        console,
+    _print_findings(report)
+    print_words(
         f"checked {report.record_count} records of the coordinator's journal:"
         f" {human_bytes(report.bytes_read)}",
     )
-    _print_verdict(console, report)
+    _print_verdict(report)
 
 
-def _print_findings(console: "Console", report: "FindingReport") -> None:
+def _print_findings(report: "FindingReport") -> None:
     explained = ""
     for finding in report.findings:
         if finding.kind != explained:
             explained = finding.kind
             colour = _COLOURS[finding.severity]
-            _say(console, f"{finding.severity}: {finding.kind}: {finding.meaning}", colour)
-            _say(console, f"  remedy: {finding.remedy}")
+            print_words(f"{finding.severity}: {finding.kind}: {finding.meaning}", colour)
+            print_words(f"remedy: {finding.remedy}", indent=2)
         place = f" position {finding.position}:" if finding.position >= 0 else ""
         more = f" (and {finding.count - 1} more like it)" if finding.count > 1 else ""
-        _say(console, f"  {finding.file}:{place} {finding.what}{more}")
+        print_words(f"{finding.file}:{place} {finding.what}{more}", indent=2)
 
 
-def _print_verdict(console: "Console", report: "FindingReport") -> None:
+def _print_verdict(report: "FindingReport") -> None:
     if report.damage_count:
-        _say(console, f"DAMAGED: {report.damage_count} findings", "bold red")
+        print_words(f"DAMAGED: {report.damage_count} findings", "bold red")
     elif report.warning_count:
-        _say(console, "sound, with warnings", "yellow")
+        print_words("sound, with warnings", "yellow")
     else:
-        _say(console, "sound", "green")
-
-
-def _say(console: "Console", text: str, style: str | None = None) -> None:
-    console.print(plain(text), style=style, markup=False, soft_wrap=True)
+        print_words("sound", "green")
 
 
 class RecordTable:
-    """Prints records as they come, in columns of fixed width: nothing is held back."""
+    """Prints records as they come: nothing is held back, and columns grow when they have to."""
 
-    _ROW: Final = "{:>14}  {:<20} {:>5} {:>10}  {:<24}  {:<12}  {:<16}  {}"
-
-    def __init__(self, write: Callable[[str], None], *, shows_body: bool) -> None:
+    def __init__(
+        self, write: Callable[[Sequence[Line]], None], width: int | None, *, shows_body: bool
+    ) -> None:
         self._write = write
         self._shows_body = shows_body
-        head = ("physical", "topic", "queue", "offset", "stored", "tags", "keys")
-        write(self._ROW.format(*head, "body" if shows_body else "").rstrip())
+        columns = [*_RECORD_COLUMNS, TableColumn("body" if shows_body else "", " ")]
+        self._table = RunningTable(columns, width, [*_RECORD_WIDTHS, 0])
+        write(self._table.head())
 
     def add(self, record: "DumpedRecord", body_text: Callable[[bytes], str]) -> None:
         """Print one record, and the messages of an inner batch below it."""
@@ -226,7 +212,19 @@ class RecordTable:
             message.keys,
             _shortened(text) + notes if self._shows_body else notes.strip(),
         )
-        self._write(self._ROW.format(*(plain(cell) for cell in cells)).rstrip())
+        self._write(self._table.row([*map(Cell, cells)]))
+
+
+_RECORD_COLUMNS: Final = (
+    TableColumn("physical", is_number=True),
+    TableColumn("topic"),
+    TableColumn("queue", is_number=True),
+    TableColumn("offset", is_number=True),
+    TableColumn("stored"),
+    TableColumn("tags", rank=1),
+    TableColumn("keys", rank=1),
+)
+_RECORD_WIDTHS: Final = (14, 20, 5, 10, 24, 12, 16)
 
 
 def _shortened(text: str) -> str:

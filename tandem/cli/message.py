@@ -175,7 +175,7 @@ _CLIENT_COLUMNS: Final["list[Column[ClientTrace]]"] = [
     Column("took ms", lambda each: each.cost_ms),
     Column("reconsume times", lambda each: each.retry_times),
     Column("broker", lambda each: each.store_host or None),
-    Column("detail", lambda each: each.detail or None),
+    Column("detail", lambda each: each.detail or None, folds_at=" "),
 ]
 
 
@@ -235,10 +235,10 @@ def resend(
 def _print_resent(group: str, results: list[Resent], output_format: Format) -> None:
     columns: list[Column[Resent]] = [
         Column("dead letter", lambda each: each.letter_id),
-        Column("was", lambda each: each.origin_id),
+        Column("was", lambda each: each.origin_id, rank=1),
         Column("topic", lambda each: each.topic or None),
-        Column("result", lambda each: each.result),
-        Column("is now", lambda each: each.message_id or None),
+        Column("result", lambda each: each.result, folds_at=" "),
+        Column("is now", lambda each: each.message_id or None, rank=1),
     ]
     write(output_format, Section(results, columns, none=f"group {group} has no dead letters"))
 

@@ -3,10 +3,11 @@
 import sys
 from collections.abc import Callable
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, Final, Self
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import msgspec
 
+from tandem.cli.formats import Column, Section, print_sections
 from tandem.cli.message_format import (
     BodyForm,
     BodyWriter,
@@ -16,7 +17,6 @@ from tandem.cli.message_format import (
     compiled_template,
     local_time,
 )
-from tandem.cli.output import shown, stdout
 from tandem.plain_text import one_line, plain_json
 
 if TYPE_CHECKING:
@@ -69,34 +69,46 @@ class _JsonArray(MessagePrinter):
         self._before = b",\n"
 
 
+class _Row(NamedTuple):
+    queue: str
+    offset: int
+    stored: str
+    keys: str
+    tags: str
+    body: str
+
+
 class _Table(MessagePrinter):
     """Collects the messages, since a column is as wide as its widest cell."""
 
     def __init__(self, form: BodyForm) -> None:
         super().__init__(lambda _: b"")
         self._body = BodyWriter(form, is_raw=False)
-        self._rows: list[list[str]] = []
+        self._rows: list[_Row] = []
 
     def __exit__(self, *_: object) -> None:
-        from rich.table import Table
-
-        table = Table("queue", "offset", "stored", "keys", "tags", "body")
-        for row in self._rows:
-            table.add_row(*map(shown, row))
-        stdout().print(table)
+        columns: list[Column[_Row]] = [
+            Column("queue", lambda row: row.queue),
+            Column("offset", lambda row: str(row.offset), is_number=True),
+            Column("stored", lambda row: row.stored),
+            Column("keys", lambda row: row.keys, rank=1),
+            Column("tags", lambda row: row.tags, rank=1),
+            Column("body", lambda row: row.body, folds_at=" "),
+        ]
+        print_sections([Section(self._rows, columns)])
 
     def show(self, message: "MessageExt", broker_name: str) -> None:
         """Keep one for the table."""
         body = self._body(message.body).decode(errors="replace")
         self._rows.append(
-            [
+            _Row(
                 f"{broker_name}/{message.queue_id}",
-                str(message.queue_offset),
+                message.queue_offset,
                 local_time(message.store_timestamp_ms),
                 message.keys,
                 message.tags,
                 one_line(body, BODY_CHARACTERS_MAX),
-            ]
+            )
         )
 
 

@@ -107,7 +107,7 @@ def print_messages(messages: "Sequence[MessageExt]", output_format: Format, *, w
         Column("stored", lambda each: time_cell(each.store_timestamp_ms)),
         Column("tags", lambda each: each.tags or None),
         Column("keys", lambda each: each.keys or None),
-        Column("body", lambda each: body_preview(each.body)),
+        Column("body", lambda each: body_preview(each.body), folds_at=" "),
     ]
     write(output_format, Section(messages, columns))
 

@@ -7,8 +7,9 @@ them goes through `shown`, `say` or `print_json`, so that nothing in them moves 
 import errno
 import math
 import os
+import shutil
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TextIO, TypeVar, TypeVarTuple
@@ -16,11 +17,11 @@ from typing import TYPE_CHECKING, Annotated, Final, TextIO, TypeVar, TypeVarTupl
 import msgspec
 import typer
 
-from tandem.plain_text import one_line, plain, plain_json, plain_lines
+from tandem.plain_text import one_line, plain, plain_json
+from tandem.text_table import Line, bare, rich_text, words_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from tandem.client.cluster_access import ClusterAccess
     from tandem.cluster.spec import ClusterSpec
@@ -166,8 +167,13 @@ def shown(text: str) -> str:
 
 
 def say(text: str) -> None:
-    """Write text of ours to standard output, with foreign words in it; its lines stay lines."""
-    typer.echo(plain_lines(text))
+    """Write text of ours to standard output, with foreign words in it; its lines stay lines.
+
+    A terminal gets long ones folded between words.
+    """
+    width = terminal_width()
+    for line in text.split("\n"):
+        print_lines(words_lines(line, width, hang=0))
 
 
 def print_json(value: object) -> None:
@@ -185,27 +191,30 @@ def is_for_people(stream: TextIO | None = None) -> bool:
 
 
 def stdout() -> "Console":
-    """Standard output for people: tables, colours on a terminal. Never wraps in a pipe."""
+    """Standard output for people: colours on a terminal. What it prints fits already."""
     from rich.console import Console
 
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=200)
+    return Console(highlight=False, soft_wrap=True)
 
 
-def table(*titles: str, title: str | None = None) -> "Table":
-    """Return an empty table for `stdout()`: in frames on a terminal, plain text elsewhere."""
-    from rich import box
-    from rich.table import Table
+def terminal_width() -> int | None:
+    """Return how many columns lines of standard output may have; None if that does not matter."""
+    return shutil.get_terminal_size().columns if is_for_people() else None
 
-    is_framed = is_for_people()
-    return Table(
-        *titles,
-        title=title,
-        title_justify="left",
-        box=box.HEAVY_HEAD if is_framed else None,
-        pad_edge=is_framed,
-        padding=(0, 1) if is_framed else (0, 2, 0, 0),
-    )
+
+def print_lines(lines: Sequence[Line]) -> None:
+    """Write lines to standard output, with their styles if it is a terminal."""
+    if not lines:
+        return
+    if is_for_people():
+        stdout().print(rich_text(lines))
+    else:
+        typer.echo("\n".join(map(bare, lines)))
+
+
+def print_words(text: str, style: str = "", *, indent: int = 0) -> None:
+    """Write a sentence for people, with foreign words in it; a terminal gets it between words."""
+    print_lines(words_lines(text, terminal_width(), indent=indent, style=style))
 
 
 def stderr() -> "Console":

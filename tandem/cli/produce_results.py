@@ -156,7 +156,7 @@ def results_section(results: Sequence[Sent]) -> Section[Sent]:
         Column("message id", lambda each: each.msg_id),
     ]
     if any(each.reason for each in results):
-        columns.append(Column("reason", lambda each: each.reason or None))
+        columns.append(Column("reason", lambda each: each.reason or None, folds_at=" "))
     return Section(results, columns, none="nothing was sent")
 
 

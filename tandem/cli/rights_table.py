@@ -59,9 +59,9 @@ def entry_columns() -> list[Column[EntryRow]]:
     """Return the columns of a table of entries."""
     return [
         Column("decision", lambda row: row.decision, {"Deny": "red", "Allow": "green"}),
-        Column("rights", lambda row: ", ".join(row.rights)),
+        Column("rights", lambda row: ", ".join(row.rights), folds_at=", "),
         Column("resource", lambda row: row.resource),
-        Column("from", lambda row: ", ".join(row.source_ips) or "anywhere"),
+        Column("from", lambda row: ", ".join(row.source_ips) or "anywhere", folds_at=", "),
         Column("policy", lambda row: row.policy or "custom"),
     ]
 

@@ -142,7 +142,7 @@ def describe(
         Column("write queues", lambda each: each.write_queue_nums),
         Column("perm", lambda each: perm_text(each.perm)),
         Column("attributes", lambda each: [f"{k}={v}" for k, v in each.attributes.items()]),
-        Column("nodes (0 is the master)", lambda each: _nodes(each.addresses)),
+        Column("nodes (0 is the master)", lambda each: _nodes(each.addresses), folds_at=", "),
     ]
     queues = Section(found.queues, queue_columns)
     brokers = Section(found.brokers, broker_columns)
@@ -237,7 +237,7 @@ def route(
         Column("write queues", lambda row: row.write_queue_nums),
         Column("read queues", lambda row: row.read_queue_nums),
         Column("perm", lambda row: row.perm),
-        Column("brokers (0 is the master)", lambda row: _nodes(row.brokers)),
+        Column("brokers (0 is the master)", lambda row: _nodes(row.brokers), folds_at=", "),
     ]
     write(output_format, Section(rows, columns))
 

@@ -21,7 +21,8 @@ def run_drill(options: DrillOptions) -> int:
     """Hold a drill and print how it went; return the exit status.
 
     0: every promise and expectation held. 1: one did not, or the drill could not be run to its
-    end. 2: it could not be run, as one line on standard error says. 130: it was interrupted.
+    end. 2: it could not be run, as one line on standard error says. 3: all that failed followed a
+    lease that was lost because the machine was slow. 130: it was interrupted.
 
     To be called by a program that does nothing else: SIGTERM and SIGHUP count as Ctrl-C from here.
     """

@@ -9,21 +9,19 @@ from collections.abc import Callable
 from typing import Final
 
 import trio
-from rich.console import Console, Group, RenderableType
+from rich.console import Console
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from tandem.drill.outcomes import SEND_OK, STATUSES, SendMode
 from tandem.drill.replication import Replication
 from tandem.drill.scenario import Expectation
 from tandem.drill.timeline import Timeline
+from tandem.text_table import GAP, Cell, Line, Span, named_lines, rich_text
 
 REFRESH_SECONDS: Final = 0.25
 STATUS_LINE_SECONDS: Final = 5.0
 """Without a terminal: how often one line says how it goes."""
-
-_STATUS_STYLES: Final = {"SEND_OK": "green", "UNKNOWN": "magenta", "REJECTED": "red"}
 
 
 class Events:
@@ -118,9 +116,9 @@ class LiveView:
     def status_line(self) -> Text:
         """One line for outputs that are not a terminal."""
         now = self._now()
-        sync, asynchronous = self._rate_text("sync"), self._rate_text("async")
+        sync, asynchronous = self._rate_cell("sync"), self._rate_cell("async")
         return Text(
-            f"{now:6.1f} s    sync {sync.plain.strip()}; async {asynchronous.plain.strip()};"
+            f"{now:6.1f} s    sync {sync.text}; async {asynchronous.text};"
             f" {self._replication}; {self._left_to_read():,} messages to read"
         )
 
@@ -133,29 +131,36 @@ class LiveView:
             if of_mode == mode and of_status == status
         ]
 
-    def table(self) -> RenderableType:
+    def table(self) -> Text:
         """The present, as a table."""
         if not self._timeline.phases:
             return Text("starting the cluster …", "bold")
         phase = self._timeline.phase
-        title = Text(f"{phase.scenario}: {phase.name}", "bold").append(
-            f"   {self._now():.1f} s", "dim"
-        )
-        facts = Table.grid(padding=(0, 2))
-        facts.add_row("sync sends", self._rate_text("sync"))
-        facts.add_row("async sends", self._rate_text("async"))
+        facts = {
+            "sync sends": self._rate_cell("sync"),
+            "async sends": self._rate_cell("async"),
+        }
+        known = self._replication.master_answers
         for node, state in self._replication.states.items():
-            known = self._replication.master_answers
-            facts.add_row(node, str(state) if known else "the master does not answer")
+            facts[node] = Cell(str(state) if known else "the master does not answer")
         read = sum(bucket.messages_read for bucket in self._timeline.buckets[-5:-1])
-        facts.add_row("consumers", f"{read:,}/s read, {self._left_to_read():,} behind")
-        return Group(Text(""), title, facts)
-
-    def _rate_text(self, mode: SendMode) -> Text:
-        text = Text()
-        for status, count in self._rates(mode):
-            style = _STATUS_STYLES.get(status, "yellow")
-            text.append(f"{count:,}/s ", style if status != SEND_OK else "green").append(
-                f"{status}  ", "dim"
+        facts["consumers"] = Cell(f"{read:,}/s read, {self._left_to_read():,} behind")
+        room = max(map(len, facts)) + GAP
+        lines: list[Line] = [
+            [],
+            [
+                Span(f"{phase.scenario}: {phase.name}", "bold"),
+                Span(f"   {self._now():.1f} s", "dim"),
+            ],
+        ]
+        for name, cell in facts.items():
+            lines += named_lines(
+                name, cell, self._console.width, room=room, folds_at=", ", mark="", style=""
             )
-        return text if text.plain else Text("none", "dim")
+        return rich_text(lines)
+
+    def _rate_cell(self, mode: SendMode) -> Cell:
+        rates = self._rates(mode)
+        text = ", ".join(f"{count:,}/s {status}" for status, count in rates)
+        is_good = {status for status, _ in rates} <= {SEND_OK}
+        return Cell(text or "none", "" if not rates else "green" if is_good else "yellow")

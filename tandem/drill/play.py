@@ -45,7 +45,12 @@ from tandem.drill.scenario import (
 from tandem.drill.scenario_file import Scenario
 from tandem.drill.sentences.load import drain
 from tandem.drill.spark_stream import finish, order_of, streaming
-from tandem.drill.watch import watch_classic_master, watch_node, watch_records
+from tandem.drill.watch import (
+    watch_classic_master,
+    watch_lateness,
+    watch_node,
+    watch_records,
+)
 from tandem.drill.workload import QueueReader, Retries, Workload
 from tandem.wire.group_state import GroupKeys
 
@@ -200,7 +205,10 @@ async def _watchers(
     coordinator = connect(plan.coordinator, secret=secret)
     stack.push_async_callback(coordinator.aclose)
     keys = GroupKeys(plan.cluster, plan.group.name)
-    found: list[Task] = [partial(watch_records, coordinator, keys, watched, clock)]
+    found: list[Task] = [
+        partial(watch_records, coordinator, keys, watched, clock),
+        partial(watch_lateness, recording.lateness, clock),
+    ]
     for node in plan.group.nodes:
         # One connection set each: a frozen node must not hold up the answers of the others.
         asker = await stack.enter_async_context(Admin(plan.access))
@@ -292,6 +300,7 @@ async def play_scenarios(stage: Stage, plan: Plan, recording: Recording) -> None
             stage.rest_seconds_max = max(REST_SECONDS_MIN, seconds)
         played = await _play_scenario(stage, scenario)
         recording.runs.append(played)
+        recording.exits.update(stage.cluster.unexpected_exits())
         if played.outcome == ENDED_EARLY:
             phase = recording.timeline.phase
             recording.stopped_because = f"{phase.scenario} could not go on after {phase.name}"

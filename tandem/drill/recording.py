@@ -11,6 +11,7 @@ from tandem.drill.watched_group import Change, WatchedGroup
 from tandem.drill.workload import Clock
 
 if TYPE_CHECKING:
+    from tandem.drill.lost_leases import Late
     from tandem.drill.scenario import Expectation, ScenarioRun
 
 
@@ -29,6 +30,10 @@ class Recording:
         """Whose log the audit goes by."""
         self.confirm: int | None = None
         """Of a fenced group: below this every node has the whole log."""
+        self.lateness: list[Late] = []
+        """When the drill itself did not get to run."""
+        self.exits: set[str] = set()
+        """Nodes that ended although nobody stopped them, and how."""
         self.disorder: list[str] = []
         self.input_lines = 0
         self.input_lines_acknowledged = 0

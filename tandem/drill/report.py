@@ -13,7 +13,14 @@ from tandem.drill.outcomes import STATUSES
 from tandem.drill.plots import STATUS_COLOURS, details_svg
 from tandem.drill.story import labels, longest, masters
 from tandem.drill.story_plot import NARROW_INCHES, story_svg
-from tandem.drill.summary import Summary, broken_promises, failed_expectations, in_words
+from tandem.drill.summary import (
+    Summary,
+    broken_promises,
+    failed_expectations,
+    in_words,
+    last_fault_before,
+    why,
+)
 from tandem.drill.timeline import Timeline
 from tandem.drill.watched_group import Change
 
@@ -108,7 +115,10 @@ def render(summary: Summary, timeline: Timeline, history: Sequence[Change] = ())
     return environment.get_template("report.html").render(
         summary=summary,
         broken=broken_promises(summary),
-        failed=failed_expectations(summary),
+        meanings=dict(CHECKS),
+        why=why(summary),
+        failed=[(each, last_fault_before(summary, each)) for each in failed_expectations(summary)],
+        failed_scenarios={each.scenario for each in failed_expectations(summary)},
         checks=[(name, text, _check_count(summary, name)) for name, text in CHECKS],
         statuses=[status for status in STATUSES if summary.sends_by_status.get(status)],
         colours=STATUS_COLOURS,

@@ -235,7 +235,7 @@ class _Drill:
             sys.stdout.buffer.write(plain_json(msgspec.json.encode(summary)) + b"\n")
         else:
             print_verdict(Console(), summary, page)
-        self._keep_data = summary.verdict == "FAILED"
+        self._keep_data = summary.verdict in ("FAILED", "INCONCLUSIVE")
         return exit_status(summary)
 
     def _summarise(self, recording: Recording) -> Summary:

@@ -175,7 +175,9 @@ def _answers_within(timeline: Timeline, start: float, end: float) -> str:
             total[status] += count if mode == "sync" else 0
     total.pop("SEND_OK", None)
     if not total:
-        return "no answer"
+        # Those before and after it share the buckets at its ends.
+        within = timeline.buckets[math.ceil(start / BUCKET_SECONDS) : int(end / BUCKET_SECONDS)]
+        return "no answer to sync sends" if any(each.sends for each in within) else "no answer"
     status = max(total, key=lambda status: total[status])
     return "too few replicas" if status in _STORED_ONLY else "no master"
 

@@ -9,6 +9,7 @@ One drawing is for wide pages and one for telephones, since text in a picture sh
 """
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Final, Literal
 
@@ -165,8 +166,8 @@ def draw(
         _draw_masters(panels[0], of_masters, nodes, span)
         _label_faults(panels[0], words)
         if timeline.buckets:
-            _draw_sends(panels[1], Columns(timeline))
-        _label_outages(panels[1], outages, span)
+            _draw_sends(panels[1], Columns(timeline), outages)
+        _label_outages(panels[1], outages, span, Columns(timeline).seconds)
         for panel, node in zip(panels[2:], lanes, strict=True):
             _draw_lag(panel, node, timeline.lag[node], _colour(node, nodes))
         if lanes:
@@ -242,8 +243,11 @@ def _draw_masters(
     panel.tick_params(bottom=False)
 
 
-def _draw_sends(panel: Axes, columns: Columns) -> None:
-    """What became of sends a second, and below it the share of each, also when there are few."""
+def _draw_sends(panel: Axes, columns: Columns, outages: Sequence[Outage]) -> None:
+    """What became of sends a second, and below it the share of each, also when there are few.
+
+    The shares are those of a few columns together, but not across a time without an answer.
+    """
     panel.set_title("Sends per second")
     rates = {name: columns.rates(*statuses) for name, (statuses, _) in SENDS.items()}
     total = np.sum(list(rates.values()), axis=0)
@@ -252,6 +256,7 @@ def _draw_sends(panel: Axes, columns: Columns) -> None:
     floor = np.zeros(len(total))
     below = np.full(len(total), -strip)
     around = _around(total)
+    silent = silent_columns(columns.middles, total, outages, columns.seconds)
     for name, rate in rates.items():
         colour = SENDS[name][1]
         _stairs(panel, columns, floor, floor + rate, colour, name)
@@ -259,6 +264,7 @@ def _draw_sends(panel: Axes, columns: Columns) -> None:
         with np.errstate(invalid="ignore", divide="ignore"):
             share = np.nan_to_num(_around(rate) / around) * strip * 0.7
         _stairs(panel, columns, below, below + share, colour, None)
+        share[silent] = 0.0
         below = below + share
     panel.set_ylim(-strip, top * 1.3)
     panel.yaxis.set_major_locator(MaxNLocator(5, integer=True))
@@ -275,6 +281,17 @@ def _draw_sends(panel: Axes, columns: Columns) -> None:
     )
 
 
+def silent_columns(
+    middles: Numbers, total: Numbers, outages: Sequence[Outage], column_seconds: float
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Return which columns are within an outage and have no answer at all."""
+    silent = np.zeros(len(total), dtype=bool)
+    for outage in outages:
+        start, end = between_bars(outage, column_seconds)
+        silent |= (start < middles) & (middles < end)
+    return silent & (total == 0.0)
+
+
 def _stairs(
     panel: Axes, columns: Columns, floor: Numbers, top: Numbers, colour: str, label: str | None
 ) -> None:
@@ -287,7 +304,19 @@ def _around(values: Numbers) -> Numbers:
     return np.asarray(windows.sum(axis=1), dtype=np.float64)
 
 
-def _label_outages(panel: Axes, outages: Sequence[Outage], span: Span) -> None:
+def between_bars(outage: Outage, column_seconds: float) -> tuple[float, float]:
+    """Return from when to when an outage is shaded: whole columns, so that no bar is in it.
+
+    What was acknowledged just before it or after it is in a column of which it has the rest.
+    """
+    first = math.ceil(round(outage.start_seconds / column_seconds, 6))
+    last = math.floor(round(outage.end_seconds / column_seconds, 6))
+    return first * column_seconds, max(first, last) * column_seconds
+
+
+def _label_outages(
+    panel: Axes, outages: Sequence[Outage], span: Span, column_seconds: float
+) -> None:
     """Say how long nothing was acknowledged, and why, above where that was."""
     wide = [o for o in outages if o.seconds >= _OUTAGE_SHARE_MIN * span.seconds]
     texts = [Fault(o.start_seconds, f"{o.seconds:.2f} s: {o.cause}") for o in wide]
@@ -295,8 +324,7 @@ def _label_outages(panel: Axes, outages: Sequence[Outage], span: Span) -> None:
     bottom, top = panel.get_ylim()
     for outage, text in zip(wide, texts, strict=True):
         panel.axvspan(
-            outage.start_seconds,
-            outage.end_seconds,
+            *between_bars(outage, column_seconds),
             color=FAULT_COLOUR,
             alpha=0.14,
             linewidth=0,

@@ -10,6 +10,7 @@ from typing import Final, Literal
 import msgspec
 
 from tandem import __version__
+from tandem.drill.lost_leases import LostLease, lost_leases
 from tandem.drill.outcomes import STATUSES, SendMode
 from tandem.drill.plan import Plan
 from tandem.drill.recording import Recording
@@ -22,7 +23,10 @@ from tandem.spark.audit.rules import AuditSummary
 
 EXAMPLES_MAX: Final = 10
 
-Verdict = Literal["PASSED", "FAILED", "INTERRUPTED", "NOT POSSIBLE"]
+Verdict = Literal["PASSED", "FAILED", "INCONCLUSIVE", "INTERRUPTED", "NOT POSSIBLE"]
+
+NOT_MEASURED: Final = "not measured"
+"""Said of a count that is 0 or missing because there was nothing to count."""
 
 PROMISES: Final = (
     "sync_lost",
@@ -145,6 +149,14 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     reasons: list[ReasonSummary]
     settings: PlanSummary
     stream: StreamSummary | None = None
+    lost_leases: list[LostLease] = []
+    """Of masters to which nothing had been done."""
+
+    late_seconds_max: float = 0.0
+    """How late the drill itself was woken at most; 0 where it was woken in time."""
+
+    exits: list[str] = []
+    """Nodes that ended although nobody stopped them, and how."""
 
 
 def summarise(
@@ -161,7 +173,8 @@ def summarise(
 
     A drill passed when it was played to its end, every expectation held, what consumers saw was in
     order, and neither the audit of the logs nor that of a stream found a broken promise. If this
-    machine could play none of its scenarios, it did not pass.
+    machine could play none of its scenarios, it did not pass. If all that failed followed a lease
+    that was lost because the machine was slow, it shows nothing: it is inconclusive.
     """
     timeline = recording.timeline
     failed = sum(not expectation.held for expectation in recording.expectations)
@@ -177,9 +190,13 @@ def summarise(
     sends = _by_status(timeline.phases)
     switches = _switches(recording)
     lease_ttl_ms = plan.coordinator.lease_ttl_ms
+    lost = lost_leases(recording.history, timeline.faults, recording.lateness, lease_ttl_ms / 1000)
+    is_excused = _only_late(recording, lost) and not _is_broken(recording, audit, stream)
     counts = {name: getattr(audit, name, None) for name in _AUDIT_FIELDS}
     return Summary(
-        verdict=_verdict(interrupted=interrupted, passed=passed, possible=possible),
+        verdict=_verdict(
+            interrupted=interrupted, passed=passed, possible=possible, is_excused=is_excused
+        ),
         expectations_failed=failed,
         sends=sum(sends.values()),
         sends_by_status=sends,
@@ -202,6 +219,9 @@ def summarise(
         reasons=_reasons(timeline.reasons.values()),
         settings=_plan_summary(plan),
         stream=stream,
+        lost_leases=lost,
+        exits=sorted(recording.exits),
+        late_seconds_max=max((each.seconds for each in recording.lateness), default=0.0),
         **counts,
     )
 
@@ -232,11 +252,46 @@ def _ended_at(recording: Recording) -> float:
     return recording.ended_at
 
 
-def _verdict(*, interrupted: bool, passed: bool, possible: bool) -> Verdict:
+def _only_late(recording: Recording, lost: Sequence[LostLease]) -> bool:
+    """Whether all that was not seen came after a lease that a slow machine lost, in its scenario.
+
+    What a scenario leaves undone is so for the drill: it ends there.
+    """
+    begun = [run.started_at_seconds for run in recording.runs]
+    slow = [each.at_seconds for each in lost if each.machine_was_slow]
+    failed = [each.at_seconds for each in recording.expectations if not each.held]
+
+    def follows(seconds: float) -> bool:
+        since = max((at for at in begun if at <= seconds), default=0.0)
+        return any(since <= at <= seconds for at in slow)
+
+    return bool(failed) and all(map(follows, failed))
+
+
+def _is_broken(
+    recording: Recording, audit: AuditSummary | None, stream: StreamSummary | None
+) -> bool:
+    """Whether something is wrong that no slow machine explains.
+
+    In a drill that ended early, logs may differ: the others had no time to catch up.
+    """
+    broken = 0 if audit is None else audit.promises_broken
+    if audit is not None and recording.stopped_because:
+        broken -= audit.slaves_not_identical
+    return bool(
+        audit is None
+        or broken
+        or recording.disorder
+        or recording.exits
+        or (stream is not None and stream.promises_broken)
+    )
+
+
+def _verdict(*, interrupted: bool, passed: bool, possible: bool, is_excused: bool) -> Verdict:
     if interrupted:
         return "INTERRUPTED"
     if not passed:
-        return "FAILED"
+        return "INCONCLUSIVE" if is_excused else "FAILED"
     return "PASSED" if possible else "NOT POSSIBLE"
 
 
@@ -358,6 +413,35 @@ def broken_promises(summary: Summary) -> list[tuple[str, int]]:
     return [*((name, count) for name, count in counts if count), *of_stream]
 
 
+def why(summary: Summary) -> list[str]:
+    """Return in sentences what failed, and what the drill knows of the cause."""
+    said = [summary.stopped_because] if summary.stopped_because else []
+    said += [each.in_words() for each in summary.lost_leases]
+    if summary.late_seconds_max and not summary.lost_leases:
+        said.append(
+            f"the drill itself was woken up to {summary.late_seconds_max:.1f} s late: the machine"
+            " had too much to do"
+        )
+    said += [f"{each}: nobody had stopped it" for each in summary.exits]
+    if summary.read_out_of_order:
+        examples = "; ".join(summary.read_out_of_order_examples)
+        said.append(
+            f"consumers saw {summary.read_out_of_order:,} messages out of order, such as {examples}"
+        )
+    if summary.stopped_because and summary.byte_identical is False:
+        said.append(
+            "the drill stopped before the other nodes could catch up: that they differ says little"
+            " by itself"
+        )
+    return said
+
+
+def last_fault_before(summary: Summary, expectation: Expectation) -> Fault | None:
+    """Return what had been done last when something was not seen."""
+    before = [fault for fault in summary.faults if fault.at_seconds <= expectation.at_seconds]
+    return before[-1] if before else None
+
+
 def failed_expectations(summary: Summary) -> Sequence[Expectation]:
     """What had to be seen and was not."""
     return [expectation for expectation in summary.expectations if not expectation.held]
@@ -372,13 +456,16 @@ def in_words(summary: Summary) -> str:
             return "NOT POSSIBLE: nothing was put to the test"
         case "INTERRUPTED":
             return "INTERRUPTED: this report is not complete"
+        case "INCONCLUSIVE":
+            return "INCONCLUSIVE: the machine was too slow to say"
         case "FAILED":
             of_stream = summary.stream.promises_broken if summary.stream is not None else 0
             broken = (summary.promises_broken or 0) + of_stream
             unmet = summary.expectations_failed
             parts = [_many(broken, "broken promise"), _many(unmet, "expectation", " not met")]
+            parts.append(_many(summary.read_out_of_order, "message", " read out of order"))
             said = ", ".join(part for part in parts if part)
-            return f"FAILED: {said or summary.stopped_because or 'see below'}"
+            return f"FAILED: {said or summary.stopped_because or 'there was no audit'}"
 
 
 def _many(count: int, what: str, how: str = "") -> str:

@@ -4,15 +4,24 @@ from pathlib import Path
 from typing import Final
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from tandem.drill.stream_audit import StreamSummary
-from tandem.drill.summary import Summary, broken_promises, failed_expectations
+from tandem.drill.summary import (
+    NOT_MEASURED,
+    Summary,
+    broken_promises,
+    failed_expectations,
+    in_words,
+    last_fault_before,
+    why,
+)
+from tandem.text_table import Cell, Line, TableColumn, rich_text, table_lines, words_lines
 
 EXIT_HELD: Final = 0
 EXIT_BROKEN: Final = 1
 EXIT_NOT_RUN: Final = 2
+EXIT_INCONCLUSIVE: Final = 3
+BAD: Final = "bold red"
 SWITCHES_SHOWN_MAX: Final = 20
 """On the terminal; the report has them all."""
 
@@ -21,7 +30,8 @@ EXIT_INTERRUPTED: Final = 130
 
 _STYLES: Final = {
     "PASSED": "bold green",
-    "FAILED": "bold red",
+    "FAILED": BAD,
+    "INCONCLUSIVE": "bold yellow",
     "INTERRUPTED": "bold yellow",
     "NOT POSSIBLE": "bold yellow",
 }
@@ -38,124 +48,156 @@ def exit_status(summary: Summary) -> int:
             return EXIT_BROKEN
         case "NOT POSSIBLE":
             return EXIT_NOT_RUN
+        case "INCONCLUSIVE":
+            return EXIT_INCONCLUSIVE
 
 
 def print_verdict(console: Console, summary: Summary, page: Path) -> None:
-    """Print what there is to say at the end; frames are for terminals."""
-    title = Text(summary.verdict, _STYLES[summary.verdict])
-    if summary.stopped_because:
-        title.append(f"  {summary.stopped_because}", "default")
-    parts: list[Table | Text] = [title]
+    """Print what there is to say at the end. Lines are folded for terminals alone."""
+    is_terminal = console.is_terminal and not console.is_dumb_terminal
+    width = console.width if is_terminal else None
+    lines = words_lines(in_words(summary), width, style=_STYLES[summary.verdict])
+    for words in why(summary) if summary.verdict != "PASSED" else []:
+        lines += words_lines(words, width, indent=2)
     if summary.promises_broken is not None:
-        parts.append(_counts(summary))
+        lines += _counts(summary, width)
     if summary.switches:
-        parts.append(_switches(summary))
+        lines += _switches(summary, width)
     if any(run.unavailable_seconds is not None for run in summary.runs):
-        parts.append(_unavailability(summary))
-    parts += [
-        Text(f"{run.name}: {run.outcome}", "bold yellow")
-        for run in summary.runs
-        if not run.is_possible
-    ]
+        lines += _unavailability(summary, width)
+    for run in summary.runs:
+        if not run.is_possible:
+            lines += words_lines(f"{run.name}: {run.outcome}", width, style="bold yellow")
     if failed_expectations(summary):
-        parts.append(_failures(summary))
-    parts.append(Text(f"report: {page}"))
-    for part in parts:
-        if isinstance(part, Table) and (not console.is_terminal or console.is_dumb_terminal):
-            part.box, part.pad_edge = None, False
+        lines += _failures(summary, width)
+    lines += words_lines(f"report: {page}", width)
     console.print()
-    for part in parts:
-        console.print(part, highlight=False, soft_wrap=True)
+    console.print(rich_text(lines), highlight=False, soft_wrap=True)
 
 
-def _counts(summary: Summary) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_row("sync", _of(summary.sync_acknowledged, "acknowledged"), _lost(summary.sync_lost))
-    table.add_row(
-        "async",
-        _of(summary.async_acknowledged, "acknowledged"),
-        Text(f"{summary.async_lost:,} lost (allowed)"),
-    )
-    table.add_row(
-        "no clear answer",
-        _of(summary.unknown_found, "found"),
-        _of(summary.unknown_missing, "not found"),
-    )
+def _counts(summary: Summary, width: int | None) -> list[Line]:
+    rows = [
+        ("sync", _of(summary.sync_acknowledged, "acknowledged"), _lost_of_sync(summary)),
+        (
+            "async",
+            _of(summary.async_acknowledged, "acknowledged"),
+            _allowed(summary.async_acknowledged, summary.async_lost),
+        ),
+        (
+            "no clear answer",
+            _of(summary.unknown_found, "found"),
+            _of(summary.unknown_missing, "not found"),
+        ),
+    ]
     if summary.settings.group_kind == "fenced":
-        table.add_row(
-            "sent again",
-            Text(f"{summary.stored_again or 0:,} stored more than once, as often as sent"),
-            _of(summary.cut_records, "in tails that were cut off, none acknowledged")
-            if not summary.acknowledged_cut
-            else Text(f"{summary.acknowledged_cut:,} acknowledged ones cut off", "bold red"),
+        rows.append(
+            (
+                "sent again",
+                Cell(f"{summary.stored_again or 0:,} stored more than once, as often as sent"),
+                _of(summary.cut_records, "in tails that were cut off, none acknowledged")
+                if not summary.acknowledged_cut
+                else Cell(f"{summary.acknowledged_cut:,} acknowledged ones cut off", BAD),
+            )
         )
     same = summary.identical_by_slave or {}
-    table.add_row(
-        "slaves" if summary.settings.group_kind == "classic" else "other nodes",
-        f"{sum(same.values())} of {len(same)} equal the master, byte for byte",
+    rows.append(
+        (
+            "slaves" if summary.settings.group_kind == "classic" else "other nodes",
+            Cell(f"{sum(same.values())} of {len(same)} equal the master, byte for byte"),
+            Cell(""),
+        )
     )
     if summary.stream is not None:
-        table.add_row("Spark stream", _of(summary.stream.rows, "rows"), _stream(summary.stream))
+        rows.append(("Spark stream", _of(summary.stream.rows, "rows"), _stream(summary.stream)))
     broken = ", ".join(f"{count:,} {name}" for name, count in broken_promises(summary))
-    table.add_row("broken promises", Text(broken or "none", "bold red" if broken else "green"))
-    return table
+    if not summary.sends:
+        held = Cell(NOT_MEASURED)
+    else:
+        held = Cell(broken, BAD) if broken else Cell("none", "green")
+    rows.append(("broken promises", held, Cell("")))
+    columns = [TableColumn(""), TableColumn("", " "), TableColumn("", " ")]
+    _, *lines = table_lines(columns, [[Cell(name), *cells] for name, *cells in rows], width)
+    return lines
 
 
-def _stream(stream: StreamSummary) -> Text:
-    if not stream.promises_broken:
-        return Text("each record of the log once, and nothing else", "green")
-    return Text("; ".join(stream.examples), "bold red")
+def _stream(stream: StreamSummary) -> Cell:
+    if stream.promises_broken:
+        return Cell("; ".join(stream.examples), BAD)
+    if not stream.rows:
+        return Cell(NOT_MEASURED)
+    return Cell("each record of the log once, and nothing else", "green")
 
 
-def _switches(summary: Summary) -> Table:
+def _switches(summary: Summary, width: int | None) -> list[Line]:
     """Each change of master with the time of each step, in seconds since its fault."""
-    table = Table(
-        "fault",
-        "new master",
-        "detect",
-        "fence",
-        "elect",
-        "open",
-        "first ack",
-        title="Failovers (s)",
-    )
-    table.title_justify = "left"
+    steps = ("detect", "fence", "elect", "open", "first ack")
+    columns = [
+        TableColumn("fault", " "),
+        TableColumn("new master"),
+        *(TableColumn(step, is_number=True) for step in steps),
+    ]
+    rows = []
     for switch in summary.switches[-SWITCHES_SHOWN_MAX:]:
-        steps = (
+        seconds = (
             switch.detect_seconds,
             switch.fence_seconds,
             switch.elect_seconds,
             switch.open_seconds,
             switch.first_ack_seconds,
         )
-        times = ["-" if step is None else f"{step:.2f}" for step in steps]
-        table.add_row(switch.fault, f"{switch.master}, epoch {switch.epoch}", *times)
-    return table
+        times = ["-" if each is None else f"{each:.2f}" for each in seconds]
+        new = f"{switch.master}, epoch {switch.epoch}"
+        rows.append([*map(Cell, (switch.fault, new, *times))])
+    return [*words_lines("Failovers (s)", width), *table_lines(columns, rows, width)]
 
 
-def _unavailability(summary: Summary) -> Table:
-    table = Table(
-        "scenario", "runs", "median", "p99", "longest", title="Without an acknowledgement (s)"
-    )
-    table.title_justify = "left"
+def _unavailability(summary: Summary, width: int | None) -> list[Line]:
+    columns = [
+        TableColumn("scenario"),
+        *(TableColumn(name, is_number=True) for name in ("runs", "median", "p99", "longest")),
+    ]
+    rows = []
     for row in summary.unavailability:
         seconds = (row.median_seconds, row.p99_seconds, row.max_seconds)
-        table.add_row(row.scenario, str(row.runs), *(f"{each:.2f}" for each in seconds))
-    return table
+        figures = (row.scenario, str(row.runs), *(f"{each:.2f}" for each in seconds))
+        rows.append([*map(Cell, figures)])
+    title = words_lines("Without an acknowledgement (s)", width)
+    return [*title, *table_lines(columns, rows, width)]
 
 
-def _of(number: int | None, what: str) -> str:
-    return f"{number or 0:,} {what}"
+def _of(number: int | None, what: str) -> Cell:
+    return Cell(f"{number or 0:,} {what}")
 
 
-def _lost(number: int | None) -> Text:
-    return Text(f"{number or 0:,} lost", "bold red" if number else "green")
+def _lost_of_sync(summary: Summary) -> Cell:
+    if summary.sync_lost:
+        return Cell(f"{summary.sync_lost:,} lost", BAD)
+    return Cell("0 lost", "green") if summary.sync_acknowledged else Cell(NOT_MEASURED)
 
 
-def _failures(summary: Summary) -> Table:
-    table = Table("scenario", "phase", "expected", "seen", title_justify="left")
-    for expectation in failed_expectations(summary):
-        table.add_row(
-            expectation.scenario, expectation.phase, expectation.expected, expectation.seen
+def _allowed(acknowledged: int | None, lost: int | None) -> Cell:
+    return Cell(f"{lost or 0:,} lost (allowed)" if acknowledged else NOT_MEASURED)
+
+
+def _failures(summary: Summary, width: int | None) -> list[Line]:
+    columns = [
+        TableColumn("scenario"),
+        TableColumn("phase"),
+        TableColumn("expected", " "),
+        TableColumn("seen", " "),
+        TableColumn("last done before", " "),
+    ]
+    rows = []
+    for each in failed_expectations(summary):
+        fault = last_fault_before(summary, each)
+        done = "nothing" if fault is None else fault.text
+        rows.append(
+            [
+                Cell(each.scenario),
+                Cell(each.phase),
+                Cell(each.expected),
+                Cell(each.seen, BAD),
+                Cell(done),
+            ]
         )
-    return table
+    return table_lines(columns, rows, width)

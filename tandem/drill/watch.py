@@ -3,6 +3,7 @@
     fenced     the coordinator's records, and every node's own status, every few hundredths of a
                second, so that a failover's steps are known that exactly
     classic    what the master says of its slaves, four times a second
+    the drill  how late it is woken itself
 
 A node that does not answer, being frozen or dead, is known by its silence.
 """
@@ -13,6 +14,7 @@ import trio
 
 from tandem.client import ClientError
 from tandem.coordinator.interface import CoordinatorError, Snapshot
+from tandem.drill.lost_leases import LATE_SECONDS_MIN, Late
 from tandem.drill.replication import Replication, SlaveReport
 from tandem.drill.watched_group import MASTER_ROLE, WatchedGroup
 from tandem.wire.group_state import (
@@ -60,6 +62,16 @@ class Clock(Protocol):
     def now(self) -> float:
         """Return the time."""
         ...
+
+
+async def watch_lateness(lateness: list[Late], clock: Clock) -> None:
+    """Note how late this task is woken, until cancelled: on a slow machine nothing gets to run."""
+    while True:
+        due = clock.now() + POLL_SECONDS
+        await trio.sleep(POLL_SECONDS)
+        late = clock.now() - due
+        if late >= LATE_SECONDS_MIN:
+            lateness.append(Late(round(due, 3), round(late, 3)))
 
 
 async def watch_records(

@@ -9,6 +9,8 @@ from typer.testing import CliRunner, Result
 
 from tandem.cli.command_line import app
 from tandem.testing import RunningCluster, running_fenced_cluster
+from tests.support.page_room import tool_forker
+from tests.support.terminal import lines_on_terminal
 
 pytestmark = [
     pytest.mark.fault,
@@ -39,6 +41,23 @@ def test_the_status_shows_master_epoch_and_in_sync_set(fenced: RunningCluster) -
     assert (group["master"], group["takes_messages"]) == (master, True)
     assert group["coordinator_trouble"] == ""
     assert {node["lag_bytes"] for node in group["nodes"]} == {0}
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_the_status_fits_on_a_terminal_and_cuts_nothing(
+    width: int, fenced: RunningCluster, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    fenced.wait_for_master()
+    fenced.wait_in_sync()
+    with tool_forker(tmp_path_factory.mktemp("tools")) as forker:
+        lines = lines_on_terminal(forker, width, "ha", "status", "-c", str(fenced.spec.file))
+    assert max(map(len, lines)) <= width
+    text = "\n".join(lines)
+    assert "…" not in text
+    nodes = [node.name for node in fenced.status()]
+    for name in (*nodes, "MASTER", "confirmed", "log epoch"):
+        assert name in text
+    assert text.count("FOLLOWER") == 2
 
 
 def test_an_operator_moves_the_master_and_no_message_is_lost(fenced: RunningCluster) -> None:

@@ -5,7 +5,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from tandem.cli import formats
 from tandem.cli.formats import (
     Column,
     Format,
@@ -38,7 +37,6 @@ ROWS = Section([Row("a", 1234, is_up=True, tags=("x", "y")), Row("bcd")], COLUMN
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     def pretend(width: int) -> None:
-        monkeypatch.setattr(formats, "is_for_people", lambda: True)
         monkeypatch.setattr("tandem.cli.output.is_for_people", lambda: True)
         monkeypatch.setenv("COLUMNS", str(width))
         monkeypatch.setenv("TERM", "xterm")
@@ -94,23 +92,37 @@ def test_people_are_told_that_there_is_nothing(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr() == ("", "no rows\n")
 
 
-def test_a_terminal_gets_frames(
+def test_a_terminal_gets_colours(
     terminal: Callable[[int], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     terminal(80)
     write(Format.TABLE, ROWS)
-    assert "┃" in printed(capsys)
+    assert "\x1b[31mno\x1b[0m" in printed(capsys)
 
 
-def test_on_a_narrow_terminal_cells_are_one_below_the_other(
-    terminal: Callable[[int], None], capsys: pytest.CaptureFixture[str]
+def test_on_a_narrow_terminal_the_last_columns_are_below_their_row(
+    terminal: Callable[[int], None],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    terminal(20)
+    terminal(17)
+    monkeypatch.delenv("FORCE_COLOR")
     write(Format.TABLE, ROWS)
     assert printed(capsys) == (
-        "name      a\nmessages  1,234\nup        yes\ntags      x, y\n"
-        "\n"
-        "name      bcd\nmessages  -\nup        no\ntags\n"
+        "name  messages\na        1,234\n    up: yes\n    tags: x, y\nbcd          -\n    up: no\n"
+    )
+
+
+def test_facts_are_folded_between_words(
+    terminal: Callable[[int], None],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terminal(40)
+    monkeypatch.delenv("FORCE_COLOR")
+    print_facts({"what for": "how long a reader waits for an answer of a node", "may be": 7})
+    assert printed(capsys) == (
+        "what for  how long a reader waits for an\n          answer of a node\nmay be    7\n"
     )
 
 

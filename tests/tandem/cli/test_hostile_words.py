@@ -8,19 +8,18 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from rich.console import Console
 
 from tandem.cli.cluster_table import node_facts, nodes_section
 from tandem.cli.command_line import _LastResort
 from tandem.cli.formats import Format, write
-from tandem.cli.group_table import group_text
+from tandem.cli.group_table import group_lines
 from tandem.cli.group_view import GroupView, NodeView, Switch
 from tandem.cli.log_options import BodyFormat
 from tandem.cli.log_records import printed_records
 from tandem.cli.log_tables import print_listing, print_stat
 from tandem.cli.message_format import BodyForm
 from tandem.cli.message_printers import message_printer
-from tandem.cli.output import print_json, say, say_error, words_of
+from tandem.cli.output import print_json, print_lines, say, say_error, words_of
 from tandem.cli.produce_results import ResultPrinter, Tally, sent_of
 from tandem.client.errors import BrokerError
 from tandem.cluster.node_lifecycle import NodeState, NodeStatus
@@ -49,10 +48,9 @@ def hostile_store(root: Path) -> None:
 
 
 def print_store(root: Path) -> None:
-    console = Console(width=200)
     store = open_store_directory(root)
-    print_listing(console, list_store(store))
-    print_stat(console, store_stat(store, RecordFilter()))
+    print_listing(list_store(store))
+    print_stat(store_stat(store, RecordFilter()))
     for output_format in Format:
         with printed_records(output_format, BodyFormat.TEXT) as print_record:
             for item in dump_records(store, RecordFilter()):
@@ -95,7 +93,7 @@ def print_cluster(_root: Path) -> None:
         coordinator_trouble=EVIL,
         nodes=[node],
     )
-    Console(width=200).print(group_text(view, 2))
+    print_lines(group_lines(view, 2, None))
     print_json(view)
 
 

@@ -1,8 +1,7 @@
-import io
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from tandem.cli.log_tables import RecordTable, print_listing, print_report, print_stat
 from tandem.log import (
@@ -14,46 +13,41 @@ from tandem.log import (
     store_stat,
     verify_store,
 )
+from tandem.text_table import Line, bare
 from tests.support.log_builder import LogBuilder
 from tests.support.paths import GOLDEN
 from tests.tandem.log.vectors import NAMES, copy_of, log_file, overwrite
 
 
-@pytest.fixture
-def console() -> Console:
-    return Console(file=io.StringIO(), width=200, highlight=False)
-
-
-def text_of(console: Console) -> str:
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
-
-
 @pytest.mark.parametrize("name", NAMES)
-def test_a_listing_shows_files_ranges_and_times(name: str, console: Console) -> None:
-    print_listing(console, list_store(open_store_directory(GOLDEN / name)))
-    text = text_of(console)
+def test_a_listing_shows_files_ranges_and_times(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_listing(list_store(open_store_directory(GOLDEN / name)))
+    text = capsys.readouterr().out
     assert "00000000000000000000" in text
     assert "2026-11-2" in text
     assert "checkpoint: log to 2026-11-2" in text
     assert "stopped cleanly" in text
 
 
-def test_a_listing_tells_of_a_crash_and_of_strange_files(tmp_path: Path, console: Console) -> None:
+def test_a_listing_tells_of_a_crash_and_of_strange_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = copy_of("basic", tmp_path)
     (root / "abort").touch()
     (root / "checkpoint").unlink()
     (root / "commitlog" / "notes.txt").touch()
-    print_listing(console, list_store(open_store_directory(root)))
-    text = text_of(console)
+    print_listing(list_store(open_store_directory(root)))
+    text = capsys.readouterr().out
     assert "the last stop was a crash" in text
     assert "checkpoint: none" in text
     assert "notes.txt (its name is not" in text
 
 
-def test_numbers_are_shown_by_queue_and_for_all(console: Console) -> None:
-    print_stat(console, store_stat(open_store_directory(GOLDEN / "tran")))
-    text = text_of(console)
+def test_numbers_are_shown_by_queue_and_for_all(capsys: pytest.CaptureFixture[str]) -> None:
+    print_stat(store_stat(open_store_directory(GOLDEN / "tran")))
+    text = capsys.readouterr().out
     assert "SCHEDULE_TOPIC_XXXX" in text
     assert "all" in text
 
@@ -63,7 +57,11 @@ def test_records_are_printed_as_they_come_and_cannot_write_to_the_terminal(tmp_p
     log.put(topic="T\x1b[31m", body=b"\x1b[2J" + b"x" * 100, keys="k")
     store = open_store_directory(log.write(tmp_path, consume_queues=False))
     lines: list[str] = []
-    table = RecordTable(lines.append, shows_body=True)
+
+    def write(printed: Sequence[Line]) -> None:
+        lines.extend(map(bare, printed))
+
+    table = RecordTable(write, None, shows_body=True)
     for record in dump_records(store, RecordFilter()):
         assert isinstance(record, DumpedRecord)
         table.add(record, bytes.decode)
@@ -73,18 +71,20 @@ def test_records_are_printed_as_they_come_and_cannot_write_to_the_terminal(tmp_p
     assert "(104 characters)" in lines[1]
 
 
-def test_a_report_says_what_a_kind_of_finding_means_once(tmp_path: Path, console: Console) -> None:
+def test_a_report_says_what_a_kind_of_finding_means_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = copy_of("basic", tmp_path)
     overwrite(log_file(root), 88, b"X")
     overwrite(log_file(root), 136 + 88, b"X")
-    print_report(console, verify_store(open_store_directory(root)), 0.5)
-    text = text_of(console)
+    print_report(verify_store(open_store_directory(root)), 0.5)
+    text = capsys.readouterr().out
     assert text.count("remedy") == 1
     assert text.count("position") == 2
     assert "in 0.5 s" in text
     assert "DAMAGED: 2 findings" in text
 
 
-def test_a_sound_store_is_called_that(console: Console) -> None:
-    print_report(console, verify_store(open_store_directory(GOLDEN / "basic")), 0.5)
-    assert text_of(console).endswith("\nsound\n")
+def test_a_sound_store_is_called_that(capsys: pytest.CaptureFixture[str]) -> None:
+    print_report(verify_store(open_store_directory(GOLDEN / "basic")), 0.5)
+    assert capsys.readouterr().out.endswith("\nsound\n")

@@ -5,6 +5,7 @@ from pathlib import Path
 from tandem.cluster.spec import NodeSpec
 from tandem.cluster_file.choices import GroupKind
 from tandem.cluster_file.coordinator_settings import CoordinatorSettings
+from tandem.drill.lost_leases import Late
 from tandem.drill.options import DrillOptions
 from tandem.drill.outcomes import NOT_SENT, SEND_OK, SLAVE_NOT_AVAILABLE, UNKNOWN, SendMode
 from tandem.drill.plan import Plan
@@ -210,13 +211,38 @@ def summary(
     runs: list[ScenarioRun] | None = None,
     history: list[Change] | None = None,
     stream: StreamSummary | None = None,
+    lateness: list[Late] | None = None,
+    exits: set[str] | None = None,
 ) -> Summary:
+    of_drill = recording(expectations=expectations, disorder=disorder, runs=runs, history=history)
+    of_drill.lateness = lateness or []
+    of_drill.exits = exits or set()
+    of_drill.stopped_because = stopped_because
     return summarise(
         plan(kind=GroupKind.CLASSIC if history is None else GroupKind.FENCED),
-        recording(expectations=expectations, disorder=disorder, runs=runs, history=history),
+        of_drill,
         audit=(found or audit()) if audited else None,
         audit_seconds=1.0 if audited else None,
         interrupted=interrupted,
         stopped_because=stopped_because,
         stream=stream,
+    )
+
+
+LOST = [
+    Change(0.5, "epoch", "broker-a-0", 1),
+    Change(2.0, "leader-gone", "broker-a-0", 1),
+    Change(2.5, "epoch", "broker-a-1", 2, "the lease of broker-a-0 ended"),
+]
+"""A master that loses its lease before anything is done to the group."""
+
+
+def inconclusive(*, late_seconds: float = 2.5, found: AuditSummary | None = None) -> Summary:
+    """An election that nobody wanted, on a machine that was slow if the drill was late."""
+    return summary(
+        found=found,
+        expectations=[expectation(held=False)],
+        history=LOST,
+        runs=[RUN],
+        lateness=[Late(1.0, late_seconds)],
     )

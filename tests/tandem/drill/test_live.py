@@ -118,3 +118,14 @@ async def test_the_table_shows_rates_lag_and_readers(
     assert "SLAVE_NOT_AVAILABLE" in text
     assert "3,000 bytes behind" in text
     assert "1,234 behind" in text
+    narrow = LiveView(
+        console=Console(file=io.StringIO(), width=60, force_terminal=True),
+        timeline=timeline,
+        expectations=[],
+        replication=replication,
+        left_to_read=lambda: 1234,
+        now=trio.current_time,
+    )
+    lines = narrow.table().plain.splitlines()
+    assert max(map(len, lines)) <= 60
+    assert "consumers    0/s read, 1,234 behind" in lines

@@ -40,8 +40,36 @@ def test_the_first_screen_says_what_when_and_how_long() -> None:
     assert "played" not in page
 
 
-def test_a_drill_that_hurt_nothing_has_no_longest_time() -> None:
-    assert 'class="longest"' not in render(samples.summary(), samples.timeline())
+def test_a_drill_that_hurt_nothing_says_that_the_longest_time_was_not_measured() -> None:
+    page = render(samples.summary(), samples.timeline())
+    assert '<div class="longest"><b class="none">not measured</b>' in page
+
+
+def test_a_count_of_nothing_is_not_a_green_zero() -> None:
+    page = render(samples.summary(audited=False, interrupted=True), samples.timeline())
+    assert '<b class="none">not measured</b><span>of them lost</span>' in page
+    assert '<b class="none">not measured</b><span>all logs equal, byte for byte</span>' in page
+    assert 'class="good">none' not in page
+    nothing = msgspec.structs.replace(samples.audit(), sync_acknowledged=0)
+    page = render(samples.summary(found=nothing), samples.timeline())
+    assert '<b class="none">not measured</b><span>of them lost</span>' in page
+    page = render(samples.summary(), samples.timeline())
+    assert '<b class="good">0</b><span>of them lost</span>' in page
+
+
+def test_a_failed_drill_says_what_was_done_last_and_what_its_counts_mean() -> None:
+    summary = samples.summary(
+        found=samples.audit(sync_lost=2), expectations=[samples.expectation(held=False)]
+    )
+    page = render(summary, samples.timeline())
+    assert "<code>kill -9 broker-a-1, broker-a-2</code>, 3.00 s" in page
+    assert "<b>2</b> sync_lost: sync sends answered SEND_OK that the master" in page
+
+
+def test_an_inconclusive_drill_says_why() -> None:
+    page = render(samples.inconclusive(), samples.timeline())
+    assert "INCONCLUSIVE: the machine was too slow to say" in page
+    assert "broker-a-0 lost its lease at 2.0 s (epoch 1), and nothing had been done to it" in page
 
 
 @pytest.mark.slow  # with its picture

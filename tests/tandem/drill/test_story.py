@@ -60,6 +60,18 @@ def test_a_switch_of_another_time_explains_nothing() -> None:
     assert (found.cause, found.fault) == ("no answer", "")
 
 
+def test_where_async_sends_were_answered_it_was_the_sync_ones_that_were_not() -> None:
+    timeline = Timeline()
+    phase = timeline.start_phase(0.0, "s", "p")
+    for at in (30.1, 30.6):
+        timeline.sent()
+        timeline.answered(at, phase, "async", "SEND_OK", reason="", send_id="x", latency_ms=1.0)
+    (found,) = outages([run(30.0, 1.0)], timeline, [], 5000)
+    assert found.cause == "no answer to sync sends"
+    (found,) = outages([run(30.05, 0.5)], timeline, [], 5000)
+    assert found.cause == "no answer"  # its first and its last bucket are those of others, too
+
+
 @pytest.mark.parametrize(
     ("status", "cause"), [(SLAVE_NOT_AVAILABLE, "too few replicas"), (NOT_SENT, "no master")]
 )

@@ -1,10 +1,20 @@
 import xml.etree.ElementTree as ET
 
+import msgspec
+import numpy as np
 import pytest
 
 from tandem.drill.outcomes import SEND_OK, STATUSES
 from tandem.drill.story import Outage
-from tandem.drill.story_plot import NARROW_INCHES, SENDS, Span, arrange, story_svg
+from tandem.drill.story_plot import (
+    NARROW_INCHES,
+    SENDS,
+    Span,
+    arrange,
+    between_bars,
+    silent_columns,
+    story_svg,
+)
 from tandem.drill.timeline import Fault, Timeline
 from tandem.drill.watched_group import Change
 from tests.tandem.drill import samples
@@ -24,6 +34,25 @@ HISTORY = [
     Change(3.5, "ended", "broker-a-1", 1),
     Change(4.0, "open", "broker-a-0", 2),
 ]
+
+
+@pytest.mark.parametrize(
+    ("start", "seconds", "shaded"),
+    [(3.0, 2.0, (3.0, 5.0)), (3.1, 2.0, (3.25, 5.0)), (3.05, 0.1, (3.25, 3.25))],
+)
+def test_no_bar_is_within_the_time_without_an_answer(
+    start: float, seconds: float, shaded: tuple[float, float]
+) -> None:
+    outage = msgspec.structs.replace(OUTAGE, start_seconds=start, seconds=seconds)
+    assert between_bars(outage, 0.25) == pytest.approx(shaded)
+
+
+def test_shares_of_other_columns_do_not_reach_into_a_time_without_an_answer() -> None:
+    middles = np.arange(0.125, 8.0, 0.25)
+    total = np.where((middles > 3.0) & (middles < 5.0), 0.0, 10.0)
+    total[0] = 0.0
+    silent = silent_columns(middles, total, [OUTAGE], 0.25)
+    assert middles[silent].tolist() == [each for each in middles if 3.0 < each < 5.0]
 
 
 def words_of(svg: str) -> str:

@@ -1,6 +1,7 @@
 import msgspec
 import pytest
 
+from tandem.drill.lost_leases import Late
 from tandem.drill.outcomes import NOT_SENT, SEND_OK, SLAVE_NOT_AVAILABLE, UNKNOWN
 from tandem.drill.stream_audit import StreamSummary
 from tandem.drill.summary import (
@@ -9,6 +10,7 @@ from tandem.drill.summary import (
     failed_expectations,
     in_words,
     unavailability,
+    why,
 )
 from tests.tandem.drill import samples
 
@@ -184,3 +186,73 @@ def test_how_long_nothing_was_acknowledged_is_in_the_facts() -> None:
     assert outage.seconds == samples.RUN.unavailable_seconds
     assert summary.settings.nodes == list(samples.NODES)
     assert summary.settings.lease_ttl_ms == 5000
+
+
+def test_what_follows_a_lease_that_a_slow_machine_lost_is_inconclusive() -> None:
+    assert samples.inconclusive().verdict == "INCONCLUSIVE"
+    assert [each.node for each in samples.inconclusive().lost_leases] == ["broker-a-0"]
+
+
+def test_a_lease_that_was_lost_on_a_machine_with_time_is_a_failure() -> None:
+    assert samples.inconclusive(late_seconds=0.0).verdict == "FAILED"
+
+
+def test_no_slow_machine_excuses_a_lost_message_or_a_node_that_ended() -> None:
+    lost = samples.audit(sync_lost=1)
+    assert samples.inconclusive(found=lost).verdict == "FAILED"
+    crashed = samples.summary(
+        expectations=[samples.expectation(held=False)],
+        history=samples.LOST,
+        runs=[samples.RUN],
+        lateness=[Late(1.0, 2.5)],
+        exits={"broker-a-0 ended by SIGSEGV"},
+    )
+    assert crashed.verdict == "FAILED"
+    assert "broker-a-0 ended by SIGSEGV: nobody had stopped it" in why(crashed)
+
+
+def test_that_the_machine_was_slow_is_said_of_a_failure_too() -> None:
+    failed = samples.summary(
+        expectations=[samples.expectation(held=False)], lateness=[Late(1.0, 2.5), Late(4.0, 0.5)]
+    )
+    assert failed.verdict == "FAILED"
+    assert why(failed) == [
+        "the drill itself was woken up to 2.5 s late: the machine had too much to do"
+    ]
+
+
+def test_what_failed_before_the_lease_was_lost_is_not_excused() -> None:
+    early = msgspec.structs.replace(samples.expectation(held=False), at_seconds=1.0)
+    seen = samples.summary(
+        expectations=[early, samples.expectation(held=False)],
+        history=samples.LOST,
+        runs=[samples.RUN],
+        lateness=[Late(1.0, 2.5)],
+    )
+    assert seen.verdict == "FAILED"
+
+
+def test_a_lease_that_was_lost_in_another_scenario_excuses_nothing() -> None:
+    later = msgspec.structs.replace(samples.RUN, started_at_seconds=3.0)
+    seen = samples.summary(
+        expectations=[samples.expectation(held=False)],
+        history=samples.LOST,
+        runs=[samples.RUN, later],
+        lateness=[Late(1.0, 2.5)],
+    )
+    assert seen.verdict == "FAILED"
+
+
+def test_logs_that_differ_because_the_drill_ended_early_are_excused_and_others_are_not() -> None:
+    def verdict(stopped_because: str) -> str:
+        return samples.summary(
+            found=samples.audit(second_slave_equal=False),
+            expectations=[samples.expectation(held=False)],
+            history=samples.LOST,
+            runs=[samples.RUN],
+            lateness=[Late(1.0, 2.5)],
+            stopped_because=stopped_because,
+        ).verdict
+
+    assert verdict("slave-loss could not go on after slaves-down") == "INCONCLUSIVE"
+    assert verdict("") == "FAILED"

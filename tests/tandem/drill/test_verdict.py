@@ -1,7 +1,9 @@
 import io
+import re
 from pathlib import Path
 
 import msgspec
+import pytest
 from rich.console import Console
 
 from tandem.drill.stream_audit import StreamSummary
@@ -11,9 +13,9 @@ from tandem.drill.watched_group import Change
 from tests.tandem.drill import samples
 
 
-def printed(summary: Summary, *, terminal: bool = False) -> str:
+def printed(summary: Summary, *, terminal: bool = False, width: int = 120) -> str:
     console = Console(
-        file=io.StringIO(), width=120, force_terminal=terminal, _environ={"TERM": "xterm"}
+        file=io.StringIO(), width=width, force_terminal=terminal, _environ={"TERM": "xterm"}
     )
     print_verdict(console, summary, Path("report/index.html"))
     assert isinstance(console.file, io.StringIO)
@@ -93,10 +95,38 @@ def test_what_could_not_be_played_is_said_and_is_not_a_pass() -> None:
     assert exit_status(samples.summary(runs=[impossible, samples.RUN])) == 0
 
 
-def test_frames_are_for_terminals() -> None:
-    summary = samples.summary(runs=[samples.RUN])
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_lines_fit_on_a_terminal_and_names_are_whole(width: int) -> None:
+    history = [*samples.LOST, Change(3.4, "ended", "broker-a-1", 2)]
+    summary = samples.summary(
+        expectations=[samples.expectation(held=False)], runs=[samples.RUN], history=history
+    )
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", printed(summary, terminal=True, width=width)).splitlines()
+    assert max(map(len, lines)) <= width
+    text = "\n".join(lines)
+    for name in ("broker-a-1, epoch 2", "slaves-down", "slave-loss", "master-kill"):
+        assert name in text
+    assert not any(line.endswith(" ") for line in lines)
+    assert max(map(len, printed(summary).splitlines())) > 120
 
-    assert "━" in printed(summary, terminal=True)
-    in_a_pipe = printed(summary)
-    assert "master-kill" in in_a_pipe
-    assert not set(in_a_pipe) & set("━┃│─┏└")
+
+def test_an_inconclusive_drill_has_a_status_of_its_own_and_says_why() -> None:
+    summary = samples.inconclusive()
+    assert exit_status(summary) == 3
+    text = printed(summary)
+    assert text.startswith("\nINCONCLUSIVE: the machine was too slow to say\n")
+    assert "broker-a-0 lost its lease at 2.0 s (epoch 1), and nothing had been done to it" in text
+    assert "woken up to 2.5 s late" in text
+
+
+def test_a_count_of_nothing_is_not_measured() -> None:
+    nothing = msgspec.structs.replace(samples.audit(), sync_acknowledged=0, async_acknowledged=0)
+    text = printed(samples.summary(found=nothing))
+    assert text.count("not measured") == 2
+    assert "0 lost" not in text
+
+
+def test_a_failure_says_what_had_been_done_last() -> None:
+    text = printed(samples.summary(expectations=[samples.expectation(held=False)]))
+    assert "last done before" in text
+    assert "1 SEND_OK  kill -9 broker-a-1, broker-a-2" in text

@@ -5,9 +5,15 @@ import trio.testing
 
 from tandem.client import ConnectionCause, ConnectionLostError
 from tandem.coordinator.interface import CoordinatorUnavailableError, KeyValue, Snapshot
+from tandem.drill.lost_leases import Late
 from tandem.drill.replication import Replication
 from tandem.drill.timeline import Timeline
-from tandem.drill.watch import watch_classic_master, watch_node, watch_records
+from tandem.drill.watch import (
+    watch_classic_master,
+    watch_lateness,
+    watch_node,
+    watch_records,
+)
 from tandem.drill.watched_group import WatchedGroup
 from tandem.drill.workload import Clock
 from tandem.wire.group_state import GroupKeys, GroupState, LeaderRecord, encode_record
@@ -130,3 +136,20 @@ async def test_the_master_of_a_classic_group_names_its_slaves_by_address(
     await trio.sleep(1)
     assert not replication.master_answers
     nursery.cancel_scope.cancel()
+
+
+async def test_how_late_the_drill_is_woken_is_noted_if_it_is_late(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    class Clock:
+        """A machine that stops for two seconds, once."""
+
+        readings = iter([0.0, 0.06, 0.06, 2.11, 2.11, 2.2])
+
+        def now(self) -> float:
+            return next(self.readings, float("nan"))
+
+    lateness: list[Late] = []
+    with trio.move_on_after(0.2):
+        await watch_lateness(lateness, Clock())
+    assert lateness == [Late(0.11, 2.0)]
