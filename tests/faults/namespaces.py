@@ -101,7 +101,7 @@ def _skip_without() -> None:
 
 def _remove_left() -> None:
     """Take away what a run has left that was killed."""
-    for name in os.listdir(_DIRECTORY):
+    for name in [each.name for each in _DIRECTORY.iterdir()]:
         pid = name.removeprefix(_PREFIX).partition("-")[0]
         if name.startswith(_PREFIX) and not Path(f"/proc/{pid}").exists():
             subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)

@@ -35,9 +35,7 @@ say = partial(print, flush=True)
 def access_of(servers: str, directory: str, user: str, secret: str) -> tandem.ClusterAccess:
     """Whom to ask, and as whom."""
     tls = Path(directory)
-    files = tandem.TLSFiles(
-        str(tls / "ca.pem"), str(tls / f"{user}.pem"), str(tls / f"{user}.key")
-    )
+    files = tandem.TLSFiles(str(tls / "ca.pem"), str(tls / f"{user}.pem"), str(tls / f"{user}.key"))
     return tandem.ClusterAccess(servers, user, secret, tls=files)
 
 
@@ -78,7 +76,7 @@ async def send(producer: tandem.Producer, user: str, key: str) -> None:
         try:
             await producer.send(tandem.Message(f"{user}-orders", key.encode(), keys=key))
         except tandem.ClientError as error:
-            print(f"{key}: {error}", file=sys.stderr, flush=True)
+            say(f"{key}: {error}", file=sys.stderr)
             await trio.sleep(0.1)
         else:
             say("sent", key)
