@@ -168,8 +168,8 @@ def _notes(wanted: "NewCluster") -> list[str]:
     if beyond:
         notes.append(
             f"{plain(beyond[0])} can be reached from other machines, by everybody there: its node"
-            " starts only with tls.mode: enforcing and security.clients: authorized, or with what else"
-            " docs/security.md allows"
+            " starts only with tls.mode: enforcing and security.clients: authorized, or with what"
+            " else docs/security.md allows"
         )
     if len(set(beyond)) > 1 and wanted.kind is GroupKind.FENCED and not wanted.etcd_endpoints:
         notes.append(

@@ -26,7 +26,7 @@ from tests.support.processes import ENVIRONMENT
 from tests.tandem.coordinator.real_etcd import find_etcd, find_etcdctl
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.faults.namespaces import Lan
 
@@ -41,7 +41,8 @@ OPERATOR: Final = 3
 SERVERS: Final = ";".join(f"{address}:9876" for address in ADDRESSES[:OPERATOR])
 PORT: Final = 10911
 
-EXPECTED_EVERY_SECONDS: Final = 0.2
+LOOK_SECONDS: Final = 0.3
+"""Between two commands that ask how it is: each is a process, which takes from the others."""
 
 
 def block(name: str) -> str:
@@ -122,7 +123,7 @@ class ThreeMachines:
         self.run(block("the users of etcd"))
         for number in range(len(NODES)):
             self.start_node(number)
-        wait_until(lambda: self.status()["takes_messages"])
+        self.master()
         self._remember_keys(self.run(block("the users")))
 
     def run(self, script: str, *, machine: int = OPERATOR, directory: Path | None = None) -> str:
@@ -168,7 +169,7 @@ class ThreeMachines:
                 cwd=self.operator,
                 env=self._environment,
             )
-        self._stack.callback(process.wait)
+        self._stack.enter_context(process)
         self._stack.callback(process.kill)
         return Application(process, said, errors)
 
@@ -188,15 +189,25 @@ class ThreeMachines:
         (group,) = json.loads(done.stdout)["groups"]
         return dict(group)
 
-    def master(self) -> int:
+    def master(self, *, not_this: int = -1) -> int:
         """Wait until a node takes messages; return the number of its machine."""
-        while not (status := self.status())["takes_messages"]:
-            time.sleep(EXPECTED_EVERY_SECONDS)
+        names = {name for number, name in enumerate(NODES) if number != not_this}
+        status = self.wait_status(lambda each: each["takes_messages"] and each["master"] in names)
         return NODES.index(str(status["master"]))
 
     def becomes_whole(self) -> None:
         """Wait until all nodes are in sync."""
-        wait_until(lambda: self.status()["in_sync"] == list(NODES))
+        self.wait_status(lambda status: status["in_sync"] == list(NODES))
+
+    def wait_status(
+        self, holds: Callable[[dict[str, object]], object], *, machine: int = OPERATOR
+    ) -> dict[str, object]:
+        """Wait until something holds of what an operator at a machine sees; return all of that."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not holds(status := self.status(machine)):
+            assert time.monotonic() < deadline, status
+            time.sleep(LOOK_SECONDS)
+        return status
 
     def certificate(self, number: int, port: int = PORT) -> str:
         """The certificate that a machine shows at a port, as its CA has signed it."""
@@ -244,7 +255,7 @@ class ThreeMachines:
                 cwd=self._at(machine),
                 env=self._environment | self._of(machine),
             )
-        self._stack.callback(process.wait)
+        self._stack.enter_context(process)
         self._stack.callback(process.kill)
         return process
 
