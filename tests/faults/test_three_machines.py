@@ -78,26 +78,22 @@ def shop(world: ThreeMachines) -> Application:
     return started
 
 
-@pytest.fixture(scope="module")
-def jars() -> str:
-    """RocketMQ's client and tools; skips where they cannot be had."""
+def jars_of(*profiles: str) -> str:
+    """RocketMQ's client, and its tools if they are wanted; skips where they cannot be had."""
     try:
-        return classpath("pom.xml", "tools")
+        return classpath("pom.xml", *profiles)
     except NotToBeHadError as error:
         pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")
-def bank(world: ThreeMachines, jars: str) -> Application:
+def bank(world: ThreeMachines) -> Application:
     """The application in Java: at first it does what it may, and tries what it may not."""
-    options = [
-        each.replace("client.", "bank.") if "tls/client" in each else each
-        for each in java_options()
-    ]
+    options = [each.replace("tls/client.", "tls/bank.") for each in java_options()]
     home = world.operator / "java"
     home.mkdir()
     own, other = ("bank-orders", "bank"), ("shop-orders", "shop")
-    command = [*java_command(jars, home, *options), str(JAVA / "UserProbe.java")]
+    command = [*java_command(jars_of(), home, *options), str(JAVA / "UserProbe.java")]
     keys = ("bank", world.secret_keys["bank"])
     return world.start_program("java", *command, SERVERS, *keys, *own, *other)
 
@@ -275,14 +271,14 @@ def send(bank: Application) -> None:
 
 @pytest.mark.long
 def test_mqadmin_as_super_user_lists_and_makes_topics_and_users(
-    world: ThreeMachines, jars: str
+    world: ThreeMachines,
 ) -> None:
     home = world.operator / "mqadmin"
     (home / "conf").mkdir(parents=True)
     keys = f"accessKey: root\nsecretKey: {world.secret_keys['root']}\n"
     (home / "conf/tools.yml").write_text(keys)
     main = "org.apache.rocketmq.tools.command.MQAdminStartup"
-    command = [*java_command(jars, home, *java_options()), main]
+    command = [*java_command(jars_of("tools"), home, *java_options()), main]
 
     def mqadmin(words: str) -> str:
         started = world.start_program("mqadmin", *command, *words.split(), "-n", SERVERS)

@@ -8,8 +8,11 @@ import pytest
 import trio
 import trio.testing
 
-from store.machine.errors import ConnectionLost
-from store.machine.handshake_turns import WAITING_OF_ADDRESS_MAX, HandshakeTurns
+from tandem.handshake_turns import (
+    WAITING_OF_ADDRESS_MAX,
+    HandshakeTurns,
+    TooManyHandshakesError,
+)
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -68,7 +71,7 @@ async def test_few_of_an_address_wait(autojump_clock: MockClock) -> None:
         nonlocal refused
         try:
             await turns.take(address)
-        except ConnectionLost:
+        except TooManyHandshakesError:
             refused += 1
         else:
             await trio.sleep(1)
