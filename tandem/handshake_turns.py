@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Outcome = TypeVar("Outcome")
 
 PAUSE_TIMES: Final = 4.0
-"""How much longer than a turn the pause after it is: handshakes get a fifth of the time."""
+"""How much longer than a turn the pause after it is: handshakes get a fifth of a node's time."""
 
 WAITING_MAX: Final = 1024
 WAITING_OF_ADDRESS_MAX: Final = 128
@@ -48,7 +48,9 @@ class TooManyHandshakesError(Exception):
 class HandshakeTurns:
     """Whose handshake is calculated next. One per process."""
 
-    def __init__(self) -> None:
+    def __init__(self, pause_times: float = PAUSE_TIMES) -> None:
+        """Pause after each turn for `pause_times` its length."""
+        self._pause_times = pause_times
         self._waiting: OrderedDict[str, deque[trio.Event]] = OrderedDict()
         """The address with the next turn is the first."""
         self._count = 0
@@ -90,7 +92,7 @@ class HandshakeTurns:
 
     def give(self, seconds: float) -> None:
         """Let the next one have a turn, after one that took `seconds`."""
-        self._free_at = trio.current_time() + PAUSE_TIMES * seconds
+        self._free_at = trio.current_time() + self._pause_times * seconds
         self._pass_on()
 
     async def _wait(self, address: str) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tandem.audit_line import AuditLine, moment
 from tandem.cluster.errors import AuditFileError
+from tandem.cluster.spec import SUPERVISOR
 from tandem.process_log import open_audit_log
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from tandem.cluster.spec import ClusterSpec
 
-SUPERVISOR: Final = "supervisor"
 TEXT_MAX: Final = 256
 WHY_MAX: Final = 2_048
 

@@ -62,6 +62,10 @@ REQUEST_SECONDS_MAX: Final = 10.0
 
 HANDSHAKE_SECONDS_MAX: Final = 5.0
 
+HANDSHAKE_PAUSE_TIMES: Final = 1.0
+"""Handshakes get half of the time: nodes may come from the address of a stranger, and wait in the
+same row. Between two steps all requests are served, which take less than one."""
+
 AnyStream = trio.SocketStream | SecuredStream
 
 TOKEN_BYTES: Final = 16
@@ -122,7 +126,7 @@ class CoordinatorServer:
         self._last_tick = 0.0
         self._connections_count = 0
         self._tls = tls
-        self._turns = HandshakeTurns()
+        self._turns = HandshakeTurns(HANDSHAKE_PAUSE_TIMES)
         self._takes_clear = takes_clear
         self._listeners: list[trio.SocketListener] = []
 

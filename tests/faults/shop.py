@@ -105,8 +105,13 @@ async def wait(access: tandem.ClusterAccess, user: str, topic: str) -> None:
 
 async def once(access: tandem.ClusterAccess, user: str) -> None:
     """Send one message, and do not wait for better times."""
-    options = {"send_msg_timeout_ms": ONCE_MS, "attempt_timeout_ms": ONCE_MS // 2 - 1}
-    async with tandem.Producer(access, group=user, resend_until_ok=False, **options) as producer:
+    async with tandem.Producer(
+        access,
+        group=user,
+        resend_until_ok=False,
+        send_msg_timeout_ms=ONCE_MS,
+        attempt_timeout_ms=ONCE_MS // 2 - 1,
+    ) as producer:
         try:
             result = await producer.send(tandem.Message(f"{user}-orders", b"once", keys="once"))
         except tandem.ClientError as error:
@@ -116,5 +121,10 @@ async def once(access: tandem.ClusterAccess, user: str) -> None:
 
 
 if __name__ == "__main__":
-    what, own, rest = sys.argv[1], sys.argv[2:6], sys.argv[6:]
-    trio.run({"run": run, "wait": wait, "once": once}[what], access_of(*own), own[2], *rest)
+    what, own, rest = sys.argv[1], access_of(*sys.argv[2:6]), sys.argv[6:]
+    if what == "run":
+        trio.run(run, own, sys.argv[4], *rest)
+    elif what == "wait":
+        trio.run(wait, own, sys.argv[4], *rest)
+    else:
+        trio.run(once, own, sys.argv[4])

@@ -47,6 +47,15 @@ async def test_addresses_take_turns(autojump_clock: MockClock) -> None:
     assert trio.current_time() - began == pytest.approx(22 * 0.5 - 0.4)
 
 
+async def test_the_pause_after_a_turn_is_as_long_as_wanted(autojump_clock: MockClock) -> None:
+    taker = Taker(HandshakeTurns(pause_times=1.0))
+    began = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        for _ in range(5):
+            nursery.start_soon(taker.take, "10.0.0.1")
+    assert trio.current_time() - began == pytest.approx(5 * 0.2 - 0.1)
+
+
 async def test_who_waits_for_a_turn_may_go(autojump_clock: MockClock) -> None:
     turns = HandshakeTurns()
     taker = Taker(turns)
