@@ -120,11 +120,16 @@ async def once(access: tandem.ClusterAccess, user: str) -> None:
             say(result.status.value)
 
 
-if __name__ == "__main__":
-    what, own, rest = sys.argv[1], access_of(*sys.argv[2:6]), sys.argv[6:]
+async def main(what: str, *words: str) -> None:
+    """Do what the command line says."""
+    access, user = access_of(*words[:4]), words[2]
     if what == "run":
-        trio.run(run, own, sys.argv[4], *rest)
+        await run(access, user, words[4])
     elif what == "wait":
-        trio.run(wait, own, sys.argv[4], *rest)
+        await wait(access, user, words[4])
     else:
-        trio.run(once, own, sys.argv[4])
+        await once(access, user)
+
+
+if __name__ == "__main__":
+    trio.run(main, *sys.argv[1:])
