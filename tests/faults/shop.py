@@ -120,13 +120,13 @@ async def once(access: tandem.ClusterAccess, user: str) -> None:
             say(result.status.value)
 
 
-async def main(what: str, *words: str) -> None:
+async def main(*words: str) -> None:
     """Do what the command line says."""
-    access, user = access_of(*words[:4]), words[2]
-    if what == "run":
-        await run(access, user, words[4])
-    elif what == "wait":
-        await wait(access, user, words[4])
+    access, user = access_of(*words[1:5]), words[3]
+    if words[0] == "run":
+        await run(access, user, words[5])
+    elif words[0] == "wait":
+        await wait(access, user, words[5])
     else:
         await once(access, user)
 
