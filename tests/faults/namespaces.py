@@ -14,8 +14,9 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import signal
 import subprocess
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -104,7 +105,15 @@ def _remove_left() -> None:
     for name in [each.name for each in _DIRECTORY.iterdir()]:
         pid = name.removeprefix(_PREFIX).partition("-")[0]
         if name.startswith(_PREFIX) and not Path(f"/proc/{pid}").exists():
+            _end_processes(name)
             subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
+
+
+def _end_processes(name: str) -> None:
+    found = subprocess.run(["ip", "netns", "pids", name], check=False, capture_output=True)
+    for pid in found.stdout.split():
+        with suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
 
 
 def _ip(*words: str) -> None:
