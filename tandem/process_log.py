@@ -277,7 +277,20 @@ def start_log(process: str, settings: LoggingSettings, file: Path | None = None)
 
 
 def start_audit_log(logger: str, file: Path, settings: LoggingSettings) -> logging.Handler:
-    """Have what this logger logs written to `file`, which only its owner reads, as it comes.
+    """Have what this logger logs written as `open_audit_log` does.
+
+    Raises:
+        OSError: `file` cannot be opened.
+    """
+    output = open_audit_log(file, settings)
+    found = logging.getLogger(logger)
+    found.addHandler(output)
+    found.setLevel(logging.INFO)
+    return output
+
+
+def open_audit_log(file: Path, settings: LoggingSettings) -> logging.Handler:
+    """Return what writes each record as it comes to `file`, which only its owner reads.
 
     Raises:
         OSError: `file` cannot be opened.
@@ -286,9 +299,6 @@ def start_audit_log(logger: str, file: Path, settings: LoggingSettings) -> loggi
     os.close(os.open(file, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
     output = RotatedFile(file, settings)
     output.setFormatter(logging.Formatter("%(message)s"))
-    found = logging.getLogger(logger)
-    found.addHandler(output)
-    found.setLevel(logging.INFO)
     return output
 
 

@@ -14,12 +14,12 @@ It is written by a logger of its own, whose file the process of a node opens.
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from node.security.access import Action
+from tandem.audit_line import AuditLine, moment
 from tandem.process_log import RepeatLimit
 from tandem.wire.access_control import Right
 from tandem.wire.acl_signature import ACL_SIGNATURE_FIELD
@@ -82,23 +82,6 @@ _ALL_THE_TIME: Final = frozenset(
     {RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER, RequestCode.BROKER_HEARTBEAT}
 )
 """What nodes and brokers say of themselves every few seconds."""
-
-
-class AuditLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line."""
-
-    time: str
-    node: str
-    who: str
-    from_: str = msgspec.field(name="from")
-    code: int
-    request: str
-    result: str
-    about: list[str] = []
-    fields: dict[str, str] = {}
-    body: str | None = None
-    why: str = ""
-    left_out: int = 0
 
 
 def is_change(request: Request) -> bool:
@@ -173,7 +156,7 @@ class Audit:
             result=_name_of(ResponseCode.NO_PERMISSION),
             left_out=count,
         )
-        _log.info("%s", str(msgspec.json.encode(line), "utf-8"))
+        _log.info("%s", line.text)
 
     def _write(
         self,
@@ -195,11 +178,10 @@ class Audit:
             why=why[:BODY_MAX],
             **more,
         )
-        _log.info("%s", str(msgspec.json.encode(line), "utf-8"))
+        _log.info("%s", line.text)
 
     def _time(self) -> str:
-        moment = datetime.fromtimestamp(self._wall_clock_ms() / 1000, UTC)
-        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return moment(self._wall_clock_ms())
 
 
 def _about(request: Request, command: RemotingCommand, fields: Mapping[str, str]) -> list[str]:

@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import logging
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
 from store.machine.errors import ConnectionLost
-from store.machine.handshake_turns import HandshakeTurns
 from store.machine.network import ReceivesSome
 from store.machine.tell_once import TellOnce
 from store.machine.tls_stream import TLSStream
+from tandem.handshake_turns import HandshakeTurns, TooManyHandshakesError
 from tandem.wire.tls_engine import TLSEngine, speaks_tls
 
 if TYPE_CHECKING:
@@ -228,18 +229,11 @@ class TLSNetwork:
             raise self._refused(stream, "it speaks TLS, and this node has no certificate")
         tls = TLSStream(stream, TLSEngine(context))
 
-        async def calculate(step: Callable[[], bool]) -> bool:
-            await self._turns.take(stream.peer.ip)
-            begun = trio.current_time()
-            try:
-                return step()
-            finally:
-                self._turns.give(trio.current_time() - begun)
-
+        calculate = partial(self._turns.run, stream.peer.ip)
         with trio.move_on_after(HANDSHAKE_SECONDS_MAX):
             try:
                 await tls.handshake(first, ACCEPTED_HANDSHAKE_BYTES_MAX, calculate)
-            except ConnectionLost as error:
+            except (ConnectionLost, TooManyHandshakesError) as error:
                 raise self._refused(stream, str(error)) from error
             else:
                 return tls

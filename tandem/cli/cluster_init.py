@@ -94,13 +94,11 @@ def init(
         etcd_endpoints=tuple(etcd or ()),
     )
     spec = _write(file, new_file_text(example_text(), wanted, file.name), force=force)
-    option = "" if file == Path("cluster.yaml") else f" -c {file}"
     count = "one node" if len(spec.nodes) == 1 else f"{len(spec.nodes)} nodes"
     write_words(
         output_format,
         {"file": str(spec.file), "kind": wanted.kind, "nodes": [node.name for node in spec.nodes]},
-        f"wrote {file}: {count} of {broker_name}, {wanted.kind.value}\n"
-        f"start it with `tandem cluster up{option}`",
+        f"wrote {file}: {count} of {broker_name}, {wanted.kind.value}\n{_start(file, wanted)}",
     )
     for note in _notes(wanted):
         typer.secho(f"note: {note}", err=True, fg=typer.colors.YELLOW)
@@ -145,16 +143,33 @@ def _write(file: Path, text: str, *, force: bool) -> "ClusterSpec":
     return read_spec(file)
 
 
-def _notes(wanted: "NewCluster") -> list[str]:
+def _start(file: Path, wanted: "NewCluster") -> str:
+    """How the nodes are started: a supervisor is for those of one machine."""
+    from tandem.cluster.spec import node_by_itself
+
+    if len(set(_beyond(wanted))) > 1:
+        command = node_by_itself(file, "NODE")
+        return f"start each node on its own machine, with this file: `{command}`"
+    option = "" if file == Path("cluster.yaml") else f" -c {file}"
+    return f"start it with `tandem cluster up{option}`"
+
+
+def _beyond(wanted: "NewCluster") -> list[str]:
     from tandem.cluster.new_file import is_beyond_this_machine
+
+    return [address for address in wanted.addresses if is_beyond_this_machine(address)]
+
+
+def _notes(wanted: "NewCluster") -> list[str]:
     from tandem.cluster_file.choices import GroupKind
 
     notes = []
-    beyond = [address for address in wanted.addresses if is_beyond_this_machine(address)]
+    beyond = _beyond(wanted)
     if beyond:
         notes.append(
             f"{plain(beyond[0])} can be reached from other machines, by everybody there: its node"
-            " starts only with security.allow_unauthenticated: true; see docs/security.md"
+            " starts only with tls.mode: enforcing and security.clients: authorized, or with what"
+            " else docs/security.md allows"
         )
     if len(set(beyond)) > 1 and wanted.kind is GroupKind.FENCED and not wanted.etcd_endpoints:
         notes.append(

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tandem.cluster.log_records import LogRecord
     from tandem.cluster.spec import ClusterSpec
 
-SUPERVISOR: Final = "supervisor"
-
 POLL_SECONDS: Final = 0.2
 """How often it is looked for more with --follow."""
 
@@ -177,6 +175,7 @@ def _since_seconds(since: str | None) -> float:
 
 def _sources(spec: "ClusterSpec", wanted: list[str]) -> "list[ProcessFile]":
     from tandem.cluster.log_following import ProcessFile
+    from tandem.cluster.spec import SUPERVISOR
     from tandem.cluster_file.errors import UnknownNodeError
 
     names = [*(node.name for node in spec.nodes), SUPERVISOR]

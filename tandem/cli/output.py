@@ -47,7 +47,7 @@ NameServersOption = Annotated[
         "--name-server",
         "-n",
         metavar="HOST:PORT",
-        help="Ask these instead of the nodes of the cluster file. Repeat it, for all of them.",
+        help="Ask these instead of the nodes of the cluster file. Repeat it, or put `;` between.",
         show_default=False,
     ),
 ]
@@ -250,6 +250,8 @@ def access_of(
     from tandem.client.cluster_access import ClusterAccess
     from tandem.cluster.spec import default_config, read_spec
 
+    # RocketMQ's tools take one text with `;` between the addresses.
+    name_servers = [each for text in name_servers or () for each in text.split(";")] or None
     for address in name_servers or ():
         _check_address(address)
     if name_servers and config is None:

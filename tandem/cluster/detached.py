@@ -25,7 +25,7 @@ from tandem.cluster.node_lifecycle import NodeStatus
 from tandem.cluster.node_process import OpenProcess, open_process
 from tandem.cluster.owners import check_addresses
 from tandem.cluster.private_disks import mount_private_disks
-from tandem.cluster.spec import ClusterSpec, check_system, node_environment, read_spec
+from tandem.cluster.spec import SUPERVISOR, ClusterSpec, check_system, node_environment, read_spec
 from tandem.cluster.supervisor import reply_of, supervise
 from tandem.cluster_file.errors import ClusterError
 from tandem.process_log import start_log
@@ -39,7 +39,7 @@ STOP_SECONDS_MAX: Final = 30.0
 
 def supervisor_log(spec: ClusterSpec) -> Path:
     """Where a supervisor in the background writes."""
-    return spec.log_file("supervisor")
+    return spec.log_file(SUPERVISOR)
 
 
 def up_detached(spec: ClusterSpec) -> Reply:
@@ -153,7 +153,7 @@ def run_detached(config: Path, news_fd: int, options: DetachedOptions) -> int:
             spec = read_spec(config)
             if options.disk_mib:
                 mount_private_disks([node.directory for node in spec.nodes], options.disk_mib)
-            start_log("supervisor", spec.logging, supervisor_log(spec))
+            start_log(SUPERVISOR, spec.logging, supervisor_log(spec))
             if options.forks:
                 # Before trio: a fork of it would be a scheduler that nobody runs.
                 with NodeForker.started() as forker:

@@ -99,6 +99,20 @@ class NodeStartError(ClusterError):
         super().__init__(f"{name} did not start: {reason} (log: {log_file})")
 
 
+class AuditFileError(ClusterError):
+    """Who orders what cannot be written.
+
+    Attributes:
+        file: Where it was to be.
+    """
+
+    def __init__(self, file: Path, reason: str) -> None:
+        self.file = file
+        super().__init__(
+            f"{file}: who orders what cannot be written there: {reason}; let this user write there"
+        )
+
+
 class NoCoordinatorError(ClusterError):
     """The cluster has no coordinator, or serves none of its own. Nothing was done."""
 

@@ -44,6 +44,9 @@ _CODE_ROOT: Final = Path(__file__).resolve().parents[2]
 SERVER: Final = (sys.executable, "-P", "-m", "tandem_server")
 """The command line of the server's programs; the program's name and its arguments follow."""
 
+SUPERVISOR: Final = "supervisor"
+"""What it is called beside the names of nodes."""
+
 CLUSTER_FILE: Final = "cluster.yaml"
 
 EXAMPLE_DIRECTORY: Final = "tandem-data"

@@ -23,6 +23,7 @@ from tandem.cluster.control import REQUEST_BYTES_MAX, Command, Reply, Request, o
 from tandem.cluster.errors import NoNodeNamedError
 from tandem.cluster.local_cluster import STOP_GRACE_SECONDS, LocalCluster, Observer
 from tandem.cluster.node_process import OpenProcess, open_process
+from tandem.cluster.order_trail import OrderTrail, Peer, order_trail
 from tandem.cluster.spec import ClusterSpec, node_command
 from tandem.cluster_file.errors import ClusterError
 from tandem.wire.untrusted import UnreadableError, decode_json
@@ -64,19 +65,22 @@ async def supervise(
     Raises:
         AlreadyRunningError: Another process supervises this cluster file.
         NodeStartError: A node did not start; all others were stopped again.
+        AuditFileError: Who orders what cannot be written.
     """
     with ownership(spec.file) as path:
         async with LocalCluster(
             spec, observer=observer, command=command, open_node=open_node
         ) as cluster:
-            await _Supervisor(cluster, grace_seconds).run(path, ready, lifeline_fd)
+            with order_trail(spec) as trail:
+                await _Supervisor(cluster, grace_seconds, trail).run(path, ready, lifeline_fd)
 
 
 class _Supervisor:
     """One cluster, its control socket, and the wish to stop."""
 
-    def __init__(self, cluster: LocalCluster, grace_seconds: float) -> None:
+    def __init__(self, cluster: LocalCluster, grace_seconds: float, trail: OrderTrail) -> None:
         self._cluster = cluster
+        self._trail = trail
         self._grace_seconds = grace_seconds
         self._starting = trio.CancelScope()
         self._stop = trio.Event()
@@ -131,7 +135,8 @@ class _Supervisor:
     ) -> None:
         with trio.open_signal_receiver(*_SIGNALS) as signals:
             task_status.started()
-            async for _number in signals:
+            async for number in signals:
+                self._trail.signalled(number)
                 if self._stop.is_set():
                     await self._cluster.stop(grace_seconds=0.0)
                 self._request_stop()
@@ -146,19 +151,23 @@ class _Supervisor:
         """One client: read a request, carry it out, answer. A client that went away is let go."""
         try:
             async with stream:
-                if not is_of_this_user(peer_uid(stream.socket), os.geteuid()):
+                peer = peer_of(stream.socket)
+                if not is_of_this_user(peer.uid, os.geteuid()):
+                    self._trail.turned_away(peer)
                     return
                 with trio.fail_after(REQUEST_SECONDS_MAX):
                     line = await _read_line(stream)
-                reply = await self._reply(line)
+                reply = await self._reply(peer, line)
                 await stream.send_all(msgspec.json.encode(reply) + b"\n")
         except (trio.BrokenResourceError, trio.TooSlowError):
             return
 
-    async def _reply(self, line: bytes) -> Reply:
+    async def _reply(self, peer: Peer, line: bytes) -> Reply:
         error_text, refusal = "", ""
+        command, node = "none", None
         try:
             request = decode_json(line, Request)
+            command, node = request.command, request.node
             await self._carry_out(request.command, request.node)
         except ClusterError as error:
             error_text, refusal = str(error), type(error).__name__
@@ -168,6 +177,8 @@ class _Supervisor:
             _log.exception("a request of the control socket failed: a bug")
             refusal = type(error).__name__
             error_text = f"{refusal}: {error}: a bug; see the supervisor's log"
+        if command != "status":
+            self._trail.ordered(peer, command, node, refusal, error_text)
         return reply_of(self._cluster, error_text, refusal)
 
     async def _carry_out(self, command: Command, node: str | None) -> None:
@@ -215,11 +226,11 @@ def _listen(path: Path) -> trio.SocketListener:
     return trio.SocketListener(trio.socket.from_stdlib_socket(listener))
 
 
-def peer_uid(connected: trio.socket.SocketType) -> int:
-    """The user of the process at the other end of a Unix socket. Source: unix(7), SO_PEERCRED."""
+def peer_of(connected: trio.socket.SocketType) -> Peer:
+    """The process at the other end of a Unix socket. Source: unix(7), SO_PEERCRED."""
     credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
-    _pid, uid, _gid = _UCRED.unpack(credentials)
-    return int(uid)
+    pid, uid, _gid = _UCRED.unpack(credentials)
+    return Peer(pid, uid)
 
 
 def is_of_this_user(peer: int, own: int) -> bool:

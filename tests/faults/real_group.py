@@ -280,7 +280,12 @@ async def under_load(
 
 def check_logs(spec: ClusterSpec, acked: set[str], sent: set[str]) -> None:
     """Every log is sound, has all that was acknowledged, and is as the others are."""
-    logs = {node.name: walk_log(read_log(node.directory)) for node in spec.nodes}
+    check_logs_in({node.name: node.directory for node in spec.nodes}, acked, sent)
+
+
+def check_logs_in(directories: Mapping[str, Path], acked: set[str], sent: set[str]) -> None:
+    """The same, of nodes of several machines: their stores, by name."""
+    logs = {name: walk_log(read_log(directory)) for name, directory in directories.items()}
     for name, log in logs.items():
         assert not log.fault, (name, log.fault)
         keys = {record.key for record in log.records}

@@ -8,6 +8,7 @@ import msgspec
 from tandem.cluster_file.choices import FlushDiskType
 from tandem.cluster_file.settings import ReplicationSettings
 from tandem.cluster_file.store_settings import StoreSettings
+from tandem.tls_files import TLSFiles
 from tests.sim.engine.faults import Instruction
 from tests.sim.engine.workload import ProducerProfile
 
@@ -31,6 +32,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     load_seconds: float
     delay_seconds_max: float
     """Of a healthy link."""
+    tls: TLSFiles | None = None
+    """With it all connections have TLS. Then nobody reads off the wire what nodes answer; and as
+    OpenSSL chooses the keys, no two runs are the same."""
 
     @property
     def node_names(self) -> tuple[str, ...]:

@@ -198,7 +198,8 @@ class Simulation(Generic[S, C, H]):
         servers = self.cluster.name_servers()
         chance = self._chance(f"client {ip}")
         chance.shuffle(servers)
-        return ClientMachine(self.network.machine(ip), servers, salt=chance.getrandbits(32))
+        salt = chance.getrandbits(32)
+        return ClientMachine(self.network.machine(ip), servers, salt, self.settings.tls)
 
     def _producer(self, profile: ProducerProfile) -> SendingProducer:
         return SendingProducer(

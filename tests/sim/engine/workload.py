@@ -23,6 +23,7 @@ from tandem.client.producer import Producer
 from tandem.client.pull_consumer import PullConsumer
 from tandem.client.pull_operations import SWITCH_MS
 from tandem.client.results import MessageQueue, PullStatus, SendResult, SendStatus
+from tandem.tls_files import TLSFiles
 from tandem.wire.crc import crc32
 from tandem.wire.message import Message, MessageExt, decode_offset_msg_id
 from tests.sim.engine.history import (
@@ -97,8 +98,15 @@ class ReaderProfile(msgspec.Struct, frozen=True):
 class ClientMachine:
     """Where one client runs."""
 
-    def __init__(self, machine: Machine, name_servers: Sequence[str], salt: int) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        name_servers: Sequence[str],
+        salt: int,
+        tls: TLSFiles | None = None,
+    ) -> None:
         self.name_servers = list(name_servers)
+        self._tls = tls
         self.identity = ClientIdentity(machine.ip, 1, salt)
         self.clock = WallClock()
         self._machine = machine
@@ -113,7 +121,9 @@ class ClientMachine:
     @property
     def access(self) -> ClusterAccess:
         """Where the cluster is, and who asks: one client each."""
-        return ClusterAccess(self.name_servers, secret=SECRET, identity=self.identity)
+        return ClusterAccess(
+            self.name_servers, secret=SECRET, identity=self.identity, tls=self._tls
+        )
 
     def producer(self, profile: ProducerProfile) -> Producer:
         """Return a producer, not open yet."""

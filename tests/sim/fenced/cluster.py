@@ -18,6 +18,7 @@ from store.machine.errors import CorruptLogError
 from tandem.cluster_file.cluster_config import ClusterConfig
 from tandem.coordinator.interface import Coordinator
 from tandem.coordinator.kv_records import Change, Item, StoreImage
+from tandem.tls_files import TLSFiles
 from tandem.wire.fingerprint import crcs_of
 from tandem.wire.group_state import GroupKeys, decode_life
 from tandem.wire.message import Host
@@ -78,6 +79,7 @@ class FencedCluster(SimulatedCluster):
         trace: Trace,
         nursery: trio.Nursery,
         is_supervised: bool,
+        tls: TLSFiles | None = None,
     ) -> None:
         super().__init__(
             config, history, network=network, chance=chance, trace=trace, nursery=nursery
@@ -108,7 +110,7 @@ class FencedCluster(SimulatedCluster):
             node.config.node.replication_port: HA_CHANNEL for node in self.nodes.values()
         }
         self.operator = Operator(
-            ClientMachine(network.machine(OPERATOR_IP), self.name_servers(), salt=7),
+            ClientMachine(network.machine(OPERATOR_IP), self.name_servers(), 7, tls),
             nursery,
             coordinator=self.coordinator.client(network.machine(TERMINAL_IP)),
             config=config,

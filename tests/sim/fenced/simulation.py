@@ -11,7 +11,7 @@ import trio
 from ha.fenced.disputed_joint import DECIDED_SECONDS
 from tandem.client.admin import Admin
 from tandem.client.errors import ClientError
-from tandem.cluster_file.choices import AckLevel, GroupKind
+from tandem.cluster_file.choices import AckLevel, ClientAuth, GroupKind, TLSMode
 from tandem.cluster_file.cluster_config import ClusterConfig
 from tandem.cluster_file.coordinator_settings import CoordinatorSettings
 from tandem.cluster_file.settings import (
@@ -19,7 +19,9 @@ from tandem.cluster_file.settings import (
     ClusterSettings,
     GroupSettings,
     NodeSettings,
+    TLSSettings,
 )
+from tandem.tls_files import TLSFiles
 from tests.sim.engine.faults import BLACKOUT, Instruction
 from tests.sim.engine.history import Contract, Finding
 from tests.sim.engine.node import SimulatedNode
@@ -89,6 +91,7 @@ class FencedSimulation(Simulation[FencedSettings, FencedCluster, FencedHistory])
             trace=self.trace,
             nursery=nursery,
             is_supervised=self.settings.is_supervised,
+            tls=self.settings.tls,
         )
         cluster.has_open_damage = self.settings.has_open_damage
         return cluster
@@ -246,4 +249,17 @@ def cluster_config(settings: FencedSettings) -> ClusterConfig:
         ),
         coordinator=CoordinatorSettings(lease_ttl_ms=settings.lease_ttl_ms),
         secret=SECRET,
+        tls=_tls(settings.tls),
+    )
+
+
+def _tls(files: TLSFiles | None) -> TLSSettings:
+    if files is None:
+        return TLSSettings()
+    return TLSSettings(
+        mode=TLSMode.ENFORCING,
+        client_auth=ClientAuth.REQUIRE,
+        ca_file=files.ca_file,
+        certificate_file=files.certificate_file,
+        key_file=files.key_file,
     )

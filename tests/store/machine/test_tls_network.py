@@ -13,10 +13,10 @@ import trio
 import trio.testing
 
 from store.machine.errors import ConnectionLost
-from store.machine.handshake_turns import HandshakeTurns
 from store.machine.tcp_network import TCPNetwork
 from store.machine.tls_network import AcceptedStream, TLSNetwork, TLSTerms
 from store.machine.tls_stream import TLSStream
+from tandem.handshake_turns import HandshakeTurns
 from tandem.tls_files import TLSFiles
 from tandem.wire.tls_engine import TLSEngine
 from tests.support import certificates

@@ -6,7 +6,7 @@ from typer.testing import CliRunner, Result
 
 from tandem.cli.command_line import app
 from tandem.cli.output import CommandError
-from tandem.cluster.spec import read_spec
+from tandem.cluster.spec import node_by_itself, read_spec
 from tandem.cluster_file.choices import GroupKind
 
 
@@ -83,11 +83,19 @@ def test_addresses_that_do_not_fit_the_nodes_are_a_usage_error() -> None:
 
 def test_what_has_to_be_done_besides_is_said() -> None:
     result = init("--address", "10.0.0.1", "--address", "10.0.0.2")
-    assert "allow_unauthenticated" in result.stderr
+    assert "security.clients: authorized" in result.stderr
     assert "give --etcd" in result.stderr
     assert "three survive the loss of one" in result.stderr
     result = init("--address", "10.0.0.1", "--etcd", "http://10.0.0.9:2379", "--force")
     assert "--etcd" not in result.stderr
+
+
+def test_nodes_of_several_machines_are_started_each_by_itself() -> None:
+    result = init("--address", "10.0.0.1", "--address", "10.0.0.2")
+    assert node_by_itself(Path("cluster.yaml"), "NODE") in result.stdout
+    assert "tandem cluster up" not in result.stdout
+    result = init("--address", "10.0.0.1", "--force")
+    assert "tandem cluster up" in result.stdout
 
 
 def test_programs_get_json() -> None:

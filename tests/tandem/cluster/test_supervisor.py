@@ -11,6 +11,7 @@ import msgspec
 import pytest
 import trio
 
+from tandem.audit_line import AuditLine
 from tandem.cluster import (
     AlreadyRunningError,
     CoordinatorAddressError,
@@ -26,8 +27,9 @@ from tandem.cluster import (
     UnknownNodeError,
 )
 from tandem.cluster.control import Command, Reply, Request, send_request, socket_path
+from tandem.cluster.errors import AuditFileError
 from tandem.cluster.spec import ClusterSpec
-from tandem.cluster.supervisor import is_of_this_user, peer_uid, supervise
+from tandem.cluster.supervisor import is_of_this_user, peer_of, supervise
 from tandem.cluster_file.choices import CoordinatorKind
 from tests.support.patience import PATIENCE_SECONDS
 from tests.tandem.cluster.fakes import fake_command, fake_spec, fenced_spec
@@ -68,6 +70,11 @@ async def supervised(
         nursery.cancel_scope.cancel()
 
 
+def trail_of(spec: ClusterSpec) -> list[AuditLine]:
+    text = spec.log_file("supervisor.audit").read_bytes()
+    return [msgspec.json.decode(line, type=AuditLine) for line in text.splitlines()]
+
+
 def states(reply: Reply) -> list[NodeState]:
     return [node.state for node in reply.nodes]
 
@@ -85,6 +92,38 @@ async def test_commands_are_carried_out_and_answered_with_the_new_states(tmp_pat
         assert states(await ask(spec, "resume", "a")) == [NodeState.RUNNING] * 2
 
 
+async def test_orders_are_in_the_audit_trail_with_what_came_of_them(tmp_path: Path) -> None:
+    spec = fake_spec(tmp_path, "a", "b")
+    async with supervised(spec, fake_command()) as ended:
+        await ask(spec, "status")
+        await ask(spec, "kill", "b")
+        with pytest.raises(OrderRefusedError):
+            await ask(spec, "kill", "b")
+        with pytest.raises(OrderRefusedError):
+            await ask(spec, "stop")
+        await ask(spec, "down")
+        await ended.wait()
+    lines = trail_of(spec)
+    assert [(line.request, line.about, line.result) for line in lines] == [
+        ("kill", ["Node:b"], "SUCCESS"),
+        ("kill", ["Node:b"], "NodeCommandError"),
+        ("stop", [], "NoNodeNamedError"),
+        ("down", [], "SUCCESS"),
+    ]
+    assert [bool(line.why) for line in lines] == [False, True, True, False]
+    assert {line.node for line in lines} == {"supervisor"}
+    assert {line.from_ for line in lines} == {f"process {os.getpid()}"}
+    assert stat.S_IMODE(spec.log_file("supervisor.audit").stat().st_mode) == 0o600
+
+
+async def test_a_cluster_whose_orders_cannot_be_written_does_not_start(tmp_path: Path) -> None:
+    spec = fake_spec(tmp_path, "a")
+    spec.log_file("supervisor.audit").mkdir(parents=True)
+    with pytest.raises(AuditFileError) as caught:
+        await supervise(spec, ready=lambda _: pytest.fail("ready"), command=fake_command())
+    assert caught.value.file == spec.log_file("supervisor.audit")
+
+
 async def test_down_is_answered_when_all_nodes_have_stopped(tmp_path: Path) -> None:
     spec = fake_spec(tmp_path, "a", "b")
     async with supervised(spec, fake_command()) as ended:
@@ -97,9 +136,11 @@ async def test_down_is_answered_when_all_nodes_have_stopped(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_a_signal_stops_it(tmp_path: Path, number: signal.Signals) -> None:
-    async with supervised(fake_spec(tmp_path, "a"), fake_command()) as ended:
+    spec = fake_spec(tmp_path, "a")
+    async with supervised(spec, fake_command()) as ended:
         os.kill(os.getpid(), number)
         await ended.wait()
+    assert [(line.request, line.from_) for line in trail_of(spec)] == [("down", number.name)]
 
 
 async def test_a_second_signal_kills_what_is_still_stopping(tmp_path: Path) -> None:
@@ -247,7 +288,7 @@ async def test_who_connects_is_known_by_the_kernel_and_has_to_be_this_user(
 ) -> None:
     near, far = trio.socket.socketpair()
     with near, far:
-        assert peer_uid(near) == os.getuid()
+        assert peer_of(near) == (os.getpid(), os.getuid())
     assert [is_of_this_user(uid, 1000) for uid in (1000, 0, 1001)] == [True, True, False]
     spec = fake_spec(tmp_path, "a")
     async with supervised(spec, fake_command()):
@@ -257,3 +298,4 @@ async def test_who_connects_is_known_by_the_kernel_and_has_to_be_this_user(
             with pytest.raises(SupervisorGoneError):
                 await ask(spec, "kill", "a")
         assert states(await ask(spec, "status")) == [NodeState.RUNNING]
+    assert [line.result for line in trail_of(spec)] == ["NO_PERMISSION"]

@@ -2,7 +2,7 @@
 
 etcd is looked for in this order: what TANDEM_ETCD names, `etcd` of the PATH, the cache. If there is
 none, `apt-get download` fills the cache from the Debian package; where that is not possible, the
-tests are skipped and say why.
+tests are skipped and say why. So is `etcdctl`, without a name in the environment.
 """
 
 import base64
@@ -42,20 +42,29 @@ def find_etcd() -> Path:
     """Return the program; skip the test if there is none and none can be fetched."""
     if named := os.environ.get("TANDEM_ETCD"):
         return Path(named)
-    if installed := shutil.which("etcd"):
+    return _find("etcd", "etcd-server")
+
+
+def find_etcdctl() -> Path:
+    """Return etcd's command line; skip the test if there is none and none can be fetched."""
+    return _find("etcdctl", "etcd-client")
+
+
+def _find(program: str, package: str) -> Path:
+    if installed := shutil.which(program):
         return Path(installed)
-    cached = cache_directory() / "etcd"
+    cached = cache_directory() / program
     if not cached.exists():
-        _fetch(cached)
+        _fetch(package, cached)
     return cached
 
 
-def _fetch(cached: Path) -> None:
+def _fetch(package: str, cached: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         try:
             for command in (
-                ["apt-get", "download", "etcd-server"],
-                ["sh", "-c", "dpkg -x etcd-server_*.deb unpacked"],
+                ["apt-get", "download", package],
+                ["sh", "-c", f"dpkg -x {package}_*.deb unpacked"],
             ):
                 subprocess.run(
                     command,
@@ -65,11 +74,11 @@ def _fetch(cached: Path) -> None:
                     timeout=FETCH_SECONDS_MAX,
                 )
         except (OSError, subprocess.SubprocessError) as error:
-            pytest.skip(f"there is no etcd, and none could be fetched: {error}; set TANDEM_ETCD")
+            pytest.skip(f"there is no {cached.name}, and none could be fetched: {error}")
         cached.parent.mkdir(parents=True, exist_ok=True)
         # Renamed into place: another worker may be fetching too.
-        fresh = cached.with_name(f"etcd.{os.getpid()}")
-        shutil.copy2(Path(scratch) / "unpacked/usr/bin/etcd", fresh)
+        fresh = cached.with_name(f"{cached.name}.{os.getpid()}")
+        shutil.copy2(Path(scratch) / "unpacked/usr/bin" / cached.name, fresh)
         fresh.rename(cached)
 
 

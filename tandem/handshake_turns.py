@@ -6,29 +6,51 @@ together get a share of the time, one after the other, and the addresses they co
     waiting   10.0.0.7: o o o o o o     the next turn is of 10.0.0.9, then of 10.0.0.7
               10.0.0.9: o
     a turn of 0.3 ms --> nobody has one for 1.2 ms
+
+A node and the embedded coordinator have this in common.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
-from store.machine.errors import ConnectionLost
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Outcome = TypeVar("Outcome")
 
 PAUSE_TIMES: Final = 4.0
-"""How much longer than a turn the pause after it is: handshakes get a fifth of the time."""
+"""How much longer than a turn the pause after it is: handshakes get a fifth of a node's time."""
 
 WAITING_MAX: Final = 1024
 WAITING_OF_ADDRESS_MAX: Final = 128
 """A failover makes all clients come back at once, and many may be behind one address."""
 
 
-class HandshakeTurns:
-    """Whose handshake is calculated next. One per node."""
+class TooManyHandshakesError(Exception):
+    """More wait than may; the connection is to be closed.
 
-    def __init__(self) -> None:
+    Attributes:
+        address: Whence it comes.
+    """
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
+        self.address = address
+
+    def __str__(self) -> str:
+        return f"too many of {self.address} are waiting for a TLS handshake"
+
+
+class HandshakeTurns:
+    """Whose handshake is calculated next. One per process."""
+
+    def __init__(self, pause_times: float = PAUSE_TIMES) -> None:
+        """Pause after each turn for `pause_times` its length."""
+        self._pause_times = pause_times
         self._waiting: OrderedDict[str, deque[trio.Event]] = OrderedDict()
         """The address with the next turn is the first."""
         self._count = 0
@@ -44,7 +66,7 @@ class HandshakeTurns:
         """Wait for a turn, which ends with `give`.
 
         Raises:
-            ConnectionLost: too many wait already.
+            TooManyHandshakesError: too many wait already.
         """
         if self._is_taken:
             await self._wait(address)
@@ -55,15 +77,28 @@ class HandshakeTurns:
             self._pass_on()
             raise
 
+    async def run(self, address: str, step: Callable[[], Outcome]) -> Outcome:
+        """Run a step of a handshake when it may, as long as it takes.
+
+        Raises:
+            TooManyHandshakesError: too many wait already.
+        """
+        await self.take(address)
+        begun = trio.current_time()
+        try:
+            return step()
+        finally:
+            self.give(trio.current_time() - begun)
+
     def give(self, seconds: float) -> None:
         """Let the next one have a turn, after one that took `seconds`."""
-        self._free_at = trio.current_time() + PAUSE_TIMES * seconds
+        self._free_at = trio.current_time() + self._pause_times * seconds
         self._pass_on()
 
     async def _wait(self, address: str) -> None:
         row = self._waiting.get(address)
         if self._count >= WAITING_MAX or len(row or ()) >= WAITING_OF_ADDRESS_MAX:
-            raise ConnectionLost(f"too many of {address} are waiting for a TLS handshake")
+            raise TooManyHandshakesError(address)
         if row is None:
             row = self._waiting[address] = deque()
         own = trio.Event()

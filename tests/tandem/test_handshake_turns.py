@@ -8,8 +8,11 @@ import pytest
 import trio
 import trio.testing
 
-from store.machine.errors import ConnectionLost
-from store.machine.handshake_turns import WAITING_OF_ADDRESS_MAX, HandshakeTurns
+from tandem.handshake_turns import (
+    WAITING_OF_ADDRESS_MAX,
+    HandshakeTurns,
+    TooManyHandshakesError,
+)
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -44,6 +47,15 @@ async def test_addresses_take_turns(autojump_clock: MockClock) -> None:
     assert trio.current_time() - began == pytest.approx(22 * 0.5 - 0.4)
 
 
+async def test_the_pause_after_a_turn_is_as_long_as_wanted(autojump_clock: MockClock) -> None:
+    taker = Taker(HandshakeTurns(pause_times=1.0))
+    began = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        for _ in range(5):
+            nursery.start_soon(taker.take, "10.0.0.1")
+    assert trio.current_time() - began == pytest.approx(5 * 0.2 - 0.1)
+
+
 async def test_who_waits_for_a_turn_may_go(autojump_clock: MockClock) -> None:
     turns = HandshakeTurns()
     taker = Taker(turns)
@@ -68,7 +80,7 @@ async def test_few_of_an_address_wait(autojump_clock: MockClock) -> None:
         nonlocal refused
         try:
             await turns.take(address)
-        except ConnectionLost:
+        except TooManyHandshakesError:
             refused += 1
         else:
             await trio.sleep(1)
