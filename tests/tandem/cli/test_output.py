@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 import trio
+import typer
 
 from tandem.cli.output import (
     access_of,
@@ -51,6 +52,17 @@ def test_what_the_user_wrote_wrong_is_2_and_the_rest_is_1(error: Exception, stat
 def test_named_servers_need_no_cluster_file() -> None:
     access = access_of(["10.0.0.1:9876"], None)
     assert access.addresses == ("10.0.0.1:9876",)
+
+
+def test_the_environment_says_which_signatures_may_be_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert access_of(["10.0.0.1:9876"], None).signatures == "replay_proof"
+    monkeypatch.setenv("TANDEM_SIGNATURES", "any")
+    assert access_of(["10.0.0.1:9876"], None).signatures == "any"
+    monkeypatch.setenv("TANDEM_SIGNATURES", "none")
+    with pytest.raises(typer.BadParameter):
+        access_of(["10.0.0.1:9876"], None)
 
 
 async def fail_inside_nurseries(*errors: BaseException) -> None:
