@@ -48,7 +48,7 @@ SIGN_IN_BYTES_MAX: Final = 255
 
 _HEAD: Final = struct.Struct(">II")
 _OPAQUE_MASK: Final = 2**31 - 1
-_AHEAD_MAX: Final = 2**30
+AHEAD_MAX: Final = 2**30
 """An opaque that is further ahead than this is one from before."""
 
 _HASHED_BYTES: Final = 64
@@ -99,8 +99,7 @@ class FrameSeal:
         """Use the key of the connection."""
         self.last = -1
         self._key = key
-        self._turn = 0
-        self._inner, self._outer = _states(key)
+        self._turn_to(0)
 
     def change_key(self, key: bytes) -> None:
         """Use another key from now on. Numbers go on to rise: the old key may come back."""
@@ -120,7 +119,16 @@ class FrameSeal:
     def number_of(self, opaque: int) -> int | None:
         """Return the number of a request; None: it is not above the last one."""
         ahead = (opaque - self.last) & _OPAQUE_MASK
-        return self.last + ahead if 0 < ahead <= _AHEAD_MAX else None
+        return self.last + ahead if 0 < ahead <= AHEAD_MAX else None
+
+    def key_of(self, first: int, last: int) -> bytes | None:
+        """Return the key for numbers from `first` to `last`; None: there is not one for all."""
+        turn = first >> 31
+        if turn != last >> 31:
+            return None
+        if turn != self._turn:
+            self._turn_to(turn)
+        return self._turn_key
 
     def is_good(self, number: int, said: bytes | memoryview, given: bytes | memoryview) -> bool:
         """Say whether a seal fits, in a time that says nothing about the right one.
@@ -146,7 +154,7 @@ class FrameSeal:
         key = self._key
         if turn:
             key = hmac.digest(key, turn.to_bytes(8, "big"), hashlib.sha256)
-        self._turn = turn
+        self._turn, self._turn_key = turn, key
         self._inner, self._outer = _states(key)
 
 

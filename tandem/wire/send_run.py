@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from tandem.wire.frame_seal import SEAL_BYTES
+from tandem.wire.frame_seal import AHEAD_MAX, SEAL_BYTES
 from tandem.wire.message import BORNHOST_V6_FLAG, MESSAGE_MAGIC_CODE, STOREHOSTADDRESS_V6_FLAG
 
 if TYPE_CHECKING:
@@ -152,6 +152,7 @@ class SendRuns:
     ) -> None:
         self._contents = np.zeros(CONTENTS_BYTES_MAX if are_signed else 0, np.uint8)
         self._find, self._write = loops.find_sends, loops.write_sends
+        self._good_seals = loops.good_seals
         self._rows = np.zeros((SENDS_MAX, _SEND_COLUMNS), np.int64)
         self._places = np.zeros((PLACES_MAX, _PLACE_COLUMNS), np.int64)
         self._texts = np.zeros(SENDS_MAX * text_bytes_max, np.uint8)
@@ -229,6 +230,10 @@ class SendRuns:
 
         Their numbers are not taken yet, for the run may become shorter: see `seal_taken`.
         """
+        if (numbers := self._numbers(seal)) and (key := seal.key_of(*numbers)):
+            good: int = self._good_seals(self._data, self._sends.rows, self.count, key)
+            if good >= 0:
+                return good
         columns = self._rows[: self.count, [_OPAQUE, _SIGNED, _SIGNED + 1]].tolist()
         data, last = memoryview(self._data), seal.last
         try:
@@ -245,10 +250,24 @@ class SendRuns:
 
     def seal_taken(self, seal: FrameSeal) -> None:
         """Take the numbers of the run, whose seals are good."""
-        for opaque in self._rows[: self.count, _OPAQUE].tolist():
+        if numbers := self._numbers(seal):
+            seal.last = numbers[1]
+            return
+        for opaque in self._opaques():
             number = seal.number_of(opaque)
             assert number is not None, "it was when the seals were looked at"
             seal.last = number
+
+    def _opaques(self) -> list[int]:
+        return self._row_values[_OPAQUE : self.count * _SEND_COLUMNS : _SEND_COLUMNS].tolist()
+
+    def _numbers(self, seal: FrameSeal) -> tuple[int, int] | None:
+        """Return the first and the last number, if all are in order and not far from each other."""
+        opaques = self._opaques()
+        first, span = seal.number_of(opaques[0]), opaques[-1] - opaques[0]
+        if first is None or span > AHEAD_MAX or opaques != sorted(set(opaques)):
+            return None
+        return first, first + span
 
     def keep(self, count: int) -> None:
         """Let the run be its first `count` requests."""
