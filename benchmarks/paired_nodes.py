@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.pipelined import answer_load, cpu_of, send_frames
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterator
 
+    from benchmarks.pipelined import Frames
     from tandem.client.tls import TLSSocket
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -55,6 +56,7 @@ class Side(NamedTuple):
         pid: Of its process.
         frames: Makes of plain requests what is sent.
         secure: Makes of a connection the one that is used.
+        ring_of: Makes of a connection and requests what is sent on it.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Side(NamedTuple):
     pid: int
     frames: Callable[[list[bytes]], list[bytes]] = list
     secure: Callable[[socket.socket], TLSSocket] | None = None
+    ring_of: Callable[[Any, list[bytes]], Frames] | None = None
 
 
 @contextlib.contextmanager
@@ -107,6 +110,7 @@ def compare(plain: Side, dearer: Side, *, seconds: float, rounds: int) -> None:
                     seconds,
                     messages_per_frame=batch,
                     secure=side.secure,
+                    ring_of=side.ring_of,
                 )
                 used = _cpu_of(side.pid) - before
                 used -= idle[side] * (time.monotonic() - begun)

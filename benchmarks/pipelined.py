@@ -13,7 +13,7 @@ import socket
 import struct
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
@@ -45,6 +45,7 @@ ANSWER_SECONDS_MAX: Final = 30.0
 
 _LENGTH: Final = struct.Struct(">I")
 _SUCCESS: Final = b'{"code":0,'
+_PACKED_SUCCESS: Final = b"\x97\x00"
 _OPAQUE_FIRST: Final = 1 << 20
 """So that all have the same number of digits, and all frames one size."""
 
@@ -153,6 +154,13 @@ def _frame(code: RequestCode, number: int, header: object, body: bytes) -> bytes
     return encode_frame(command)
 
 
+class Frames(Protocol):
+    """What a load sends."""
+
+    def take(self, count: int) -> bytes | memoryview:
+        """Return the next `count` frames."""
+
+
 class Ring:
     """Frames in one piece of memory, twice in a row: any run of them is one slice."""
 
@@ -180,20 +188,22 @@ def answer_load(
     *,
     messages_per_frame: int = 1,
     secure: Callable[[socket.socket], TLSSocket] | None = None,
+    ring_of: Callable[[Any, list[bytes]], Frames] | None = None,
 ) -> Answered:
     """Keep `depth` frames in flight on one connection for a while, then take all answers.
 
-    `secure` makes a connection with TLS out of one that is open.
+    `secure` makes a connection with TLS out of one that is open; `ring_of` gets that connection and
+    the frames.
 
     Raises:
         LoadError: An answer is no success.
         OSError: The connection is lost, or nothing comes for half a minute.
     """
-    ring = Ring(frames)
     warm_messages = done = 0
     with socket.create_connection(address, ANSWER_SECONDS_MAX) as plain:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         stream: Any = plain if secure is None else secure(plain)
+        ring: Frames = Ring(frames) if ring_of is None else ring_of(stream, frames)
         start = time.perf_counter()
         warm = start + WARM_SHARE * seconds
         end = warm + seconds
@@ -255,7 +265,10 @@ def count_answers(data: bytes) -> tuple[int, bytes]:
         if following > end:
             break
         # Both write the code first.
-        if data[position + 8 : position + 18] != _SUCCESS:
+        if (
+            data[position + 8 : position + 18] != _SUCCESS
+            and data[position + 8 : position + 10] != _PACKED_SUCCESS
+        ):
             check_answer(data[position:following])
         position = following
         count += 1

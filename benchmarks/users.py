@@ -1,10 +1,11 @@
 """What does asking for users cost a node? CPU of the node a message, signed and not, in turns.
 
-    python benchmarks/users.py [--seconds 1] [--rounds 7]
+    python benchmarks/users.py [--seconds 1] [--rounds 7] [--seals]
 
-Two nodes run beside each other: one asks nobody, one is `authorized`. A load of ready-made frames
-over one connection takes turns between them; those for the second are signed as RocketMQ's clients
-sign them, by a user with a right to the topic. Bodies are 1 KB.
+Two nodes run beside each other: one asks nobody, one is `authorized`. A load of frames over one
+connection takes turns between them; those for the second are signed as RocketMQ's clients sign
+them, by a user with a right to the topic. With `--seals` both are `authorized`, and those for the
+second are sealed, as our own clients seal them. Bodies are 1 KB.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -23,9 +26,23 @@ from benchmarks.pipelined import ask
 from tandem.cluster_file.secret_file import read_secret
 from tandem.wire.acl_signature import with_acl_signature
 from tandem.wire.frame_buffer import FrameBuffer
-from tandem.wire.remoting_command import RemotingCommand, encode_frame, text_fields
+from tandem.wire.frame_seal import FrameSeal, SignInHeader, connection_key
+from tandem.wire.remoting_command import (
+    ONEWAY_FLAG,
+    RemotingCommand,
+    SerializeType,
+    encode_frame,
+    encode_msgpack_request,
+    text_fields,
+)
 from tandem.wire.request_code import RequestCode
+from tandem.wire.request_headers import SendMessageRequestHeaderV2
+from tandem.wire.request_signature import ChallengeBody
+from tandem.wire.route import decode_json_body
 from tandem.wire.secret_keys import OPERATOR_ACCESS_KEY, operator_secret_key
+
+if TYPE_CHECKING:
+    import socket
 
 USER, SECRET = "bench", "a secret of the bench"
 OPEN, AUTHORIZED = "127.31.0.3", "127.31.0.4"
@@ -62,24 +79,74 @@ def signed(frames: list[bytes]) -> list[bytes]:
     return found
 
 
+class SealedRing:
+    """The same requests over and over, packed and sealed as they leave: no seal is good twice."""
+
+    def __init__(self, stream: socket.socket, frames: list[bytes], address: str) -> None:
+        stream.sendall(encode_frame(RemotingCommand(RequestCode.NODE_CHALLENGE, 0)))
+        buffer = FrameBuffer()
+        while (answer := buffer.next_command()) is None:
+            buffer.receive_data(stream.recv(1 << 16))
+        number = decode_json_body(answer.body, ChallengeBody).connection
+        target = f"{address}:{PORT}"
+        self._seal = FrameSeal(connection_key(SECRET, USER, number, target))
+        self._opaque = self._place = 0
+        header = SignInHeader(USER, target)
+        stream.sendall(self._sealed(RequestCode.SIGN_IN, header, ONEWAY_FLAG))
+        buffer.receive_data(b"".join(frames))
+        self._requests: list[tuple[bytes, bytes]] = []
+        while (command := buffer.next_command()) is not None:
+            fields = command.decode_header(SendMessageRequestHeaderV2)
+            frame = encode_msgpack_request(command.code, _FIRST_OPAQUE, fields, command.body)
+            head, _, tail = frame.partition(_PACKED_OPAQUE)
+            self._requests.append((head, tail))
+
+    def _sealed(self, code: int, ext: SignInHeader, flag: int) -> bytes:
+        self._opaque += 1
+        command = RemotingCommand(
+            code, self._opaque, flag, ext=ext, serialize_type=SerializeType.MSGPACK
+        )
+        return self._seal.sealed(encode_frame(command), self._opaque)
+
+    def take(self, count: int) -> bytes:
+        """Return the next `count` frames."""
+        found = []
+        self._opaque = max(self._opaque, _FIRST_OPAQUE)
+        for _ in range(count):
+            self._opaque += 1
+            head, tail = self._requests[self._place]
+            self._place = (self._place + 1) % len(self._requests)
+            frame = b"".join((head, b"\xce", self._opaque.to_bytes(4, "big"), tail))
+            found.append(self._seal.sealed(frame, self._opaque))
+        return b"".join(found)
+
+
+_FIRST_OPAQUE = 1 << 20
+_PACKED_OPAQUE = b"\xce" + _FIRST_OPAQUE.to_bytes(4, "big")
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=1.0, help="length of a turn")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seals", action="store_true", help="seals against RocketMQ's signatures")
     options = parser.parse_args()
     print(f"{os.cpu_count()} cores, CPython {sys.version.split()[0]}, medians of the rounds")
+    first = "authorized" if options.seals else "open"
     with (
-        running("security: {clients: open}", OPEN) as (open_pid, _),
+        running(f"security: {{clients: {first}}}", OPEN) as (first_pid, first_directory),
         running("security: {clients: authorized}", AUTHORIZED) as (users_pid, directory),
     ):
         make_user(AUTHORIZED, directory)
-        compare(
-            Side("open", OPEN, open_pid),
-            Side("authorized", AUTHORIZED, users_pid, signed),
-            seconds=options.seconds,
-            rounds=options.rounds,
-        )
+        plain = Side("open", OPEN, first_pid)
+        dearer = Side("authorized", AUTHORIZED, users_pid, signed)
+        if options.seals:
+            make_user(OPEN, first_directory)
+            plain = Side("RocketMQ's", OPEN, first_pid, signed)
+            ring_of = partial(SealedRing, address=AUTHORIZED)
+            dearer = Side("sealed", AUTHORIZED, users_pid, ring_of=ring_of)
+        compare(plain, dearer, seconds=options.seconds, rounds=options.rounds)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ LOOPS = (
     "native_headers.c",
     "native_headers.h",
     "native_pulls.c",
+    "native_seals.c",
     "native_send_headers.c",
     "native_sends.c",
     "native_sends.h",

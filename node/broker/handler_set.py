@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from node.broker.parts import BrokerParts
-    from node.security.guard import SenderOf
+    from node.security.seals import SenderOf
     from tandem.wire.route import TopicRouteData
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from node.handlers.send_message import SendMessage
     from node.remoting.caller import Caller
     from node.remoting.connection import Connection
-    from node.security.guard import SenderOf
+    from node.security.seals import Sender, SenderOf
     from node.tables.tables import Tables
     from store import MessageStore
     from store.queue.consume_queue import ConsumeQueue
@@ -88,8 +88,10 @@ class SendRunHandler:
         found = runs.count
         written = None
         caller: Caller | None = ANYBODY
+        sender: Sender | None = None
         if self._sender_of is not None:
-            caller = self._caller(runs, connection, self._sender_of)
+            sender = self._sender(runs, connection, self._sender_of)
+            caller = None if sender is None else sender.caller
         if caller is not None and self._refusal() is None and found <= self._parked.room:
             places, queues = self._places(runs, caller)
             if places:
@@ -98,6 +100,8 @@ class SendRunHandler:
             # No request is looked at more than twice: these are now handled one by one.
             connection.one_by_one = found - 1
             return False
+        if sender is not None:
+            sender.taken(runs)
         connection.one_by_one = found - runs.count
         frames.skip_to(runs.end)
         if not (runs.is_waiting and self._parked.any_waits):
@@ -108,7 +112,7 @@ class SendRunHandler:
         return True
 
     @staticmethod
-    def _caller(runs: SendRuns, connection: Connection, sender_of: SenderOf) -> Caller | None:
+    def _sender(runs: SendRuns, connection: Connection, sender_of: SenderOf) -> Sender | None:
         """Return who sends the run, which is cut before a request that they have not signed.
 
         None: nobody has, or nobody may: the guard says so of the first request.
@@ -116,13 +120,13 @@ class SendRunHandler:
         sender = sender_of(connection, runs.access_key)
         if sender is None:
             return None
-        signed = runs.signed_count(sender.key)
+        signed = sender.count(runs)
         if signed < runs.count:
             if not signed:
                 return None
             runs.keep(signed)
         connection.caller = sender.caller
-        return sender.caller
+        return sender
 
     def _places(self, runs: SendRuns, caller: Caller) -> tuple[list[SendPlace], list[ConsumeQueue]]:
         """Return the places of the run and their queues, up to the first one that is not plain.

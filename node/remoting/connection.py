@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from store.machine.network import Stream
+    from tandem.wire.frame_seal import SealingPeer
 
 OUT_BYTES_MAX: Final = 4 * 1024 * 1024
 """Answers that wait for the peer. Beyond it no request is read and no held pull is run."""
@@ -85,6 +86,8 @@ class Connection:
         one_by_one: How many requests are to be handled before a run of them is looked for again.
         misses: How far apart those looks are by now; see `SendRunHandler`.
         challenges: Numbers given to this peer for signatures, not used up yet; see `Guard`.
+        signing: Who seals the requests of this connection; None: nobody has asked for a number.
+        sealed_frame: The frame of the request that is handled now, if it is sealed, else b"".
         caller: Who has sent the request that is handled now, or was the last.
         refusals: When the last few signatures were wrong; see `Guard`.
         when_answered: By opaque, what wants to know what a request is answered; see `Audit`.
@@ -105,6 +108,8 @@ class Connection:
         self.reading = trio.CancelScope()
         self.one_by_one = self.misses = 0
         self.challenges: list[str] = []
+        self.signing: SealingPeer | None = None
+        self.sealed_frame = b""
         self.caller = ANYBODY
         self.refusals: list[float] = []
         self.when_answered: dict[int, Callable[[int, str], None]] = {}
@@ -125,6 +130,18 @@ class Connection:
     def peer_name(self) -> str | None:
         """The name in the peer's certificate. To be asked for once the peer has sent something."""
         return self.stream.peer_name
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether nobody on the way reads it."""
+        return self.stream.has_tls
+
+    @property
+    def sealed_by(self) -> str | None:
+        """Who says to have sealed the request that is handled now; None: it has no seal."""
+        if not self.sealed_frame:
+            return None
+        return "" if self.signing is None else self.signing.name
 
     @property
     def may_read(self) -> bool:

@@ -216,7 +216,9 @@ def _handle_some(
             command = frames.next_command()
             if command is None:
                 return False
+            connection.sealed_frame = frames.sealed_frame()
             dispatcher.dispatch(connection, command)
+            connection.sealed_frame = b""
         connection.has_asked = True
         is_through = connection.unfinished is None
         if is_through and frames.is_used_up():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from node.errors import ConfigError
 from tandem.cluster_file.choices import ClientAccess, ClientAuth, TLSMode
+from tandem.wire.frame_seal import Signatures
 
 if TYPE_CHECKING:
     from tandem.cluster_file.cluster_config import NodeConfig
@@ -53,13 +54,16 @@ def check_exposure(config: NodeConfig) -> None:
             ],
             setting="security.allow_unauthenticated",
         )
+    again = (
+        "send a signed request again, and " if cluster.security.signatures is Signatures.ANY else ""
+    )
     is_in_clear = cluster.tls.mode is not TLSMode.ENFORCING
     if asks_for_users(config) and is_in_clear and not cluster.security.allow_in_clear:
         raise ConfigError(
             [
                 f"{cluster.file}: {node.name} would listen at {is_beyond[0]}, beyond this machine,"
-                " and take requests in clear: who can listen there can send a signed request again,"
-                " and read all messages. Set tls.mode: enforcing. Or, on a network of its own, set"
+                f" and take requests in clear: who can listen there can {again}read all messages."
+                " Set tls.mode: enforcing. Or, on a network of its own, set"
                 " security.allow_in_clear: true"
             ],
             setting="security.allow_in_clear",

@@ -15,28 +15,25 @@
 
 Signatures of nodes are described in `tandem.wire.request_signature`; the numbers they need are kept
 with the connection, a few at most, and are unknown to strangers beforehand. Those of tools and
-users are RocketMQ's, see `tandem.wire.acl_signature`.
+users are RocketMQ's, see `tandem.wire.acl_signature`, or seals, see `tandem.wire.frame_seal`.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final
 
-import msgspec
 import trio
 
 from node.errors import RequestError
 from node.remoting.caller import ANYBODY, Caller
 from node.remoting.connection import NOT_ANSWERED
-from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource, Standing, needed
 from node.security.admission import REGISTRATIONS, Admission, NotAdmittedError
 from node.security.audit import is_change
-from node.security.request import ANY_USER, REQUESTS, handler_table, serves
+from node.security.request import ANY_USER, REQUESTS, handler_table
+from node.security.seals import Operator, Seals, Sender
 from node.security.user_caller import Names, UserCaller
 from node.security.users import User, Users, why_not_signed
 from store.machine.tell_once import TellOnce
@@ -44,21 +41,16 @@ from tandem.cluster_file.choices import ClientAccess
 from tandem.wire.access_control import Kind, Right
 from tandem.wire.acl_signature import ACCESS_KEY_FIELD, AclKey
 from tandem.wire.errors import WireError
+from tandem.wire.frame_seal import Signatures
 from tandem.wire.remoting_command import ONEWAY_FLAG, RemotingCommand, SerializeType
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import CreateTopicRequestHeader
-from tandem.wire.request_signature import (
-    CHALLENGE_FIELD,
-    SIGNATURE_FIELD,
-    TARGET_FIELD,
-    ChallengeBody,
-    is_rightly_signed,
-)
+from tandem.wire.request_signature import SIGNATURE_FIELD
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.secret_keys import OPERATOR_ACCESS_KEY, Purpose, key_of, operator_secret_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
     from random import Random
 
     from node.remoting.connection import Connection
@@ -66,14 +58,11 @@ if TYPE_CHECKING:
     from node.security.access import Access
     from node.security.audit import Audit
     from node.security.request import Request, Touch
+    from node.security.seals import SenderOf, Signer
     from tandem.cluster_file.cluster_config import NodeConfig
+    from tandem.wire.frame_seal import FrameSeal
 
 _log = logging.getLogger(__name__)
-
-CHALLENGES_MAX: Final = 16
-"""Of one connection; more make it forget the oldest."""
-
-_CHALLENGE_BITS: Final = 128
 
 WRONG_SIGNATURES_MAX: Final = 10
 """Of one connection within `WRONG_SIGNATURES_SECONDS`; more end it."""
@@ -88,6 +77,11 @@ _USER_REMEDY: Final = (
     " (`tandem user create NAME` makes both)"
 )
 
+_SEAL_REMEDY: Final = (
+    "A signature of RocketMQ's is not taken without TLS here (security.signatures: replay_proof),"
+    " for who listens can send it again: use TLS, or a client that seals its requests"
+)
+
 _REMEDY: Final = (
     "it is taken only from those who know the secret of the cluster: give the cluster file with"
     " --config, on a machine and as a user that may read its secret file"
@@ -97,17 +91,6 @@ _TOOL_REMEDY: Final = (
     "it is taken only from those who know the secret of the cluster: `tandem cluster credentials`"
     " prints what RocketMQ's tools need, for conf/tools.yml; Python's clients take --config"
 )
-
-
-class Sender(NamedTuple):
-    """Who has signed requests that came together."""
-
-    caller: Caller
-    key: AclKey
-
-
-SenderOf: TypeAlias = "Callable[[Connection, str], Sender | None]"
-"""Returns who signs with an access key, by a connection; None: the guard has something to say."""
 
 
 _CALLERS: Final = {
@@ -140,10 +123,10 @@ class Guard:
         self._audit = audit
         self.users = Users(key_of(cluster.secret, Purpose.USERS))
         self._clients = cluster.security.clients
-        self._key = key_of(cluster.secret, Purpose.REQUEST)
+        self._operator = Operator(operator_secret_key(cluster.secret))
         self._operator_key = AclKey(operator_secret_key(cluster.secret))
-        self._random = random
-        self._target = config.node.broker_address
+        self._takes_all = cluster.security.signatures is Signatures.ANY
+        self._seals = Seals(config, random)
         self._name = config.node.name
         self._admission = Admission(cluster)
         self._names = Names(
@@ -154,11 +137,11 @@ class Guard:
     def guarded(self, *families: object) -> dict[int, Handler]:
         """Return what these objects handle, with the question before what not everybody may use.
 
-        The guard's own request is among them, for the sake of signatures.
+        The guard's own requests are among them, for the sake of signatures.
         """
         return {
             code: self._guarded(REQUESTS[code], self._audited(REQUESTS[code], handler))
-            for code, handler in handler_table(self, *families).items()
+            for code, handler in handler_table(self._seals, *families).items()
         }
 
     def runs(
@@ -183,13 +166,20 @@ class Guard:
 
     def _sender_of(self, connection: Connection, name: str) -> Sender | None:
         """Return who signs as `name`, unless there is anything to be said about them."""
-        if name == OPERATOR_ACCESS_KEY:
-            return Sender(_CALLERS[Standing.OPERATOR], self._operator_key)
-        user = self.users.find(name)
-        key = user.key if user is not None and user.is_enabled else None
-        if user is None or key is None:
+        key: AclKey | FrameSeal | None
+        is_sealed = not name
+        if is_sealed:
+            name = "" if connection.signing is None else connection.signing.name
+        elif not (self._takes_all or connection.has_tls):
             return None
-        return Sender(self._caller(connection, user), key)
+        if name == OPERATOR_ACCESS_KEY:
+            key = self._seals.ready(connection, self._operator) if is_sealed else self._operator_key
+            return None if key is None else Sender(_CALLERS[Standing.OPERATOR], key)
+        user = self.users.find(name)
+        if user is None or not user.is_enabled:
+            return None
+        key = self._seals.ready(connection, user) if is_sealed else user.key
+        return None if key is None else Sender(self._caller(connection, user), key)
 
     def _audited(self, request: Request, handler: Handler) -> Handler:
         """Return a handler whose changes are in the audit trail, if it makes any."""
@@ -235,6 +225,8 @@ class Guard:
     def _guarded(self, request: Request, handler: Handler) -> Handler:
         if request.code == RequestCode.NODE_CHALLENGE:
             return handler
+        if request.code == RequestCode.SIGN_IN:
+            return partial(self._sign_in, handler)
         if self._clients is not ClientAccess.OPEN:
             return partial(self._ask_user, request, handler)
         if request.access == (Resource.TOPICS, Action.WRITE):
@@ -270,6 +262,16 @@ class Guard:
         connection.caller = _CALLERS[standing]
         return handler(connection, command)
 
+    def _sign_in(
+        self, handler: Handler, connection: Connection, command: RemotingCommand
+    ) -> Answer | None:
+        """Note who seals from here on, and look at the first seal."""
+        answer = handler(connection, command)
+        standing, _ = self._attributed(connection, command, {})
+        if standing is Standing.STRANGER and self._clients is not ClientAccess.OPEN:
+            connection.caller = self._user(connection, command, {})
+        return answer
+
     # -- users -----------------------------------------------------------------------------------
 
     def _ask_user(
@@ -292,7 +294,8 @@ class Guard:
         self, connection: Connection, command: RemotingCommand, fields: Mapping[str, str]
     ) -> UserCaller:
         """Say which user has signed a request, or has shown a certificate for it."""
-        name = fields.get(ACCESS_KEY_FIELD)
+        sealed_by = connection.sealed_by
+        name = fields.get(ACCESS_KEY_FIELD) if sealed_by is None else sealed_by
         if name is None and connection.peer_name is not None:
             shown = self.users.find(connection.peer_name)
             if shown is not None and shown.is_enabled:
@@ -309,6 +312,12 @@ class Guard:
                 " makes the first",
             )
         user = self.users.find(name)
+        if sealed_by is not None:
+            signer = user if user is not None and user.is_enabled else None
+            self._check_seal(connection, command, signer)
+            assert user is not None, "nobody has sealed as nobody"
+            return self._caller(connection, user)
+        self._check_kind(connection, command)
         is_binary = command.serialize_type is SerializeType.ROCKETMQ
         reason = why_not_signed(user, fields, command.body, is_binary=is_binary)
         if reason is not None or user is None:
@@ -382,11 +391,16 @@ class Guard:
     ) -> tuple[Standing, RemotingCommand]:
         """Say who sends a request, and what of it is theirs to say."""
         if SIGNATURE_FIELD in fields:
-            complaint = self._complaint(connection, command, fields)
+            complaint = self._seals.why_not_of_node(connection, command, fields)
             if complaint is not None:
                 raise self._no_permission(connection, command, complaint)
             return Standing.NODE, command
-        if fields.get(ACCESS_KEY_FIELD) == OPERATOR_ACCESS_KEY:
+        sealed_by = connection.sealed_by
+        if sealed_by == OPERATOR_ACCESS_KEY:
+            self._check_seal(connection, command, self._operator)
+            return Standing.OPERATOR, command
+        if sealed_by is None and fields.get(ACCESS_KEY_FIELD) == OPERATOR_ACCESS_KEY:
+            self._check_kind(connection, command)
             is_binary = command.serialize_type is SerializeType.ROCKETMQ
             if not self._operator_key.is_signed(fields, command.body, is_binary=is_binary):
                 reason = f"its Signature is not that of {OPERATOR_ACCESS_KEY}: {_TOOL_REMEDY}"
@@ -400,23 +414,20 @@ class Guard:
             return Standing.ADMITTED, own
         return Standing.STRANGER, command
 
-    def _complaint(
-        self, connection: Connection, command: RemotingCommand, fields: Mapping[str, str]
-    ) -> str | None:
-        """Why a signature is not good, in words; None if it is. Its number is used up."""
-        challenge = fields.get(CHALLENGE_FIELD, "")
-        if challenge not in connection.challenges:
-            return "its signature has a number that is used up or of another connection: sign again"
-        connection.challenges.remove(challenge)
-        if not is_rightly_signed(self._key, command.code, fields, command.body):
-            return (
-                f"its signature is wrong: {self._name} was started with another secret; all"
-                " machines need the same secret file, see cluster.secret_file"
-            )
-        target = fields.get(TARGET_FIELD, "")
-        if target != self._target:
-            return f"it is signed for {target!r}, and this is {self._name} at {self._target}"
-        return None
+    def _check_seal(
+        self, connection: Connection, command: RemotingCommand, signer: Signer | None
+    ) -> None:
+        complaint = self._seals.why_not(connection, command, signer)
+        if complaint is None:
+            return
+        detail = f"{(connection.sealed_by or '')[:NAME_SHOWN_MAX]!r}: {complaint.reason}"
+        remark = f"check signature failed{f': {complaint.reason}' if complaint.is_said else '.'}"
+        raise self._refusal(connection, command, remark, detail=detail, is_signature=True)
+
+    def _check_kind(self, connection: Connection, command: RemotingCommand) -> None:
+        """Ask whether a signature of RocketMQ's is taken at all."""
+        if not (self._takes_all or connection.has_tls):
+            raise self._refusal(connection, command, _SEAL_REMEDY)
 
     # -- refusals --------------------------------------------------------------------------------
 
@@ -445,7 +456,7 @@ class Guard:
     ) -> RequestError:
         """Return what is answered; `detail` is for the node's log alone."""
         detail = detail or remark
-        claimed = _claimed(command)
+        claimed = connection.sealed_by or _claimed(command)
         if self._told.is_news(detail, about=(connection.peer.ip, command.code)):
             _log.warning("request %d of %s is refused: %s", command.code, connection.peer, detail)
         if self._audit is not None:
@@ -466,19 +477,6 @@ class Guard:
                 *(connection.peer, len(connection.refusals), WRONG_SIGNATURES_SECONDS),
             )
             connection.reading.cancel()
-
-    @serves(
-        RequestCode.NODE_CHALLENGE,
-        (Resource.CLIENTS, Action.READ),
-    )
-    def _challenge(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """NODE_CHALLENGE."""
-        # With the key, so that nobody who has seen many of them knows the next.
-        number = self._random.getrandbits(_CHALLENGE_BITS).to_bytes(_CHALLENGE_BITS // 8, "big")
-        challenge = hmac.new(self._key, number, hashlib.sha256).hexdigest()[:32]
-        connection.challenges.append(challenge)
-        del connection.challenges[:-CHALLENGES_MAX]
-        return response_to(command, body=msgspec.json.encode(ChallengeBody(challenge)))
 
 
 def _claimed(command: RemotingCommand) -> str | None:

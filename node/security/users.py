@@ -17,6 +17,7 @@ import msgspec
 
 from tandem.wire.access_control import AclError, Kind, PolicyInfo, Right, Rules, Verdict, rules_of
 from tandem.wire.acl_signature import AclKey
+from tandem.wire.frame_seal import connection_key
 from tandem.wire.sealed_secret import SealError, unseal
 
 if TYPE_CHECKING:
@@ -78,6 +79,21 @@ class User:
     def is_enabled(self) -> bool:
         """Whether the user may sign at all."""
         return self.stored.status is UserStatus.ENABLE
+
+    @property
+    def secret_mark(self) -> str:
+        """What the secret is known by, see `node.security.seals.Signer`."""
+        return self.stored.sealed
+
+    def seal_key(self, challenge: str, target: str) -> bytes:
+        """Return the key with which the user seals on one connection.
+
+        Raises:
+            SealError: the secret cannot be opened, so nobody can sign with it.
+        """
+        name = self.stored.name
+        secret = unseal(self._sealing_key, name, self.stored.sealed)
+        return connection_key(secret, name, challenge, target)
 
     def is_signed(self, fields: Mapping[str, str], body: bytes, *, is_binary: bool) -> bool:
         """Say whether a request has this user's signature.

@@ -41,6 +41,10 @@ class Stream(Protocol):
     def peer_name(self) -> str | None:
         """The name in the certificate that the other end has shown; None if it has shown none."""
 
+    @property
+    def has_tls(self) -> bool:
+        """Whether what is sent cannot be read on the way."""
+
     async def receive_some(self, bytes_max: int) -> bytes:
         """Return 1 to `bytes_max` bytes, or b"" when the peer has ended the stream.
 
@@ -88,12 +92,17 @@ class Stream(Protocol):
 
 
 class ReceivesSome:
-    """A stream that has `receive_some`, and `receive_while` by it, and shows no certificate."""
+    """A stream that has `receive_some`, and `receive_while` by it, and has no TLS."""
 
     @property
     def peer_name(self) -> str | None:
         """See `Stream.peer_name`."""
         return None
+
+    @property
+    def has_tls(self) -> bool:
+        """See `Stream.has_tls`."""
+        return False
 
     async def receive_some(self, bytes_max: int) -> bytes:
         """See `Stream.receive_some`."""

@@ -86,6 +86,11 @@ class AcceptedStream(ReceivesSome):
         """The name in the certificate of the peer; None if it has shown none."""
         return self._settled.peer_name if isinstance(self._settled, TLSStream) else None
 
+    @property
+    def has_tls(self) -> bool:
+        """Whether it has, once the peer has sent something."""
+        return isinstance(self._settled, TLSStream)
+
     async def receive_some(self, bytes_max: int) -> bytes:
         """See `Stream.receive_some`."""
         settled = self._settled or await self.settle()

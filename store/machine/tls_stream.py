@@ -75,6 +75,11 @@ class TLSStream(ReceivesSome):
         """See `TLSEngine.peer_name`."""
         return self._engine.peer_name
 
+    @property
+    def has_tls(self) -> bool:
+        """See `Stream.has_tls`."""
+        return True
+
     async def handshake(
         self,
         received: bytes = b"",

@@ -256,7 +256,13 @@ def access_of(
         _check_address(address)
     if name_servers and config is None:
         access_key, secret_key = named_keys()
-        return ClusterAccess(name_servers, access_key, secret_key, tls=_named_tls())
+        return ClusterAccess(
+            name_servers,
+            access_key,
+            secret_key,
+            signatures=_named_signatures(),
+            tls=_named_tls(),
+        )
     spec = read_spec(config or default_config())
     return access_of_spec(spec, name_servers, with_secret=with_secret)
 
@@ -283,6 +289,7 @@ def access_of_spec(
         secret_key,
         secret=secret,
         as_operator=spec.asks_for_users,
+        signatures=_named_signatures(),
         tls=spec.tls,
     )
 
@@ -303,6 +310,18 @@ def named_keys() -> tuple[str, str]:
             f"TANDEM_ACCESS_KEY and TANDEM_SECRET_KEY of the environment: {error}"
         ) from error
     return keys
+
+
+def _named_signatures() -> str:
+    """Return which signatures may be used in clear, as the environment says."""
+    from tandem.wire.frame_seal import Signatures
+
+    named = os.environ.get("TANDEM_SIGNATURES", Signatures.REPLAY_PROOF.value)
+    if named not in [each.value for each in Signatures]:
+        raise typer.BadParameter(
+            f"TANDEM_SIGNATURES of the environment is {named!r}; it is replay_proof or any"
+        )
+    return named
 
 
 def _named_tls() -> "TLSFiles | None":

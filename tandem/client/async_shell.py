@@ -27,7 +27,6 @@ from anyio.abc import TaskGroup
 
 from tandem.client.broker_request import BrokerRequest
 from tandem.client.core import UPKEEP_SECONDS, ClientCore, split_address
-from tandem.client.credentials import Credentials
 from tandem.client.errors import ClientError, ConnectionLostError, RequestTimeoutError
 from tandem.client.errors import ConnectionCause as Cause
 from tandem.client.event_loop import (
@@ -41,6 +40,7 @@ from tandem.client.event_loop import (
 from tandem.client.flow import Call, CallMany, Flow, Pause, Shared
 from tandem.client.running_loop import running_event_loop
 from tandem.client.session import Session
+from tandem.client.signer import Signer
 from tandem.client.tls import TLSByteStream, cause_of
 from tandem.wire.errors import WireError
 from tandem.wire.remoting_command import RemotingCommand
@@ -75,7 +75,7 @@ class _Connection:
         address: str,
         stream: ByteStream,
         loop: EventLoop,
-        credentials: Credentials | None,
+        signer: Signer | None,
         on_first_answer: Callable[[], None],
         on_data: Callable[[], None],
         on_request: Callable[[BrokerRequest], None],
@@ -85,7 +85,7 @@ class _Connection:
         self._is_open = True
         self._on_end = on_end
         self._stream = stream
-        self._session: Session[Waiter] = Session(credentials=credentials)
+        self._session: Session[Waiter] = Session(signer=signer)
         self._on_first_answer = on_first_answer
         self._on_data = on_data
         self._on_request = on_request
@@ -167,6 +167,8 @@ class _Connection:
         session.receive_data(data)
         while (answer := session.next_answer()) is not None:
             answer[0](answer[1])
+        if self._idle_sender is not None and session.has_to_send:
+            self._wake_sender()
         if session.requests:
             requests, session.requests = session.requests, []
             for command in requests:
@@ -435,7 +437,7 @@ class AsyncShell:
             address,
             stream,
             loop,
-            self._core.credentials,
+            self._core.signer(address),
             on_first_answer=lambda: backoff.succeeded(address),
             # Also an answer that comes too late: this one is slow, not frozen.
             on_data=lambda: backoff.spoke(address),

@@ -14,7 +14,6 @@ from typing import Final, TypeVar, assert_never
 
 from tandem.client.broker_request import BrokerRequest
 from tandem.client.core import UPKEEP_SECONDS, ClientCore, split_address
-from tandem.client.credentials import Credentials
 from tandem.client.errors import (
     ClientError,
     ConnectionCause,
@@ -24,6 +23,7 @@ from tandem.client.errors import (
 from tandem.client.flow import Call, CallMany, Effect, Flow, Pause, Shared
 from tandem.client.plain_socket import PlainSocket, SocketOpener, open_socket
 from tandem.client.session import Session
+from tandem.client.signer import Signer
 from tandem.client.tls import TLSSocket, cause_of
 from tandem.wire.errors import WireError
 from tandem.wire.remoting_command import RemotingCommand
@@ -47,13 +47,13 @@ class _Connection:
         address: str,
         opened: PlainSocket,
         on_request: Callable[[BrokerRequest], None],
-        credentials: Credentials | None = None,
+        signer: Signer | None = None,
     ) -> None:
         self.address = address
         self._on_request = on_request
         self.is_open = True
         self._socket = opened
-        self._session: Session[int] = Session(credentials=credentials)
+        self._session: Session[int] = Session(signer=signer)
         self._answers: dict[int, Answer] = {}
 
     @property
@@ -107,8 +107,9 @@ class _Connection:
         requests, self._session.requests = self._session.requests, []
         for command in requests:
             self._on_request(BrokerRequest(self.address, command, self._session.respond))
-        if requests and (responses := self._session.data_to_send()):
-            self._socket.sendall(responses)
+        # Also what has waited for the answer to a question of the session's own.
+        if self._session.has_to_send:
+            self._socket.sendall(self._session.data_to_send())
 
     def _expire(self) -> None:
         for abandoned in self._session.expire(time.monotonic()):
@@ -233,7 +234,7 @@ class BlockingShell:
             cause = cause_of(error, ConnectionCause.UNREACHABLE)
             raise ConnectionLostError(address, cause, str(error), outcome_unknown=False) from error
         connection = self._connections[address] = _Connection(
-            address, opened, self._core.broker_requests.serve, self._core.credentials
+            address, opened, self._core.broker_requests.serve, self._core.signer(address)
         )
         return connection
 

@@ -8,6 +8,7 @@ from tandem.client.core import ClientCore, parse_addresses
 from tandem.client.credentials import Credentials
 from tandem.client.identity import ClientIdentity, local_identity
 from tandem.tls_files import FreshContext, TLSFiles
+from tandem.wire.frame_seal import Signatures
 from tandem.wire.secret_keys import OPERATOR_ACCESS_KEY, operator_secret_key
 
 
@@ -27,6 +28,9 @@ class ClusterAccess(msgspec.Struct, frozen=True):
         as_operator: sign every request as the operator, who knows `secret` and may everything. For
             clusters whose `security.clients` is not open; with an access key its user signs.
         identity: who the client is; default: this process, with a random number for each client.
+        signatures: which signatures may be used in clear. "replay_proof": those alone that are good
+            once, which RocketMQ's brokers do not know; requests to them are refused then. "any":
+            RocketMQ's as well, which who has listened can send again. With TLS either is used.
         tls: whom to trust; with it every connection has TLS. Default: none has.
     """
 
@@ -36,6 +40,7 @@ class ClusterAccess(msgspec.Struct, frozen=True):
     secret: str = ""
     as_operator: bool = False
     identity: ClientIdentity | None = None
+    signatures: str = Signatures.REPLAY_PROOF.value
     tls: TLSFiles | None = None
 
     def __post_init__(self) -> None:
@@ -45,6 +50,8 @@ class ClusterAccess(msgspec.Struct, frozen=True):
             self, "name_servers", tuple(parse_addresses(self.name_servers))
         )
         self.credentials()
+        if self.signatures not in [each.value for each in Signatures]:
+            raise ValueError(f'signatures is {self.signatures!r}; write "replay_proof" or "any"')
 
     def __repr__(self) -> str:
         """Say where and who, never a secret: errors and logs show it."""
@@ -55,6 +62,8 @@ class ClusterAccess(msgspec.Struct, frozen=True):
             given.append("secret='***'")
         if self.as_operator:
             given.append("as_operator=True")
+        if self.signatures != Signatures.REPLAY_PROOF:
+            given.append(f"signatures={self.signatures!r}")
         if self.identity is not None:
             given.append(f"identity={self.identity!r}")
         if self.tls is not None:
@@ -96,6 +105,7 @@ class ClusterAccess(msgspec.Struct, frozen=True):
             producer_group=producer_group,
             consumer_group=consumer_group,
             credentials=self.credentials(),
+            signatures=Signatures(self.signatures),
             tls=None if self.tls is None else FreshContext(self.tls, self.tls.client_context),
         )
 

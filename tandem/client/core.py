@@ -31,7 +31,9 @@ from tandem.client.identity import ClientIdentity
 from tandem.client.name_servers import REQUEST_TIMEOUT_SECONDS, NameServers
 from tandem.client.route_search import RouteSearch
 from tandem.client.routes import TopicRoute, default_route
+from tandem.client.signer import Signer
 from tandem.wire.errors import ArgumentError
+from tandem.wire.frame_seal import Signatures
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     ConsumerData,
@@ -76,9 +78,11 @@ class ClientCore:
         producer_group: str | None = None,
         consumer_group: str | None = None,
         credentials: Credentials | None = None,
+        signatures: Signatures = Signatures.REPLAY_PROOF,
         tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
         self.credentials = credentials
+        self._signatures = signatures
         self.tls = tls
         self.clock = clock
         self.identity = identity
@@ -96,6 +100,13 @@ class ClientCore:
         self._ends: Counter[str] = Counter()
         """How often a connection to an address has ended."""
         self._consumer_data: ConsumerData | None = None
+
+    def signer(self, address: str) -> Signer | None:
+        """Return what signs on a new connection to an address; None: nothing is signed."""
+        if self.credentials is None:
+            return None
+        has_tls = self.tls is not None
+        return Signer(self.credentials, address, self._signatures, has_tls=has_tls)
 
     def refresh_route(self, topic: str) -> Flow[None]:
         """Fetch the route of `topic`. A producer takes that of new topics if there is none.

@@ -15,6 +15,9 @@ dropped, as RocketMQ's clients do.
 
 The first request goes out with a JSON header, which every broker reads. If the answer says that it
 comes from a broker of ours, the session goes on in MSGPACK, which takes half the time.
+
+With a signer the first request is one of the session's own, which asks whether the broker knows
+seals. Until it is answered the others wait, GATHERED.
 """
 
 import enum
@@ -22,14 +25,16 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from tandem.client.credentials import Credentials
+from tandem.client.signer import Signer, SignerState
 from tandem.wire.frame_buffer import FrameBuffer
 from tandem.wire.remoting_command import (
+    RESPONSE_FLAG,
     RemotingCommand,
     SerializeType,
     encode_frame,
     encode_msgpack_request,
 )
+from tandem.wire.request_code import RequestCode
 
 OPAQUE_COUNT: Final = 2**31
 """Opaques are 0 to 2**31 - 1; RocketMQ's header has 32 signed bits for them."""
@@ -38,6 +43,9 @@ OUR_LANGUAGE: Final = "PYTHON"
 """RocketMQ's brokers answer JAVA."""
 
 WaiterT = TypeVar("WaiterT")
+
+_Request = tuple[int, msgspec.Struct | dict[str, str] | None, bytes]
+"""Code, fields and body."""
 
 
 class RequestState(enum.Enum):
@@ -63,10 +71,16 @@ class Session(Generic[WaiterT]):
     def __init__(
         self,
         serialize_type: SerializeType = SerializeType.JSON,
-        credentials: Credentials | None = None,
+        signer: Signer | None = None,
     ) -> None:
         self._serialize_type = serialize_type
-        self._credentials = credentials
+        self._signer = signer
+        self._asked: int | None = None
+        """The opaque of the question whether the broker knows seals, while it is open."""
+        self._sign_in = 0
+        self._held: dict[int, _Request] = {}
+        """What waits for its answer."""
+        self._refused: list[tuple[WaiterT, RemotingCommand]] = []
         self._frames = FrameBuffer()
         self._pending: dict[int, tuple[WaiterT, float]] = {}
         self._gathered: dict[int, bytes] = {}
@@ -86,21 +100,68 @@ class Session(Generic[WaiterT]):
         deadline: float,
     ) -> int:
         """Gather a request and return its opaque. `deadline` is on the clock of `expire`."""
-        opaque = self._next_opaque
-        while opaque in self._pending:
-            opaque = (opaque + 1) % OPAQUE_COUNT
-        self._next_opaque = (opaque + 1) % OPAQUE_COUNT
-        if self._credentials is None and self._serialize_type is SerializeType.MSGPACK:
-            self._gathered[opaque] = encode_msgpack_request(code, opaque, ext, body)
+        waits = self._signer is not None and self._signer.state is SignerState.ASKING
+        if waits and self._asked is None:
+            self._ask()
+        opaque = self._new_opaque()
+        if waits:
+            self._held[opaque] = (code, ext, body)
+        else:
+            self._gathered[opaque] = self._frame(opaque, code, ext, body)
+        self._pending[opaque] = (waiter, deadline)
+        return opaque
+
+    def _frame(
+        self, opaque: int, code: int, ext: msgspec.Struct | dict[str, str] | None, body: bytes
+    ) -> bytes:
+        signer = self._signer
+        if self._serialize_type is SerializeType.MSGPACK:
+            frame = encode_msgpack_request(code, opaque, ext, body)
         else:
             command = RemotingCommand(
                 code, opaque, ext=ext, body=body, serialize_type=self._serialize_type
             )
-            if self._credentials is not None:
-                command = self._credentials.signed(command)
-            self._gathered[opaque] = encode_frame(command)
-        self._pending[opaque] = (waiter, deadline)
+            if signer is not None and signer.state is SignerState.ROCKETMQ:
+                command = signer.signed(command)
+            frame = encode_frame(command)
+        if signer is not None and signer.state is SignerState.SEALING:
+            return signer.sealed(frame, opaque)
+        return frame
+
+    def _new_opaque(self) -> int:
+        opaque = self._next_opaque
+        while opaque in self._pending:
+            opaque = (opaque + 1) % OPAQUE_COUNT
+        self._next_opaque = (opaque + 1) % OPAQUE_COUNT
         return opaque
+
+    def _ask(self) -> None:
+        """Ask for a number. What is sealed later has higher opaques."""
+        self._asked, self._sign_in = self._new_opaque(), self._new_opaque()
+        command = RemotingCommand(RequestCode.NODE_CHALLENGE, self._asked)
+        self._gathered[self._asked] = encode_frame(command)
+
+    def _may_sign(self, answer: RemotingCommand) -> None:
+        """Sign what has waited for this answer, or refuse it."""
+        assert self._signer is not None, "who does not sign asks for no number"
+        self._asked = None
+        held, self._held = self._held, {}
+        refusal = self._signer.answered(answer)
+        if refusal is not None:
+            for opaque in held:
+                own = msgspec.structs.replace(refusal, opaque=opaque, flag=RESPONSE_FLAG)
+                self._refused.append((self._pending.pop(opaque)[0], own))
+            return
+        if self._signer.state is SignerState.SEALING:
+            self._serialize_type = SerializeType.MSGPACK
+            self._gathered[self._sign_in] = self._signer.sign_in(self._sign_in)
+        for opaque, (code, ext, body) in held.items():
+            self._gathered[opaque] = self._frame(opaque, code, ext, body)
+
+    @property
+    def has_to_send(self) -> bool:
+        """Whether `data_to_send` has something."""
+        return bool(self._gathered or self._responses)
 
     def data_to_send(self) -> bytes:
         """Return the frames gathered since the last call. From now on they count as sent."""
@@ -119,7 +180,8 @@ class Session(Generic[WaiterT]):
         """Return where the request is, None if it is over."""
         if opaque not in self._pending:
             return None
-        return RequestState.GATHERED if opaque in self._gathered else RequestState.SENT
+        is_here = opaque in self._gathered or opaque in self._held
+        return RequestState.GATHERED if is_here else RequestState.SENT
 
     def receive_data(self, data: bytes) -> None:
         """Keep bytes from the peer. Call `next_answer` until it has no more."""
@@ -133,12 +195,19 @@ class Session(Generic[WaiterT]):
         Raises:
             WireError: the peer broke the protocol. Close the connection.
         """
+        if self._refused:
+            return self._refused.pop(0)
         while (command := self._frames.next_command()) is not None:
             if not command.is_response:
                 self.requests.append(command)
                 continue
             if not self.answered:
                 self._meet(command)
+            if command.opaque == self._asked:
+                self._may_sign(command)
+                if self._refused:
+                    return self._refused.pop(0)
+                continue
             pending = self._pending.pop(command.opaque, None)
             if pending is not None:
                 return pending[0], command
@@ -146,8 +215,9 @@ class Session(Generic[WaiterT]):
 
     def _meet(self, first_answer: RemotingCommand) -> None:
         self.answered = True
-        # A signature is over the fields as text, and brokers take what is signed together in JSON.
-        if first_answer.language == OUR_LANGUAGE and self._credentials is None:
+        # A signature of RocketMQ's is over the fields as text, and brokers take what is signed
+        # together in JSON.
+        if first_answer.language == OUR_LANGUAGE and self._signer is None:
             self._serialize_type = SerializeType.MSGPACK
 
     def forget(self, opaque: int) -> Abandoned[WaiterT] | None:
@@ -155,7 +225,8 @@ class Session(Generic[WaiterT]):
         pending = self._pending.pop(opaque, None)
         if pending is None:
             return None
-        return Abandoned(pending[0], outcome_unknown=self._gathered.pop(opaque, None) is None)
+        is_here = self._gathered.pop(opaque, None) or self._held.pop(opaque, None)
+        return Abandoned(pending[0], outcome_unknown=is_here is None)
 
     def expire(self, now: float) -> list[Abandoned[WaiterT]]:
         """Forget every request whose deadline is `now` or earlier."""

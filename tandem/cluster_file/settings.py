@@ -23,6 +23,7 @@ from tandem.cluster_file.choices import (
 )
 from tandem.cluster_file.ranges import Name, Port, milliseconds, size_bytes, whole_number
 from tandem.tls_files import TLSFiles
+from tandem.wire.frame_seal import Signatures
 from tandem.wire.route import MASTER_ID
 
 if TYPE_CHECKING:
@@ -98,6 +99,8 @@ class SecuritySettings(Struct, frozen=True):
 
     clients: ClientAccess = ClientAccess.OPEN
     """What is asked of clients: nothing, who they are, or what they may, too."""
+    signatures: Signatures = Signatures.ANY
+    """Which signatures are good without TLS."""
     allow_unauthenticated: bool = False
     """Whether a node may listen beyond this machine though it does not ask clients who they are."""
     allow_in_clear: bool = False

@@ -16,6 +16,7 @@ import struct
 from typing import Final
 
 from tandem.wire.errors import FrameTooLargeError, MalformedFrameError
+from tandem.wire.frame_seal import SEAL_BYTES, SEALED_FLAG
 from tandem.wire.remoting_command import FRAME_HEAD, RemotingCommand, decode_frame_parts
 
 FRAME_BYTES_MAX: Final = 16_777_216
@@ -44,6 +45,7 @@ class FrameBuffer:
         self._header_bytes_max = header_bytes_max
         self._data = b""
         self._position = 0
+        self._sealed_at = -1
         self._tail = bytearray()
         self._needed = 0
 
@@ -141,11 +143,23 @@ class FrameBuffer:
         if end > len(data):
             self._keep_rest(needed=end - start)
             return None
+        encoding, body_end = type_word >> 24, end
+        self._sealed_at = -1
+        if encoding & SEALED_FLAG:
+            encoding ^= SEALED_FLAG
+            body_end -= SEAL_BYTES
+            if body_start > body_end:
+                raise MalformedFrameError("a sealed frame without its seal")
+            self._sealed_at = start
         command = decode_frame_parts(
-            type_word >> 24, data[header_start:body_start], data[body_start:end]
+            encoding, data[header_start:body_start], data[body_start:body_end]
         )
         self._position = end
         return command
+
+    def sealed_frame(self) -> bytes:
+        """Return the frame of the last command, directly after it; b"": it has no seal."""
+        return self._data[self._sealed_at : self._position] if self._sealed_at >= 0 else b""
 
     def _look_at_short_rest(self) -> None:
         """Keep less than a frame's head. A length that is wrong is wrong already now."""

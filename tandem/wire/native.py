@@ -5,7 +5,7 @@
     hash_keys      what index files keep of keys       record_keys
     index_put      keys entered in an index file       store.index.index_file
     split_batch    a batch as records                  store.log.message_encoder
-    find_sends, write_sends                            send_run
+    find_sends, write_sends, good_seals                send_run
     find_pulls, answer_pulls                           pull_run
 
 Those modules do all of it in Python too, with the same result to the byte. They ask `loops`, which
@@ -39,6 +39,7 @@ SOURCES: Final = (
     "native_headers.c",
     "native_headers.h",
     "native_pulls.c",
+    "native_seals.c",
     "native_send_headers.c",
     "native_sends.c",
     "native_sends.h",
@@ -133,6 +134,9 @@ class Loops:
         self.find_sends = library.tandem_find_sends
         self.find_sends.argtypes = [ctypes.c_char_p, _LONG, _LONG, _AT]
         self.find_sends.restype = _LONG
+        self.good_seals = library.tandem_good_seals
+        self.good_seals.argtypes = [ctypes.c_char_p, _AT, _LONG, ctypes.c_char_p]
+        self.good_seals.restype = _LONG
         self.write_sends = library.tandem_write_sends
         self.write_sends.argtypes = [ctypes.c_char_p, _AT, _AT]
         self.write_sends.restype = _LONG

@@ -13,6 +13,7 @@
 #include "native_sends.h"
 
 enum { KEY_BYTES_MAX = 64 };
+enum { SEALED = 0x80, SEAL_BYTES = 32 }; /* frame_seal.py */
 
 struct place {
     i64 topic_at, topic_bytes, queue_id;
@@ -87,13 +88,20 @@ static int take_frame(const u8 *data, i64 start, i64 end, struct sends *all, i64
     const u8 *at = data + start + FRAME_HEAD_BYTES;
     s->end = start + 4 + total;
     s->body_at = start + FRAME_HEAD_BYTES + header;
-    s->body_bytes = s->end - s->body_at;
+    int is_sealed = data[start + 4] & SEALED;
+    s->body_bytes = s->end - s->body_at - (is_sealed ? SEAL_BYTES : 0);
     s->text_at = row * all->text_bytes_max;
     u8 *text = all->texts + s->text_at;
     i64 room = all->text_bytes_max - all->suffix_bytes - 1;
-    s->encoding = data[start + 4];
-    if (s->body_bytes > all->body_bytes_max) return 0;
-    struct contents *contents = all->contents.room ? &all->contents : NULL;
+    s->encoding = data[start + 4] & ~SEALED;
+    if (s->body_bytes < 0 || s->body_bytes > all->body_bytes_max) return 0;
+    struct contents *contents = all->contents.room && !is_sealed ? &all->contents : NULL;
+    if (is_sealed) {
+        s->access_at = s->access_bytes = 0;
+        s->signature_at = s->end - SEAL_BYTES;
+        s->content_at = start;
+        s->content_bytes = s->signature_at - start;
+    }
     if (!tandem_take_send_header(data, at, at + header, text, room, s, contents)) return 0;
     if (!s->text_bytes || !are_usual((struct text){text, s->text_bytes}, all->texts, s, is_waiting))
         return 0;

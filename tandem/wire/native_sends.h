@@ -10,7 +10,8 @@ struct send {
     i64 text_at, text_bytes, key_at, key_bytes;
     i64 record_bytes; /* of all up to this one, without their hosts */
     i64 encoding;     /* of the header */
-    /* Of a signed one: who says to have signed it, the signature, and what it is about. */
+    /* Of a signed one: who says to have signed it, the signature, and what it is about. A sealed
+     * one says nobody; it is about the frame up to its seal. */
     i64 access_at, access_bytes, signature_at, content_at, content_bytes;
 };
 

@@ -130,3 +130,5 @@ class RequestCode(enum.IntEnum):
     """Ours: a node says that a part of the log it was sent is bad."""
     GET_ALL_USERS = 20007
     """Ours: what a slave of a classic group copies: users with sealed secrets, and their ACLs."""
+    SIGN_IN = 20009
+    """Ours: who seals the requests of this connection; a SignInHeader."""

@@ -28,9 +28,18 @@ SIGNATURE_FIELD: Final = "tandemSignature"
 
 
 class ChallengeBody(msgspec.Struct, frozen=True):
-    """Body of the answer to NODE_CHALLENGE."""
+    """Body of the answer to NODE_CHALLENGE.
+
+    Attributes:
+        challenge: A number that is good for one signature.
+        connection: That of the connection, for seals; see `tandem.wire.frame_seal`. "": a node of
+            before has none.
+        address: The node's `host:port` for clients.
+    """
 
     challenge: str
+    connection: str = ""
+    address: str = ""
 
 
 def signed(

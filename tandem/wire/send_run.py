@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from tandem.wire.frame_seal import AHEAD_MAX, SEAL_BYTES
 from tandem.wire.message import BORNHOST_V6_FLAG, MESSAGE_MAGIC_CODE, STOREHOSTADDRESS_V6_FLAG
 
 if TYPE_CHECKING:
     from tandem.wire.acl_signature import AclKey
+    from tandem.wire.frame_seal import FrameSeal
     from tandem.wire.message import Host
     from tandem.wire.native import Loops
 
@@ -32,7 +34,7 @@ PLACES_MAX: Final = 64
 """Queues of one run. One request more to yet another queue ends it."""
 
 _SEND_COLUMNS: Final = 21
-_END, _PLACE, _BODY, _RECORD_BYTES, _ACCESS, _SIGNED = 0, 5, 6, 14, 16, 18
+_END, _OPAQUE, _PLACE, _BODY, _RECORD_BYTES, _ACCESS, _SIGNED = 0, 1, 5, 6, 14, 16, 18
 SIGNATURE_BYTES: Final = 28
 CONTENTS_BYTES_MAX: Final = 1 << 20
 """Of what is signed in a run, without the bodies."""
@@ -128,8 +130,8 @@ class SendRuns:
         store_host: The broker's.
         body_bytes_max: A larger body is not usual.
         text_bytes_max: Longer properties, with the suffix, are not usual.
-        are_signed: Whether usual requests are signed, as RocketMQ's clients sign them, all of a
-            run by one sender; else none is.
+        are_signed: Whether usual requests are signed, as RocketMQ's clients sign them, or sealed,
+            all of a run by one sender; else none is signed, and seals are not looked at.
 
     Attributes:
         count: How many requests the run has.
@@ -150,6 +152,7 @@ class SendRuns:
     ) -> None:
         self._contents = np.zeros(CONTENTS_BYTES_MAX if are_signed else 0, np.uint8)
         self._find, self._write = loops.find_sends, loops.write_sends
+        self._good_seals = loops.good_seals
         self._rows = np.zeros((SENDS_MAX, _SEND_COLUMNS), np.int64)
         self._places = np.zeros((PLACES_MAX, _PLACE_COLUMNS), np.int64)
         self._texts = np.zeros(SENDS_MAX * text_bytes_max, np.uint8)
@@ -205,7 +208,7 @@ class SendRuns:
 
     @property
     def access_key(self) -> str:
-        """Who says to have signed the run."""
+        """Who says to have signed the run; "": it is sealed, by who has signed in."""
         at, size = self._row_values[_ACCESS : _ACCESS + 2].tolist()
         return self._data[at : at + size].decode("ascii", "replace")
 
@@ -221,6 +224,50 @@ class SendRuns:
             if not compare_digest(given, right):
                 return number
         return self.count
+
+    def sealed_count(self, seal: FrameSeal) -> int:
+        """Return how many of the run, from the first on, have a good seal.
+
+        Their numbers are not taken yet, for the run may become shorter: see `seal_taken`.
+        """
+        if (numbers := self._numbers(seal)) and (key := seal.key_of(*numbers)):
+            good: int = self._good_seals(self._data, self._sends.rows, self.count, key)
+            if good >= 0:
+                return good
+        columns = self._rows[: self.count, [_OPAQUE, _SIGNED, _SIGNED + 1]].tolist()
+        data, last = memoryview(self._data), seal.last
+        try:
+            for row, (opaque, seal_at, start) in enumerate(columns):
+                number = seal.number_of(opaque)
+                if number is None or not seal.is_good(
+                    number, data[start:seal_at], data[seal_at : seal_at + SEAL_BYTES]
+                ):
+                    return row
+                seal.last = number
+        finally:
+            seal.last = last
+        return self.count
+
+    def seal_taken(self, seal: FrameSeal) -> None:
+        """Take the numbers of the run, whose seals are good."""
+        if numbers := self._numbers(seal):
+            seal.last = numbers[1]
+            return
+        for opaque in self._opaques():
+            number = seal.number_of(opaque)
+            assert number is not None, "it was when the seals were looked at"
+            seal.last = number
+
+    def _opaques(self) -> list[int]:
+        return self._row_values[_OPAQUE : self.count * _SEND_COLUMNS : _SEND_COLUMNS].tolist()
+
+    def _numbers(self, seal: FrameSeal) -> tuple[int, int] | None:
+        """Return the first and the last number, if all are in order and not far from each other."""
+        opaques = self._opaques()
+        first, span = seal.number_of(opaques[0]), opaques[-1] - opaques[0]
+        if first is None or span > AHEAD_MAX or opaques != sorted(set(opaques)):
+            return None
+        return first, first + span
 
     def keep(self, count: int) -> None:
         """Let the run be its first `count` requests."""

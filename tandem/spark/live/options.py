@@ -20,6 +20,7 @@ from tandem.spark.live.columns import SCHEMA, TYPES
 from tandem.spark.live.offsets import Offsets, offsets_of_option
 from tandem.spark.option_reader import TLS_OPTIONS, OptionReader
 from tandem.tls_files import TLSFiles
+from tandem.wire.frame_seal import Signatures
 from tandem.wire.untrusted import UnreadableError, decode_json
 
 WHOSE: Final = "source tandem"
@@ -40,6 +41,7 @@ OPTIONS: Final = (
     "nameServer",
     "accessKey",
     "secretKey",
+    "signatures",
     *TLS_OPTIONS,
     "subscribe",
     "topic",
@@ -98,6 +100,7 @@ class LiveOptions(msgspec.Struct, frozen=True):
     name_servers: tuple[str, ...]
     access_key: str = ""
     secret_key: str = ""
+    signatures: str = Signatures.REPLAY_PROOF.value
     tls: TLSFiles | None = None
     topics: frozenset[str] | None = None
     pattern: str | None = None
@@ -125,7 +128,13 @@ class LiveOptions(msgspec.Struct, frozen=True):
     @property
     def access(self) -> ClusterAccess:
         """The same for a client."""
-        return ClusterAccess(self.name_servers, self.access_key, self.secret_key, tls=self.tls)
+        return ClusterAccess(
+            self.name_servers,
+            self.access_key,
+            self.secret_key,
+            signatures=self.signatures,
+            tls=self.tls,
+        )
 
 
 def parse_options(raw: Mapping[str, str]) -> LiveOptions:
@@ -143,6 +152,9 @@ def parse_options(raw: Mapping[str, str]) -> LiveOptions:
         name_servers=_name_servers(given),
         access_key=given.text("accessKey") or "",
         secret_key=given.text("secretKey") or "",
+        signatures=given.choice(
+            "signatures", (Signatures.REPLAY_PROOF.value, Signatures.ANY.value)
+        ),
         tls=given.tls(),
         topics=topics,
         pattern=pattern,

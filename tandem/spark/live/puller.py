@@ -327,7 +327,7 @@ class _Link:
         self.is_master = is_master
         self._socket = opened
         self._core = core
-        self._session: Session[Pull] = Session(credentials=core.credentials)
+        self._session: Session[Pull] = Session(signer=core.signer(address))
 
     def request(self, header: PullMessageRequestHeader, pull: Pull) -> None:
         """Gather a pull. It has no deadline of its own: only silence while we listen counts."""

@@ -13,6 +13,7 @@ from tandem.client.sending import MESSAGE_BYTES_MAX
 from tandem.spark.option_reader import TLS_OPTIONS, OptionReader
 from tandem.tls_files import TLSFiles
 from tandem.wire.compression import Codec, checked_codec
+from tandem.wire.frame_seal import Signatures
 
 WHOSE: Final = "sink tandem"
 
@@ -32,6 +33,7 @@ OPTIONS: Final = (
     "producerGroup",
     "accessKey",
     "secretKey",
+    "signatures",
     *TLS_OPTIONS,
 )
 
@@ -63,12 +65,19 @@ class SinkOptions(msgspec.Struct, frozen=True):
     group: str = GROUP_DEFAULT
     access_key: str = ""
     secret_key: str = ""
+    signatures: str = Signatures.REPLAY_PROOF.value
     tls: TLSFiles | None = None
 
     @property
     def access(self) -> ClusterAccess:
         """The same for a client."""
-        return ClusterAccess(self.name_servers, self.access_key, self.secret_key, tls=self.tls)
+        return ClusterAccess(
+            self.name_servers,
+            self.access_key,
+            self.secret_key,
+            signatures=self.signatures,
+            tls=self.tls,
+        )
 
 
 def option_reader(raw: Mapping[str, str]) -> OptionReader:
@@ -98,6 +107,9 @@ def read_options(given: OptionReader) -> SinkOptions:
         group=_text(given, "producerGroup") or GROUP_DEFAULT,
         access_key=given.text("accessKey") or "",
         secret_key=given.text("secretKey") or "",
+        signatures=given.choice(
+            "signatures", (Signatures.REPLAY_PROOF.value, Signatures.ANY.value)
+        ),
         tls=given.tls(),
     )
 

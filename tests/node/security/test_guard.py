@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 from node.handlers.pull_runs import PULL_RUN_CODES
 from node.handlers.send_runs import SEND_RUN_CODES
 from node.security.access import NEEDED, Action, Resource, Standing
-from node.security.guard import CHALLENGES_MAX, Guard
+from node.security.guard import Guard
 from node.security.request import handler_table
+from node.security.seals import CHALLENGES_MAX
 from tandem.wire.frame_buffer import FrameBuffer
 from tandem.wire.remoting_command import RemotingCommand, encode_frame
 from tandem.wire.request_code import RequestCode

@@ -16,7 +16,6 @@ from node.handlers.peer_log import PeerLog
 from node.name_server.name_server_admin import NameServerAdmin
 from node.name_server.topic_route import TopicRoute
 from node.security.access import Action, Resource
-from node.security.guard import Guard
 from node.security.request import (
     REQUESTS,
     handler_table,
@@ -24,6 +23,7 @@ from node.security.request import (
     of_topic,
     serves,
 )
+from node.security.seals import Seals
 from tandem.wire.access_control import Right
 from tandem.wire.errors import WireError
 from tandem.wire.remoting_command import RemotingCommand
@@ -83,7 +83,7 @@ def test_what_is_inherited_is_handled_once_and_by_the_object_itself() -> None:
 
 async def test_each_request_that_is_declared_is_served_by_a_node() -> None:
     broker_codes = set(handler_table(*handlers_of(Broker()).families))
-    elsewhere = (TopicRoute, NameServerAdmin, FencedGroup, PeerLog, BrokerEpochCache, Guard)
+    elsewhere = (TopicRoute, NameServerAdmin, FencedGroup, PeerLog, BrokerEpochCache, Seals)
     names = {(each.__module__, each.__qualname__) for each in elsewhere}
     for code, request in REQUESTS.items():
         module, function = request.handled_by

@@ -42,6 +42,7 @@ from tests.node.security.users_world import (
     fenced_world,
     grant,
     make_user,
+    operators_master,
     order,
     sample,
 )
@@ -131,7 +132,8 @@ async def test_with_all_rights_every_code_is_served_that_is_not_of_nodes(
     tmp_path: Path, autojump_clock: object
 ) -> None:
     deletions = {RequestCode.AUTH_DELETE_USER, RequestCode.AUTH_DELETE_ACL}
-    everything = sorted(set(REQUESTS) - deletions - {RequestCode.NODE_CHALLENGE})
+    of_signatures = {RequestCode.NODE_CHALLENGE, RequestCode.SIGN_IN}
+    everything = sorted(set(REQUESTS) - deletions - of_signatures)
     async with classic_world(tmp_path, AUTHORIZED) as world:
         async with world.client(MASTER) as client:
             await make_user(client, ALICE, entry("Allow", "*", "All"))
@@ -412,21 +414,6 @@ async def test_users_are_those_that_are_confirmed_on_every_node_and_after_a_swit
             assert (await as_user(client, ALICE).send(b"y")).code == 0
             assert is_refused(await as_user(client, ALICE).send(b"y", topic="U"))
             assert (await as_user(client, BOB).send(b"y")).remark == "check signature failed."
-
-
-async def operators_master(world: object, *among: str) -> str:
-    """As `World.master`, which asks without a signature."""
-    from tandem.wire.ha_status import FencedStatus  # noqa: PLC0415
-
-    with trio.fail_after(300):
-        while True:
-            for name in among or NAMES:
-                async with world.client(world.address(name)) as client:  # type: ignore[attr-defined]
-                    answer = await as_user(client, OPERATOR).call(RequestCode.FENCED_STATUS)
-                    status = msgspec.json.decode(answer.body, type=FencedStatus)
-                    if status.role == "MASTER" and not status.refusal:
-                        return name
-            await trio.sleep(0.1)
 
 
 async def test_a_slave_of_a_classic_group_copies_the_users(

@@ -6,14 +6,24 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import trio
 
 from node.security.request import REQUESTS
 from tandem.cluster_file.choices import ClientAccess
 from tandem.wire.acl_signature import with_acl_signature
+from tandem.wire.ha_status import FencedStatus
 from tandem.wire.remoting_command import RemotingCommand, text_fields
 from tandem.wire.request_code import RequestCode
 from tandem.wire.secret_keys import OPERATOR_ACCESS_KEY, operator_secret_key
-from tests.node.world import MASTER, Caller, World, cluster_config, fenced_cluster, open_world
+from tests.node.world import (
+    MASTER,
+    NAMES,
+    Caller,
+    World,
+    cluster_config,
+    fenced_cluster,
+    open_world,
+)
 from tests.support.secret import SECRET
 
 if TYPE_CHECKING:
@@ -184,3 +194,16 @@ def sample(code: int) -> tuple[dict[str, str], bytes]:
                 ext[field.encode_name] = "false" if field.type is bool else "0"
     body = SAMPLE_BODIES.get(code)
     return ext, b"" if body is None else msgspec.json.encode(body)
+
+
+async def operators_master(world: World, *among: str) -> str:
+    """As `World.master`, which asks without a signature."""
+    with trio.fail_after(300):
+        while True:
+            for name in among or NAMES:
+                async with world.client(world.address(name)) as client:
+                    answer = await as_user(client, OPERATOR).call(RequestCode.FENCED_STATUS)
+                    status = msgspec.json.decode(answer.body, type=FencedStatus)
+                    if status.role == "MASTER" and not status.refusal:
+                        return name
+            await trio.sleep(0.1)

@@ -61,6 +61,17 @@ def test_named_servers_may_be_one_text_as_for_tools_of_rocketmq() -> None:
         access_of(["10.0.0.1:9876;10.0.0.2"], None)
 
 
+def test_the_environment_says_which_signatures_may_be_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert access_of(["10.0.0.1:9876"], None).signatures == "replay_proof"
+    monkeypatch.setenv("TANDEM_SIGNATURES", "any")
+    assert access_of(["10.0.0.1:9876"], None).signatures == "any"
+    monkeypatch.setenv("TANDEM_SIGNATURES", "none")
+    with pytest.raises(typer.BadParameter):
+        access_of(["10.0.0.1:9876"], None)
+
+
 async def fail_inside_nurseries(*errors: BaseException) -> None:
     async def fail(error: BaseException) -> None:
         raise error

@@ -8,6 +8,7 @@ import pytest
 
 from tandem.client.cluster_access import ClusterAccess
 from tandem.wire.errors import ArgumentError
+from tandem.wire.remoting_command import RemotingCommand
 from tests.tandem.client.fake_broker import IDENTITY
 
 ADDRESSES = ["10.0.0.1:9876", "10.0.0.2:9876"]
@@ -23,6 +24,7 @@ def test_addresses_alone_are_enough(given: str | list[str]) -> None:
     assert ClusterAccess.of(access) is access
     core = access.core(time.monotonic, consumer_group="CG")
     assert core.credentials is None
+    assert core.signer("10.0.0.1:10911") is None
     assert core.clock is time.monotonic
     assert core.identity.salt != access.core(time.monotonic).identity.salt
 
@@ -66,3 +68,17 @@ def test_secrets_are_not_shown() -> None:
 def test_it_travels_to_other_processes() -> None:
     access = ClusterAccess(ADDRESSES, access_key="me", secret_key="mine", secret="ours")
     assert pickle.loads(pickle.dumps(access)) == access
+
+
+def test_signatures_that_can_be_sent_again_have_to_be_asked_for() -> None:
+    access = ClusterAccess("10.0.0.1:9876", "me", "mine")
+    assert access.signatures == "replay_proof"
+    assert "signatures" not in repr(access)
+    other = ClusterAccess("10.0.0.1:9876", "me", "mine", signatures="any")
+    assert "signatures='any'" in repr(other)
+    for each, is_taken in ((access, False), (other, True)):
+        signer = each.core(lambda: 0.0).signer("10.0.0.1:10911")
+        assert signer is not None
+        assert (signer.answered(RemotingCommand(3)) is None) is is_taken
+    with pytest.raises(ValueError, match="signatures"):
+        ClusterAccess("10.0.0.1:9876", signatures="none")

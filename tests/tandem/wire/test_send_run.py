@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from node.handlers.stored_answer import answer_parts
 from tandem.wire import native
 from tandem.wire.frame_buffer import FrameBuffer
+from tandem.wire.frame_seal import FrameSeal
 from tandem.wire.message import Host, decode_messages
 from tandem.wire.message_properties import java_string_hash
 from tandem.wire.remoting_command import (
@@ -218,3 +219,142 @@ def test_any_bytes_have_as_many_requests_as_python_finds_at_least(
     written = runs.write(CLIENT.packed, [0] * len(runs.places()), 0, 1)
     bodies = [message.body for message in decode_messages(written.records)]
     assert bodies == [command.body for command in commands if command is not None]
+
+
+# -- seals ---------------------------------------------------------------------------------------
+
+KEY: Final = bytes(range(32))
+
+
+def sealed_finder() -> SendRuns:
+    assert native.loops is not None
+    return SendRuns(
+        native.loops,
+        suffix=b"CLUSTER\x01C\x02",
+        answers=answer_parts(HOST),
+        store_host=HOST,
+        body_bytes_max=2000,
+        text_bytes_max=511,
+        are_signed=True,
+    )
+
+
+def sealed_frames(opaques: list[int], sizes: list[int], encoding: SerializeType) -> list[bytes]:
+    """Return requests with seals of one connection; `last` of who checks them is one before."""
+    seal = FrameSeal(KEY)
+    seal.last = opaques[0] - 1
+    return [
+        seal.sealed(frame(opaque, body=bytes(size), encoding=encoding), opaque % 2**31)
+        for opaque, size in zip(opaques, sizes, strict=True)
+    ]
+
+
+def both_counts(runs: SendRuns, last: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return how many seals are good, as the loop in C and as Python find."""
+    found = []
+    for is_able in (True, False):
+        seal = FrameSeal(KEY)
+        seal.last = last
+        with monkeypatch.context() as patched:
+            if not is_able:
+                patched.setattr(runs, "_good_seals", lambda *_: -1)
+            found.append(runs.sealed_count(seal))
+        assert seal.last == last  # nothing is taken yet
+    assert found[0] == found[1]
+    return found[0]
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_good_seals_of_any_size_are_found_good(
+    monkeypatch: pytest.MonkeyPatch, encoding: SerializeType
+) -> None:
+    sizes = [*range(140), 500, 1023, 1024, 2000]
+    opaques = [3 * number + 1 for number in range(len(sizes))]
+    runs = sealed_finder()
+    assert runs.find(b"".join(sealed_frames(opaques, sizes, encoding)), 0)
+    assert runs.access_key == ""
+    assert both_counts(runs, 0, monkeypatch) == runs.count == len(sizes)
+    seal = FrameSeal(KEY)
+    runs.keep(10)
+    runs.seal_taken(seal)
+    assert seal.last == opaques[9]
+
+
+@pytest.mark.parametrize("place", [0, 1, 5])
+def test_a_bad_seal_ends_what_is_good_at_each_of_its_bytes(
+    monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    for at in range(1, 40):  # the seal, and the end of the body
+        frames = sealed_frames([*range(1, 7)], [50] * 6, SerializeType.MSGPACK)
+        spoilt = bytearray(frames[place])
+        spoilt[-at] ^= 1
+        frames[place] = bytes(spoilt)
+        runs = sealed_finder()
+        assert runs.find(b"".join(frames), 0)
+        assert both_counts(runs, 0, monkeypatch) == place
+
+
+@pytest.mark.parametrize(
+    ("order", "last", "good"),
+    [
+        ([1, 2, 3], 0, 3),
+        ([1, 2, 3], 1, 0),
+        ([1, 2, 2], 0, 2),
+        ([1, 3, 2], 0, 2),
+        ([3, 2, 1], 0, 1),
+        ([1, 2, 3], 3, 0),
+    ],
+)
+def test_numbers_that_do_not_rise_end_what_is_good(
+    monkeypatch: pytest.MonkeyPatch, order: list[int], last: int, good: int
+) -> None:
+    frames = sealed_frames([1, 2, 3], [9] * 3, SerializeType.MSGPACK)
+    runs = sealed_finder()
+    assert runs.find(b"".join(frames[number - 1] for number in order), 0)
+    assert both_counts(runs, last, monkeypatch) == good
+
+
+def test_a_run_goes_on_where_opaques_begin_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    seal = FrameSeal(KEY)
+    seal.last = first = 2**31 - 3
+    opaques = [2**31 - 2, 2**31 - 1, 0, 1]
+    data = b"".join(
+        seal.sealed(frame(opaque, encoding=SerializeType.MSGPACK), opaque) for opaque in opaques
+    )
+    runs = sealed_finder()
+    assert runs.find(data, 0)
+    assert both_counts(runs, first, monkeypatch) == runs.count == 4
+    taken = FrameSeal(KEY)
+    taken.last = first
+    runs.seal_taken(taken)
+    assert taken.last == 2**31 + 1
+    # And in the second turn with the key of that.
+    more = b"".join(seal.sealed(frame(opaque), opaque) for opaque in (2, 3))
+    assert runs.find(more, 0)
+    assert both_counts(runs, taken.last, monkeypatch) == 2
+
+
+def test_a_run_has_seals_or_signatures_of_rocketmqs_and_not_both() -> None:
+    sealed = sealed_frames([1, 2], [9, 9], SerializeType.JSON)
+    runs = sealed_finder()
+    plain = frame(3, encoding=SerializeType.MSGPACK)
+    assert runs.find(b"".join(sealed) + plain, 0)
+    assert runs.count == 2  # who signs nothing is not of the run
+    # Where nobody is asked, seals are as good as none.
+    open_runs = finder()
+    assert open_runs.find(b"".join(sealed) + plain, 0)
+    assert open_runs.count == 3
+    written = open_runs.write(CLIENT.packed, [0], 0, 0)
+    assert [message.body for message in decode_messages(written.records)] == [
+        bytes(9),
+        bytes(9),
+        b"body",
+    ]
+
+
+@pytest.mark.parametrize("size", [0, 31])
+def test_a_frame_too_short_for_its_seal_is_in_no_run(size: int) -> None:
+    whole = frame(1, body=bytes(size))
+    data = whole[:4] + bytes([whole[4] | 0x80]) + whole[5:]
+    assert not sealed_finder().find(data, 0)
+    assert not finder().find(data, 0)

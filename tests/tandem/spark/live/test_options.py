@@ -143,6 +143,7 @@ def test_properties_can_be_left_out() -> None:
         ({"backfillSeam": "sea", "backfill": "/x"}, ["backfillSeam"]),
         ({"backfill": "/x", "startingTimestamp": "5"}, ["startingTimestamp", "backfill"]),
         ({"accessKey": "me"}, ["accessKey", "secretKey"]),
+        ({"signatures": "none"}, ["signatures"]),
         ({"kafka.bootstrap.servers": "h:1"}, ["kafka.bootstrap.servers"]),
         ({"startingOffset": "earliest"}, ["startingoffset"]),
     ],

@@ -35,11 +35,26 @@ def test_everything_can_be_said() -> None:
         producerGroup="g",
         accessKey="a",
         secretKey="s",
+        signatures="any",
     )
     assert options == SinkOptions(
-        ("h:1", "i:2"), "t", Ack.REPLICATED_FLUSHED, "w", 1, 2, 3, "zlib", 4, 5, 6, "g", "a", "s"
+        ("h:1", "i:2"),
+        "t",
+        Ack.REPLICATED_FLUSHED,
+        "w",
+        1,
+        2,
+        3,
+        "zlib",
+        4,
+        5,
+        6,
+        "g",
+        "a",
+        "s",
+        "any",
     )
-    assert len(OPTIONS) == 15 + len(TLS_OPTIONS)
+    assert len(OPTIONS) == 16 + len(TLS_OPTIONS)
 
 
 @pytest.mark.parametrize(
