@@ -289,7 +289,8 @@ def silent_columns(
     for outage in outages:
         start, end = between_bars(outage, column_seconds)
         silent |= (start < middles) & (middles < end)
-    return silent & (total == 0.0)
+    is_empty: np.ndarray[tuple[int], np.dtype[np.bool_]] = total == 0.0
+    return silent & is_empty
 
 
 def _stairs(

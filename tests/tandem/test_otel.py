@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 import tandem
-from tandem.client.errors import RouteNotFoundError
+from tandem.client.errors import RouteCause, RouteNotFoundError
 from tandem.client.hooks import ConsumeOutcome
 from tandem.client.results import MessageQueue, SendResult, SendStatus
 from tandem.otel import TRACE_CONTEXT, TRACE_PARENT, Telemetry
@@ -134,10 +134,10 @@ def test_what_kind_of_message_it_was(message: tandem.Message, kind: str, *, is_h
 @pytest.mark.parametrize(
     ("outcomes", "error_type"),
     [
-        ([RouteNotFoundError("T", "gone")], "RouteNotFoundError"),
+        ([RouteNotFoundError("T", RouteCause.NO_TOPIC, "gone")], "RouteNotFoundError"),
         ([KeyboardInterrupt()], "KeyboardInterrupt"),
         ([stored(SendStatus.FLUSH_SLAVE_TIMEOUT)], "FLUSH_SLAVE_TIMEOUT"),
-        ([stored(), RouteNotFoundError("T", "gone")], "RouteNotFoundError"),
+        ([stored(), RouteNotFoundError("T", RouteCause.NO_TOPIC, "gone")], "RouteNotFoundError"),
     ],
 )
 def test_what_is_not_ok_is_an_error(
