@@ -1,11 +1,12 @@
 """What does asking for users cost a node? CPU of the node a message, signed and not, in turns.
 
-    python benchmarks/users.py [--seconds 1] [--rounds 7] [--seals]
+    python benchmarks/users.py [--seconds 1] [--rounds 7] [--seals | --quota]
 
 Two nodes run beside each other: one asks nobody, one is `authorized`. A load of frames over one
 connection takes turns between them; those for the second are signed as RocketMQ's clients sign
 them, by a user with a right to the topic. With `--seals` both are `authorized`, and those for the
-second are sealed, as our own clients seal them. Bodies are 1 KB.
+second are sealed, as our own clients seal them. With `--quota` both are `authorized`, and at the
+second one the user has all bounds there are, too wide to be met. Bodies are 1 KB.
 """
 
 from __future__ import annotations
@@ -48,7 +49,16 @@ USER, SECRET = "bench", "a secret of the bench"
 OPEN, AUTHORIZED = "127.31.0.3", "127.31.0.4"
 
 
-def make_user(address: str, directory: Path) -> None:
+WIDE = {
+    "connectionsMax": 1_000,
+    "requestsPerSecond": 1 << 30,
+    "bytesPerSecond": 1 << 40,
+    "bytesInFlightMax": 1 << 40,
+}
+"""Bounds that are looked at with each request, and never met."""
+
+
+def make_user(address: str, directory: Path, quota: dict[str, int] | None = None) -> None:
     """Make the user, who may write to the topic, and create it."""
     operator = (
         OPERATOR_ACCESS_KEY,
@@ -56,7 +66,7 @@ def make_user(address: str, directory: Path) -> None:
     )
     entry = {"resource": f"Topic:{TOPIC}", "actions": ["Pub", "Create"], "decision": "Allow"}
     orders = (
-        (RequestCode.AUTH_CREATE_USER, {"username": USER}, {"password": SECRET}),
+        (RequestCode.AUTH_CREATE_USER, {"username": USER}, {"password": SECRET, "quota": quota}),
         (
             RequestCode.AUTH_CREATE_ACL,
             {"subject": f"User:{USER}"},
@@ -131,14 +141,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="length of a turn")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seals", action="store_true", help="seals against RocketMQ's signatures")
+    parser.add_argument("--quota", action="store_true", help="what bounds of the user cost")
     options = parser.parse_args()
     print(f"{os.cpu_count()} cores, CPython {sys.version.split()[0]}, medians of the rounds")
-    first = "authorized" if options.seals else "open"
+    first = "authorized" if options.seals or options.quota else "open"
     with (
         running(f"security: {{clients: {first}}}", OPEN) as (first_pid, first_directory),
         running("security: {clients: authorized}", AUTHORIZED) as (users_pid, directory),
     ):
-        make_user(AUTHORIZED, directory)
+        make_user(AUTHORIZED, directory, WIDE if options.quota else None)
         plain = Side("open", OPEN, first_pid)
         dearer = Side("authorized", AUTHORIZED, users_pid, signed)
         if options.seals:
@@ -146,6 +157,10 @@ def main() -> None:
             plain = Side("RocketMQ's", OPEN, first_pid, signed)
             ring_of = partial(SealedRing, address=AUTHORIZED)
             dearer = Side("sealed", AUTHORIZED, users_pid, ring_of=ring_of)
+        if options.quota:
+            make_user(OPEN, first_directory)
+            plain = Side("no bounds", OPEN, first_pid, signed)
+            dearer = Side("bounds", AUTHORIZED, users_pid, signed)
         compare(plain, dearer, seconds=options.seconds, rounds=options.rounds)
 
 

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from tandem.wire.compression import CompressionFault
     from tandem.wire.errors import ArgumentError
     from tandem.wire.message import Message, MessageExt
+    from tandem.wire.user_quota import UserQuota
 
 __version__ = "0.1.0"
 
@@ -69,6 +70,7 @@ _HOMES: Final = {
     "TLSFileError": "tandem.tls_files",
     "TLSFileFault": "tandem.tls_files",
     "TLSFiles": "tandem.tls_files",
+    "UserQuota": "tandem.wire.user_quota",
 }
 """Where the names live that `tandem.client` does not offer."""
 
@@ -120,6 +122,7 @@ __all__ = [
     "UserDescription",
     "UserExistsError",
     "UserNotFoundError",
+    "UserQuota",
     "__version__",
 ]
 

@@ -24,6 +24,7 @@ from node.handlers.pull_runs import PULL_RUN_CODES
 from node.handlers.send_runs import SEND_RUN_CODES
 from node.remoting.dispatcher import Dispatcher
 from node.remoting.server import Server
+from node.tables.replicated_quotas import QuotasTable
 from node.tables.replicated_users import AclsTable, UsersTable
 from node.tables.topic_config_table import system_topics
 from node.tables.topic_creation import set_auto_creation
@@ -60,6 +61,8 @@ class Broker:
 
     _users_revision = -1
     """Of the users that the guard knows."""
+
+    ended_because = ""
 
     def __init__(
         self,
@@ -104,6 +107,7 @@ class Broker:
             delay_progress=self._delay_progress,
             spawn=self.spawn,
             sender_of=names.guard.sender_of,
+            refused=names.guard.quotas.refused,
         )
         self._server = Server(
             self._outbox,
@@ -115,9 +119,9 @@ class Broker:
             config, machine.network, self._server, self._registration.master_address_changed
         )
         self._ended = trio.Event()
-        self.ended_because = ""
         self._guard = names.guard
-        self._users, self._acls = tables.shown.of(UsersTable), tables.shown.of(AclsTable)
+        of = tables.shown.of
+        self._users, self._acls, self._quotas = of(UsersTable), of(AclsTable), of(QuotasTable)
         self._served_always: dict[int, Handler] = {}
         self._dispatcher = Dispatcher(self._served_always)
         store.queues.correct_min_offset(store.min_physical_offset)
@@ -188,15 +192,18 @@ class Broker:
     def end_round(self) -> None:
         """Once per round of requests: tables, replication and dispatch first, then the answers."""
         self._tables.end_round()
-        if self._users.revision + self._acls.revision != self._users_revision:
+        revision = self._users.revision + self._acls.revision + self._quotas.revision
+        if revision != self._users_revision:
             self._know_users()
         self._store.announce()
         self._outbox.flush()
 
     def _know_users(self) -> None:
         """Have the guard know the users that are confirmed. Who is no more, is served no more."""
-        self._users_revision = self._users.revision + self._acls.revision
-        if self._guard.users.replace(self._users.part.users, self._acls.part.acls):
+        self._users_revision = self._users.revision + self._acls.revision + self._quotas.revision
+        users = self._users.part.users
+        if self._guard.users.replace(users, self._acls.part.acls, self._quotas.part.quotas):
+            self._guard.quotas.forget_all_but(users)
             self._parts.holds.run_of_the_changed()
             self._server.end_of_the_unknown()
 
@@ -286,6 +293,7 @@ class Broker:
 
     def _connection_closed(self, connection: Connection) -> None:
         self._names.connection_closed(connection)
+        self._guard.quotas.connection_closed(connection)
         self._parts.holds.connection_closed(connection)
         self._handlers.clients.notify(self._parts.clients.connection_closed(connection))
         self._parts.producers.connection_closed(connection)
@@ -305,6 +313,7 @@ class Broker:
         services.start_soon(self._parts.counting.run)
         services.start_soon(self._parts.filters.run)
         services.start_soon(self._forget_the_silent)
+        services.start_soon(self._guard.quotas.run, self._outbox.flush)
 
     async def _until_over(self, stop: trio.Event) -> None:
         async with trio.open_nursery() as nursery:
@@ -326,6 +335,7 @@ class Broker:
             _log.warning("this node begins again as a follower: %s", self.ended_because)
         self._registration.leave()
         self._tables.close(self.ended_because or f"{self._config.node.name} is stopping")
+        self._guard.quotas.answer_all()
         self._outbox.flush()
         self._server.stop_reading()
         return grace_seconds

@@ -62,6 +62,7 @@ def handlers_of(
     delay_progress: Callable[[], dict[int, int]],
     spawn: Callable[[Callable[[], Awaitable[None]]], None],
     sender_of: SenderOf | None = None,
+    refused: Callable[[str], dict[str, int]] = lambda _: {},
 ) -> Handlers:
     """Put all of them together.
 
@@ -72,6 +73,7 @@ def handlers_of(
         delay_progress: How far each delay level is delivered.
         spawn: Starts a task that ends with the broker.
         sender_of: Says who has signed what came together; None: nobody signs.
+        refused: How many requests of a user were over a bound, by the bound.
     """
     send, pull = _sender(parts), _puller(parts)
     store, tables, replication = parts.store, parts.tables, parts.replication
@@ -97,6 +99,7 @@ def handlers_of(
             replication,
             key_of(parts.config.cluster.secret, Purpose.USERS),
             parts.random,
+            refused,
             timeout_seconds=timeout_seconds,
         ),
         AclRequests(tables, replication, timeout_seconds=timeout_seconds),

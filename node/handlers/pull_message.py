@@ -138,6 +138,8 @@ class PullMessage:
             held = self._held(connection, command, header, wanted, deadline)
             if self._holds.hold(header.topic, header.queue_id, held):
                 return
+        if (share := connection.caller.share) is not None:
+            share.read(trio.current_time(), result.body_bytes)
         connection.respond(command, self._answer(command, header, result), result.body)
 
     def of_run(self, header: PullMessageRequestHeader) -> Wanted | None:
@@ -199,6 +201,8 @@ class PullMessage:
                 again.caller = held.caller
                 if self._holds.hold(header.topic, header.queue_id, again):
                     return
+            if (share := held.caller.share) is not None:
+                share.read(trio.current_time(), result.body_bytes)
             connection.respond(command, self._answer(command, header, result), result.body)
 
         held = HeldPull(header.queue_offset, wanted.tags_codes, deadline, run_again, connection)

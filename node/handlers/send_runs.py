@@ -19,6 +19,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import trio
+
 from node.errors import RequestError
 from node.handlers.stored_answer import RunAnswers, answer_parts
 from node.remoting.caller import ANYBODY
@@ -101,7 +103,7 @@ class SendRunHandler:
             connection.one_by_one = found - 1
             return False
         if sender is not None:
-            sender.taken(runs)
+            self._taken(runs, connection, sender)
         connection.one_by_one = found - runs.count
         frames.skip_to(runs.end)
         if not (runs.is_waiting and self._parked.any_waits):
@@ -125,8 +127,27 @@ class SendRunHandler:
             if not signed:
                 return None
             runs.keep(signed)
+        share = sender.caller.share
+        if share is not None:
+            room = share.room(trio.current_time(), runs.body_sizes())
+            if not room:
+                return None
+            if room < runs.count:
+                runs.keep(room)
         connection.caller = sender.caller
         return sender
+
+    @staticmethod
+    def _taken(runs: SendRuns, connection: Connection, sender: Sender) -> None:
+        """Note that a run is stored: its numbers, and what it takes of its user's share."""
+        sender.taken(runs)
+        share = sender.caller.share
+        if share is None:
+            return
+        size = sum(runs.body_sizes())
+        share.take(trio.current_time(), runs.count, size)
+        if share.counts_in_flight:
+            connection.charge(share.places[connection].begin(size))
 
     def _places(self, runs: SendRuns, caller: Caller) -> tuple[list[SendPlace], list[ConsumeQueue]]:
         """Return the places of the run and their queues, up to the first one that is not plain.

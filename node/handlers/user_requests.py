@@ -21,10 +21,10 @@ from node.security.access import Action, Resource
 from node.security.request import of_cluster, serves
 from node.security.users import USERS_MAX, StoredUser, UserStatus, UserType
 from node.tables.names import check_name
+from node.tables.replicated_quotas import AllUsersAndQuotas, QuotasChanged, QuotasPart
 from node.tables.replicated_users import (
     AclsChanged,
     AclsPart,
-    AllUsers,
     UsersChanged,
     UsersDeleted,
     UsersPart,
@@ -36,8 +36,10 @@ from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import decode_json_body, encode_json_body
 from tandem.wire.sealed_secret import NONCE_BYTES, seal
 from tandem.wire.secret_keys import OPERATOR_ACCESS_KEY
+from tandem.wire.user_quota import OF_THE_FILE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from random import Random
 
     from ha.replication import Replication
@@ -71,10 +73,15 @@ class UserRequests:
         replication: Replication,
         key: bytes,
         random: Random,
+        refused: Callable[[str], dict[str, int]] = lambda _: {},
         *,
         timeout_seconds: float,
     ) -> None:
-        """Serve what these hold. `key` seals secrets, `random` makes what is used once."""
+        """Serve what these hold. `key` seals secrets, `random` makes what is used once.
+
+        `refused` says how many requests of a user were, by the bound.
+        """
+        self._refused = refused
         self._tables = tables
         self._replication = replication
         self._key = key
@@ -112,6 +119,8 @@ class UserRequests:
         if name in self._tables.as_written(AclsPart).acls:
             # Of another user of that name, whose end was written only half of the way.
             self._tables.change(AclsChanged({name: []}))
+        if info.quota is not None or name in self._tables.as_written(QuotasPart).quotas:
+            self._tables.change(QuotasChanged({name: info.quota or OF_THE_FILE}))
         self._change(connection, command, UsersChanged([user]))
         _log.warning("user %s (%s) created by %s", name, user.user_type.value, connection.peer)
         return None
@@ -138,11 +147,14 @@ class UserRequests:
             user_type=_type(info.user_type) or user.user_type,
             status=_status(info.user_status) or user.status,
         )
+        if info.quota is not None:
+            self._tables.change(QuotasChanged({user.name: info.quota}))
         self._change(connection, command, UsersChanged([changed]))
         _log.warning(
-            "user %s changed by %s: %s, %s%s",
+            "user %s changed by %s: %s, %s%s%s",
             *(user.name, connection.peer, changed.user_type.value, changed.status.value),
             "" if sealed == user.sealed else ", another secret",
+            "" if info.quota is None else f", bounds {msgspec.json.encode(info.quota).decode()}",
         )
         return None
 
@@ -174,7 +186,7 @@ class UserRequests:
         """AUTH_GET_USER. No body if there is none of that name."""
         name = command.decode_header(UserRequestHeader).username or ""
         user = self._tables.as_confirmed(UsersPart).users.get(name)
-        body = b"" if user is None else encode_json_body(_shown(user))
+        body = b"" if user is None else encode_json_body(self._shown(user))
         return response_to(command, body=body)
 
     @serves(
@@ -187,7 +199,7 @@ class UserRequests:
         """AUTH_LIST_USER: those whose names have the filter in them."""
         part = command.decode_header(ListUserRequestHeader).filter or ""
         users = self._tables.as_confirmed(UsersPart).users
-        found = [_shown(users[name]) for name in sorted(users) if part in name]
+        found = [self._shown(users[name]) for name in sorted(users) if part in name]
         return response_to(command, body=msgspec.json.encode(found))
 
     @serves(
@@ -199,7 +211,14 @@ class UserRequests:
         """GET_ALL_USERS: what a slave of a classic group copies."""
         users = self._tables.as_confirmed(UsersPart).users
         acls = self._tables.as_confirmed(AclsPart).acls
-        return response_to(command, body=msgspec.json.encode(AllUsers(list(users.values()), acls)))
+        quotas = self._tables.as_confirmed(QuotasPart).quotas
+        found = AllUsersAndQuotas(list(users.values()), acls, quotas)
+        return response_to(command, body=msgspec.json.encode(found))
+
+    def _shown(self, user: StoredUser) -> UserInfo:
+        quota = self._tables.as_confirmed(QuotasPart).quotas.get(user.name)
+        refused = self._refused(user.name) or None
+        return UserInfo(HIDDEN, user.status.value, user.user_type.value, user.name, quota, refused)
 
     def _sealed(self, name: str, secret: str) -> str:
         size = len(secret)
@@ -261,10 +280,6 @@ def _one_of(choices: dict[str, T], what: str, text: str | None) -> T | None:
             f"{what} {text[:20]!r} is none of {', '.join(choices)}",
         )
     return found
-
-
-def _shown(user: StoredUser) -> UserInfo:
-    return UserInfo(HIDDEN, user.status.value, user.user_type.value, user.name)
 
 
 def _refused(text: str) -> RequestError:

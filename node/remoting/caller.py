@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from node.remoting.user_share import UserShare
     from tandem.wire.access_control import Kind, Right
 
 
@@ -17,7 +18,10 @@ class Caller:
 
     Attributes:
         in_words: Who they are, for the audit trail.
+        share: What they may take of this node; None: it is not bounded for a user.
     """
+
+    share: UserShare | None = None
 
     def __init__(self, in_words: str) -> None:
         self.in_words = in_words

@@ -31,6 +31,7 @@ from tandem.wire.remoting_command import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
+    from node.remoting.user_share import Charge
     from store.machine.network import Stream
     from tandem.wire.frame_seal import SealingPeer
 
@@ -92,6 +93,7 @@ class Connection:
         refusals: When the last few signatures were wrong; see `Guard`.
         when_answered: By opaque, what wants to know what a request is answered; see `Audit`.
         unfinished: The rest of a request that is handled in pieces; the next ones wait for it.
+        charges: Bytes in flight of the requests of this round, of users with a bound on them.
     """
 
     def __init__(
@@ -114,6 +116,7 @@ class Connection:
         self.refusals: list[float] = []
         self.when_answered: dict[int, Callable[[int, str], None]] = {}
         self.unfinished: Generator[None, None, None] | None = None
+        self.charges: tuple[Charge, ...] = ()
         self.is_closed = False
         self._outbox = outbox
         self._out = bytearray()
@@ -220,7 +223,12 @@ class Connection:
     def owe(self, count: int = 1) -> OwedAnswers:
         """Promise answers that come later: the connection is not closed in order before them."""
         self.owed_count += count
-        return OwedAnswers(self, count)
+        charges, self.charges = self.charges, ()
+        return OwedAnswers(self, count, charges)
+
+    def charge(self, charge: Charge) -> None:
+        """Have a charge released with the next answers owed, or at the end of the round."""
+        self.charges = (*self.charges, charge)
 
     def answered(self, count: int) -> None:
         """That many answers owed have been written."""
@@ -248,6 +256,10 @@ class Connection:
         calls, self._at_round_end = self._at_round_end, []
         for call in calls:
             call()
+        if self.charges:
+            for charge in self.charges:
+                charge.release()
+            self.charges = ()
 
     def flush(self) -> None:
         """Send what the kernel takes now and leave the rest to the writer."""
@@ -330,16 +342,23 @@ class Connection:
 class OwedAnswers:
     """Answers to requests of one connection that are not known yet. Give them once."""
 
-    def __init__(self, connection: Connection, count: int) -> None:
+    def __init__(
+        self, connection: Connection, count: int, charges: tuple[Charge, ...] = ()
+    ) -> None:
         self._connection = connection
         self._count = count
+        self._charges = charges
 
     def write(self, frames: bytes) -> None:
         """Give all of them, encoded."""
         self._connection.write(frames)
         self._connection.answered(self._count)
+        for charge in self._charges:
+            charge.release()
 
     def respond(self, request: RemotingCommand, response: RemotingCommand) -> None:
         """Give the only one, unless its request was one-way."""
         self._connection.respond(request, response)
         self._connection.answered(self._count)
+        for charge in self._charges:
+            charge.release()

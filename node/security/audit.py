@@ -74,7 +74,7 @@ _WITH_BODY: Final = frozenset(
 
 _OF_USERS: Final = frozenset({RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_UPDATE_USER})
 
-_SHOWN_OF_USERS: Final = ("username", "userType", "userStatus")
+_SHOWN_OF_USERS: Final = ("username", "userType", "userStatus", "quota")
 
 _CHANGING: Final = frozenset({Right.CREATE, Right.UPDATE, Right.DELETE})
 
@@ -144,6 +144,13 @@ class Audit:
             self._write(
                 who, connection, command, _name_of(ResponseCode.NO_PERMISSION), why, fields=shown
             )
+
+    def over_bound(
+        self, who: str, connection: Connection, command: RemotingCommand, why: str, count: int
+    ) -> None:
+        """A user is over a bound; `count` requests were refused since the last such line."""
+        result = _name_of(ResponseCode.SYSTEM_BUSY)
+        self._write(who, connection, command, result, why, left_out=count - 1)
 
     def _left_out(self, key: object, count: int) -> None:
         line = AuditLine(

@@ -32,6 +32,7 @@ from node.remoting.connection import NOT_ANSWERED
 from node.security.access import Action, Resource, Standing, needed
 from node.security.admission import REGISTRATIONS, Admission, NotAdmittedError
 from node.security.audit import is_change
+from node.security.quotas import Quotas
 from node.security.request import ANY_USER, REQUESTS, handler_table
 from node.security.seals import Operator, Seals, Sender
 from node.security.user_caller import Names, UserCaller
@@ -109,6 +110,7 @@ class Guard:
 
     Attributes:
         users: Who may sign.
+        quotas: How much each of them may take.
     """
 
     def __init__(self, config: NodeConfig, random: Random, audit: Audit | None = None) -> None:
@@ -123,6 +125,7 @@ class Guard:
         self._audit = audit
         self.users = Users(key_of(cluster.secret, Purpose.USERS))
         self._clients = cluster.security.clients
+        self.quotas = Quotas(cluster.security.user_quota, config.node.name, audit)
         self._operator = Operator(operator_secret_key(cluster.secret))
         self._operator_key = AclKey(operator_secret_key(cluster.secret))
         self._takes_all = cluster.security.signatures is Signatures.ANY
@@ -178,8 +181,11 @@ class Guard:
         user = self.users.find(name)
         if user is None or not user.is_enabled:
             return None
+        caller = self._caller(connection, user)
+        if not self.quotas.takes_runs(caller, connection):
+            return None
         key = self._seals.ready(connection, user) if is_sealed else user.key
-        return None if key is None else Sender(self._caller(connection, user), key)
+        return None if key is None else Sender(caller, key)
 
     def _audited(self, request: Request, handler: Handler) -> Handler:
         """Return a handler whose changes are in the audit trail, if it makes any."""
@@ -288,6 +294,8 @@ class Guard:
         caller = self._user(connection, command, fields)
         self._check(request, caller, connection, command, fields)
         connection.caller = caller
+        if caller.share is not None:
+            return self.quotas.take(caller.share, handler, connection, command)
         return handler(connection, command)
 
     def _user(
@@ -333,7 +341,8 @@ class Guard:
         if isinstance(last, UserCaller) and last.user is user:
             return last
         asks = self._clients is ClientAccess.AUTHORIZED
-        return UserCaller(user, self.users, self._names, connection.peer.ip, asks=asks)
+        share, ip = self.quotas.share_of(user), connection.peer.ip
+        return UserCaller(user, self.users, self._names, ip, asks=asks, share=share)
 
     def _check(
         self,

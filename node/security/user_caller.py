@@ -24,6 +24,7 @@ from tandem.wire.system_topics import (
 )
 
 if TYPE_CHECKING:
+    from node.remoting.user_share import UserShare
     from node.security.users import User, Users
 
 _GROUP_PREFIXES: Final = (RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX)
@@ -79,8 +80,18 @@ class UserCaller(Caller):
         user: As they were then.
     """
 
-    def __init__(self, user: User, users: Users, names: Names, ip: str, *, asks: bool) -> None:
+    def __init__(
+        self,
+        user: User,
+        users: Users,
+        names: Names,
+        ip: str,
+        *,
+        asks: bool,
+        share: UserShare | None = None,
+    ) -> None:
         """Take who it is; without `asks` all users may do everything."""
+        self.share = share
         self.name = user.stored.name
         super().__init__(f"user {self.name}")
         self.user = user

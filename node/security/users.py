@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import enum
 import logging
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -19,6 +20,7 @@ from tandem.wire.access_control import AclError, Kind, PolicyInfo, Right, Rules,
 from tandem.wire.acl_signature import AclKey
 from tandem.wire.frame_seal import connection_key
 from tandem.wire.sealed_secret import SealError, unseal
+from tandem.wire.user_quota import OF_THE_FILE, UserQuota
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,11 +65,19 @@ class User:
         stored: What the tables say.
         policies: What they say of what the user may.
         is_super: Whether nothing is asked.
+        quota: What they say of how much the user may take.
     """
 
-    def __init__(self, stored: StoredUser, policies: Sequence[PolicyInfo], key: bytes) -> None:
+    def __init__(
+        self,
+        stored: StoredUser,
+        policies: Sequence[PolicyInfo],
+        key: bytes,
+        quota: UserQuota = OF_THE_FILE,
+    ) -> None:
         """Take what the tables say; `key` opens sealed secrets."""
         self.stored = stored
+        self.quota = quota
         self.policies = policies
         self.is_super = stored.user_type is UserType.SUPER
         self._sealing_key = key
@@ -154,15 +164,23 @@ class Users:
         return self._by_name.get(name)
 
     def replace(
-        self, users: Mapping[str, StoredUser], acls: Mapping[str, Sequence[PolicyInfo]]
+        self,
+        users: Mapping[str, StoredUser],
+        acls: Mapping[str, Sequence[PolicyInfo]],
+        quotas: Mapping[str, UserQuota] = MappingProxyType({}),
     ) -> bool:
         """Know these and no others; return whether that is a change."""
         known: dict[str, User] = {}
         for name, stored in users.items():
-            policies = acls.get(name, ())
+            policies, quota = acls.get(name, ()), quotas.get(name, OF_THE_FILE)
             user = self._by_name.get(name)
-            if user is None or user.stored != stored or user.policies != policies:
-                user = User(stored, policies, self._key)
+            if (
+                user is None
+                or user.stored != stored
+                or user.policies != policies
+                or user.quota != quota
+            ):
+                user = User(stored, policies, self._key, quota)
             known[name] = user
         is_change = known != self._by_name
         self._by_name = known

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from node.remoting.peer_link import PeerLink
+from node.tables.replicated_quotas import quota_changes
 from node.tables.replicated_users import changes_to
 from tandem.cluster_file.choices import ClientAccess
 from tandem.wire.request_code import RequestCode
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from node.remoting.remoting_client import RemotingClient
     from node.tables.consumer_offset_table import ConsumerOffsetTable
+    from node.tables.replicated_quotas import QuotasTable
     from node.tables.replicated_users import AclsTable, UsersTable
     from node.tables.subscription_group_table import SubscriptionGroupTable
     from node.tables.topic_config_table import TopicConfigTable
@@ -48,6 +50,7 @@ class SlaveSynchronize:
         *,
         users: UsersTable,
         acls: AclsTable,
+        quotas: QuotasTable,
     ) -> None:
         self._key = None
         if config.cluster.security.clients is not ClientAccess.OPEN:
@@ -55,6 +58,7 @@ class SlaveSynchronize:
         self._target = config.master.broker_address
         self._users = users
         self._acls = acls
+        self._quotas = quotas
         self._interval_seconds = config.cluster.broker.slave_synchronize_interval_ms / 1000
         self._topics = topics
         self._groups = groups
@@ -87,6 +91,9 @@ class SlaveSynchronize:
         for record in changes_to(self._users.part, self._acls.part, answer.body):
             self._users.take_if_concerned(record)
             self._acls.take_if_concerned(record)
+            self._quotas.take_if_concerned(record)
+        for change in quota_changes(self._quotas.part, answer.body):
+            self._quotas.take(change)
 
 
 async def copy_tables(

@@ -24,6 +24,7 @@ from tandem.cli import (
     shadow,
     topic,
     user,
+    user_quota,
 )
 from tandem.cli.grammar import TandemGroup
 from tandem.cli.interrupts import INTERRUPTED, interrupts_raised
@@ -73,6 +74,7 @@ def root(
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
+user.app.command()(user_quota.quota)
 app.add_typer(user.app, name="user")
 app.add_typer(acl.app, name="acl")
 app.add_typer(message.app, name="message")

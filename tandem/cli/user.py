@@ -22,7 +22,9 @@ from tandem.cli.formats import (
 )
 from tandem.cli.grammar import TandemGroup
 from tandem.cli.output import WRONG_USAGE, CommandError, ConfigOption, NameServersOption, say
+from tandem.cli.quota_table import quota_in_words, refused_in_words
 from tandem.cli.rights_table import entry_columns, entry_rows
+from tandem.wire.user_quota import OF_THE_FILE
 
 if TYPE_CHECKING:
     from tandem.client import Admin
@@ -107,6 +109,8 @@ def list_users(
         Column("type", lambda each: each.user_type),
         Column("status", lambda each: each.status, {"disable": "yellow"}),
         Column("entries", lambda each: sum(len(p.entries or []) for p in each.policies)),
+        Column("bounds", lambda each: "of the file" if each.quota == OF_THE_FILE else "own"),
+        Column("refused", lambda each: sum(each.refused.values())),
         Column("groups", _groups),
     ]
     write(output_format, Section(found, columns, none="there are no users"))
@@ -125,6 +129,8 @@ def show(
         "user": found.name,
         "type": found.user_type,
         "status": found.status,
+        "bounds": quota_in_words(found.quota),
+        "refused": refused_in_words(found.refused),
         "groups": _groups(found),
     }
     entries = Section(entry_rows(found.policies), entry_columns(), none=_nothing(found))

@@ -7,6 +7,7 @@ Source: RocketMQ 5.3.3, DefaultMQAdminExtImpl.createUser to .listAcl, which writ
 a cluster one after the other.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
@@ -40,6 +41,7 @@ from tandem.wire.admin_headers import (
 from tandem.wire.request_code import RequestCode
 from tandem.wire.route import MASTER_ID
 from tandem.wire.untrusted import UnreadableError, decode_json
+from tandem.wire.user_quota import OF_THE_FILE, UserQuota
 
 GONE: Final = "The acl is not exist."
 """What a broker says of entries that are not there. Source: AuthorizationMetadataManagerImpl."""
@@ -59,6 +61,8 @@ class UserDescription(msgspec.Struct, frozen=True):
         groups: the groups that know the user.
         missing_at: the groups that do not, for a change has not come to them.
         differs: whether the groups say different things of the user.
+        quota: the bounds that the user has of its own at each node, by the first group.
+        refused: how many requests the masters have refused since they run, by the bound in words.
     """
 
     name: str
@@ -68,6 +72,8 @@ class UserDescription(msgspec.Struct, frozen=True):
     groups: list[str]
     missing_at: list[str] = []
     differs: bool = False
+    quota: UserQuota = OF_THE_FILE
+    refused: dict[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def is_super(self) -> bool:
@@ -131,8 +137,11 @@ class UserAdministration:
         secret: str | None = None,
         is_super: bool | None = None,
         is_enabled: bool | None = None,
+        quota: UserQuota | None = None,
     ) -> Flow[None]:
         """Change what is given of a user, at every group; one that has none is given it.
+
+        `quota` replaces all bounds of its own; `UserQuota()` gives it those of the cluster file.
 
         Raises:
             UserNotFoundError: no group has one of that name.
@@ -141,13 +150,14 @@ class UserAdministration:
         user = yield from self.user(name)
         kind = user.user_type if is_super is None else "Super" if is_super else "Normal"
         status = user.status if is_enabled is None else "enable" if is_enabled else "disable"
-        info = UserInfo(secret, status, kind, name)
+        info = UserInfo(secret, status, kind, name, quota)
         header = UserRequestHeader(name)
         if user.missing_at:
             if secret is None:
                 lacking = ", ".join(user.missing_at)
                 raise BrokerError(16, f"{lacking} has no user {name}: give a secret, too", lacking)
-            yield from self._order(RequestCode.AUTH_CREATE_USER, header, info, user.missing_at)
+            own = msgspec.structs.replace(info, quota=quota or user.quota)
+            yield from self._order(RequestCode.AUTH_CREATE_USER, header, own, user.missing_at)
         yield from self._order(RequestCode.AUTH_UPDATE_USER, header, info, user.groups)
 
     def delete(self, name: str) -> Flow[None]:
@@ -238,9 +248,12 @@ def _described(
 ) -> UserDescription:
     first = next(iter(users.values()))
     said = {
-        (info.user_type, info.user_status, repr(acls.get(group, [])))
+        (info.user_type, info.user_status, info.quota, repr(acls.get(group, [])))
         for group, info in users.items()
     }
+    refused: Counter[str] = Counter()
+    for info in users.values():
+        refused.update(info.refused or {})
     missing = [group for group in groups if group not in users]
     return UserDescription(
         name,
@@ -250,4 +263,6 @@ def _described(
         list(users),
         missing,
         differs=len(said) > 1 or bool(missing),
+        quota=first.quota or OF_THE_FILE,
+        refused=dict(refused),
     )

@@ -5,13 +5,25 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from tandem.cluster_file.choices import ClientAccess
+
 if TYPE_CHECKING:
     from tandem.cluster_file.settings import SecuritySettings, TLSSettings
     from tandem.cluster_file.yaml_reader import Reader
 
 
 def check_security(reader: Reader, settings: SecuritySettings) -> None:
-    """Complain about entries that admit nobody."""
+    """Complain about entries that admit nobody, and about bounds of users where there are none."""
+    if settings.clients is ClientAccess.OPEN:
+        for name, most in msgspec.structs.asdict(settings.user_quota).items():
+            if most is not None:
+                reader.complain(
+                    f"security.user_{name}",
+                    "bounds users, and security.clients: open asks nobody who they are; take"
+                    " authenticated or authorized, or leave it out",
+                )
     for entry in settings.rocketmq_brokers:
         name, at, address = entry.rpartition("@")
         try:

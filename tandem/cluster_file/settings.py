@@ -25,6 +25,7 @@ from tandem.cluster_file.ranges import Name, Port, milliseconds, size_bytes, who
 from tandem.tls_files import TLSFiles
 from tandem.wire.frame_seal import Signatures
 from tandem.wire.route import MASTER_ID
+from tandem.wire.user_quota import BOUND_MAX, UserQuota
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -112,8 +113,27 @@ class SecuritySettings(Struct, frozen=True):
     classic_ha_in_clear: bool = False
     """Whether the links of classic groups and learners, which know no TLS, may leave this machine
     though `tls.mode` is enforcing."""
+    user_connections_max: Annotated[int, whole_number(1, 65_536, "connections")] | None = None
+    """Of each user without a bound of its own, at each node; so are the next three. None: none."""
+    user_requests_per_second: (
+        Annotated[int, whole_number(1, BOUND_MAX, "requests a second")] | None
+    ) = None
+    user_bytes_per_second: Annotated[int, whole_number(1, BOUND_MAX, "bytes a second")] | None = (
+        None
+    )
+    user_bytes_in_flight_max: Annotated[int, size_bytes(1, BOUND_MAX)] | None = None
     rocketmq_brokers: list[str] = []
     """RocketMQ's own brokers that may register, as NAME@ADDRESS; learners need no entry."""
+
+    @property
+    def user_quota(self) -> UserQuota:
+        """What a user may take of each node that has no bounds of its own."""
+        return UserQuota(
+            self.user_connections_max,
+            self.user_requests_per_second,
+            self.user_bytes_per_second,
+            self.user_bytes_in_flight_max,
+        )
 
     @property
     def admitted_brokers(self) -> frozenset[tuple[str, str]]:

@@ -28,6 +28,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from tandem.wire.user_quota import UserQuota
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -136,6 +138,10 @@ class UserInfo(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     user_status: str | None = None
     user_type: str | None = None
     username: str | None = None
+    quota: UserQuota | None = None
+    """The bounds the user has of its own. This and the next are unknown to RocketMQ."""
+    refused: dict[str, int] | None = None
+    """In answers: how many requests this node has refused since it runs, by the bound in words."""
 
 
 SUBJECT_PREFIX: Final = "User:"

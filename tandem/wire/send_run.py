@@ -269,6 +269,11 @@ class SendRuns:
             return None
         return first, first + span
 
+    def body_sizes(self) -> list[int]:
+        """Return how many bytes each body has."""
+        sizes: list[int] = self._rows[: self.count, _BODY + 1].tolist()
+        return sizes
+
     def keep(self, count: int) -> None:
         """Let the run be its first `count` requests."""
         self.count = count

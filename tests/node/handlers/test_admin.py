@@ -9,6 +9,7 @@ import pytest
 
 from node.errors import RequestError
 from node.handlers.admin import Admin
+from node.tables.replicated_quotas import QuotasTable
 from node.tables.replicated_users import AclsTable, UsersTable
 from node.tables.slave_synchronize import SlaveSynchronize
 from tandem.wire.admin_headers import TopicConfigList
@@ -135,6 +136,7 @@ async def test_topics_are_not_created_on_a_slave(tmp_path: Path) -> None:
         broker.offsets,
         users=broker.tables.shown.of(UsersTable),
         acls=broker.tables.shown.of(AclsTable),
+        quotas=broker.tables.shown.of(QuotasTable),
     )
     answer = client_of(broker).call(CREATE, HEADER)
     assert answer.code == ResponseCode.SYSTEM_ERROR

@@ -18,7 +18,7 @@ class QuotasChanged(msgspec.Struct, frozen=True, tag="quotas"):
     """What groups may pull in a second, from now on; 0 is no limit."""
 
     quotas: dict[str, int]
-    version: int = 3
+    version: int = 5
 
 
 class QuotasPart(TablePart):
@@ -26,7 +26,7 @@ class QuotasPart(TablePart):
 
     record = QuotasChanged
     fields: ClassVar = (Field("quotas", dict[str, int], FieldKind.MAP),)
-    version = 3
+    version = 5
 
     def __init__(self, quotas: dict[str, int] | None = None) -> None:
         self.quotas = quotas or {}

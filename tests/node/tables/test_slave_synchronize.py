@@ -7,6 +7,7 @@ import trio
 
 from node.tables.consumer_offset_table import ConsumerOffsetTable
 from node.tables.node_table import TableFiles
+from node.tables.replicated_quotas import QuotasTable
 from node.tables.replicated_users import AclsTable, UsersTable
 from node.tables.slave_synchronize import SlaveSynchronize
 from node.tables.subscription_group_table import SubscriptionGroupTable
@@ -35,6 +36,7 @@ class Slave:
         self.offsets = ConsumerOffsetTable(TableFile(disk, "o.json"), lambda: 1)
         files = TableFiles(disk, "s", lambda: 1)
         self.users, self.acls = UsersTable(files), AclsTable(files)
+        self.quotas = QuotasTable(files)
         self.synchronize = SlaveSynchronize(
             config,
             world.network.machine(SLAVE_1),
@@ -43,6 +45,7 @@ class Slave:
             self.offsets,
             users=self.users,
             acls=self.acls,
+            quotas=self.quotas,
         )
 
 

@@ -11,6 +11,7 @@ from node.tables.node_table import NodeTable, NodeTables, TableFiles
 from node.tables.replicated_deliveries import DelayPart, DelayTable, TimersPart, TimersTable
 from node.tables.replicated_groups import GroupsPart
 from node.tables.replicated_offsets import GatheredCommits, OffsetsPart
+from node.tables.replicated_quotas import QuotasPart, QuotasTable
 from node.tables.replicated_topics import TopicsPart
 from node.tables.replicated_users import AclsPart, AclsTable, UsersPart, UsersTable
 from tandem.wire.message import decode_messages
@@ -139,6 +140,7 @@ class Node:
                     TimersPart: TimersTable(files),
                     UsersPart: UsersTable(files),
                     AclsPart: AclsTable(files),
+                    QuotasPart: QuotasTable(files),
                 }
             ),
             born_host=BROKER.packed,
