@@ -20,6 +20,9 @@ LATE_SECONDS_MIN: Final = 0.25
 MARGIN_SECONDS: Final = 0.5
 """A fault is noted this long before or after what it does is seen, at most."""
 
+LEASE: Final = "lease"
+"""In the reason of a switch: that it ended. Whoever steps down for another reason gives it back."""
+
 HEALED_BY: Final = {
     "cut": "heal the network",
     "delay": "heal the network",
@@ -84,23 +87,34 @@ def lost_leases(
 
 
 def _ended(history: Sequence[Change]) -> Iterator[tuple[float, Change]]:
-    """Yield when each mastership began, and the end of its lease, if it was not given back."""
+    """Yield when each mastership began, and the end of its lease, if it was not given back.
+
+    Its successor's record says why it ended: "the lease of a ended" if nobody knows more than that,
+    else "a stepped down: " and why, which may be that its lease was over. That there was no leader
+    in between is not always seen.
+    """
     elected = [change for change in history if change.kind == "epoch"]
     for began, following in pairwise([*elected, None]):
-        if began is None:
-            return
+        assert began is not None, "only the last one has nobody after it"
         until = float("inf") if following is None else following.at_seconds
         of_node = [
             change
             for change in history
             if change.node == began.node and began.at_seconds <= change.at_seconds <= until
         ]
-        gone = [change for change in of_node if change.kind == "leader-gone"]
-        is_given_back = following is not None and following.text.startswith(
-            f"{began.node} stepped down"
+        gone = [change.at_seconds for change in of_node if change.kind == "leader-gone"]
+        if any(change.kind == "ended" for change in of_node):
+            continue
+        if following is not None and LEASE in following.text:
+            at_seconds = gone[-1] if gone else following.at_seconds
+        elif following is None and gone:
+            at_seconds = gone[-1]
+        else:
+            continue
+        yield (
+            began.at_seconds,
+            Change(at_seconds, "leader-gone", began.node, began.epoch),
         )
-        if gone and not is_given_back and not any(each.kind == "ended" for each in of_node):
-            yield began.at_seconds, gone[0]
 
 
 def _may_be_planned(faults: Sequence[Fault], began_at: float, gone_at: float) -> bool:

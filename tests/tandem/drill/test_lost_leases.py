@@ -1,8 +1,11 @@
 import pytest
 
-from tandem.drill.lost_leases import Late, lost_leases
+from ha.fenced.election import why_switched
+from tandem.drill.lost_leases import LEASE, Late, lost_leases
 from tandem.drill.timeline import Fault
 from tandem.drill.watched_group import Change
+from tandem.wire.group_state import GroupState
+from tests.support.paths import ROOT
 
 FIRST = Change(1.0, "epoch", "a", 1, "the group's first master")
 GONE = Change(20.0, "leader-gone", "a", 1)
@@ -46,6 +49,22 @@ def test_a_master_that_gave_its_lease_back_or_was_ended_has_not_lost_it() -> Non
     gave = Change(21.0, "epoch", "b", 2, "a stepped down: its disk is full")
     assert nodes([FIRST, GONE, gave]) == []
     assert nodes([FIRST, Change(19.0, "ended", "a", 1), GONE, NEXT]) == []
+
+
+def test_that_its_lease_is_over_may_be_known_to_the_master_itself_or_to_its_successor_alone() -> (
+    None
+):
+    said = "a stepped down: its lease is over"
+    assert nodes([FIRST, GONE, Change(21.0, "epoch", "b", 2, said)]) == ["a"]
+    (lost,) = lost_leases([FIRST, Change(21.0, "epoch", "b", 2, said)], [], [], 5.0)
+    assert lost.at_seconds == 21.0  # nobody saw that there was no leader
+
+
+def test_the_words_are_those_of_the_nodes() -> None:
+    state = GroupState(epoch=1, master="a", isr={}, min_isr=1)
+    assert LEASE in why_switched(state, "b")
+    source = (ROOT / "ha/fenced/master.py").read_text(encoding="utf-8")
+    assert 'step_down("its lease is over")' in source
 
 
 @pytest.mark.parametrize(
