@@ -33,7 +33,9 @@ pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.xdist_group("thre
 
 NO_PERMISSION: Final = 16
 REFUSED: Final = [f"refused {NO_PERMISSION}"] * 3
-AT_ONCE_SECONDS: Final = 1.0
+AT_ONCE_SECONDS_MAX: Final = 5.0
+"""Until another process has said so, on a busy machine; the pull would wait for a minute."""
+
 BAD_CONFIGURATION: Final = 2
 PORTS: Final = {"clients": PORT, "name server": 9876, "replication": 10913}
 """Of the master: no other node listens for replication."""
@@ -121,12 +123,11 @@ def test_a_pull_that_waits_ends_when_its_user_is_disabled(
     world.create_user("guest", "Sub Topic:guest-orders", "Sub Group:guest")
     guest = world.application("wait", "guest", "guest-orders")
     guest.wait_line("waiting")
-    time.sleep(AT_ONCE_SECONDS)  # it waits, indeed
     assert guest.process.poll() is None
     world.run("tandem user alter guest --disable")
     disabled = time.monotonic()
     guest.wait_line(f"ended {NO_PERMISSION}")
-    assert time.monotonic() < disabled + AT_ONCE_SECONDS
+    assert time.monotonic() < disabled + AT_ONCE_SECONDS_MAX
     shop.goes_on()
 
 
