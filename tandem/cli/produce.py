@@ -60,6 +60,7 @@ from tandem.cli.produce_results import (
 from tandem.cli.progress import working
 from tandem.cli.times import DURATION_FORMS, duration_ms
 from tandem.plain_text import one_line, plain_lines
+from tandem.wire.errors import ArgumentError
 
 if TYPE_CHECKING:
     from tandem.cli.produce_input import Fields
@@ -340,9 +341,7 @@ class Sending:
                 await producer.send_many(
                     portion, queue_id=self._choices.queue_id, outcomes=outcomes
                 )
-            except UnicodeEncodeError:  # a ValueError, too
-                raise
-            except ValueError as error:
+            except ArgumentError as error:
                 raise CommandError(f"a message cannot be sent: {error}", 2) from error
             except trio.Cancelled:
                 self._take_each(portion, outcomes)
@@ -375,9 +374,7 @@ class Sending:
             return await producer.send_batch(batch, queue_id=self._choices.queue_id)
         except ClientError as error:
             return error
-        except UnicodeEncodeError:  # a ValueError, too
-            raise
-        except ValueError as error:
+        except ArgumentError as error:
             raise CommandError(f"{error}; give a smaller --batch", 2) from error
 
     def _take(self, taken: "Sequence[tuple[Sequence[Message], SendResult | ClientError]]") -> None:

@@ -8,6 +8,7 @@ import msgspec
 
 from tandem.cli.times import DURATION_FORMS, duration_ms
 from tandem.client.sending import MESSAGE_BYTES_MAX, USER_PROPERTIES_BYTES_MAX
+from tandem.wire.errors import ArgumentError
 from tandem.wire.message import Message
 from tandem.wire.message_properties import (
     DELAYING_PROPERTIES,
@@ -58,7 +59,14 @@ SYSTEM_PROPERTIES: Final = DELAYING_PROPERTIES | {
 
 
 class BadRecordError(Exception):
-    """A record cannot be sent as it is; the text says why."""
+    """A record cannot be sent as it is.
+
+    `names` are the fields that are wrong, missing or too many; of what is no record there are none.
+    """
+
+    def __init__(self, text: str, *names: str) -> None:
+        super().__init__(text)
+        self.names = names
 
 
 class Fields(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,7 +189,7 @@ def record_message(fields: Fields, line: bytes) -> Message:
 def _keys(record: _Record) -> tuple[str, ...] | None:
     if record.key is not None:
         if record.keys is not None:
-            raise BadRecordError("has both key and keys; give one of them")
+            raise BadRecordError("has both key and keys; give one of them", "key", "keys")
         return (record.key,) if record.key else ()
     if record.keys is None:
         return None
@@ -193,17 +201,20 @@ def _delay_ms(record: _Record) -> int:
         return 0
     milliseconds = duration_ms(record.delay)
     if milliseconds is None:
-        raise BadRecordError(f"delay {record.delay!r} is no duration; give one as {DURATION_FORMS}")
+        text = f"delay {record.delay!r} is no duration; give one as {DURATION_FORMS}"
+        raise BadRecordError(text, "delay")
     return milliseconds
 
 
+_BODIES: Final = ("body", "body_base64", "body_hex")
+
+
 def _body(record: _Record) -> bytes:
-    given = [
-        name for name in ("body", "body_base64", "body_hex") if getattr(record, name) is not None
-    ]
+    given = [name for name in _BODIES if getattr(record, name) is not None]
     if len(given) != 1:
         there = " and ".join(given) if given else "none of them"
-        raise BadRecordError(f"needs one of body, body_base64 and body_hex; it has {there}")
+        words = f"needs one of body, body_base64 and body_hex; it has {there}"
+        raise BadRecordError(words, *(given or _BODIES))
     text: str = getattr(record, given[0])
     try:
         if given[0] == "body":
@@ -212,7 +223,7 @@ def _body(record: _Record) -> bytes:
             bytes.fromhex(text) if given[0] == "body_hex" else base64.b64decode(text, validate=True)
         )
     except (ValueError, binascii.Error) as error:
-        raise BadRecordError(f"{given[0]}: {error}") from error
+        raise BadRecordError(f"{given[0]}: {error}", given[0]) from error
 
 
 def _checked(fields: Fields, body: bytes) -> Message:
@@ -222,9 +233,11 @@ def _checked(fields: Fields, body: bytes) -> Message:
         BadRecordError: It would.
     """
     if not fields.topic:
-        raise BadRecordError("has no topic; name one in it, or as TOPIC of the command")
+        text = "has no topic; name one in it, or as TOPIC of the command"
+        raise BadRecordError(text, "topic")
     if not 0 <= fields.delay_level <= DELAY_LEVEL_MAX:
-        raise BadRecordError(f"delay_level {fields.delay_level} is none of 1 to {DELAY_LEVEL_MAX}")
+        text = f"delay_level is {fields.delay_level}; it is 1 to {DELAY_LEVEL_MAX}"
+        raise BadRecordError(text, "delay_level")
     try:
         message = Message(
             fields.topic,
@@ -237,17 +250,16 @@ def _checked(fields: Fields, body: bytes) -> Message:
             sharding_key=fields.sharding_key,
         )
         properties_bytes = len(encode_properties(message.property_map()))
-    except UnicodeEncodeError:  # a ValueError, too: a word of the command line
-        raise
-    except ValueError as error:
-        raise BadRecordError(str(error)) from error
+    except ArgumentError as error:
+        raise BadRecordError(str(error), *error.names) from error
     if properties_bytes > USER_PROPERTIES_BYTES_MAX:
         raise BadRecordError(
             f"keys, tags and properties take {properties_bytes:,} bytes; at most"
-            f" {USER_PROPERTIES_BYTES_MAX:,} can be stored"
+            f" {USER_PROPERTIES_BYTES_MAX:,} can be stored",
+            *("keys", "tags", "properties"),
         )
     if len(body) > MESSAGE_BYTES_MAX:
         raise BadRecordError(
-            f"a body of {len(body):,} bytes; at most {MESSAGE_BYTES_MAX:,} are sent"
+            f"a body of {len(body):,} bytes; at most {MESSAGE_BYTES_MAX:,} are sent", "body"
         )
     return message

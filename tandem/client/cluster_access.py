@@ -8,6 +8,7 @@ from tandem.client.core import ClientCore, parse_addresses
 from tandem.client.credentials import Credentials
 from tandem.client.identity import ClientIdentity, local_identity
 from tandem.tls_files import FreshContext, TLSFiles
+from tandem.wire.errors import ArgumentError
 from tandem.wire.frame_seal import Signatures
 from tandem.wire.secret_keys import OPERATOR_ACCESS_KEY, operator_secret_key
 
@@ -51,7 +52,8 @@ class ClusterAccess(msgspec.Struct, frozen=True):
         )
         self.credentials()
         if self.signatures not in [each.value for each in Signatures]:
-            raise ValueError(f'signatures is {self.signatures!r}; write "replay_proof" or "any"')
+            text = f'signatures is {self.signatures!r}; write "replay_proof" or "any"'
+            raise ArgumentError(text, "signatures")
 
     def __repr__(self) -> str:
         """Say where and who, never a secret: errors and logs show it."""

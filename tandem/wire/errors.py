@@ -32,10 +32,13 @@ class FrameTooLargeError(WireError):
     """
 
     def __init__(self, part: str, size: int, limit: int) -> None:
-        super().__init__(f"{part} of {size} bytes; the limit is {limit} bytes")
+        super().__init__(part, size, limit)
         self.part = part
         self.size = size
         self.limit = limit
+
+    def __str__(self) -> str:
+        return f"{self.part} of {self.size} bytes; the limit is {self.limit} bytes"
 
 
 class MalformedFrameError(WireError):

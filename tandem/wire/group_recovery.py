@@ -115,27 +115,11 @@ def plan_recovery(group: Group, *, min_isr: int, accept_loss: bool = False) -> R
         accept_loss: Do it although messages may be lost.
     """
     state, nodes = group.state, group.nodes
-    if group.leader is not None:
-        why = _why_leader(group, group.leader)
-        return _refused(Refusal.HAS_MASTER, why, group.leader.node)
     sound = {name: node for name, node in nodes.items() if not node.trouble or node.quarantined}
-    if not sound:
-        troubles = "; ".join(f"{name}: {node.trouble}" for name, node in nodes.items())
-        return _refused(
-            Refusal.NO_NODE,
-            f"no node of {group.name} is registered and sound{f' ({troubles})' if troubles else ''}"
-            ": start the nodes first",
-            *nodes,
-        )
     current = state if state is not None and _is_current(state, nodes) else None
-    electable = _electable(group, current)
-    if electable:
-        return _refused(
-            Refusal.CAN_ELECT,
-            f"{', '.join(electable)} can be elected in {group.name} without your help; see `tandem"
-            " ha status` for what they wait for",
-            *electable,
-        )
+    refused = _needless_or_hopeless(group, current, sound)
+    if refused is not None:
+        return refused
     best = max(sound.values(), key=lambda node: _rank(group, node))
     lost = _lost_ranges(best, sound)
     lost_bytes = max([0, *(part.end - part.start for part in lost)])
@@ -181,6 +165,32 @@ def plan_recovery(group: Group, *, min_isr: int, accept_loss: bool = False) -> R
         lost_bytes=lost_bytes,
         lost=lost,
     )
+
+
+def _needless_or_hopeless(
+    group: Group, current: GroupState | None, sound: Mapping[str, NodeRecord]
+) -> Recovery | None:
+    """Return why there is nothing to decide, None if there is."""
+    if group.leader is not None:
+        why = _why_leader(group, group.leader)
+        return _refused(Refusal.HAS_MASTER, why, group.leader.node)
+    if not sound:
+        troubles = "; ".join(f"{name}: {node.trouble}" for name, node in group.nodes.items())
+        return _refused(
+            Refusal.NO_NODE,
+            f"no node of {group.name} is registered and sound{f' ({troubles})' if troubles else ''}"
+            ": start the nodes first",
+            *group.nodes,
+        )
+    electable = _electable(group, current)
+    if electable:
+        return _refused(
+            Refusal.CAN_ELECT,
+            f"{', '.join(electable)} can be elected in {group.name} without your help; see `tandem"
+            " ha status` for what they wait for",
+            *electable,
+        )
+    return None
 
 
 def _refused(refusal: Refusal, why: str, *nodes: str) -> Recovery:

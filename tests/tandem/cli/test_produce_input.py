@@ -105,33 +105,39 @@ def test_what_client_and_broker_added_in_its_first_life_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "names"),
     [
-        (b"no json", "malformed"),
-        (b"[]", "Expected `object`"),
-        (b'{"body": 5}', "$.body"),
-        (b'{"kee": "x", "body": "x"}', "unknown field `kee`"),
-        (b'{"key": "x"}', "needs one of body, body_base64 and body_hex; it has none of them"),
-        (b'{"body": "x", "body_hex": "ff"}', "it has body and body_hex"),
-        (b'{"body_hex": "f"}', "body_hex: "),
-        (b'{"body_base64": "!"}', "body_base64: "),
-        (b'{"key": "x", "keys": ["y"], "body": "x"}', "both key and keys"),
-        (b'{"keys": ["a b"], "body": "x"}', "must not hold a blank"),
-        (b'{"delay": "soon", "body": "x"}', "'soon' is no duration"),
-        (b'{"delay": "5s", "delay_level": 3, "body": "x"}', "has only one of"),
-        (b'{"delay_level": 19, "body": "x"}', "none of 1 to 18"),
-        (b'{"properties": {"": "x"}, "body": "x"}', "cannot be stored"),
-        (b'{"properties": {"a": "%s"}, "body": "x"}' % (b"x" * 40_000), "at most 32,511"),
-        (b'{"body": "%s"}' % (b"x" * (TEXT_BYTES_MAX + 1)), "at most 4,194,304"),
-        (b"{" * 5_000, ""),
+        (b"no json", []),
+        (b"[]", []),
+        (b'{"body": 5}', []),
+        (b'{"kee": "x", "body": "x"}', []),
+        (b'{"key": "x"}', ["body", "body_base64", "body_hex"]),
+        (b'{"body": "x", "body_hex": "ff"}', ["body", "body_hex"]),
+        (b'{"body_hex": "f"}', ["body_hex"]),
+        (b'{"body_base64": "!"}', ["body_base64"]),
+        (b'{"key": "x", "keys": ["y"], "body": "x"}', ["key", "keys"]),
+        (b'{"keys": ["a b"], "body": "x"}', ["keys"]),
+        (b'{"delay": "soon", "body": "x"}', ["delay"]),
+        (b'{"delay": "5s", "delay_level": 3, "body": "x"}', ["delay_time_level", "delay_ms"]),
+        (b'{"delay_level": 19, "body": "x"}', ["delay_level"]),
+        (b'{"properties": {"": "x"}, "body": "x"}', [""]),
+        (
+            b'{"properties": {"a": "%s"}, "body": "x"}' % (b"x" * 40_000),
+            ["keys", "tags", "properties"],
+        ),
+        (b'{"body": "%s"}' % (b"x" * (TEXT_BYTES_MAX + 1)), ["body"]),
+        (b"{" * 5_000, []),
     ],
 )
-def test_a_record_that_cannot_be_sent_is_refused_with_the_reason(line: bytes, words: str) -> None:
+def test_a_record_that_cannot_be_sent_is_refused_with_what_is_wrong(
+    line: bytes, names: list[str]
+) -> None:
     with pytest.raises(BadRecordError) as refused:
         record_message(FIELDS, line)
-    assert words in str(refused.value)
+    assert list(refused.value.names) == names
 
 
 def test_a_record_without_a_topic_needs_one() -> None:
-    with pytest.raises(BadRecordError):
+    with pytest.raises(BadRecordError) as refused:
         record_message(Fields(topic=""), b'{"body": "x"}')
+    assert refused.value.names == ("topic",)

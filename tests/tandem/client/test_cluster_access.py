@@ -80,5 +80,6 @@ def test_signatures_that_can_be_sent_again_have_to_be_asked_for() -> None:
         signer = each.core(lambda: 0.0).signer("10.0.0.1:10911")
         assert signer is not None
         assert (signer.answered(RemotingCommand(3)) is None) is is_taken
-    with pytest.raises(ValueError, match="signatures"):
+    with pytest.raises(ArgumentError) as caught:
         ClusterAccess("10.0.0.1:9876", signatures="none")
+    assert caught.value.names == ("signatures",)

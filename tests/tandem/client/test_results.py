@@ -12,11 +12,6 @@ def test_the_statuses_are_rocketmqs() -> None:
     assert set(STORED.values()) == set(SendStatus)
 
 
-def test_the_documentation_says_that_every_status_means_stored() -> None:
-    assert "it was in the log of the master" in (SendStatus.__doc__ or "")
-    assert "unknown, not failed" in (SendStatus.__doc__ or "")
-
-
 def test_queues_sort_by_topic_broker_and_number() -> None:
     queues = [MessageQueue("T", "b", 0), MessageQueue("T", "a", 10), MessageQueue("T", "a", 9)]
     assert sorted(queues) == [queues[2], queues[1], queues[0]]

@@ -1,17 +1,33 @@
 import pickle
 
+import pytest
+
+from tandem.wire.compression import CompressionError, CompressionFault
 from tandem.wire.errors import (
     ArgumentError,
     FrameTooLargeError,
+    IllegalPropertyError,
     MalformedFrameError,
     MalformedMessageError,
     WireError,
 )
+from tandem.wire.group_state import MalformedGroupRecordError
 
 
-def test_all_are_the_peers_fault() -> None:
-    for error in (FrameTooLargeError, MalformedFrameError, MalformedMessageError):
-        assert issubclass(error, WireError)
+@pytest.mark.parametrize(
+    "error",
+    [
+        FrameTooLargeError("frame", 20, 10),
+        MalformedFrameError("too many", code=10, limit=3),
+        MalformedMessageError("it is cut", 136),
+        IllegalPropertyError("it is no number", "DELAY"),
+        CompressionError("it is cut", CompressionFault.DAMAGED),
+        MalformedGroupRecordError("delete it", "/k", "NodeRecord"),
+    ],
+)
+def test_the_attributes_of_an_error_survive_pickle(error: WireError) -> None:
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
 
 
 def test_facts_are_attributes_and_in_the_text() -> None:

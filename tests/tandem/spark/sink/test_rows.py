@@ -159,7 +159,7 @@ def test_queue_ids_come_beside_the_messages() -> None:
                 "delayMs": pa.array([0, 1], pa.int64()),
                 "delayTimeLevel": pa.array([0, 1], pa.int32()),
             },
-            "not several",
+            "has only one of",
         ),
     ],
 )
