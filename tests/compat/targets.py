@@ -49,7 +49,8 @@ class Target(msgspec.Struct, frozen=True):
     def access(self) -> ClusterAccess:
         """What our own client takes."""
         keys = self.keys.get("application", ("", ""))
-        return ClusterAccess(self.name_servers, *keys, tls=self.tls)
+        # RocketMQ's own broker knows no other signature than its own.
+        return ClusterAccess(self.name_servers, *keys, signatures="any", tls=self.tls)
 
     @property
     def java_options(self) -> list[str]:
@@ -239,7 +240,7 @@ def running_rocketmq(
         _start(stack, jars, broker_home, "org.apache.rocketmq.broker.BrokerStartup", broker)
         _wait_until_registered(f"{address}:{server_port}")
         target = Target("real", f"{address}:{server_port}")
-        access = ClusterAccess(target.name_servers, *_ADMIN)
+        access = ClusterAccess(target.name_servers, *_ADMIN, signatures="any")
         yield _with_users(target, access) if with_users else target
 
 

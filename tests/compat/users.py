@@ -60,7 +60,7 @@ def make_users(access: ClusterAccess) -> None:
 
 
 def _knows_the_last(server: str, access: ClusterAccess) -> bool:
-    as_tool = ClusterAccess([server], *KEYS["tools"], tls=access.tls)
+    as_tool = ClusterAccess([server], *KEYS["tools"], signatures="any", tls=access.tls)
     with BlockingAdmin(as_tool) as admin:
         try:
             admin.cluster_info()

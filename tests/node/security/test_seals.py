@@ -301,7 +301,7 @@ async def test_replay_proof_takes_no_run_of_rocketmqs_signatures_in_clear(
         data = b"".join(
             encode_frame(RemotingCommand(SEND, n, ext=signed, body=b"x")) for n in range(9)
         )
-        for is_taken in (False, True):
+        for is_taken in (True, False):  # her key is known then
             monkeypatch.setattr(SimulatedStream, "has_tls", is_taken)
             async with open_sealed(world, None) as other:
                 await other.stream.send_all(data)
