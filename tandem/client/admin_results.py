@@ -4,6 +4,7 @@ Times are in milliseconds since 1970; None is unknown, or never.
 """
 
 import enum
+from collections.abc import Iterable
 
 import msgspec
 
@@ -52,8 +53,23 @@ class TopicDescription(msgspec.Struct, frozen=True):
         return sum(queue.message_count for queue in self.queues)
 
 
+def total_lag(lags: Iterable[int]) -> int:
+    """Return how many messages of several queues are not consumed yet.
+
+    A queue that a group is past the end of takes nothing off what it has not consumed of others. If
+    there is nothing of that kind, this is below 0 by how far the group is past the ends.
+    """
+    behind = past = 0
+    for lag in lags:
+        if lag >= 0:
+            behind += lag
+        else:
+            past += lag
+    return behind or past
+
+
 class GroupSummary(msgspec.Struct, frozen=True):
-    """A consumer group in a list. `lag` counts messages, over all topics."""
+    """A consumer group in a list. `lag` counts messages, over all topics; see `total_lag`."""
 
     group: str
     members_count: int
@@ -115,8 +131,8 @@ class GroupDescription(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lag(self) -> int:
-        """How many messages are not consumed yet."""
-        return sum(max(0, queue.lag) for queue in self.queues)
+        """How many messages are not consumed yet; see `total_lag`."""
+        return total_lag(queue.lag for queue in self.queues)
 
 
 class OffsetChange(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from tandem.client.admin_results import (
     OffsetChange,
     ResetPlan,
     ResetWay,
+    total_lag,
 )
 from tandem.client.errors import BrokerError, ClientError, GroupNotFoundError
 from tandem.client.flow import Call, CallMany, Flow
@@ -95,18 +96,18 @@ class GroupAdministration:
             RequestCode.GET_BROKER_CONSUME_STATS, BrokerConsumeStatsRequestHeader(is_order=False)
         )
         topics: dict[str, set[str]] = defaultdict(set)
-        lags: dict[str, int] = defaultdict(int)
+        lags: dict[str, list[int]] = defaultdict(list)
         for answer in answers:
             for table in answer.body(GroupsOffsets).consume_stats_list:
                 for group, stats in table.items():
                     topics[group] |= set()
                     for each in _queues_of(stats, answer):
                         topics[group].add(each.topic)
-                        lags[group] += max(0, each.lag)
+                        lags[group].append(each.lag)
         groups = sorted(group for group in topics if of_system or not is_group_of_system(group))
         counts = yield from self._members_counts(groups, [each.address for each in answers])
         return [
-            GroupSummary(group, counts[group], sorted(topics[group]), lags[group])
+            GroupSummary(group, counts[group], sorted(topics[group]), total_lag(lags[group]))
             for group in groups
         ]
 

@@ -1,4 +1,10 @@
-from tandem.client.admin_results import GroupDescription, GroupQueue, TopicDescription, TopicQueue
+from tandem.client.admin_results import (
+    GroupDescription,
+    GroupQueue,
+    TopicDescription,
+    TopicQueue,
+    total_lag,
+)
 
 
 def queue(consumed: int, pulled: int, end: int) -> GroupQueue:
@@ -18,6 +24,12 @@ def test_lag_is_what_is_stored_and_not_consumed() -> None:
     assert (queue(9, 6, 4).lag, queue(9, 6, 4).inflight) == (-5, 0)
     some = [queue(4, 6, 9), queue(9, 6, 4), queue(0, 0, 1)]
     assert GroupDescription(group="g", members=[], queues=some).lag == 6
+
+
+def test_a_group_that_is_past_the_end_and_nowhere_else_has_a_lag_below_nothing() -> None:
+    past = [queue(9, 6, 4), queue(4, 4, 4), queue(6, 6, 5)]
+    assert GroupDescription(group="g", members=[], queues=past).lag == -6
+    assert [total_lag(each) for each in ([], [0], [3, -1], [-1, 0])] == [0, 0, 3, -1]
 
 
 def test_messages_are_counted_from_the_first_that_is_held() -> None:
