@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 STEPS_MS: Final = (0, 10, 50, 100, 200, 500, 1_000, 2_000, 3_000, 4_000, 5_000, 10_000)
 
@@ -60,11 +63,11 @@ class PutTimes:
         self._steps[_step(ms)] += count
         self._fine[_fine_step(ms)] += count
 
-    def distribution(self, put_count: int) -> str:
-        """How many of all puts took how long, as RocketMQ prints it."""
+    def counts(self, put_count: int) -> list[int]:
+        """How many of all puts took how long, by steps."""
         counts = [*self._steps]
         counts[0] += max(0, put_count - self.waited_count)
-        return "".join(f"{name}:{count} " for name, count in zip(STEP_NAMES, counts, strict=True))
+        return counts
 
     def percentile_ms(self, put_count: int, part: float) -> float:
         """The time within which this part of all puts was answered, at most 9 % too long."""
@@ -76,6 +79,11 @@ class PutTimes:
             if left <= 0:
                 return min(self.max_ms, _fine_end_ms(step))
         return self.max_ms
+
+
+def distribution_text(counts: Iterable[float]) -> str:
+    """How many puts took how long, by steps, as RocketMQ prints it."""
+    return "".join(f"{name}:{count} " for name, count in zip(STEP_NAMES, counts, strict=True))
 
 
 def _step(ms: float) -> int:

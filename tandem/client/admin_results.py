@@ -4,10 +4,10 @@ Times are in milliseconds since 1970; None is unknown, or never.
 """
 
 import enum
-from collections.abc import Iterable
 
 import msgspec
 
+from tandem.wire.lag import total_lag
 from tandem.wire.message import MessageExt
 
 
@@ -53,23 +53,11 @@ class TopicDescription(msgspec.Struct, frozen=True):
         return sum(queue.message_count for queue in self.queues)
 
 
-def total_lag(lags: Iterable[int]) -> int:
-    """Return how many messages of several queues are not consumed yet.
-
-    A queue that a group is past the end of takes nothing off what it has not consumed of others. If
-    there is nothing of that kind, this is below 0 by how far the group is past the ends.
-    """
-    behind = past = 0
-    for lag in lags:
-        if lag >= 0:
-            behind += lag
-        else:
-            past += lag
-    return behind or past
-
-
 class GroupSummary(msgspec.Struct, frozen=True):
-    """A consumer group in a list. `lag` counts messages, over all topics; see `total_lag`."""
+    """A consumer group in a list. `lag` counts messages, over all topics.
+
+    It is below 0 if the group is past the ends of queues, and behind nowhere.
+    """
 
     group: str
     members_count: int
@@ -131,7 +119,10 @@ class GroupDescription(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lag(self) -> int:
-        """How many messages are not consumed yet; see `total_lag`."""
+        """How many messages are not consumed yet.
+
+        Below 0 if the group is past the ends of queues, and behind nowhere.
+        """
         return total_lag(queue.lag for queue in self.queues)
 
 

@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import re
+
+from node.figures.families import FAMILIES, PUT_STEPS, Base, Family, Kind, sample_names
+from node.tables.put_times import STEP_NAMES
+
+
+def test_names_are_those_of_prometheus_with_their_kind() -> None:
+    """A counter ends in `_total`, and nothing of ours ends so that is none."""
+    for name, family in FAMILIES.items():
+        assert re.fullmatch("[a-z_][a-z0-9_]*", name)
+        if family.base is not Base.EXPORTER:
+            assert name.endswith("_total") == (family.kind is Kind.COUNTER), name
+        assert "\n" not in family.help
+
+
+def test_no_two_families_have_a_sample_of_one_name() -> None:
+    names = [sample for name, each in FAMILIES.items() for sample in sample_names(name, each)]
+    assert len(names) == len(set(names))
+
+
+def test_a_histogram_has_three_names() -> None:
+    family = Family(Kind.HISTOGRAM, "")
+    assert list(sample_names("h", family)) == ["h_bucket", "h_sum", "h_count"]
+
+
+def test_each_step_of_a_put_has_its_name() -> None:
+    assert len(PUT_STEPS) == len(STEP_NAMES)
