@@ -104,7 +104,6 @@ FAMILIES: Final[dict[str, Family]] = {
             "rocketmq_consumer_inflight_messages": "Messages given out, and not consumed yet",
             "rocketmq_consumer_ready_messages": "Messages not given out yet",
             "rocketmq_processor_watermark": "Connections that wait for a turn",
-            "rocketmq_half_messages": "Messages of transactions that have not ended",
             "rocketmq_storage_size_bytes": "Bytes of the log",
             "rocketmq_storage_flush_behind_bytes": "Bytes of the log that are not on the disk",
             "rocketmq_storage_dispatch_behind_bytes": (
@@ -159,7 +158,7 @@ FAMILIES: Final[dict[str, Family]] = {
             "tandem_puts_refused_total": "Puts that the store did not take",
             "tandem_requests_refused_total": "Requests answered with an error, by its code",
             "tandem_requests_not_served_total": "Requests whose code is not served",
-            "tandem_request_rounds_total": "Rounds of requests",
+            "tandem_request_rounds_total": "Rounds of requests, and of what a node does by itself",
             "tandem_pulls_found_total": "Pulls that were given messages",
             "tandem_pulls_missed_total": "Pulls that were answered without one",
             "tandem_messages_sent_back_total": "Messages that consumers gave back",
@@ -173,9 +172,8 @@ FAMILIES: Final[dict[str, Family]] = {
         Base.OURS,
         Kind.HISTOGRAM,
         {
-            "tandem_replication_seconds": "How long rounds of puts waited for replicas",
-            "tandem_flush_wait_seconds": "How long rounds of puts waited for the disk",
-            "tandem_put_wait_seconds": "How long puts waited for all that they waited for",
+            "tandem_replication_seconds": "How long puts waited for replicas",
+            "tandem_flush_wait_seconds": "How long puts waited for the disk of the master",
             "tandem_disk_sync_seconds": "How long a sync of a file took",
             "tandem_loop_late_seconds": "How late a task goes on that slept for 0.1 s",
         },

@@ -13,6 +13,7 @@ from node.figures.broker_figures import broker_figures
 from node.figures.client_figures import client_figures
 from node.figures.message_figures import message_figures
 from node.figures.replication_figures import replication_figures
+from node.figures.wait_figures import wait_figures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +27,7 @@ def figures(sources: Sources, lags: GroupLags) -> Iterator[Figure]:
     """Yield all figures of a broker; `lags` remembers what is dear to find out twice."""
     yield from broker_figures(sources)
     yield from replication_figures(sources)
+    yield from wait_figures(sources)
     yield from sources.live()
     yield from message_figures(sources)
     yield from lags.figures(sources)

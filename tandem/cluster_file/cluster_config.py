@@ -177,6 +177,11 @@ class NodeConfig(Struct, frozen=True):
         return self.cluster.commit_log_directories(self.node)
 
     @property
+    def metrics_place(self) -> tuple[str, int] | None:
+        """Address and port at which this node serves its metrics; None if it does not."""
+        return self.cluster.metrics_place(self.node)
+
+    @property
     def audit_file(self) -> Path:
         """Where this node writes who has changed what; see `node.security.audit`."""
         return self.cluster.data_directory / "logs" / f"{self.node.name}.audit.log"

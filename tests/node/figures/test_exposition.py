@@ -7,7 +7,8 @@ import pytest
 from node.figures.exposition import LINES_A_STEP, Exposition, Format, wanted_format
 from node.figures.families import Base
 from node.figures.figure import NO_LABELS, Figure, Labels
-from node.figures.histogram import Histogram
+from node.figures.histogram_figures import histogram_figures
+from store.machine.histogram import Histogram
 
 BASES = {
     Base.ROCKETMQ: Labels(cluster="C", node_type="broker", node_id="b"),
@@ -52,7 +53,7 @@ def test_open_metrics_names_counters_without_their_ending_and_says_when_it_is_ov
 def test_a_histogram_is_one_family() -> None:
     histogram = Histogram((0.5,))
     histogram.count(0.1)
-    text = text_of(*histogram.figures("tandem_loop_late_seconds"))
+    text = text_of(*histogram_figures("tandem_loop_late_seconds", histogram))
     assert text.count("# TYPE tandem_loop_late_seconds histogram") == 1
     own = '{cluster="C",group="b",node="b-0"'
     assert f'tandem_loop_late_seconds_bucket{own},le="+Inf"}} 1\n' in text

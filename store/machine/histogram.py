@@ -6,10 +6,8 @@ from bisect import bisect_left
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
-from node.figures.figure import Figure, Labels
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 SECONDS: Final = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
@@ -38,12 +36,7 @@ class Histogram:
         self._counts[bisect_left(self._bounds, value)] += times
         self.sum += value * times
 
-    def figures(self, name: str, labels: dict[str, str] | None = None) -> Iterator[Figure]:
-        """Yield it as Prometheus has it: each bucket with those below it, then sum and count."""
-        own = labels or {}
+    def buckets(self) -> list[tuple[str, int]]:
+        """Upper end, as text, and count of each bucket with all those below it."""
         ends = [*map(str, self._bounds), "+Inf"]
-        total = 0
-        for end, total in zip(ends, accumulate(self._counts), strict=True):
-            yield Figure(f"{name}_bucket", Labels(**own, le=end), total)
-        yield Figure(f"{name}_sum", Labels(**own), self.sum)
-        yield Figure(f"{name}_count", Labels(**own), total)
+        return list(zip(ends, accumulate(self._counts), strict=True))
