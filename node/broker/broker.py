@@ -63,6 +63,9 @@ class Broker:
 
     _users_revision = -1
     """Of the users that the guard knows."""
+    _rounds_count = 0
+    _services: trio.Nursery | None = None
+    _delayed: DelayedDelivery | None = None
 
     def __init__(
         self,
@@ -79,15 +82,12 @@ class Broker:
         While it serves, `report` has the sources of its figures.
         """
         self._report = report
-        self._rounds_count = 0
         self._config = config
         self._machine = machine
         self._names = names
         self._store = store
         self._tables = tables
         self._replication = replication
-        self._services: trio.Nursery | None = None
-        self._delayed: DelayedDelivery | None = None
         parts = self._parts = BrokerParts(
             config,
             store,

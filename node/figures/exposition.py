@@ -12,6 +12,8 @@ Source: Prometheus, Exposition formats; OpenMetrics 1.0.0.
 from __future__ import annotations
 
 import enum
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from node.figures.families import FAMILIES, Kind, sample_names
@@ -23,9 +25,10 @@ if TYPE_CHECKING:
     from node.figures.families import Base
 
 LINES_A_STEP: Final = 512
-"""After this many lines the caller may let others have their turn: some 0.2 ms."""
+"""After this many lines the caller may let others have their turn."""
 
 _NOT_WANTED: Final = ""
+_NAME: Final = itemgetter(0)
 
 LEFT_OUT: Final = "tandem_series_left_out"
 
@@ -90,39 +93,57 @@ class Exposition:
         Raises:
             KeyError: a figure is of no family.
         """
-        lines: dict[str, list[str]] = {}
-        left_out: dict[str, int] = {}
-        last, family, head, most = "", "", "", self._series_max
-        own: list[str] = []
-        for step, (name, labels, value) in enumerate(figures):
-            if step % LINES_A_STEP == LINES_A_STEP - 1:
-                yield b""
-            if name is not last:
-                last = name
-                family, head = self._heads[name]
-                own = lines.setdefault(family, [])
-            if not family:
-                continue
-            if len(own) < most:
-                own.append(f"{head}{labels.text}}} {value}\n")
-            else:
-                left_out[family] = left_out.get(family, 0) + 1
-        lines.pop(_NOT_WANTED, None)
-        yield from self._text(lines, left_out, format_)
-
-    def _text(
-        self, lines: dict[str, list[str]], left_out: dict[str, int], format_: Format
-    ) -> Iterator[bytes]:
+        parts: dict[str, list[bytes]] = {}
+        counts: dict[str, int] = {}
+        left = iter(figures)
+        while chunk := list(islice(left, LINES_A_STEP)):
+            for name, some in _by_name(chunk):
+                self._add(name, some, parts, counts)
+            yield b""
+        parts.pop(_NOT_WANTED, None)
+        counts.pop(_NOT_WANTED, None)
+        most = self._series_max
+        if beyond := {name: count - most for name, count in counts.items() if count > most}:
+            _, head = self._heads[LEFT_OUT]
+            parts[LEFT_OUT] = [
+                f"{head}{Labels(family=name).tail}{count}\n".encode()
+                for name, count in beyond.items()
+            ]
         is_open = format_ is Format.OPEN_METRICS
-        _, head = self._heads[LEFT_OUT]
-        lines[LEFT_OUT] = [
-            f"{head}{Labels(family=family).text}}} {count}\n" for family, count in left_out.items()
-        ]
-        for name, own in lines.items():
-            family = FAMILIES[name]
-            text = "".join(own)
-            shown = name.removesuffix("_total") if is_open and family.kind is Kind.COUNTER else name
-            top = f"# HELP {shown} {family.help}\n# TYPE {shown} {family.kind.value}\n"
-            yield (top + text).encode()
+        for name, own in parts.items():
+            family_ = FAMILIES[name]
+            is_cut = is_open and family_.kind is Kind.COUNTER
+            shown = name.removesuffix("_total") if is_cut else name
+            yield f"# HELP {shown} {family_.help}\n# TYPE {shown} {family_.kind.value}\n".encode()
+            yield from own
         if is_open:
             yield b"# EOF\n"
+
+    def _add(
+        self,
+        name: str,
+        some: list[Figure],
+        parts: dict[str, list[bytes]],
+        counts: dict[str, int],
+    ) -> None:
+        """Write figures of one name, as far as there is room in their family."""
+        family, head = self._heads[name]
+        own = parts.setdefault(family, [])
+        room = self._series_max - counts.get(family, 0)
+        counts[family] = counts.get(family, 0) + len(some)
+        if len(some) > room:
+            some = some[: max(0, room)]
+        if family and some:
+            # Each line is the head, and what follows it; the head is written by the join.
+            lines = [f"{labels.tail}{value}\n" for _, labels, value in some]
+            own.append(f"{head}{head.join(lines)}".encode())
+
+
+def _by_name(figures: list[Figure]) -> Iterator[tuple[str, list[Figure]]]:
+    """Parts of one name each. Mostly all have one, and to see that is quicker than to part them."""
+    names = list(map(_NAME, figures))
+    if names.count(names[0]) == len(names):
+        yield names[0], figures
+        return
+    for name, some in groupby(figures, _NAME):
+        yield name, list(some)

@@ -17,14 +17,19 @@ class Labels:
 
     Attributes:
         pairs: Names and values.
-        text: The same as expositions have it, each pair with a comma before it.
+        tail: The same as expositions have it, and what is between labels and a value.
     """
 
-    __slots__ = ("pairs", "text")
+    __slots__ = ("pairs", "tail")
 
     def __init__(self, **values: str) -> None:
         self.pairs = tuple(values.items())
-        self.text = "".join(f',{name}="{escaped(value)}"' for name, value in self.pairs)
+        self.tail = f"{self.text}}} "
+
+    @property
+    def text(self) -> str:
+        """The same as expositions have it, each pair with a comma before it."""
+        return "".join(f',{name}="{escaped(value)}"' for name, value in self.pairs)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Labels) and self.pairs == other.pairs

@@ -25,20 +25,12 @@ from store.machine.errors import RecordDamagedError
 from tandem.wire.lag import total_lag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from node.figures.sources import Sources
 
 TIMES_KEPT_MAX: Final = 65_536
 """Store times of records that groups wait at: each is read from the log once."""
-
-_FAMILIES: Final = (
-    "rocketmq_consumer_lag_messages",
-    "rocketmq_consumer_lag_latency_milliseconds",
-    "rocketmq_consumer_inflight_messages",
-    "rocketmq_consumer_ready_messages",
-    "tandem_consumer_past_end_messages",
-)
 
 
 class GroupLag(NamedTuple):
@@ -54,6 +46,16 @@ class GroupLag(NamedTuple):
     offset: int
 
 
+LAG: Final = "rocketmq_consumer_lag_messages"
+
+_OTHERS: Final[dict[str, Callable[[GroupLag], int | None]]] = {
+    "rocketmq_consumer_lag_latency_milliseconds": lambda lag: lag.latency_ms,
+    "rocketmq_consumer_inflight_messages": lambda lag: lag.in_flight,
+    "rocketmq_consumer_ready_messages": lambda lag: lag.ready,
+    "tandem_consumer_past_end_messages": lambda lag: lag.past_end,
+}
+
+
 class GroupLags:
     """The lag of all groups of one broker."""
 
@@ -67,19 +69,21 @@ class GroupLags:
             return
         now_ms = sources.wall_clock_ms()
         kept: dict[tuple[str, int, int], int] = {}
-        for key, queues in list(sources.tables.offsets.views()):
+        found: list[GroupLag] = []
+        for key, queues in sources.tables.offsets.views():
             topic, _, group = key.partition(TOPIC_GROUP_SEPARATOR)
             if not queues or sources.tables.topics.get(topic) is None:
                 continue
             lag = self._lag(sources, topic, group, dict(queues), now_ms, kept)
-            labels = sources.of_group(topic, group)
-            values = lag.messages, lag.latency_ms, lag.in_flight, lag.ready, lag.past_end
-            for family, value in zip(_FAMILIES, values, strict=True):
-                if value is not None:
-                    yield Figure(family, labels, value)
-            if sources.with_exporter_names:
-                yield from _exporters(sources, lag)
+            found.append(lag)
+            yield Figure(LAG, sources.of_group(topic, group), lag.messages)
         self._stored_ms = kept
+        for family, value_of in _OTHERS.items():
+            for lag in found:
+                if (value := value_of(lag)) is not None:
+                    yield Figure(family, sources.of_group(lag.topic, lag.group), value)
+        if sources.with_exporter_names:
+            yield from _exporters(sources, found)
 
     def _lag(
         self,
@@ -142,23 +146,23 @@ class GroupLags:
         return stored_ms
 
 
-def _exporters(sources: Sources, lag: GroupLag) -> Iterator[Figure]:
-    topic, group = lag.topic, lag.group
-    yield Figure("rocketmq_consumer_offset", Labels(topic=topic, group=group), lag.offset)
-    consumption = sources.clients.consumption(group)
-    online = Labels(
-        topic=topic,
-        group=group,
-        countOfOnlineConsumers=str(len(sources.clients.client_ids(group))),
-        msgModel=_MODELS.get(consumption.message_model, "0") if consumption else "0",
-    )
-    yield Figure("rocketmq_group_diff", online, lag.messages)
-    if lag.latency_ms is not None:
-        yield Figure(
-            "rocketmq_group_get_latency_by_storetime",
-            Labels(topic=topic, group=group),
-            lag.latency_ms,
+def _exporters(sources: Sources, lags: list[GroupLag]) -> Iterator[Figure]:
+    for lag in lags:
+        labels = Labels(topic=lag.topic, group=lag.group)
+        yield Figure("rocketmq_consumer_offset", labels, lag.offset)
+    for lag in lags:
+        consumption = sources.clients.consumption(lag.group)
+        online = Labels(
+            topic=lag.topic,
+            group=lag.group,
+            countOfOnlineConsumers=str(len(sources.clients.client_ids(lag.group))),
+            msgModel=_MODELS.get(consumption.message_model, "0") if consumption else "0",
         )
+        yield Figure("rocketmq_group_diff", online, lag.messages)
+    for lag in lags:
+        if lag.latency_ms is not None:
+            labels = Labels(topic=lag.topic, group=lag.group)
+            yield Figure("rocketmq_group_get_latency_by_storetime", labels, lag.latency_ms)
 
 
 _MODELS: Final = {"BROADCASTING": "0", "CLUSTERING": "1"}

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import re
 
-from node.figures.families import FAMILIES, PUT_STEPS, Base, Family, Kind, sample_names
+from node.figures.families import FAMILIES, PUT_STEPS, RUNTIME, Base, Family, Kind, sample_names
 from node.tables.put_times import STEP_NAMES
+from tests.support.paths import ROOT
 
 
 def test_names_are_those_of_prometheus_with_their_kind() -> None:
@@ -27,3 +28,13 @@ def test_a_histogram_has_three_names() -> None:
 
 def test_each_step_of_a_put_has_its_name() -> None:
     assert len(PUT_STEPS) == len(STEP_NAMES)
+
+
+def test_the_page_names_every_family_and_no_other() -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"\b(?:rocketmq|tandem|process)_[a-z0-9_]+[a-z0-9]\b", page))
+    named -= {"tandem_server"}
+    runtime = {name for name in FAMILIES if name.startswith(RUNTIME)}
+    assert FAMILIES.keys() - runtime <= named
+    prefixes = {"rocketmq_rpc_latency", "rocketmq_message_size", "rocketmq_send_to_dlq"}
+    assert named - FAMILIES.keys() <= {*prefixes, RUNTIME.rstrip("_")}
