@@ -1,4 +1,4 @@
-"""The rules and the dashboard ask for figures that there are. `promtool check rules` reads the rest."""
+"""The rules and the dashboard ask for figures that there are; promtool reads the rest."""
 
 from __future__ import annotations
 
