@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import trio
 
-    from ha.results import Ack, PutWait, Refusal
+    from ha.results import Ack, PutWait, Refusal, ReplicaStanding
     from tandem.wire.request_headers import HARuntimeInfo
 
 
@@ -69,6 +69,9 @@ class Replication(Protocol):
 
     def runtime_info(self) -> HARuntimeInfo:
         """Return the state of replication: the answer to GET_BROKER_HA_STATUS."""
+
+    def replica_standing(self) -> ReplicaStanding:
+        """Return what this replica is at the moment: for figures, and for who asks for health."""
 
     def why_not_served(self) -> str:
         """Return why a quarantined node serves nobody, in words."""

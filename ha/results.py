@@ -28,6 +28,26 @@ class Refusal(msgspec.Struct, frozen=True):
     is_short: bool = False
 
 
+class ReplicaStanding(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replica is at the moment, in numbers where there are any. None is unknown, or none.
+
+    Attributes:
+        role: MASTER or SLAVE in a classic group; in a fenced one that of FENCED_STATUS.
+        in_sync: Members of the in-sync set, the master included; only a master knows.
+        needed: How many there have to be for messages to be taken.
+        lease_left_seconds: How long a master may go on without an answer of the coordinator.
+        follows: Whether it gets the log of a master.
+        behind_bytes: How much of what that master had it has not got yet.
+    """
+
+    role: str
+    in_sync: int | None = None
+    needed: int | None = None
+    lease_left_seconds: float | None = None
+    follows: bool = False
+    behind_bytes: int | None = None
+
+
 class Ack(enum.Enum):
     """What a put waits for before it is answered SEND_OK."""
 

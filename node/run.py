@@ -22,15 +22,19 @@ import trio
 from node.broker.classic_round import run_classic_round
 from node.broker.fenced_rounds import run_fenced_rounds
 from node.errors import ConfigError
+from node.figures.node_report import NodeReport
+from node.metrics.port import MetricsPort
 from node.name_server.name_server import NameServer
 from node.security.audit import Audit
 from node.security.certificates import Certificates
 from node.security.exposure import check_exposure
 from node.security.guard import Guard
+from store.machine.service_manager import READY, STOPPING, WATCHDOG
 from tandem.wire import native
 
 if TYPE_CHECKING:
     from store.machine.machine import Machine
+    from store.machine.service_manager import ServiceManager
     from tandem.cluster_file.cluster_config import NodeConfig
     from tandem.coordinator.interface import Coordinator
 
@@ -86,15 +90,18 @@ async def run_node(
         )
     audit = Audit(config.node.name, machine.wall_clock_ms, trio.current_time)
     names = NameServer(config, Guard(config, machine.random, audit), machine.disk)
-    started = _Once(task_status)
+    report = NodeReport()
+    started = _Once(task_status, machine.service_manager)
     async with trio.open_nursery() as nursery:
         if certificates is not None:
             nursery.start_soon(certificates.watch)
+        await nursery.start(MetricsPort(config, machine, report).run)
+        nursery.start_soon(_tell_service_manager, machine.service_manager, report, stop)
         await nursery.start(names.run, machine.network)
         if not config.is_fenced or coordinator is None:
-            await run_classic_round(config, machine, names, stop, started)
+            await run_classic_round(config, machine, names, report, stop, started)
         else:
-            await run_fenced_rounds(config, machine, names, coordinator, stop, started)
+            await run_fenced_rounds(config, machine, names, report, coordinator, stop, started)
         # Also a node that was stopped before it could serve has started.
         started()
         nursery.cancel_scope.cancel()
@@ -110,10 +117,34 @@ def _kind(config: NodeConfig) -> str:
 class _Once:
     """Says that the node has started, the first time it is called."""
 
-    def __init__(self, task_status: trio.TaskStatus[None]) -> None:
+    def __init__(
+        self, task_status: trio.TaskStatus[None], service_manager: ServiceManager | None
+    ) -> None:
         self._task_status: trio.TaskStatus[None] | None = task_status
+        self._service_manager = service_manager
 
     def __call__(self) -> None:
         if self._task_status is not None:
             self._task_status.started()
             self._task_status = None
+            if self._service_manager is not None:
+                self._service_manager.say(READY)
+
+
+async def _tell_service_manager(
+    service_manager: ServiceManager | None, report: NodeReport, stop: trio.Event
+) -> None:
+    """Say that this node goes on, as often as is wanted, and that it stops."""
+    async with trio.open_nursery() as nursery:
+        if service_manager is not None and service_manager.watchdog_seconds is not None:
+            nursery.start_soon(_feed_watchdog, service_manager, service_manager.watchdog_seconds)
+        await stop.wait()
+        report.is_stopping = True
+        if service_manager is not None:
+            service_manager.say(STOPPING)
+
+
+async def _feed_watchdog(service_manager: ServiceManager, seconds: float) -> None:
+    while True:
+        service_manager.say(WATCHDOG)
+        await trio.sleep(seconds / 2)

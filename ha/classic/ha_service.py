@@ -16,7 +16,7 @@ import trio
 from ha.classic.group_transfer_service import GroupTransferService
 from ha.classic.master_follower import MasterFollower
 from ha.classic.slave_server import SlaveServer
-from ha.results import Ack, PutWait, Refusal
+from ha.results import Ack, PutWait, Refusal, ReplicaStanding
 from tandem.wire.request_headers import (
     HAClientRuntimeInfo,
     HAConnectionRuntimeInfo,
@@ -113,6 +113,15 @@ class HAService:
             lambda: transfer.replicated_offset,
             self._config.slave_timeout_ms / 1000,
         )
+
+    def replica_standing(self) -> ReplicaStanding:
+        """Return what this node is: the cluster file says which of two things."""
+        service = self._service
+        if isinstance(service, MasterFollower):
+            # A master of a classic group does not say where its log ends.
+            return ReplicaStanding(role="SLAVE", follows=service.is_following)
+        in_sync = self.group_transfer_service.in_sync_slave_count(self._store.max_physical_offset)
+        return ReplicaStanding(role="MASTER", in_sync=1 + in_sync)
 
     def runtime_info(self) -> HARuntimeInfo:
         """Return the state of replication: the answer to GET_BROKER_HA_STATUS.

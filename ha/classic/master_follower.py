@@ -90,6 +90,11 @@ class MasterFollower:
                         self.client.connection_lost()
             await trio.sleep(self._config.ha_reconnect_interval_ms / 1000)
 
+    @property
+    def is_following(self) -> bool:
+        """Whether the master has spoken, and its bytes are being taken."""
+        return self._following and self.client.state is HAClientState.TRANSFER
+
     async def find_master(self) -> Host:
         """Return where the master listens; it is asked before each connection.
 

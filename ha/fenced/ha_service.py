@@ -42,8 +42,8 @@ from ha.fenced.replica_role import ReplicaRole
 from ha.fenced.round_end import RoundEnd
 from ha.fenced.served_log import ServedLog
 from ha.fenced.standing import Standing
-from ha.fenced.status import fenced_status, runtime_info
-from ha.results import Ack, PutWait, Refusal
+from ha.fenced.status import fenced_status, replica_standing, runtime_info
+from ha.results import Ack, PutWait, Refusal, ReplicaStanding
 from store.results import PutMessageStatus
 from tandem.wire.ha_status import FencedCommandResult
 from tandem.wire.response_code import ResponseCode
@@ -264,6 +264,10 @@ class FencedHAService:
     def runtime_info(self) -> HARuntimeInfo:
         """Return the same in RocketMQ's shape: the answer to GET_BROKER_HA_STATUS."""
         return runtime_info(self._parts)
+
+    def replica_standing(self) -> ReplicaStanding:
+        """Return what this replica is at the moment."""
+        return replica_standing(self._parts)
 
     def epoch_list(self) -> list[EpochEntryBody]:
         """Return which master wrote which part of the log: for GET_BROKER_EPOCH_CACHE.

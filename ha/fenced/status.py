@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ha.fenced.in_sync_replicas import UNKNOWN
+from ha.results import ReplicaStanding
 from tandem.wire.ha_status import FencedStatus, ReplicaStatus
 from tandem.wire.request_headers import (
     HAClientRuntimeInfo,
@@ -101,6 +102,28 @@ def _trouble(master: FencedMaster, name: str, now: float) -> str:
     link = master.server.links.get(name)
     paused = master.server.why_paused(link) if link is not None and link.is_attached else None
     return "; ".join(filter(None, (master.isr.why_not_live(name, now), paused)))
+
+
+def replica_standing(parts: ReplicaParts) -> ReplicaStanding:
+    """Return what this replica is at the moment; only a master in office knows who is in sync."""
+    standing, lease, role = parts.standing, parts.session.lease, parts.standing.role.value
+    master, follower = standing.mastership, standing.follower
+    if master is not None:
+        left = lease.left_seconds(parts.machine.boottime()) if lease else 0.0
+        if master.closed_because is not None:
+            return ReplicaStanding(role=role, needed=parts.config.min_isr, lease_left_seconds=left)
+        return ReplicaStanding(
+            role=role,
+            in_sync=len(master.isr.recorded),
+            needed=parts.config.min_isr,
+            lease_left_seconds=left,
+        )
+    if follower is None or not follower.link_up:
+        return ReplicaStanding(role=role, needed=parts.config.min_isr)
+    behind = follower.client.master_end - parts.store.max_physical_offset
+    return ReplicaStanding(
+        role=role, needed=parts.config.min_isr, follows=True, behind_bytes=max(0, behind)
+    )
 
 
 def runtime_info(parts: ReplicaParts) -> HARuntimeInfo:

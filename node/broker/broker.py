@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from node.broker.handler_set import handlers_of
+from node.broker.live_figures import live_figures
 from node.broker.parts import BrokerParts
 from node.broker.ports import Ports
 from node.broker.registration import Registration
@@ -31,9 +32,11 @@ from node.tables.topic_creation import set_auto_creation
 from store.delayed_delivery import DELAYING_TOPICS, DelayedDelivery
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from ha.replication import Replication
+    from node.figures.figure import Figure
+    from node.figures.node_report import NodeReport
     from node.name_server.name_server import NameServer
     from node.remoting.connection import Connection
     from node.remoting.dispatcher import Handler
@@ -61,6 +64,9 @@ class Broker:
 
     _users_revision = -1
     """Of the users that the guard knows."""
+    _rounds_count = 0
+    _services: trio.Nursery | None = None
+    _delayed: DelayedDelivery | None = None
 
     ended_because = ""
 
@@ -72,16 +78,19 @@ class Broker:
         store: MessageStore,
         tables: Tables,
         replication: Replication,
+        report: NodeReport,
     ) -> None:
-        """Put the parts together; nothing happens before `serve`."""
+        """Put the parts together; nothing happens before `serve`.
+
+        While it serves, `report` has the sources of its figures.
+        """
+        self._report = report
         self._config = config
         self._machine = machine
         self._names = names
         self._store = store
         self._tables = tables
         self._replication = replication
-        self._services: trio.Nursery | None = None
-        self._delayed: DelayedDelivery | None = None
         parts = self._parts = BrokerParts(
             config,
             store,
@@ -168,8 +177,9 @@ class Broker:
             async with trio.open_nursery() as connections:
                 async with trio.open_nursery() as listeners:
                     await self._ports.open(self._dispatcher, listeners, connections)
-                    started()
-                    await self._until_over(stop)
+                    with self._report.serving(self._parts.sources(self._live_figures)):
+                        started()
+                        await self._until_over(stop)
                     listeners.cancel_scope.cancel()
                 connections.cancel_scope.deadline = trio.current_time() + self._take_leave(stop)
             services.cancel_scope.cancel()
@@ -191,6 +201,7 @@ class Broker:
 
     def end_round(self) -> None:
         """Once per round of requests: tables, replication and dispatch first, then the answers."""
+        self._rounds_count += 1
         self._tables.end_round()
         revision = self._users.revision + self._acls.revision + self._quotas.revision
         if revision != self._users_revision:
@@ -226,6 +237,7 @@ class Broker:
         Raises:
             StoreError: files of the delayed delivery are damaged, or topics cannot be written.
         """
+        self._report.elections_count += 1
         settings = self._config.cluster
         broker = settings.broker
         own_topics = system_topics(
@@ -287,6 +299,14 @@ class Broker:
     def _running(self) -> trio.Nursery:
         assert self._services is not None, "requests and roles come while this broker serves"
         return self._services
+
+    def _live_figures(self) -> Iterator[Figure]:
+        return live_figures(
+            self._server,
+            self._parts,
+            parked=self._handlers.parked,
+            rounds_count=self._rounds_count,
+        )
 
     def _delay_progress(self) -> dict[int, int]:
         return {} if self._delayed is None else self._delayed.delay_progress()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     import trio
 
+    from node.figures.node_report import NodeReport
     from node.name_server.name_server import NameServer
     from store.machine.machine import Machine
     from tandem.cluster_file.cluster_config import NodeConfig
@@ -28,6 +29,7 @@ async def run_classic_round(
     config: NodeConfig,
     machine: Machine,
     names: NameServer,
+    report: NodeReport,
     stop: trio.Event,
     started: Callable[[], None],
 ) -> None:
@@ -71,7 +73,7 @@ async def run_classic_round(
         replication = HAService(
             ha_config(config), store, machine.network_in_clear, wall_clock_ms=machine.wall_clock_ms
         )
-        broker = Broker(config, machine, names, store, tables, replication)
+        broker = Broker(config, machine, names, store, tables, replication, report)
         try:
             await broker.serve(stop, started)
         finally:

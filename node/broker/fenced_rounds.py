@@ -36,6 +36,7 @@ from tandem.wire.message import Host
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from node.figures.node_report import NodeReport
     from node.name_server.name_server import NameServer
     from store.machine.errors import StoreError
     from store.machine.machine import Machine
@@ -55,6 +56,7 @@ async def run_fenced_rounds(
     config: NodeConfig,
     machine: Machine,
     names: NameServer,
+    report: NodeReport,
     coordinator: Coordinator,
     stop: trio.Event,
     started: Callable[[], None],
@@ -81,7 +83,9 @@ async def run_fenced_rounds(
         full: BaseExceptionGroup[StoreFullError] | None = None
         damaged: BaseExceptionGroup[RecordDamagedError] | None = None
         try:
-            await _run_round(config, machine, names, coordinator, completeness, stop, note_started)
+            await _run_round(
+                config, machine, names, report, coordinator, completeness, stop, note_started
+            )
         except* StoreFullError as group:
             full = group
         except* RecordDamagedError as group:
@@ -105,6 +109,7 @@ async def _run_round(
     config: NodeConfig,
     machine: Machine,
     names: NameServer,
+    report: NodeReport,
     coordinator: Coordinator,
     completeness: Completeness,
     stop: trio.Event,
@@ -138,7 +143,7 @@ async def _run_round(
         tables = JournalTables(
             saved, store, ha, born_host=host.packed, wall_clock_ms=machine.wall_clock_ms
         )
-        broker = Broker(config, machine, names, store, tables, ha)
+        broker = Broker(config, machine, names, store, tables, ha, report)
         group = FencedGroup(ha, spawn=broker.spawn, send=broker.send)
         learners = Learners(
             learner_config(config), store, machine.network_in_clear, ha.won_an_epoch

@@ -16,6 +16,7 @@ from node.handlers.consumer_offset import ConsumerOffset
 from node.handlers.delete_topic import DeleteTopic
 from node.handlers.end_transaction import EndTransactions
 from node.handlers.lock_queues import LockQueues
+from node.handlers.parked_puts import ParkedPuts
 from node.handlers.pull_message import PullMessage
 from node.handlers.pull_runs import PullRunHandler, pull_runs
 from node.handlers.queue_offset import QueueOffset
@@ -46,12 +47,14 @@ class Handlers(msgspec.Struct, frozen=True, kw_only=True):
         clients: The family that knows which clients there are.
         runs: Takes requests to send that came together.
         pull_runs: Takes pulls that came together.
+        parked: The puts that wait for disks or replicas.
     """
 
     families: tuple[object, ...]
     clients: ClientHeartbeat
     runs: SendRunHandler
     pull_runs: PullRunHandler
+    parked: ParkedPuts
 
 
 def handlers_of(
@@ -120,6 +123,7 @@ def handlers_of(
         clients=clients,
         runs=SendRunHandler(store, tables, replication, send, runs, sender_of),
         pull_runs=PullRunHandler(store, tables, pull, parts.stats, pull_runs()),
+        parked=send.parked,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from node.figures.sources import Sources, group_labels, topic_labels
 from node.handlers.end_transaction import (
     TransactionQuestions,
     TransactionTables,
@@ -28,10 +29,11 @@ from store.transactions import Transactions
 from tandem.wire.message import Host
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from random import Random
 
     from ha.replication import Replication
+    from node.figures.figure import Figure
     from node.tables.tables import Tables
     from store import MessageStore
     from store.machine.disk import Disk
@@ -96,6 +98,26 @@ class BrokerParts:
             settings=transaction_settings(config.cluster),
             create_topic=self.transaction_tables.create_topic,
             ask=TransactionQuestions(self.producers, self.to_clients, config.node.group).ask,
+        )
+
+    def sources(self, live: Callable[[], Iterable[Figure]] = tuple) -> Sources:
+        """Where figures of this broker come from; `live` yields what only the broker knows."""
+        return Sources(
+            store=self.store,
+            tables=self.tables,
+            clients=self.clients,
+            producers=self.producers,
+            stats=self.stats,
+            put_times=self.put_times,
+            replication=self.replication,
+            disk=self.disk,
+            wall_clock_ms=self.wall_clock_ms,
+            refresh=self.counting.refresh,
+            live=live,
+            not_served=self.unsupported.counts,
+            of_topic=topic_labels(),
+            of_group=group_labels(),
+            with_exporter_names=self.config.cluster.metrics.exporter_names,
         )
 
     def _registered_filters(self) -> ConsumerFilterTable:

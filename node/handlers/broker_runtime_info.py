@@ -1,5 +1,8 @@
 """GET_BROKER_RUNTIME_INFO: what `clusterList` and `brokerStatus` print, by RocketMQ's names.
 
+Its numbers are figures (`node.figures.broker_figures`); here they are written as the tools read
+them.
+
 What this broker does not have is 0 where the tools need a number (its thread pools: there are
 none), and left out otherwise (how long single gets take: nobody measures that). Paths are nobody's
 business, so the ratio of each single directory is left out, too.
@@ -12,9 +15,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from node.figures.broker_figures import broker_figures
+from node.figures.families import PUT_STEPS, RUNTIME
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import of_cluster, serves
+from node.tables.put_times import distribution_text
 from tandem.wire.access_control import Right
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import KVTable
@@ -24,12 +30,8 @@ from tandem.wire.system_topics import SCHEDULE_TOPIC
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from node.figures.sources import Sources
     from node.remoting.connection import Connection
-    from node.tables.broker_stats import BrokerStats
-    from node.tables.put_times import PutTimes
-    from node.tables.stats_item import TpsHistory
-    from store import MessageStore
-    from store.machine.disk import Disk, DiskSpace
     from tandem.wire.remoting_command import RemotingCommand
 
 BROKER_VERSION: Final = "479"
@@ -56,37 +58,15 @@ class BrokerRuntimeInfo:
     """Serves that request.
 
     Args:
-        store: Of this node.
-        stats: Of this node.
-        disk: Where the store is.
-        refresh: Has `stats` count what has come by now.
+        sources: Of the figures of this node.
         delay_progress: The next offset by delay level.
-        put_times: How long puts waited.
-        not_served: How often codes without a handler were asked for.
-        wall_clock_ms: The wall clock; what it says now counts as the time of the boot.
     """
 
-    def __init__(
-        self,
-        store: MessageStore,
-        stats: BrokerStats,
-        disk: Disk,
-        *,
-        refresh: Callable[[], None],
-        delay_progress: Callable[[], dict[int, int]],
-        put_times: PutTimes,
-        not_served: Mapping[int, int],
-        wall_clock_ms: Callable[[], int],
-    ) -> None:
-        self._store = store
-        self._stats = stats
-        self._disk = disk
-        self._refresh = refresh
+    def __init__(self, sources: Sources, *, delay_progress: Callable[[], dict[int, int]]) -> None:
+        self._sources = sources
+        self._store = sources.store
         self._delay_progress = delay_progress
-        self._put_times = put_times
-        self._not_served = not_served
-        self._wall_clock_ms = wall_clock_ms
-        self._boot_ms = wall_clock_ms()
+        self._boot_ms = sources.wall_clock_ms()
 
     @serves(
         RequestCode.GET_BROKER_RUNTIME_INFO,
@@ -95,14 +75,19 @@ class BrokerRuntimeInfo:
     )
     def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_RUNTIME_INFO."""
-        self._refresh()
+        shown = {
+            figure.name.removeprefix(RUNTIME): figure.value
+            for figure in broker_figures(self._sources)
+            if figure.name.startswith(RUNTIME)
+        }
         table = {
             **dict.fromkeys(_ALWAYS_ZERO, "0"),
             **self._broker(),
-            **self._traffic(),
-            **self._log(),
+            **{key: str(shown.get(name, 0)) for key, name in _NUMBERS.items()},
+            **_traffic(shown, is_slave=self._store.is_slave),
+            **self._log(shown),
             **self._delays(),
-            **{f"notServed_{code}": str(count) for code, count in self._not_served.items()},
+            **{f"notServed_{code}": str(count) for code, count in self._sources.not_served.items()},
         }
         return response_to(command, body=encode_json_body(KVTable(dict(sorted(table.items())))))
 
@@ -112,65 +97,23 @@ class BrokerRuntimeInfo:
             "brokerVersion": BROKER_VERSION,
             "brokerVersionDesc": BROKER_VERSION_DESC,
             "bootTimestamp": str(self._boot_ms),
-            "runtime": in_words(self._wall_clock_ms() - self._boot_ms),
+            "runtime": in_words(self._sources.wall_clock_ms() - self._boot_ms),
         }
 
-    def _traffic(self) -> dict[str, str]:
-        stats, puts, gets = self._stats, self._stats.put_totals, self._stats.get_totals
-        messages, size, times = stats.put_messages, stats.put_bytes, self._put_times
-        if self._store.is_slave:
-            # Its messages were not put here.
-            puts, messages, size = type(puts)(), 0, 0
-        no_tps = "0.0 0.0 0.0"
-        return {
-            "putTps": no_tps if self._store.is_slave else tps_text(stats.put_tps),
-            "getFoundTps": tps_text(stats.found_tps),
-            "getMissTps": tps_text(stats.missed_tps),
-            "getTotalTps": tps_text(stats.found_tps, stats.missed_tps),
-            "getTransferredTps": tps_text(stats.transferred_tps),
-            "putMessageTimesTotal": str(max(1, messages)),
-            "putMessageSizeTotal": str(size),
-            "putMessageAverageSize": str(size / max(1, messages)),
-            "putMessageFailedTimes": str(times.failed_count),
-            "putMessageDistributeTime": times.distribution(messages),
-            "putMessageEntireTimeMax": str(round(times.max_ms)),
-            "putLatency99": f"{times.percentile_ms(messages, 0.99):.2f}",
-            "putLatency999": f"{times.percentile_ms(messages, 0.999):.2f}",
-            "msgPutTotalYesterdayMorning": str(puts.yesterday_morning),
-            "msgPutTotalTodayMorning": str(puts.today_morning),
-            "msgPutTotalTodayNow": str(puts.now),
-            "msgGetTotalYesterdayMorning": str(gets.yesterday_morning),
-            "msgGetTotalTodayMorning": str(gets.today_morning),
-            "msgGetTotalTodayNow": str(gets.now),
-        }
-
-    def _log(self) -> dict[str, str]:
-        store, config = self._store, self._store.config
-        first, end = store.min_physical_offset, store.confirm_offset
-        spaces = [self._disk.space(each) for each in config.commit_log_directories]
-        # Of several directories the emptiest counts: the next file goes there.
-        log_space = min(spaces, key=_used_ratio)
-        queue_space = self._disk.space(f"{config.directory}/consumequeue")
-        total = log_space.used_bytes + log_space.usable_bytes
+    def _log(self, shown: Mapping[str, float]) -> dict[str, str]:
+        store = self._store
+        total = readable_bytes(shown["commitlogdir_capacity_total"])
+        free = readable_bytes(shown["commitlogdir_capacity_free"])
         found = {
-            "dispatchBehindBytes": str(store.max_physical_offset - store.dispatched_offset),
-            "commitLogMinOffset": str(first),
-            "commitLogMaxOffset": str(end),
-            "commitLogDiskRatio": str(_used_ratio(log_space)),
-            "consumeQueueDiskRatio": str(_used_ratio(queue_space)),
-            "commitLogDirCapacity": (
-                f"Total : {readable_bytes(total)}, Free : {readable_bytes(log_space.usable_bytes)}."
-            ),
-            "remainHowManyDataToFlush": readable_bytes(
-                max(0, store.max_physical_offset - store.flushed_where)
-            ),
-            "earliestMessageTimeStamp": str(
-                store.commit_log.store_timestamp_ms(first) if first < end else -1
-            ),
+            "commitLogDiskRatio": str(shown.get("commitlog_disk_ratio", -1.0)),
+            "consumeQueueDiskRatio": str(shown.get("consumequeue_disk_ratio", -1.0)),
+            "commitLogDirCapacity": f"Total : {total}, Free : {free}.",
+            "remainHowManyDataToFlush": readable_bytes(shown["remain_howmanydata_toflush"]),
+            "earliestMessageTimeStamp": str(shown.get("earliest_message_timestamp", -1)),
+            "commitLogDamage": store.commit_log.damage.in_words(),
+            "commitLogScrub": store.scrub_service.progress.in_words(),
         }
-        damage, scrub = store.commit_log.damage.in_words(), store.scrub_service.progress.in_words()
-        found |= {"commitLogDamage": damage, "commitLogScrub": scrub}
-        if not config.transient_store_pool_enable:
+        if not store.config.transient_store_pool_enable:
             found["remainTransientStoreBufferNumbs"] = NO_POOL_BUFFERS
         return found
 
@@ -183,13 +126,44 @@ class BrokerRuntimeInfo:
         }
 
 
-def tps_text(*histories: TpsHistory) -> str:
-    """The sums of 10, 60 and 600 s a second, separated by blanks; what is not known is empty."""
-    columns = zip(*(history.tps() for history in histories), strict=True)
-    return " ".join(
-        "" if any(each is None for each in column) else str(sum(each or 0.0 for each in column))
-        for column in columns
-    )
+_NUMBERS: Final = {
+    "putMessageSizeTotal": "put_message_size_total",
+    "putMessageFailedTimes": "putmessage_failed_times",
+    "msgPutTotalYesterdayMorning": "msg_puttotal_yesterdaymorning",
+    "msgPutTotalTodayMorning": "msg_puttotal_todaymorning",
+    "msgPutTotalTodayNow": "msg_put_total_today_now",
+    "msgGetTotalYesterdayMorning": "msg_gettotal_yesterdaymorning",
+    "msgGetTotalTodayMorning": "msg_gettotal_todaymorning",
+    "msgGetTotalTodayNow": "msg_gettotal_today_now",
+    "dispatchBehindBytes": "dispatch_behind_bytes",
+    "commitLogMinOffset": "commitlog_minoffset",
+    "commitLogMaxOffset": "commitlog_maxoffset",
+}
+"""Where the tools want a number whatever is known: 0 if it is not."""
+
+
+def _traffic(shown: Mapping[str, float], *, is_slave: bool) -> dict[str, str]:
+    counts = [shown.get(f"pmdt_{step}", 0) for step in PUT_STEPS]
+    return {
+        # The messages of a slave were not put there.
+        "putTps": "0.0 0.0 0.0" if is_slave else tps_text(shown, "put"),
+        "getFoundTps": tps_text(shown, "getfound"),
+        "getMissTps": tps_text(shown, "getmiss"),
+        "getTotalTps": tps_text(shown, "gettotal"),
+        "getTransferredTps": tps_text(shown, "gettransfered"),
+        "putMessageTimesTotal": str(max(1, shown.get("putmessage_times_total", 0))),
+        "putMessageAverageSize": str(shown.get("put_message_average_size", 0.0)),
+        "putMessageDistributeTime": distribution_text(counts),
+        "putMessageEntireTimeMax": str(round(shown.get("putmessage_entire_time_max", 0))),
+        "putLatency99": f"{shown.get('put_latency_99', 0.0):.2f}",
+        "putLatency999": f"{shown.get('put_latency_999', 0.0):.2f}",
+    }
+
+
+def tps_text(shown: Mapping[str, float], what: str) -> str:
+    """What happened in 10, 60 and 600 s, a second, separated by blanks; empty if not known."""
+    rates = (shown.get(f"{what}_tps{seconds}") for seconds in (10, 60, 600))
+    return " ".join("" if each is None else str(each) for each in rates)
 
 
 def in_words(span_ms: int) -> str:
@@ -200,17 +174,12 @@ def in_words(span_ms: int) -> str:
     return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
 
 
-def readable_bytes(size: int) -> str:
+def readable_bytes(size: float) -> str:
     """A size with its unit, `2.0 KiB`. Source: UtilAll/MixAll.humanReadableByteCount."""
     if size < 1024:
-        return f"{size} B"
+        return f"{size:.0f} B"
     value, unit = size / 1024, 0
     while value >= 1024 and unit < 5:
         value /= 1024
         unit += 1
     return f"{value:.1f} {'KMGTPE'[unit]}iB"
-
-
-def _used_ratio(space: DiskSpace) -> float:
-    total = space.used_bytes + space.usable_bytes
-    return space.used_bytes / total if total > 0 else -1.0

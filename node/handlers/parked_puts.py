@@ -60,6 +60,10 @@ assert set(STATUS_CODES) == set(PutMessageStatus)
 # Looking up a member of an enum costs 50 ns, and this is done for every message.
 _PUT_OK: Final = PutMessageStatus.PUT_OK
 
+_OK: Final = "send_ok"
+_CONTRACTS: Final = {False: "replicated", True: "replicated_flushed"}
+"""By whether a put waits for the disks of the replicas. See `Ack` of the clients."""
+
 
 class WaitPolicy(msgspec.Struct, frozen=True):
     """For what a put with WAIT waits."""
@@ -88,6 +92,11 @@ class ParkedPuts:
         self.room = PARKED_PUTS_MAX
         self._rounds: dict[bool, ParkedRound] = {}
         """Of the connection whose requests are being handled: by whether they wait for disks."""
+
+    @property
+    def waiting_count(self) -> int:
+        """How many puts wait."""
+        return PARKED_PUTS_MAX - self.room
 
     def overloaded(self) -> RequestError:
         """The answer to a put that there is no room for."""
@@ -118,7 +127,9 @@ class ParkedPuts:
         parked = self._rounds.get(for_disks)
         if parked is None:
             policy = self._flushed if for_disks else self._replicated
-            parked = self._rounds[for_disks] = ParkedRound(connection, policy, self._unpark)
+            contract = _CONTRACTS[for_disks]
+            parked = ParkedRound(connection, policy, self._unpark, self._times, contract)
+            self._rounds[for_disks] = parked
             if len(self._rounds) == 1:
                 connection.at_round_end(self._submit)
         # A round is about one connection: nobody else's requests are handled before its end.
@@ -144,8 +155,15 @@ class ParkedRound:
         connection: Connection,
         policy: WaitPolicy,
         on_answered: Callable[[int, float], None],
+        times: PutTimes,
+        contract: str,
     ) -> None:
-        """Wait by a policy; `on_answered` hears of how many puts, and since when they waited."""
+        """Wait by a policy; `on_answered` hears of how many puts, and since when they waited.
+
+        In `times` it is counted as of `contract`, a word.
+        """
+        self._times = times
+        self._contract = contract
         self.connection = connection
         self._puts: list[tuple[int, Answer | RunAnswers]] = []
         """End offset and answer of each, in the order of the log; a run of them may be one. All
@@ -183,10 +201,12 @@ class ParkedRound:
 
     def _flushed(self, status: PutMessageStatus, reason: str) -> None:
         self._flush_outcome, self._flush_reason = status, reason
+        self._times.flush.count(trio.current_time() - self._began, self._count)
         self._wait_ended()
 
     def _replicated(self, status: PutMessageStatus, reason: str) -> None:
         self._replication_outcome, self._replication_reason = status, reason
+        self._times.replication.count(trio.current_time() - self._began, self._count)
         self._wait_ended()
 
     def _wait_ended(self) -> None:
@@ -195,13 +215,15 @@ class ParkedRound:
             return
         if self._flush_outcome is not _PUT_OK or self._replication_outcome is not _PUT_OK:
             self._note_outcomes()
+        else:
+            self._times.acks[self._contract, _OK] += self._count
         assert self._owed is not None, "waits end after they began"
         self._owed.write(b"".join([_frames(answer) for _, answer in self._puts]))
         self._on_answered(self._count, self._began)
 
     def _note_outcomes(self) -> None:
         """Another code for what disk or replicas have not reached; replicas have the last word."""
-        policy = self._policy
+        policy, most_late, last = self._policy, 0, _OK
         for wait, status, reason in (
             (policy.flush, self._flush_outcome, self._flush_reason),
             (policy.replication, self._replication_outcome, self._replication_reason),
@@ -213,6 +235,12 @@ class ParkedRound:
                 (end, answer) if end <= reached else (end, with_outcome(answer, code, reason))
                 for end, answer in self._single()
             ]
+            last = code.name.lower()
+            late = sum(end > reached for end, _ in self._puts)
+            most_late = max(most_late, late)
+        acks = self._times.acks
+        acks[self._contract, _OK] += self._count - most_late
+        acks[self._contract, last] += most_late
 
     def _single(self) -> list[tuple[int, Answer]]:
         puts: list[tuple[int, Answer]] = []

@@ -13,6 +13,7 @@ kernel does not take at once are left to one writer task, and until it is done n
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -56,9 +57,14 @@ def _nothing(_connection: Connection, _kept_bytes: int) -> None:
 
 
 class Outbox:
-    """The connections with something to send, across tasks. One per node."""
+    """The connections with something to send, across tasks. One per node.
+
+    Attributes:
+        refused: How many requests were answered with an error, by its code.
+    """
 
     def __init__(self) -> None:
+        self.refused: Counter[int] = Counter()
         self._filled: list[Connection] = []
 
     def add(self, connection: Connection) -> None:
@@ -165,6 +171,10 @@ class Connection:
     def note_kept(self) -> None:
         """Say how much is kept in memory for this connection, which may end it."""
         self._on_kept(self, self.unfinished_bytes + len(self._out) + self._sending_bytes)
+
+    def note_refused(self, code: int) -> None:
+        """Count a request that is answered with an error."""
+        self._outbox.refused[code] += 1
 
     def write(self, frame: bytes | memoryview) -> None:
         """Add a frame, or the next part of one, to what will be sent.

@@ -122,6 +122,14 @@ def _answered(
 def _answer_to_error(
     error: Exception, connection: Connection, command: RemotingCommand
 ) -> RemotingCommand:
+    answer = _answer_in_words(error, connection, command)
+    connection.note_refused(answer.code)
+    return answer
+
+
+def _answer_in_words(
+    error: Exception, connection: Connection, command: RemotingCommand
+) -> RemotingCommand:
     if isinstance(error, RequestError):
         return response_to(command, error.code, error.remark)
     if isinstance(error, RecordDamagedError):

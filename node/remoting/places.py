@@ -41,6 +41,9 @@ class Places:
         self._most_of_address = max(1, connections_max // 2)
         self._told: TellOnce[str] = TellOnce()
 
+    def __len__(self) -> int:
+        return len(self._connections)
+
     def __iter__(self) -> Iterator[Connection]:
         """All of them, as they are now."""
         return iter(list(self._connections))

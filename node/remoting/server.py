@@ -87,6 +87,16 @@ class Server:
             with trio.move_on_after(CLOSE_SECONDS_MAX, shield=True):
                 await listener.aclose()
 
+    @property
+    def connections_count(self) -> int:
+        """How many connections there are."""
+        return len(self._places)
+
+    @property
+    def waiting_count(self) -> int:
+        """How many of them wait for a turn."""
+        return self._turns.waiting_count
+
     def stop_reading(self) -> None:
         """Take no more requests. Each connection ends once its answers are out."""
         for connection in self._places:

@@ -44,6 +44,11 @@ class Turns:
         """Whether there is a turn at once."""
         return self._used_seconds < PASS_SECONDS and not self._row_count and not self._is_pausing
 
+    @property
+    def waiting_count(self) -> int:
+        """How many tasks wait in the row."""
+        return self._row_count
+
     async def take(self, *, again: bool = False) -> None:
         """Wait for a turn; `again` says that the last one was not enough.
 

@@ -28,6 +28,7 @@ def check_exposure(config: NodeConfig) -> None:
             ],
             setting="cluster.secret_file",
         )
+    _check_metrics(config)
     addresses = [node.address]
     if config.group.master_address is not None:
         addresses.append(config.group.master_address.rpartition(":")[0])
@@ -67,6 +68,29 @@ def check_exposure(config: NodeConfig) -> None:
                 " security.allow_in_clear: true"
             ],
             setting="security.allow_in_clear",
+        )
+
+
+def _check_metrics(config: NodeConfig) -> None:
+    """Beyond this machine, who asks for figures shows a certificate; or the file says otherwise."""
+    place, cluster = config.metrics_place, config.cluster
+    if place is None or ipaddress.ip_address(place[0]).is_loopback:
+        return
+    where = f"{cluster.file}: {config.node.name} would serve metrics at {place[0]}, beyond this"
+    if not (asks_for_certificates(config) or cluster.metrics.allow_unauthenticated):
+        raise ConfigError(
+            [
+                f"{where} machine, to anybody: they have the names of all topics and groups. Ask"
+                " for certificates: tls.mode enforcing, tls.client_auth require. Or set"
+                " metrics.allow_unauthenticated: true; or metrics.address: 127.0.0.1"
+            ]
+        )
+    if cluster.tls.mode is not TLSMode.ENFORCING and not cluster.metrics.allow_in_clear:
+        raise ConfigError(
+            [
+                f"{where} machine, in clear. Set tls.mode: enforcing; or, on a network of its own,"
+                " metrics.allow_in_clear: true"
+            ]
         )
 
 

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ha.classic.config import HAConfig
-from ha.classic.ha_client import HAClientState
 from ha.classic.master_follower import MasterFollower
 from ha.errors import LogDivergedError, MasterBehindError, OffsetMismatchError
 from node.shadow.errors import ShadowCause, ShadowError
@@ -58,11 +57,6 @@ class ShadowFollower(MasterFollower):
         self._quiet_seconds = 0.0 if config.count_as_slave else quiet_seconds
         self.master_range: LogRange | None = None
         """What the master's log held when it was asked last."""
-
-    @property
-    def is_following(self) -> bool:
-        """Whether the master has spoken, and its bytes are being taken."""
-        return self._following and self.client.state is HAClientState.TRANSFER
 
     @property
     def master_address(self) -> Host:

@@ -243,6 +243,18 @@ class BrokerStats:
             return gets.nums if name == GROUP_GET_NUMS else gets.size
         return self._items.get(name, {}).get(key)
 
+    def total(self, name: str) -> StatsItem:
+        """Return one of the four items of the whole broker."""
+        return self._totals[name]
+
+    def items(self, name: str) -> list[tuple[str, StatsItem]]:
+        """Return all items of a name with their keys, but those of the whole broker."""
+        if name == GROUP_GET_NUMS:
+            return [(key, gets.nums) for key, gets in self._gets.items()]
+        if name == GROUP_GET_SIZE:
+            return [(key, gets.size) for key, gets in self._gets.items()]
+        return list(self._items[name].items())
+
     def minute_of(self, name: str, key: str) -> BrokerStatsItem:
         """Return the last minute of an item, zeros if there is none."""
         item = self.find(name, key)

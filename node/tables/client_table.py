@@ -197,6 +197,10 @@ class ClientTable:
         entry = self._groups.get(group)
         return entry is not None and bool(entry.subscriptions)
 
+    def groups(self) -> list[str]:
+        """The groups with a client that is known."""
+        return list(self._groups)
+
     def has_group(self, group: str) -> bool:
         """Whether any client of the group is known."""
         return group in self._groups

@@ -111,6 +111,10 @@ class ConsumerOffsetTable:
         """A copy of the whole table, by `topic@group` and queue id."""
         return {key: dict(queues) for key, queues in self._offsets.items()}
 
+    def views(self) -> Iterator[tuple[str, dict[int, int]]]:
+        """Each `topic@group` with its offsets by queue id; they are not to be changed."""
+        yield from list(self._offsets.items())
+
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
         """The committed offset, or None if the group has none in this queue."""
         return self._offsets.get(f"{topic}{TOPIC_GROUP_SEPARATOR}{group}", {}).get(queue_id)

@@ -9,9 +9,14 @@ and .findPutMessageEntireTimePX, for the names and the steps.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
-from typing import Final
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from store.machine.histogram import Histogram
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 STEPS_MS: Final = (0, 10, 50, 100, 200, 500, 1_000, 2_000, 3_000, 4_000, 5_000, 10_000)
 
@@ -33,7 +38,9 @@ STEP_NAMES: Final = (
 
 _FINE_PER_OCTAVE: Final = 8
 """Steps of the finer row: each is 9 % longer than the one before, from a microsecond on."""
-_FINE_STEPS: Final = 40 * _FINE_PER_OCTAVE
+_FINE_ENDS_MS: Final = tuple(
+    2 ** (step / _FINE_PER_OCTAVE) / 1000 for step in range(40 * _FINE_PER_OCTAVE - 1)
+)
 
 
 class PutTimes:
@@ -49,22 +56,28 @@ class PutTimes:
         self.failed_count = 0
         self.waited_count = 0
         self.max_ms = 0.0
+        self.replication = Histogram()
+        """How long puts waited for replicas, in seconds."""
+        self.flush = Histogram()
+        """How long puts waited for the disk of this node, in seconds."""
+        self.acks: Counter[tuple[str, str]] = Counter()
+        """Puts that waited, by what they waited for and how that ended, in words."""
         self._steps = [0] * len(STEP_NAMES)
-        self._fine = [0] * _FINE_STEPS
+        self._fine = [0] * (len(_FINE_ENDS_MS) + 1)
 
     def waited(self, count: int, seconds: float) -> None:
         """Count `count` puts of one round that waited for this long."""
         ms = seconds * 1000
         self.waited_count += count
         self.max_ms = max(self.max_ms, ms)
-        self._steps[_step(ms)] += count
-        self._fine[_fine_step(ms)] += count
+        self._steps[bisect_left(STEPS_MS, ms)] += count
+        self._fine[bisect_left(_FINE_ENDS_MS, ms)] += count
 
-    def distribution(self, put_count: int) -> str:
-        """How many of all puts took how long, as RocketMQ prints it."""
+    def counts(self, put_count: int) -> list[int]:
+        """How many of all puts took how long, by steps."""
         counts = [*self._steps]
         counts[0] += max(0, put_count - self.waited_count)
-        return "".join(f"{name}:{count} " for name, count in zip(STEP_NAMES, counts, strict=True))
+        return counts
 
     def percentile_ms(self, put_count: int, part: float) -> float:
         """The time within which this part of all puts was answered, at most 9 % too long."""
@@ -74,19 +87,10 @@ class PutTimes:
         for step, count in enumerate(self._fine):
             left -= count
             if left <= 0:
-                return min(self.max_ms, _fine_end_ms(step))
+                return min(self.max_ms, *_FINE_ENDS_MS[step : step + 1])
         return self.max_ms
 
 
-def _step(ms: float) -> int:
-    return bisect_left(STEPS_MS, ms)
-
-
-def _fine_step(ms: float) -> int:
-    if ms <= 0.001:
-        return 0
-    return min(_FINE_STEPS - 1, math.ceil(math.log2(ms * 1000) * _FINE_PER_OCTAVE))
-
-
-def _fine_end_ms(step: int) -> float:
-    return float(2 ** (step / _FINE_PER_OCTAVE)) / 1000
+def distribution_text(counts: Iterable[float]) -> str:
+    """How many puts took how long, by steps, as RocketMQ prints it."""
+    return "".join(f"{name}:{count} " for name, count in zip(STEP_NAMES, counts, strict=True))

@@ -12,7 +12,9 @@ import msgspec
 
 from store.machine.disk import Disk
 from store.machine.network import Network
+from store.machine.process import ProcessFacts, this_process
 from store.machine.real_disk import RealDisk
+from store.machine.service_manager import ServiceManager, this_service_manager
 from store.machine.tcp_network import TCPNetwork
 
 BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -32,6 +34,10 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     random: random.Random
     clear_network: Network | None = None
     """The same without TLS, for the links that know none; None: there is but one."""
+    process: Callable[[], ProcessFacts] | None = None
+    """What the system knows of this process; None: nothing."""
+    service_manager: ServiceManager | None = None
+    """Who wants to hear that this node serves; None: nobody."""
     on_event: Callable[[Any], None] | None = None
     """Called with what the node's replica does, if anybody watches it."""
 
@@ -50,4 +56,6 @@ def this_machine() -> Machine:
         boottime=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
         boot_id=BOOT_ID_FILE.read_text(encoding="ascii").strip(),
         random=random.Random(),
+        process=this_process,
+        service_manager=this_service_manager(),
     )

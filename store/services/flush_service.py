@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import trio
 
+from store.machine.histogram import Histogram
 from store.machine.signal import Signal
 from store.machine.waiting_row import WaitingRow
 from store.results import PutMessageStatus
@@ -99,6 +100,8 @@ class FlushService:
         self._after_release = after_release
         self.flushed = Signal()
         """Notified when a flush of the log has ended, well or not: look at `flushed_where`."""
+        self.sync_seconds = Histogram()
+        """How long syncs of files took."""
         self._wanted = 0
         self._commit_log = commit_log
         self._queues = queues
@@ -302,11 +305,13 @@ class FlushService:
         """Sync a file unless a sync has failed before; return whether it is on disk."""
         if self._failure:
             return False
+        began = trio.current_time()
         try:
             await self._disk.sync(file)
         except OSError as error:
             self._fail(f"{file.path}: sync failed: {error}")
             return False
+        self.sync_seconds.count(trio.current_time() - began)
         return True
 
     def _fail(self, reason: str) -> None:

@@ -86,7 +86,7 @@ def _slave_row(
     if isinstance(own, str):
         return _row(node, "down", reason=own)
     held = own.ha_client_runtime_info.max_offset
-    lag = max(0, master.master_commit_log_max_offset - held)
+    lag = max(-1, master.master_commit_log_max_offset - held)  # -1: it has more, so who knows
     reason = "not connected to its master"
     return _row(node, "behind", log_end=held, lag_bytes=lag, reason=reason)
 

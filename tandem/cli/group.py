@@ -96,7 +96,7 @@ def list_groups(
     columns: list[Column[GroupSummary]] = [
         Column("group", lambda each: each.group),
         Column("members", lambda each: each.members_count),
-        Column("lag", lambda each: each.lag),
+        Column("lag", lambda each: _lag_cell(each.lag)),
         Column("topics", lambda each: each.topics or None),
     ]
     write(output_format, Section(groups, columns, none="no consumer groups"))
@@ -176,7 +176,7 @@ def _print(found: "GroupDescription", output_format: Format) -> None:
         Column("queue", lambda each: each.queue_id),
         Column("offset", lambda each: each.consumer_offset),
         Column("end", lambda each: each.broker_offset),
-        Column("lag", _lag_cell),
+        Column("lag", lambda each: _lag_cell(each.lag)),
         Column("in flight", lambda each: each.inflight),
         Column("last consumed", lambda each: time_cell(each.last_consumed_timestamp_ms), rank=2),
         Column("member", lambda each: each.client_id or None, rank=1),
@@ -200,14 +200,14 @@ def _print(found: "GroupDescription", output_format: Format) -> None:
         "members": len(found.members),
         "model": found.message_model.lower() or None,
         "subscriptions": wanted or None,
-        "lag": found.lag,
+        "lag": _lag_cell(found.lag),
     }
     members = Section(found.members, member_columns, none="no member is online")
     write_one(output_format, found, facts, [queues, members])
 
 
-def _lag_cell(queue: "GroupQueue") -> Value:
-    return queue.lag if queue.lag >= 0 else f"past the end by {-queue.lag:,}"
+def _lag_cell(lag: int) -> Value:
+    return lag if lag >= 0 else f"past the end by {-lag:,}"
 
 
 def _queue_record(queue: "GroupQueue") -> dict[str, Any]:

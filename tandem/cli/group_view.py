@@ -276,7 +276,8 @@ def _lag_bytes(answer: FencedStatus, master: FencedStatus | None, seen: ReplicaS
         return 0
     if seen.lag_bytes >= 0:
         return seen.lag_bytes
-    return max(0, master.log_end - answer.log_end)
+    # A log that is longer than the master's is not known to be equal to it: no lag of 0.
+    return max(-1, master.log_end - answer.log_end)
 
 
 def _trouble(

@@ -21,6 +21,7 @@ from tandem.cli.formats import (
 )
 from tandem.cli.grammar import TandemGroup
 from tandem.cli.group_view import GroupView, Member, NodeView
+from tandem.cli.ha_check import check
 from tandem.cli.output import (
     FAILED,
     ConfigOption,
@@ -34,7 +35,7 @@ from tandem.cli.output import (
     terminal_width,
 )
 from tandem.cli.progress import run_with_progress
-from tandem.plain_text import plain
+from tandem.plain_text import plain, plain_lines
 from tandem.text_table import Line, rich_text
 
 if TYPE_CHECKING:
@@ -94,20 +95,30 @@ def status(
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Look again every second until Ctrl-C.")
     ] = False,
+    is_check: Annotated[
+        bool, typer.Option("--check", help="Say for monitoring how all of it is, by exit status.")
+    ] = False,
 ) -> None:
     """Show who has what, who is in sync or why not, and whether messages are taken.
 
     Asks every node, and the coordinator of fenced groups, so that something is known also while a
-    master is down. Exit status 1 if no node answers.
+    master is down. Exit status 1 if no node answers. With --check also 3 if a group takes no
+    messages, and 4 if they are taken but a node is down, behind or damaged.
     """
     from tandem.cluster.spec import default_config, read_spec
 
+    if watch and is_check:
+        raise typer.BadParameter("does not go with --watch", param_hint="--check")
     if watch and output_format not in (Format.TABLE, Format.JSONL):
         raise typer.BadParameter("goes with --format table and jsonl", param_hint="--watch")
     spec = read_spec(config or default_config())
     if watch:
         run(_watch, spec, output_format)
     seen = run_with_progress("asking all nodes", _look_once, spec)
+    if is_check:
+        found = check(seen.classic_nodes, seen.groups)
+        write_words(output_format, found, plain_lines(found.words))
+        raise typer.Exit(found.exit_status)
     _print(seen, output_format)
     if seen.is_silent:
         raise typer.Exit(1)

@@ -7,6 +7,7 @@ import enum
 
 import msgspec
 
+from tandem.wire.lag import total_lag
 from tandem.wire.message import MessageExt
 
 
@@ -53,7 +54,10 @@ class TopicDescription(msgspec.Struct, frozen=True):
 
 
 class GroupSummary(msgspec.Struct, frozen=True):
-    """A consumer group in a list. `lag` counts messages, over all topics."""
+    """A consumer group in a list. `lag` counts messages, over all topics.
+
+    It is below 0 if the group is past the ends of queues, and behind nowhere.
+    """
 
     group: str
     members_count: int
@@ -115,8 +119,11 @@ class GroupDescription(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lag(self) -> int:
-        """How many messages are not consumed yet."""
-        return sum(max(0, queue.lag) for queue in self.queues)
+        """How many messages are not consumed yet.
+
+        Below 0 if the group is past the ends of queues, and behind nowhere.
+        """
+        return total_lag(queue.lag for queue in self.queues)
 
 
 class OffsetChange(msgspec.Struct, frozen=True, kw_only=True):

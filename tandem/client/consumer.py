@@ -254,6 +254,8 @@ class Consumer:
     async def lag(self) -> dict[MessageQueue, int]:
         """Return how many messages of each queue of this member were not handled yet.
 
+        Below 0 where the member is past the end of the queue.
+
         Raises:
             ClientError: no master says where a queue ends.
         """

@@ -31,6 +31,8 @@ from tandem.wire.admin_headers import (
     ResetOffsetRequestHeader,
 )
 from tandem.wire.errors import MalformedFrameError
+from tandem.wire.lag import total_lag
+from tandem.wire.mq_version import version_text
 from tandem.wire.queue_map import ConsumeOffsets, GroupsOffsets, RunningInfo, by_queue
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
@@ -95,18 +97,18 @@ class GroupAdministration:
             RequestCode.GET_BROKER_CONSUME_STATS, BrokerConsumeStatsRequestHeader(is_order=False)
         )
         topics: dict[str, set[str]] = defaultdict(set)
-        lags: dict[str, int] = defaultdict(int)
+        lags: dict[str, list[int]] = defaultdict(list)
         for answer in answers:
             for table in answer.body(GroupsOffsets).consume_stats_list:
                 for group, stats in table.items():
                     topics[group] |= set()
                     for each in _queues_of(stats, answer):
                         topics[group].add(each.topic)
-                        lags[group] += max(0, each.lag)
+                        lags[group].append(each.lag)
         groups = sorted(group for group in topics if of_system or not is_group_of_system(group))
         counts = yield from self._members_counts(groups, [each.address for each in answers])
         return [
-            GroupSummary(group, counts[group], sorted(topics[group]), lags[group])
+            GroupSummary(group, counts[group], sorted(topics[group]), total_lag(lags[group]))
             for group in groups
         ]
 
@@ -336,35 +338,6 @@ class GroupAdministration:
 def is_group_of_system(group: str) -> bool:
     """Whether brokers or tools made a group for themselves."""
     return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIXES)
-
-
-def version_text(version: int) -> str:
-    """Return a version of RocketMQ by its number in requests, such as "5.3.3".
-
-    Source: RocketMQ 5.3.3, MQVersion.Version.
-    """
-    return MQ_VERSIONS.get(version, str(version))
-
-
-MQ_VERSIONS: Final = {
-    37: "3.0.11",
-    121: "3.4.9",
-    317: "4.5.2",
-    393: "4.9.0",
-    399: "4.9.3",
-    401: "4.9.4",
-    407: "4.9.7",
-    409: "4.9.8",
-    413: "5.0.0",
-    441: "5.1.4",
-    453: "5.2.0",
-    473: "5.3.0",
-    475: "5.3.1",
-    477: "5.3.2",
-    479: "5.3.3",
-    481: "5.3.4",
-}
-"""Those that clients have; the others are shown by their number."""
 
 
 def _queues_of(stats: list[ConsumeOffsets], answer: BrokerAnswer) -> list[GroupQueue]:

@@ -407,11 +407,12 @@ class GroupReader:
             process_queue.committed = offset
 
     async def lag(self) -> dict[MessageQueue, int]:
-        """Return how many messages of each queue of this member are not handled yet."""
+        """Return how many messages of each queue are not handled yet; see `Consumer.lag`."""
         lags = {}
         for queue, reader in sorted(self.readers.items()):
-            end = await self.shell.run(self.puller.max_offset(queue))
-            lags[queue] = max(0, end - reader.process_queue.commit_offset)
+            # The older of both: what comes and is handled meanwhile is not past the end.
+            handled = reader.process_queue.commit_offset
+            lags[queue] = await self.shell.run(self.puller.max_offset(queue)) - handled
         return lags
 
     def _tell_once(self, key: str, text: str, *values: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,7 @@ from tandem.cluster_file.settings import (
     ClusterSettings,
     GroupSettings,
     LoggingSettings,
+    MetricsSettings,
     NodeSettings,
     ReplicationSettings,
     SecuritySettings,
@@ -45,6 +47,7 @@ class ClusterConfig(Struct, frozen=True):
     logging: LoggingSettings = LoggingSettings()
     security: SecuritySettings = SecuritySettings()
     tls: TLSSettings = TLSSettings()
+    metrics: MetricsSettings = MetricsSettings()
     secret: str = ""
     """Content of a `secret_file` that the cluster file names; see `with_secret` for all others."""
 
@@ -76,7 +79,9 @@ class ClusterConfig(Struct, frozen=True):
     def fingerprint(self) -> str:
         """Twelve hex digits over everything that must be the same on all machines."""
         nodes = [
-            msgspec.structs.replace(node, directory=None, store_path_commit_log=None, reach={})
+            msgspec.structs.replace(
+                node, directory=None, store_path_commit_log=None, reach={}, metrics_port=None
+            )
             for node in self.nodes
         ]
         agreed = (
@@ -134,6 +139,14 @@ class ClusterConfig(Struct, frozen=True):
         members = [node for node in self.nodes if node.group == group]
         return sorted(members, key=lambda node: node.broker_id)
 
+    def metrics_place(self, node: NodeSettings) -> tuple[str, int] | None:
+        """Address and port at which a node serves its metrics; None if it does not."""
+        port = node.metrics_port or self.metrics.port
+        if port is None:
+            return None
+        is_local = ipaddress.ip_address(node.address).is_loopback
+        return self.metrics.address or (node.address if is_local else "127.0.0.1"), port
+
     def node(self, name: str) -> NodeConfig:
         """The view of one node.
 
@@ -162,6 +175,11 @@ class NodeConfig(Struct, frozen=True):
     def commit_log_directories(self) -> tuple[Path, ...]:
         """Where this node keeps its commit log."""
         return self.cluster.commit_log_directories(self.node)
+
+    @property
+    def metrics_place(self) -> tuple[str, int] | None:
+        """Address and port at which this node serves its metrics; None if it does not."""
+        return self.cluster.metrics_place(self.node)
 
     @property
     def audit_file(self) -> Path:

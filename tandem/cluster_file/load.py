@@ -2,7 +2,7 @@
 
 The file has two parts. `cluster`, `store`, `replication`, `broker`, `coordinator`, `security` and
 `groups` must be the same for every node (their fingerprint is logged at start); `nodes` says who
-lives where, and `logging` how each process logs.
+lives where, `logging` how each process logs, and `metrics` what each node shows of itself.
 
 All problems are reported at once, each as
 
@@ -35,6 +35,7 @@ from tandem.cluster_file.settings import (
     ClusterSettings,
     GroupSettings,
     LoggingSettings,
+    MetricsSettings,
     NodeSettings,
     ReplicationSettings,
     SecuritySettings,
@@ -55,6 +56,7 @@ _SECTIONS: Final = (
     "logging",
     "security",
     "tls",
+    "metrics",
     "groups",
     "nodes",
 )
@@ -77,6 +79,7 @@ def load_config(file: Path) -> ClusterConfig:
     logs = reader.record(LoggingSettings, root.get("logging"), "logging")
     security = reader.record(SecuritySettings, root.get("security"), "security")
     tls = reader.record(TLSSettings, root.get("tls"), "tls")
+    metrics = reader.record(MetricsSettings, root.get("metrics"), "metrics")
     # Only a record with a required field can be None, and these have none.
     assert cluster is not None
     assert store is not None
@@ -86,6 +89,7 @@ def load_config(file: Path) -> ClusterConfig:
     assert logs is not None
     assert security is not None
     assert tls is not None
+    assert metrics is not None
     config = ClusterConfig(
         file=file.absolute(),
         cluster=cluster,
@@ -98,6 +102,7 @@ def load_config(file: Path) -> ClusterConfig:
         logging=logs,
         security=security,
         tls=tls,
+        metrics=metrics,
         secret=_read_secret(reader, file, cluster.secret_file),
     )
     check_store(reader, config.store)

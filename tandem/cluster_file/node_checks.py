@@ -54,7 +54,36 @@ def check_nodes(reader: Reader, config: ClusterConfig) -> None:
                     f"{key} {place[1]} at {place[0]} is already {owner}; give another",
                 )
             sockets.setdefault(place, f"the {key} of {node.name}")
+    _check_metrics(reader, config, sockets)
     _check_master_addresses(reader, config, sockets)
+
+
+def _check_metrics(
+    reader: Reader, config: ClusterConfig, sockets: dict[tuple[str, int], str]
+) -> None:
+    """Ports of metrics are nobody else's. Nodes on several machines may share an address there."""
+    if config.metrics.address is not None:
+        try:
+            ipaddress.ip_address(config.metrics.address)
+        except ValueError:
+            reader.complain(
+                "metrics.address",
+                f"{config.metrics.address!r} is not an IP address; give one of the machine, or"
+                " 0.0.0.0 for all of them",
+            )
+            return
+    for path, node in zip(reader.node_paths, config.nodes, strict=True):
+        try:
+            place = config.metrics_place(node)
+        except ValueError:
+            continue  # the address of the node is none, and was complained about
+        if place is None or (owner := sockets.get(place)) is None:
+            continue
+        has_own = f"{path}.metrics_port" in reader.places
+        reader.complain(
+            f"{path}.metrics_port" if has_own else "metrics.port",
+            f"{place[1]} at {place[0]} is already {owner}; give another",
+        )
 
 
 def _check_master_addresses(

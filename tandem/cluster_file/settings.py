@@ -95,6 +95,23 @@ class LoggingSettings(Struct, frozen=True):
     rotate_count: Annotated[int, whole_number(1, 1_000, "older files")] = 4
 
 
+class MetricsSettings(Struct, frozen=True):
+    """`metrics:` of the file: what each node serves by HTTP of itself."""
+
+    port: Port | None = None
+    """None: nothing."""
+    address: str | None = None
+    """Where every node listens; None: at its own address if that is on loopback, else 127.0.0.1."""
+    exporter_names: bool = False
+    """Whether numbers have the names of rocketmq-exporter, too."""
+    series_max: Annotated[int, whole_number(100, 100_000, "series")] = 10_000
+    """Of one name."""
+    allow_unauthenticated: bool = False
+    """Whether it may be beyond this machine though it asks for no certificate."""
+    allow_in_clear: bool = False
+    """Whether it may be beyond this machine without TLS."""
+
+
 class SecuritySettings(Struct, frozen=True):
     """`security:` of the file."""
 
@@ -198,6 +215,8 @@ class NodeSettings(Struct, frozen=True):
     ha_port: Port = 10_912
     name_server_port: Port = 9_876
     replication_port: Port = 10_913
+    metrics_port: Port | None = None
+    """None: `metrics.port`."""
     directory: str | None = None
     store_path_commit_log: str | None = None
     reach: dict[str, str] = {}

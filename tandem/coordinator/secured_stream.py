@@ -52,15 +52,17 @@ class SecuredStream:
                 raise trio.BrokenResourceError("ended before the handshake was through")
         await self._send_own_words()
 
-    async def receive_some(self) -> bytes:
+    async def receive_some(self, bytes_max: int = READ_BYTES, /) -> bytes:
         """Wait for bytes, and return them; b"" is the end.
+
+        At most `bytes_max` are read of the socket at a time.
 
         Raises:
             trio.BrokenResourceError: the client breaks the protocol, or is gone.
         """
         plain = self._decrypt(b"")
         while not plain and not self._engine.is_over:
-            data = bytes(await self._stream.receive_some(READ_BYTES))
+            data = bytes(await self._stream.receive_some(bytes_max))
             if not data:
                 return b""
             plain = self._decrypt(data)

@@ -26,7 +26,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import h11
 import trio
 
 from tandem.coordinator.etcd_v3 import AUTHENTICATE, KEEP_ALIVE, WATCH
@@ -37,11 +36,14 @@ from tandem.coordinator.kv_records import Change, CompactedError, KeyValueError
 from tandem.coordinator.secured_stream import SecuredStream
 from tandem.coordinator.tokens import Tokens
 from tandem.handshake_turns import HandshakeTurns, TooManyHandshakesError
+from tandem.http_port import HTTPConnection, HTTPLimits
 from tandem.wire.tls_engine import TLSEngine, speaks_tls
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Callable, Iterator
+
+    import h11
 
     from tandem.coordinator.journal import Journal
 
@@ -50,15 +52,10 @@ _log = logging.getLogger(__name__)
 CONNECTIONS_MAX: Final = 512
 """More are closed at once. A local cluster has a handful per node."""
 
-HEAD_BYTES_MAX: Final = 16 * 1024
 BODY_BYTES_MAX: Final = 1536 * 1024
 """Source: etcd, --max-request-bytes."""
 
-IDLE_SECONDS_MAX: Final = 300.0
-"""How long a connection may be silent between requests."""
-
-REQUEST_SECONDS_MAX: Final = 10.0
-"""How long a request may take to arrive, and an answer to leave."""
+LIMITS: Final = HTTPLimits(body_bytes=BODY_BYTES_MAX)
 
 HANDSHAKE_SECONDS_MAX: Final = 5.0
 
@@ -82,8 +79,8 @@ FAREWELL_SECONDS: Final = 0.2
 STALL_SECONDS_MIN: Final = 1.0
 """Standing still for less is not given back: keep-alives come in many times per lease."""
 
+_INVALID_ARGUMENT: Final = 3
 _UNAVAILABLE: Final = 14
-_JSON: Final = ("Content-Type", "application/json")
 
 
 def random_lease_id() -> int:
@@ -258,7 +255,7 @@ class CoordinatorServer:
             async with stream:
                 secured = await self._secured(stream)
                 if secured is not None:
-                    await _Connection(secured).run(self._respond)
+                    await HTTPConnection(secured, LIMITS, _unreadable).run(self._respond)
         except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
             # The client's affair: it went away, or was too slow.
             return
@@ -282,19 +279,19 @@ class CoordinatorServer:
             await secured.handshake(partial(self._turns.run, address))
         return secured
 
-    async def _respond(self, connection: _Connection, request: h11.Request, body: bytes) -> None:
+    async def _respond(self, connection: HTTPConnection, request: h11.Request, body: bytes) -> None:
         await self._going.wait()
         path, method = request.target.decode("ascii", "replace").partition("?")[0], request.method
         if method == b"GET" and path == "/version":
-            await connection.send_reply(Reply(200, self._gateway.version()))
+            await connection.send_reply(200, self._gateway.version())
         elif method != b"POST":
-            await connection.send_reply(Reply(405, b"Method Not Allowed\n"))
+            await connection.send_reply(405, b"Method Not Allowed\n")
         elif path != AUTHENTICATE and (reply := self._unauthenticated(request)) is not None:
-            await connection.send_reply(reply)
+            await _send(connection, reply)
         elif path == WATCH:
             await self._watch(connection, body)
         else:
-            await connection.send_reply(await self._answer(path, body))
+            await _send(connection, await self._answer(path, body))
 
     def _unauthenticated(self, request: h11.Request) -> Reply | None:
         """What to answer to a request without a good token; None if its token is good."""
@@ -320,21 +317,21 @@ class CoordinatorServer:
                 return reply
         return refusal(_UNAVAILABLE, self.trouble)
 
-    async def _watch(self, connection: _Connection, body: bytes) -> None:
+    async def _watch(self, connection: HTTPConnection, body: bytes) -> None:
         try:
             order = self._gateway.watch_order(body)
         except KeyValueError as error:
-            await connection.send_reply(error_reply(error))
+            await _send(connection, error_reply(error))
             return
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(connection.wait_gone, nursery.cancel_scope)
+            nursery.start_soon(_wait_gone, connection, nursery.cancel_scope)
             with _ending(nursery.cancel_scope):
                 await connection.start_stream()
                 await connection.send_chunk(self._gateway.created_line())
                 await self._send_events(connection, order)
         connection.is_over = True
 
-    async def _send_events(self, connection: _Connection, order: WatchOrder) -> None:
+    async def _send_events(self, connection: HTTPConnection, order: WatchOrder) -> None:
         """Tell what is on the disk, as it gets there, until the client is gone.
 
         A slow client hears of it later, and of more at a time, as far as the history reaches.
@@ -355,96 +352,18 @@ class CoordinatorServer:
                 await progress.wait()
 
 
-class _Connection:
-    """HTTP/1.1 over one stream: requests one after the other."""
+async def _send(connection: HTTPConnection, reply: Reply) -> None:
+    await connection.send_reply(reply.status, reply.body)
 
-    def __init__(self, stream: AnyStream) -> None:
-        self._stream = stream
-        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
-        self._wants_body = True
-        self.is_over = False
 
-    async def run(
-        self, respond: Callable[[_Connection, h11.Request, bytes], Awaitable[None]]
-    ) -> None:
-        """Have requests answered until the client ends, or says what is no HTTP."""
-        while not self.is_over:
-            # What cannot be read after a HEAD is answered like anything else that cannot be read.
-            self._wants_body = True
-            try:
-                request = await self._receive_request()
-                if request is None:
-                    return
-                self._wants_body = request.method != b"HEAD"
-                body = await self._receive_body()
-            except h11.RemoteProtocolError as error:
-                await self._send_last_reply(error)
-                return
-            await respond(self, request, body)
-            if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
-                return
-            self._http.start_next_cycle()
+def _unreadable(why: str) -> bytes:
+    return refusal(_INVALID_ARGUMENT, why).body
 
-    async def send_reply(self, reply: Reply) -> None:
-        """Send a whole answer."""
-        headers = [_JSON, ("Content-Length", str(len(reply.body)))]
-        head = self._http.send(h11.Response(status_code=reply.status, headers=headers))
-        data = self._http.send(h11.Data(data=reply.body)) if self._wants_body else b""
-        end = self._http.send(h11.EndOfMessage())
-        await self._send(head, data, end)
 
-    async def start_stream(self) -> None:
-        """Begin an answer of unknown length."""
-        headers = [_JSON, ("Transfer-Encoding", "chunked")]
-        await self._send(self._http.send(h11.Response(status_code=200, headers=headers)))
-
-    async def send_chunk(self, data: bytes) -> None:
-        """Send a part of it."""
-        await self._send(self._http.send(h11.Data(data=data)))
-
-    async def wait_gone(self, scope: trio.CancelScope) -> None:
-        """Cancel `scope` once the client has ended the connection; what it says is ignored."""
-        with _ending(scope):
-            while await self._stream.receive_some():
-                pass
-
-    async def _receive_request(self) -> h11.Request | None:
-        with trio.fail_after(IDLE_SECONDS_MAX) as waiting:
-            while (event := self._http.next_event()) is h11.NEED_DATA:
-                data = await self._stream.receive_some()
-                self._http.receive_data(bytes(data))
-                # Silence is fine between requests, not within one.
-                limit = trio.current_time() + REQUEST_SECONDS_MAX
-                waiting.deadline = min(waiting.deadline, limit)
-        return event if isinstance(event, h11.Request) else None
-
-    async def _receive_body(self) -> bytes:
-        body = bytearray()
-        with trio.fail_after(REQUEST_SECONDS_MAX):
-            while not isinstance(event := self._http.next_event(), h11.EndOfMessage):
-                if event is h11.NEED_DATA:
-                    if self._http.they_are_waiting_for_100_continue:
-                        go_on = h11.InformationalResponse(status_code=100, headers=[])
-                        await self._send(self._http.send(go_on))
-                    self._http.receive_data(bytes(await self._stream.receive_some()))
-                elif not isinstance(event, h11.Data):
-                    raise h11.RemoteProtocolError(f"{event} within a request")
-                else:
-                    body += event.data
-                    if len(body) > BODY_BYTES_MAX:
-                        raise h11.RemoteProtocolError(
-                            f"the request is longer than {BODY_BYTES_MAX} bytes", 413
-                        )
-        return bytes(body)
-
-    async def _send_last_reply(self, error: h11.RemoteProtocolError) -> None:
-        if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            reply = refusal(3, str(error))
-            await self.send_reply(Reply(error.error_status_hint, reply.body))
-
-    async def _send(self, *parts: bytes | None) -> None:
-        with trio.fail_after(REQUEST_SECONDS_MAX):
-            await self._stream.send_all(b"".join(part for part in parts if part))
+async def _wait_gone(connection: HTTPConnection, scope: trio.CancelScope) -> None:
+    """Cancel `scope` once the client has ended the connection."""
+    with _ending(scope):
+        await connection.wait_end()
 
 
 @contextmanager

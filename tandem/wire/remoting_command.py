@@ -48,11 +48,11 @@ FRAME_HEAD: Final = struct.Struct(">II")
 _FIXED_BINARY: Final = struct.Struct(">hBhiii")
 """Code to remark length of the ROCKETMQ header."""
 
-_LANGUAGES: Final = (
+LANGUAGES: Final = (
     *("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO"),
     *("PHP", "OMS", "RUST", "NODE_JS"),
 )
-_LANGUAGE_CODES: Final = {name: code for code, name in enumerate(_LANGUAGES)}
+_LANGUAGE_CODES: Final = {name: code for code, name in enumerate(LANGUAGES)}
 _OTHER_LANGUAGE: Final = _LANGUAGE_CODES["OTHER"]
 _OUR_LANGUAGE: Final = _LANGUAGE_CODES["PYTHON"]
 
@@ -413,7 +413,7 @@ def _take(data: bytes, start: int, size: int) -> tuple[bytes, int]:
 
 
 def _language_name(code: int) -> str:
-    return _LANGUAGES[code] if 0 <= code < len(_LANGUAGES) else "OTHER"
+    return LANGUAGES[code] if 0 <= code < len(LANGUAGES) else "OTHER"
 
 
 def _text(value: _Scalar) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import trio
 
-from ha.results import Ack, PutWait, Refusal
+from ha.results import Ack, PutWait, Refusal, ReplicaStanding
 from node.broker import handler_set
 from node.broker.parts import BrokerParts
 from node.handlers.send_properties import PropertyStamp
@@ -228,6 +228,7 @@ class FakeReplication:
         self.epoch = 0
         self.refused: Refusal | None = None
         self.put_waits: dict[Ack, PutWait | None] = dict.fromkeys(Ack)
+        self.standing = ReplicaStanding(role="MASTER", in_sync=1)
         self.info = HARuntimeInfo(master=True, master_commit_log_max_offset=77)
 
     def demote(self, text: str, code: int = ResponseCode.SERVICE_NOT_AVAILABLE) -> None:
@@ -238,14 +239,17 @@ class FakeReplication:
     def refusal(self) -> Refusal | None:
         return self.refused
 
-    def why_behind(self) -> str:
-        return self.refused.text if self.refused is not None else ""
+    def why_behind(self) -> str | None:
+        return self.refused.text if self.refused is not None else None
 
     def waits(self, ack: Ack) -> PutWait | None:
         return self.put_waits[ack]
 
     def runtime_info(self) -> HARuntimeInfo:
         return self.info
+
+    def replica_standing(self) -> ReplicaStanding:
+        return self.standing
 
     def why_not_served(self) -> str:
         return "in quarantine"

@@ -12,6 +12,7 @@ import trio
 from ha.results import Ack, PutWait
 from node.broker.broker import Broker
 from node.config.part_configs import store_config
+from node.figures.node_report import NodeReport
 from node.name_server.name_server import NameServer
 from node.security.guard import Guard
 from node.tables.plain_tables import PlainFiles, PlainTables
@@ -52,6 +53,7 @@ class Served:
         self.names = NameServer(
             self.config, Guard(self.config, self.machine.random), SimulatedDisk()
         )
+        self.report = NodeReport()
         self.replication = FakeReplication()
         self.tables = PlainTables(PlainFiles(self.machine.disk, "/s", self.machine.wall_clock_ms))
         self.stop = trio.Event()
@@ -69,7 +71,13 @@ class Served:
         )
         with store:
             self.broker = Broker(
-                self.config, self.machine, self.names, store, self.tables, self.replication
+                self.config,
+                self.machine,
+                self.names,
+                store,
+                self.tables,
+                self.replication,
+                self.report,
             )
             try:
                 await self.broker.serve(self.stop, task_status.started)

@@ -551,6 +551,6 @@ async def test_a_damaged_record_that_a_master_needs_ends_a_round_and_not_the_nod
     nothing: Any = None
     with trio.fail_after(PATIENCE_SECONDS):
         await node.broker.fenced_rounds.run_fenced_rounds(
-            nothing, nothing, nothing, nothing, stop, lambda: None
+            nothing, nothing, nothing, nothing, nothing, stop, lambda: None
         )
     assert len(logged(caplog, "node.broker.fenced_rounds")) == 2

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from node.handlers.broker_runtime_info import in_words, readable_bytes, tps_text
-from node.tables.stats_item import TpsHistory
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tests.node.doubles import NOW_MS, Broker, Client, handlers_of, request_table
@@ -102,13 +101,10 @@ async def test_the_log_ends_for_others_where_it_is_confirmed() -> None:
     assert (info["commitLogMaxOffset"], info["earliestMessageTimeStamp"]) == ("0", "-1")
 
 
-def test_rates_are_added_up_and_unknown_ones_are_empty() -> None:
-    one, other = TpsHistory(), TpsHistory()
-    for number in range(7):
-        one.add(number * 10_000, number * 20)
-        other.add(number * 10_000, number * 5)
-    assert tps_text(one) == "2.0 2.0 "
-    assert tps_text(one, other) == "2.5 2.5 "
+def test_rates_that_are_not_known_are_empty() -> None:
+    shown = {"put_tps10": 2.0, "put_tps60": 2.5}
+    assert tps_text(shown, "put") == "2.0 2.5 "
+    assert tps_text(shown, "getfound") == "  "
 
 
 @pytest.mark.parametrize(

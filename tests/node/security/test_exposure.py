@@ -8,7 +8,7 @@ import pytest
 from node.errors import ConfigError
 from node.security.exposure import check_exposure
 from tandem.cluster_file.choices import ClientAccess, ClientAuth, GroupKind, TLSMode
-from tandem.cluster_file.settings import SecuritySettings, TLSSettings
+from tandem.cluster_file.settings import MetricsSettings, SecuritySettings, TLSSettings
 from tests.node.world import fenced_cluster
 
 if TYPE_CHECKING:
@@ -89,3 +89,45 @@ def test_who_asks_for_users_knows_its_clients_and_does_so_over_tls(tmp_path: Pat
         check_exposure(msgspec.structs.replace(asks, tls=enforcing).node("a1"))
         here = tuple(msgspec.structs.replace(node, address="127.0.0.9") for node in asks.nodes)
         check_exposure(msgspec.structs.replace(asks, nodes=here).node("a1"))
+
+
+@pytest.mark.parametrize(
+    ("metrics", "tls", "remedy"),
+    [
+        (MetricsSettings(), TLSSettings(), None),
+        (MetricsSettings(port=1), TLSSettings(), None),
+        (MetricsSettings(port=1, address="10.0.0.1"), TLSSettings(), "allow_unauthenticated"),
+        (
+            MetricsSettings(port=1, address="0.0.0.0", allow_unauthenticated=True),
+            TLSSettings(mode=TLSMode.PERMISSIVE),
+            "allow_in_clear",
+        ),
+        (
+            MetricsSettings(
+                port=1, address="10.0.0.1", allow_unauthenticated=True, allow_in_clear=True
+            ),
+            TLSSettings(),
+            None,
+        ),
+        (
+            MetricsSettings(port=1, address="10.0.0.1"),
+            TLSSettings(mode=TLSMode.ENFORCING),
+            "allow_unauthenticated",
+        ),
+        (
+            MetricsSettings(port=1, address="10.0.0.1"),
+            TLSSettings(mode=TLSMode.ENFORCING, client_auth=ClientAuth.REQUIRE),
+            None,
+        ),
+    ],
+)
+def test_metrics_leave_this_machine_if_that_is_said(
+    metrics: MetricsSettings, tls: TLSSettings, remedy: str | None, tmp_path: Path
+) -> None:
+    config = msgspec.structs.replace(fenced_cluster(tmp_path), metrics=metrics, tls=tls)
+    if remedy is None:
+        check_exposure(config.node("a1"))
+        return
+    with pytest.raises(ConfigError) as caught:
+        check_exposure(config.node("a1"))
+    assert f"metrics.{remedy}: true" in str(caught.value)

@@ -55,6 +55,10 @@ def test_a_slave_that_answers_but_is_not_connected_says_what_it_holds() -> None:
     row = slave_row(master(), SLAVE)
     assert (row.state, row.log_end, row.lag_bytes) == ("behind", 700, 300)
     assert row.reason == "not connected to its master"
+    longer = msgspec.structs.replace(
+        SLAVE, ha_client_runtime_info=HAClientRuntimeInfo(max_offset=1001)
+    )
+    assert slave_row(master(), longer).lag_bytes == -1
 
 
 def test_a_slave_that_nobody_knows_of_is_down() -> None:

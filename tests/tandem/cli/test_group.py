@@ -1,4 +1,5 @@
 import json
+import re
 
 import msgspec
 import pytest
@@ -85,6 +86,8 @@ def test_a_group_past_the_end_is_not_shown_as_one_without_lag(
     shown = json.loads(capsys.readouterr().out)
     assert [queue["lag"] for queue in shown["queues"]] == [5, -1007]
     assert shown["lag"] == 5
+    _print(msgspec.structs.replace(found, queues=[past]), Format.TABLE)
+    assert re.search("^lag +past the end by 1,007$", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_a_reset_of_one_queue_leaves_the_others() -> None:

@@ -92,6 +92,7 @@ async def test_a_coordinator_that_cannot_be_used_is_words(tmp_path: Path) -> Non
 def test_watching_is_for_people(tandem: Tandem) -> None:
     result = tandem("ha", "status", "--watch", "--format", "json")
     assert result.exit_code == 2
+    assert tandem("ha", "status", "--watch", "--check").exit_code == 2
 
 
 @pytest.mark.fault
@@ -121,8 +122,12 @@ def test_with_the_master_down_the_slaves_are_asked(tandem: Tandem, cluster: Runn
     cluster.kill("broker-a-0")
     try:
         rows = json.loads(tandem("ha", "status", "--format", "json").stdout)
+        checked = tandem("ha", "status", "--check")
     finally:
         cluster.start("broker-a-0")
         cluster.wait_in_sync()
     assert [row["state"] for row in rows] == ["down", "alone", "alone"]
     assert rows[1]["log_end"] == rows[2]["log_end"] > 0
+    assert checked.exit_code == 3
+    assert checked.stdout.startswith("takes no messages\n")
+    assert tandem("ha", "status", "--check").exit_code == 0

@@ -20,6 +20,11 @@ def test_lag_is_what_is_stored_and_not_consumed() -> None:
     assert GroupDescription(group="g", members=[], queues=some).lag == 6
 
 
+def test_a_group_that_is_past_the_end_and_nowhere_else_has_a_lag_below_nothing() -> None:
+    past = [queue(9, 6, 4), queue(4, 4, 4), queue(6, 6, 5)]
+    assert GroupDescription(group="g", members=[], queues=past).lag == -6
+
+
 def test_messages_are_counted_from_the_first_that_is_held() -> None:
     queues = [TopicQueue("b", 0, 3, 10), TopicQueue("b", 1, 0, 1)]
     assert [each.message_count for each in queues] == [7, 1]

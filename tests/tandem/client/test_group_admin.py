@@ -3,7 +3,7 @@ import pytest
 
 from tandem.client.admin_results import ResetWay
 from tandem.client.errors import BrokerError, GroupNotFoundError
-from tandem.client.group_admin import ResetTo, is_group_of_system, version_text
+from tandem.client.group_admin import ResetTo, is_group_of_system
 from tandem.wire.admin_headers import (
     ClientConnection,
     ConsumerConnection,
@@ -227,8 +227,3 @@ def test_groups_of_the_system_are_known_by_their_names() -> None:
     assert is_group_of_system("CID_RMQ_SYS_TRANS")
     assert is_group_of_system("TOOLS_CONSUMER")
     assert not is_group_of_system("billing")
-
-
-@pytest.mark.parametrize(("number", "text"), [(479, "5.3.3"), (409, "4.9.8"), (478, "478")])
-def test_versions_are_shown_as_people_know_them(number: int, text: str) -> None:
-    assert version_text(number) == text

@@ -40,6 +40,12 @@ CASES = {
         "cluster.yaml:12: nodes[1].ha_port: ha_port 10911 at 127.0.0.2 is already the port of"
         " broker-a-1; give another",
     ),
+    "a port of metrics that is taken": (
+        "    address: 127.0.0.2\n",
+        "    address: 127.0.0.2\n    metrics_port: 9876\n",
+        "cluster.yaml:12: nodes[1].metrics_port: 9876 at 127.0.0.2 is already the name_server_port"
+        " of broker-a-1; give another",
+    ),
     "a port out of range": (
         "    address: 127.0.0.2\n",
         "    address: 127.0.0.2\n    port: 65536\n",

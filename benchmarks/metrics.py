@@ -1,0 +1,123 @@
+"""What do metrics cost? A scrape of ten thousand series, a count, and a node that is scraped.
+
+    python benchmarks/metrics.py [--seconds 1] [--rounds 9] [--alone]
+
+The first two are CPU of this process, the fastest of many runs. For the third two nodes run beside
+each other, one without the port, one that is scraped every second by another process, and a load
+of ready-made frames takes turns between them. `--alone` leaves the nodes out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.paired_nodes import Side, compare, running
+from node.figures.exposition import Exposition, Format
+from node.figures.families import Base
+from node.figures.figure import Figure, Labels
+from node.tables.put_times import PutTimes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SERIES = 10_000
+RUNS = 50
+COUNTS = 200_000
+PLAIN, SCRAPED = "127.31.0.5", "127.31.0.6"
+PORT = 5557
+
+SCRAPER = """
+import sys, time, urllib.request
+while True:
+    urllib.request.urlopen(sys.argv[1]).read()
+    time.sleep(1)
+"""
+
+
+def exposition_ms() -> tuple[float, int]:
+    """CPU of one scrape, in ms, and its bytes."""
+    bases = {
+        base: Labels(cluster="DefaultCluster", node_type="broker", node_id="a") for base in Base
+    }
+    exposition = Exposition(bases, series_max=SERIES)
+    figures = [
+        Figure(
+            "rocketmq_consumer_lag_messages",
+            Labels(
+                topic=f"topic-{number}",
+                consumer_group=f"group-{number}",
+                is_retry="false",
+                is_system="false",
+            ),
+            number,
+        )
+        for number in range(SERIES)
+    ]
+    took, size = [], 0
+    for _ in range(RUNS):
+        began = time.process_time()
+        size = len(b"".join(exposition.write(iter(figures), Format.TEXT)))
+        took.append(time.process_time() - began)
+    return min(took) * 1000, size
+
+
+def counts_us() -> dict[str, float]:
+    """CPU of what is counted once for a round of puts that waits."""
+    times = PutTimes()
+    found: dict[str, float] = {}
+    counts: dict[str, Callable[[], None]] = {
+        "histogram of a wait": lambda: times.replication.count(0.0012, 64),
+        "times of runtime info": lambda: times.waited(64, 0.0012),
+    }
+    for name, count in counts.items():
+        best = float("inf")
+        for _ in range(7):
+            began = time.process_time()
+            for _ in range(COUNTS):
+                count()
+            best = min(best, time.process_time() - began)
+        found[name] = best / COUNTS * 1e6
+    return found
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=1.0, help="length of a turn")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--alone", action="store_true", help="without the nodes")
+    options = parser.parse_args()
+    print(f"{os.cpu_count()} cores, CPython {sys.version.split()[0]}")
+    took_ms, size = exposition_ms()
+    print(f"{SERIES} series: {took_ms:.2f} ms, {size / 1e6:.2f} MB")
+    for name, took_us in counts_us().items():
+        print(f"{name}: {took_us:.2f} us a round")
+    if options.alone:
+        return
+    url = f"http://{SCRAPED}:{PORT}/metrics"
+    with (
+        running("", PLAIN) as (plain_pid, _),
+        running(f"metrics: {{port: {PORT}}}", SCRAPED) as (scraped_pid, _),
+        subprocess.Popen([sys.executable, "-c", SCRAPER, url]) as scraper,
+    ):
+        try:
+            compare(
+                Side("plain", PLAIN, plain_pid),
+                Side("scraped", SCRAPED, scraped_pid),
+                seconds=options.seconds,
+                rounds=options.rounds,
+            )
+        finally:
+            scraper.kill()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What a node shows of itself by HTTP: metrics, and whether it is well."""

@@ -1,0 +1,178 @@
+"""The port of metrics: /metrics, /livez, /readyz, /healthz?for=group. Nothing else, and only GET.
+
+It is there from before the store is opened until the node ends, so that a node that recovers for
+minutes is known to live. It speaks TLS where the other ports of the node do.
+
+A scrape is collected in steps between which everybody else has a turn. There is one at a time: who
+asks meanwhile, or within a second after, gets the same. An answer is sent whole, and how long a
+client may take for it is bounded, as is the number of clients.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+import trio
+
+from node.figures.exposition import Exposition, Format, wanted_format
+from node.figures.families import Base
+from node.figures.figure import NO_LABELS, Figure, Labels
+from node.figures.stream import figures
+from node.metrics.health import Health, group_ready, live, ready
+from node.metrics.node_figures import LoopLateness, node_figures
+from store.machine.network import ConnectionLost
+from tandem.http_port import JSON, HTTPConnection, HTTPLimits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import h11
+
+    from node.figures.node_report import NodeReport
+    from store.machine.machine import Machine
+    from store.machine.network import Listener, Stream
+    from tandem.cluster_file.cluster_config import NodeConfig
+
+_log = logging.getLogger(__name__)
+
+CONNECTIONS_MAX: Final = 16
+"""More are closed at once. Two Prometheus servers and a few probes are six."""
+
+LIMITS: Final = HTTPLimits(head_bytes=8 * 1024, body_bytes=0, idle_seconds=90, request_seconds=10)
+"""Prometheus keeps a connection from one scrape to the next: a minute, mostly."""
+
+SAME_SECONDS: Final = 1.0
+"""For so long a scrape is given to others who ask, too."""
+
+TEXT: Final = "text/plain; charset=utf-8"
+
+
+class MetricsPort:
+    """The port of one node."""
+
+    def __init__(self, config: NodeConfig, machine: Machine, report: NodeReport) -> None:
+        """Serve what is in `report`, at the place of the cluster file."""
+        self._place = config.metrics_place
+        self._network = machine.network
+        self._process = machine.process
+        self._report = report
+        self._late = LoopLateness()
+        self._count = 0
+        self._collecting = trio.Lock()
+        self._collected: dict[Format, tuple[float, bytes]] = {}
+        cluster, node, metrics = config.cluster.cluster, config.node, config.cluster.metrics
+        self._exposition = Exposition(
+            {
+                Base.ROCKETMQ: Labels(cluster=cluster.name, node_type="broker", node_id=node.group),
+                Base.OURS: Labels(cluster=cluster.name, group=node.group, node=node.name),
+                Base.EXPORTER: Labels(
+                    cluster=cluster.name, broker=node.group, brokerIP=node.broker_address
+                ),
+            },
+            series_max=metrics.series_max,
+            with_exporter_names=metrics.exporter_names,
+        )
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled. Started once it listens, or at once if nothing is to be served.
+
+        Raises:
+            AddressInUseError: the port is taken.
+        """
+        if self._place is None:
+            task_status.started()
+            return
+        listener = await self._network.listen(*self._place)
+        _log.info("metrics are served at %s:%d", *self._place)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._late.run)
+                task_status.started()
+                await self._accept(listener, nursery)
+        finally:
+            with trio.move_on_after(1, shield=True):
+                await listener.aclose()
+
+    async def _accept(self, listener: Listener, nursery: trio.Nursery) -> None:
+        while True:
+            stream = await listener.accept()
+            if self._count >= CONNECTIONS_MAX:
+                stream.close_nowait()
+                continue
+            self._count += 1
+            nursery.start_soon(self._serve, stream)
+
+    async def _serve(self, stream: Stream) -> None:
+        # A probe that connects and ends is nothing to write a line about.
+        try:
+            await HTTPConnection(stream, LIMITS, str.encode).run(self._respond)
+        except (ConnectionLost, trio.TooSlowError):
+            return
+        finally:
+            self._count -= 1
+            stream.close_nowait()
+
+    async def _respond(
+        self, connection: HTTPConnection, request: h11.Request, _body: bytes
+    ) -> None:
+        try:
+            status, body, content_type = await self._answer(request)
+        except Exception:  # noqa: BLE001 - a scrape must not end a node
+            _log.exception("a request for metrics failed: a bug")
+            status, body, content_type = 500, b"The node has failed to answer: see its log.\n", TEXT
+        await connection.send_reply(status, body, content_type)
+
+    async def _answer(self, request: h11.Request) -> tuple[int, bytes, str]:
+        """Return status, body and its type."""
+        if request.method not in (b"GET", b"HEAD"):
+            return 405, b"Only GET and HEAD are served here.\n", TEXT
+        target = urlsplit(request.target.decode("ascii", "replace"))
+        if target.path == "/metrics":
+            accept = b",".join(value for name, value in request.headers if name == b"accept")
+            format_ = wanted_format(accept.decode("ascii", "replace"))
+            return 200, await self.collect(format_), format_.value
+        if (health := self._health(target.path, target.query)) is not None:
+            return 200 if health.ok else 503, msgspec.json.encode(health) + b"\n", JSON
+        return 404, b"Served here: /metrics, /livez, /readyz, /healthz?for=group\n", TEXT
+
+    def _health(self, path: str, query: str) -> Health | None:
+        if path == "/livez":
+            return live()
+        if path == "/readyz":
+            return ready(self._report)
+        if path == "/healthz":
+            asked = parse_qs(query).get("for", ["node"])[-1]
+            return {"group": group_ready, "node": ready}.get(asked, _unknown)(self._report)
+        return None
+
+    async def collect(self, format_: Format) -> bytes:
+        """Return all figures as text, those of the last second if there are such."""
+        async with self._collecting:
+            at, text = self._collected.get(format_, (-SAME_SECONDS, b""))
+            if trio.current_time() - at >= SAME_SECONDS:
+                parts = []
+                for part in self._exposition.write(self._figures(), format_):
+                    parts.append(part)
+                    await trio.lowlevel.checkpoint()
+                text = b"".join(parts)
+                self._collected[format_] = trio.current_time(), text
+            return text
+
+    def _figures(self) -> Iterator[Figure]:
+        began = trio.current_time()
+        report = self._report
+        yield from node_figures(report, self._late, self._process)
+        # The broker may close while this waits for its turn.
+        if (sources := report.sources) is not None:
+            for figure in figures(sources, report.lags):
+                if report.sources is not sources:
+                    return
+                yield figure
+        yield Figure("tandem_figures_seconds", NO_LABELS, trio.current_time() - began)
+
+
+def _unknown(_report: NodeReport) -> Health:
+    return Health(ok=False, why=["for= is node or group"])

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node.figures.figure import Labels, LabelsOf, escaped
+
+
+def test_labels_are_written_with_a_comma_before_each() -> None:
+    assert Labels(topic="T", group="g").text == ',topic="T",group="g"'
+    assert Labels().text == ""
+    assert Labels(a="1") == Labels(a="1") != Labels(a="2")
+
+
+def test_what_would_end_a_value_is_escaped() -> None:
+    assert escaped('a"b\\c\nd') == 'a\\"b\\\\c\\nd'
+    assert escaped("ü\n") == "ü\\n"
+    assert escaped("half \ud800") == "half ?"
+
+
+@given(st.text())
+def test_no_name_ends_its_line_or_its_value(name: str) -> None:
+    text = Labels(topic=name).text
+    assert "\n" not in text
+    inner = text.removeprefix(',topic="').removesuffix('"')
+    assert '"' not in inner.replace("\\\\", "").replace('\\"', "")
+    text.encode()
+
+
+def test_labels_are_made_once_for_each_name_and_not_kept_for_ever() -> None:
+    made: list[str] = []
+
+    def make(name: str) -> Labels:
+        made.append(name)
+        return Labels(name=name)
+
+    labels_of = LabelsOf(make, 2)
+    assert labels_of("a") is labels_of("a")
+    for name in ("a", "b", "c", "c"):
+        labels_of(name)
+    assert made == ["a", "b", "c"]

@@ -1,0 +1,12 @@
+from __future__ import annotations
+
+from node.figures.node_report import NodeReport
+from tests.node.doubles import Broker
+
+
+async def test_there_are_sources_while_a_broker_serves() -> None:
+    report, sources = NodeReport(), Broker().sources()
+    for number in (1, 2):
+        with report.serving(sources):
+            assert (report.sources, report.rounds_count) == (sources, number)
+        assert report.sources is None

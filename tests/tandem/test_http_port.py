@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from tandem.http_port import HTTPConnection, HTTPLimits
+
+if TYPE_CHECKING:
+    import h11
+
+LIMITS = HTTPLimits(head_bytes=1024, body_bytes=10, idle_seconds=60, request_seconds=5)
+
+
+class Scripted:
+    """A client that sends these pieces, and then ends or is silent."""
+
+    def __init__(self, *pieces: bytes, ends: bool = True) -> None:
+        self.pieces = list(pieces)
+        self.ends = ends
+        self.answers = b""
+
+    async def receive_some(self, _bytes_max: int, /) -> bytes:
+        await trio.lowlevel.checkpoint()
+        if self.pieces:
+            return self.pieces.pop(0)
+        if not self.ends:
+            await trio.sleep_forever()
+        return b""
+
+    async def send_all(self, data: bytes, /) -> None:
+        await trio.lowlevel.checkpoint()
+        self.answers += data
+
+
+async def echo(connection: HTTPConnection, request: h11.Request, body: bytes) -> None:
+    await connection.send_reply(200, request.target + b":" + body, "text/plain")
+
+
+async def answers_to(*pieces: bytes) -> bytes:
+    client = Scripted(*pieces)
+    await HTTPConnection(client, LIMITS, str.encode).run(echo)
+    return client.answers
+
+
+GET = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+async def test_requests_are_answered_one_after_the_other_however_they_are_cut() -> None:
+    whole = await answers_to(GET + GET)
+    assert whole.count(b"HTTP/1.1 200") == whole.count(b"/a:") == 2
+    both = GET + GET
+    assert await answers_to(*(both[at : at + 1] for at in range(len(both)))) == whole
+
+
+async def test_the_answer_to_head_has_no_body() -> None:
+    answer = await answers_to(GET.replace(b"GET", b"HEAD"))
+    assert b"Content-Length: 3" in answer
+    assert answer.endswith(b"\r\n\r\n")
+
+
+async def test_a_body_that_is_too_long_is_refused() -> None:
+    head = b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+    assert b"/a:0123456789" in await answers_to(head % 10 + b"0123456789")
+    answer = await answers_to(head % 11 + b"0123456789x", GET)
+    assert answer.startswith(b"HTTP/1.1 413")
+    assert answer.count(b"HTTP/1.1") == 1
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"\0\0\1\2 nonsense\r\n\r\n",
+        b"GET /a HTTP/1.1\r\nHost: x\r\nLong: " + b"y" * 2000,
+        b"GET /a HTTP/1.1\r\n\r\n",
+    ],
+)
+async def test_what_is_no_request_is_answered_once_and_no_more_is_read(
+    request_bytes: bytes,
+) -> None:
+    answer = await answers_to(request_bytes, GET)
+    assert answer.startswith(b"HTTP/1.1 4")
+    assert answer.count(b"HTTP/1.1") == 1
+
+
+async def test_a_request_that_does_not_end_is_given_up(autojump_clock: object) -> None:
+    client, began = Scripted(GET[:10], ends=False), trio.current_time()
+    with pytest.raises(trio.TooSlowError):
+        await HTTPConnection(client, LIMITS, str.encode).run(echo)
+    assert trio.current_time() - began == pytest.approx(5)
+
+
+async def test_a_connection_that_says_nothing_is_given_up_later(autojump_clock: object) -> None:
+    began = trio.current_time()
+    with pytest.raises(trio.TooSlowError):
+        await HTTPConnection(Scripted(ends=False), LIMITS, str.encode).run(echo)
+    assert trio.current_time() - began == pytest.approx(60)
