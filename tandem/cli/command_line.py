@@ -24,6 +24,7 @@ from tandem.cli import (
     shadow,
     topic,
     user,
+    why,
 )
 from tandem.cli.grammar import TandemGroup
 from tandem.cli.interrupts import INTERRUPTED, interrupts_raised
@@ -82,6 +83,7 @@ app.add_typer(log.app, name="log")
 app.add_typer(pipeline.app, name="pipeline")
 app.command()(produce.produce)
 app.command()(consume.consume)
+app.command()(why.why)
 app.command()(drill.drill)
 app.command()(shadow.shadow)
 
