@@ -191,13 +191,17 @@ def _node_log(
         contract=_contract(settings),
         damage=numbers.get("commitLogDamage", ""),
     )
+    slaves = _slaves(_body(told[RequestCode.GET_BROKER_HA_STATUS], HARuntimeInfo, address))
     if status is None:
-        ha = _body(told[RequestCode.GET_BROKER_HA_STATUS], HARuntimeInfo, address)
-        return msgspec.structs.replace(log, replicas=_slaves(ha))
-    return _fenced(log, status, address)
+        return msgspec.structs.replace(log, replicas=slaves)
+    return _fenced(log, status, address, slaves)
 
 
-def _fenced(log: NodeLog, status: FencedStatus, address: str) -> NodeLog:
+def _fenced(
+    log: NodeLog, status: FencedStatus, address: str, peers: tuple[Replica, ...]
+) -> NodeLog:
+    """Return the same of a fenced group. `peers` has nodes that never reached this master, too."""
+    told = {each.name for each in status.replicas}
     return msgspec.structs.replace(
         log,
         source=f"{address}, {RequestCode.FENCED_STATUS.name}",
@@ -224,7 +228,8 @@ def _fenced(log: NodeLog, status: FencedStatus, address: str) -> NodeLog:
                 trouble=each.trouble,
             )
             for each in status.replicas
-        ),
+        )
+        + tuple(each for each in peers if each.name not in told),
     )
 
 
@@ -235,7 +240,7 @@ def _slaves(ha: HARuntimeInfo | None) -> tuple[Replica, ...]:
         Replica(
             name=each.name or each.addr,
             written=each.slave_ack_offset,
-            is_connected=True,
+            is_connected=each.transfer_from_where >= 0,
             is_in_sync=each.in_sync,
             trouble=each.reason,
         )

@@ -84,7 +84,8 @@ def _beside(wanted: OffsetId, log: NodeLog) -> Finding:
     else:
         kind = Kind.NO_RECORD
         text = f"The log of {log.node} reaches from {log.start} to {log.end}, and no message"
-        text += f" begins at offset {wanted.offset} of the id, or it is not shown."
+        text += f" that is shown begins at offset {wanted.offset} of the id. If the id is of its"
+        text += " group, what it names was cut off after a change of master, or is not confirmed."
     return Finding(
         kind=kind,
         text=text,

@@ -171,17 +171,14 @@ async def _send_alone(cluster: RunningCluster) -> tandem.SendResult:
 def test_a_message_that_a_killed_master_had_alone_is_found_where_it_was_cut_off(
     tmp_path: Path,
 ) -> None:
-    with running_fenced_cluster(tmp_path) as cluster:
+    with running_fenced_cluster(tmp_path, proxied=True) as cluster:
         lives = Lives(cluster, {})
         master = cluster.wait_for_master()
-        others = [node for node in cluster.nodes if node != master]
-        for node in others:
-            cluster.freeze(node)
+        cluster.partition(master)
         sent = trio.run(_send_alone, cluster)
         cluster.kill(master)
-        for node in others:
-            cluster.thaw(node)
         cluster.wait_for_master(other_than=master)
+        cluster.heal()
         found = lives.why(sent.msg_id)
         assert not found["is_found"]
         assert Kind.SWITCHED in {each["kind"] for each in found["absence"]}
@@ -189,7 +186,8 @@ def test_a_message_that_a_killed_master_had_alone_is_found_where_it_was_cut_off(
         cluster.start(master)
         cluster.wait_in_sync()
         replaced = lives.why(sent.offset_msg_id)["absence"]
-        assert Kind.REPLACED in {each["kind"] for each in replaced}
+        # Another message is at its place now, or the middle of one.
+        assert {Kind.REPLACED, Kind.NO_RECORD} & {each["kind"] for each in replaced}
         (life,) = lives.in_stores(sent.msg_id)["lives"]
         (cut,) = [each for each in life["findings"] if each["kind"] == Kind.CUT]
         assert cut["node"] == str(cluster.store_directory(master))

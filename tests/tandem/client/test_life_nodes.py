@@ -52,6 +52,18 @@ def test_a_classic_master_tells_of_its_slaves() -> None:
     assert (replica.name, replica.written, replica.trouble) == ("s", 800, "slow")
 
 
+def test_a_node_that_never_reached_a_new_master_is_missed() -> None:
+    world = LifeWorld()
+    world.fence(lambda name: status(name, replicas=[]))
+    away = HAConnectionRuntimeInfo(
+        "h:1", -1, 9, in_sync=False, transfer_from_where=-1, name="broker-a-2", reason="is away"
+    )
+    info = HARuntimeInfo(master=True, ha_connection_info=[away])
+    world.bodies(RequestCode.GET_BROKER_HA_STATUS, lambda _: info)
+    gaps = {gap.what: gap.why for gap in gathered(world).gaps}
+    assert gaps["node broker-a-2"] == "is away"
+
+
 def test_a_node_that_answers_nonsense_is_known_as_far_as_it_makes_sense() -> None:
     world = LifeWorld()
     for code in (RequestCode.GET_BROKER_RUNTIME_INFO, RequestCode.GET_BROKER_CONFIG):
