@@ -35,8 +35,7 @@ def why_lines(found: "Why") -> Iterator[str]:
     unknown = list(dict.fromkeys(found.unknown))
     if unknown:
         yield from _title("Could not be looked at")
-        for gap in unknown:
-            yield from _gap(gap)
+        yield from _gaps(unknown)
     if not found.is_found:
         yield from _title("Looked at")
         for words in look_words(found.looked):
@@ -78,8 +77,7 @@ def _life(life: "Life") -> Iterator[str]:
             yield from _shown(each)
     if life.unknown:
         yield from _title("What nobody can say")
-        for gap in life.unknown:
-            yield from _gap(gap)
+        yield from _gaps(life.unknown)
 
 
 def _event(finding: "Finding") -> Iterator[str]:
@@ -93,9 +91,13 @@ def _shown(finding: "Finding", *, indent: int = 2) -> Iterator[str]:
     yield from _wrapped(f"[{shown}]", first=" " * indent, indent=indent + 1)
 
 
-def _gap(gap: "Gap") -> Iterator[str]:
-    remedy = f" ({gap.remedy})" if gap.remedy else ""
-    yield from _item(f"{gap.what}: {gap.why}{remedy}")
+def _gaps(gaps: "Iterable[Gap]") -> Iterator[str]:
+    """Yield what is not known, all that has one reason together."""
+    together: dict[tuple[str, str], list[str]] = {}
+    for gap in gaps:
+        together.setdefault((gap.why, gap.remedy), []).append(gap.what)
+    for (why, remedy), what in together.items():
+        yield from _item(f"{'; '.join(what)}: {why}{f' ({remedy})' if remedy else ''}")
 
 
 def _title(text: str) -> Iterable[str]:

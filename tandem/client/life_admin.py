@@ -193,6 +193,8 @@ class _Search:
             ResponseCode.TOPIC_NOT_EXIST,
         )
         found = 0
+        what = f"the index of topic {topic} at "
+        is_whole = not any(gap.what.startswith(what) for gap in self.evidence.gaps)
         for answer in answers:
             for copy in self._copies(answer.broker_name, answer.address, answer.command, code):
                 # Hashes are in an index, so the keys are compared here.
@@ -203,7 +205,8 @@ class _Search:
                 where=f"topic {topic}",
                 how=f"{code.name} by key at {list_words(sorted(self._nodes.brokers))}",
                 found=found,
-                is_complete=all(log.is_indexed is not False for log in self.evidence.nodes),
+                is_complete=is_whole
+                and all(log.is_indexed is not False for log in self.evidence.nodes),
                 covers="all confirmed messages that are in the index",
             )
         )

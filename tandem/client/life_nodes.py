@@ -45,6 +45,8 @@ class Nodes:
         """What a node calls itself, by address."""
         self.settings: dict[str, dict[str, str]] = {}
         """The settings of the nodes that say them, by address."""
+        self.refusals: dict[str, BrokerError] = {}
+        """Who does not say where its log begins and ends, by address."""
         self._silent: set[str] = set()
 
     def name_of(self, address: str) -> str:
@@ -143,6 +145,9 @@ class LifeNodes:
             told = dict(zip(ABOUT_A_NODE, answers[start : start + len(ABOUT_A_NODE)], strict=True))
             evidence.nodes.append(_node_log(nodes, broker, node_id, address, told))
         _note_missing(evidence)
+        for address, refusal in nodes.refusals.items():
+            what = f"where the log of {nodes.name_of(address)} begins and ends"
+            evidence.gap(what, str(refusal), remedy_for(refusal))
         if not asked:
             evidence.gap("the cluster", "no broker is registered at the name servers")
         return nodes
@@ -176,13 +181,16 @@ def _node_log(
         return NodeLog(
             node=nodes.name_of(address), broker=broker, source=address, trouble=str(runtime)
         )
+    if runtime.code != ResponseCode.SUCCESS:
+        refusal = BrokerError(runtime.code, runtime.remark or "", address)
+        nodes.refusals[address] = refusal
     table = _body(runtime, KVTable, address)
     numbers = table.table if table is not None else {}
     log = NodeLog(
         node=nodes.name_of(address),
         broker=broker,
         source=f"{address}, {RequestCode.GET_BROKER_RUNTIME_INFO.name}",
-        role="MASTER" if node_id == MASTER_ID else "SLAVE",
+        role=_role(node_id, told[RequestCode.FENCED_STATUS]),
         start=_number(numbers.get("commitLogMinOffset")),
         end=_number(numbers.get("commitLogMaxOffset")),
         first_store_ms=max(0, _number(numbers.get("earliestMessageTimeStamp"))),
@@ -195,6 +203,14 @@ def _node_log(
     if status is None:
         return msgspec.structs.replace(log, replicas=slaves)
     return _fenced(log, status, address, slaves)
+
+
+def _role(node_id: int, status: Answer) -> str:
+    """Return what a node is by its registration; "" for one that may be a follower or a slave."""
+    if node_id == MASTER_ID:
+        return "MASTER"
+    is_refused = isinstance(status, ClientError) or status.code == ResponseCode.NO_PERMISSION
+    return "" if is_refused else "SLAVE"
 
 
 def _fenced(

@@ -40,6 +40,12 @@ def test_nothing_found_says_where_was_looked_and_what_is_missing() -> None:
     assert "node n2: it is away (start it)" in lines
 
 
+def test_gaps_of_one_reason_are_one_item() -> None:
+    gaps = [Gap(what=f"topic {name}", why="not allowed", remedy="ask alice") for name in "AB"]
+    lines = text_of(why(message="nope", gaps=gaps))
+    assert "- topic A; topic B: not allowed (ask alice)" in lines
+
+
 def test_what_was_left_out_is_counted() -> None:
     found = msgspec.structs.replace(why(stored()), left_out=12)
     assert any("12 more messages" in line for line in text_of(found))

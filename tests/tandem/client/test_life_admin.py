@@ -102,6 +102,14 @@ def test_what_is_refused_is_a_gap_with_a_remedy() -> None:
     assert any("16" in gap.why and gap.remedy for gap in found.unknown)
 
 
+def test_a_topic_that_was_refused_was_not_looked_at() -> None:
+    world = LifeWorld()
+    world.refuse(RequestCode.QUERY_MESSAGE, ResponseCode.NO_PERMISSION)
+    found = world.why("nope", "T")
+    assert not any(look.is_complete for look in found.looked)
+    assert Kind.NO_RECORD not in {each.kind for each in found.absence}
+
+
 def test_nothing_found_says_what_was_looked_at() -> None:
     found = LifeWorld().why("nope", "T")
     assert not found.is_found

@@ -80,6 +80,15 @@ def test_a_node_that_does_not_answer_has_trouble_and_is_a_gap() -> None:
     assert any(gap.what == f"node {SLAVE}" for gap in evidence.gaps)
 
 
+def test_what_a_node_may_not_say_is_a_gap_and_its_role_is_not_guessed() -> None:
+    world = LifeWorld()
+    for code in (RequestCode.FENCED_STATUS, RequestCode.GET_BROKER_RUNTIME_INFO):
+        world.refuse(code, ResponseCode.NO_PERMISSION)
+    evidence = gathered(world)
+    assert [log.role for log in evidence.nodes] == ["MASTER", "", "MASTER"]
+    assert any("begins and ends" in gap.what and gap.remedy for gap in evidence.gaps)
+
+
 def test_a_broker_is_asked_at_another_node_if_its_master_does_not_answer() -> None:
     world = LifeWorld()
     nodes = world.run(LifeNodes(world.calls).gather(world.evidence()))
