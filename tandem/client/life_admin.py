@@ -30,14 +30,12 @@ from tandem.life.words import list_words
 from tandem.wire.crc import crc32
 from tandem.wire.errors import MalformedMessageError
 from tandem.wire.message import MessageExt, decode_messages
-from tandem.wire.message_properties import PROPERTY_RETRY_TOPIC, PROPERTY_UNIQUE_KEY
+from tandem.wire.message_properties import PROPERTY_UNIQUE_KEY
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import QueryMessageRequestHeader, ViewMessageRequestHeader
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import (
-    DLQ_GROUP_TOPIC_PREFIX,
-    RETRY_GROUP_TOPIC_PREFIX,
     RMQ_SYS_TRANS_HALF_TOPIC,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
@@ -282,10 +280,8 @@ class _Search:
 
 
 def _topic_of(record: Record) -> str:
-    """Return the topic that a record was sent to first, as far as it says so."""
-    topic = record.real_topic
-    if topic.startswith((RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX)):
-        return record.message.properties.get(PROPERTY_RETRY_TOPIC, "")
+    """Return the topic that a record was sent to first, if it says so and is one of users."""
+    topic = record.origin_topic
     return topic if role_of(topic) is Role.ORIGINAL else ""
 
 

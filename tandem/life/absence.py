@@ -26,7 +26,10 @@ def absence(evidence: Evidence) -> Iterator[Finding]:
 def _by_place(wanted: OffsetId, logs: list[NodeLog], evidence: Evidence) -> Iterator[Finding]:
     """Compare the offset in the id with what the logs hold."""
     yield from _other_broker(wanted, logs, evidence)
-    others = [copy for copy in evidence.others if copy.held is Held.LOG]
+    brokers = {log.broker for log in evidence.nodes if _address(log) == wanted.host}
+    logs = [log for log in logs if not brokers or log.broker in brokers]
+    nodes = {log.node for log in logs}
+    others = [copy for copy in evidence.others if copy.held is Held.LOG and copy.node in nodes]
     replaced = {copy.node for copy in others}
     if others:
         yield _replaced(wanted, others)
@@ -38,7 +41,7 @@ def _by_place(wanted: OffsetId, logs: list[NodeLog], evidence: Evidence) -> Iter
 
 
 def _other_broker(wanted: OffsetId, logs: list[NodeLog], evidence: Evidence) -> Iterator[Finding]:
-    if not evidence.is_cluster or any(wanted.host in log.source for log in evidence.nodes):
+    if not evidence.is_cluster or any(_address(log) == wanted.host for log in evidence.nodes):
         return
     yield Finding(
         kind=Kind.OTHER_BROKER,
@@ -47,6 +50,11 @@ def _other_broker(wanted: OffsetId, logs: list[NodeLog], evidence: Evidence) -> 
         f" {list_words(log.node for log in logs) or 'nobody'} may be of its group or not.",
         evidence=["the id", "what the name servers know"],
     )
+
+
+def _address(log: NodeLog) -> str:
+    """Return the address of the node that was asked: what its source begins with."""
+    return log.source.partition(",")[0]
 
 
 def _replaced(wanted: OffsetId, others: list[Copy]) -> Finding:

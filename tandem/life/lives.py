@@ -93,7 +93,7 @@ def _life(records: list[Record], evidence: Evidence) -> Life:
     named = next((each for each in records if each.role is Role.ORIGINAL), records[0])
     return Life(
         id=records[0].copies[0].family,
-        topic=named.real_topic,
+        topic=named.origin_topic or named.real_topic,
         keys=first.keys,
         tags=first.tags,
         summary=_summary(records, findings, [each.state for each in groups]),

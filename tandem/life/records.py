@@ -17,7 +17,7 @@ import msgspec
 from tandem.life.evidence import Copy, Held
 from tandem.life.result import Finding, Kind
 from tandem.wire.message import MessageExt
-from tandem.wire.message_properties import PROPERTY_REAL_TOPIC
+from tandem.wire.message_properties import PROPERTY_REAL_TOPIC, PROPERTY_RETRY_TOPIC
 from tandem.wire.system_topics import (
     DLQ_GROUP_TOPIC_PREFIX,
     RETRY_GROUP_TOPIC_PREFIX,
@@ -75,6 +75,13 @@ class Record(msgspec.Struct, frozen=True, eq=False):
         if self.role in (Role.HALF, Role.GIVEN_UP, Role.DELAYED, Role.TIMER):
             return message.properties.get(PROPERTY_REAL_TOPIC, "")
         return message.topic
+
+    @property
+    def origin_topic(self) -> str:
+        """The topic that its message was sent to; "" of a retry that does not say."""
+        if self.group:
+            return self.message.properties.get(PROPERTY_RETRY_TOPIC, "")
+        return self.real_topic
 
     @property
     def group(self) -> str:

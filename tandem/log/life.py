@@ -36,7 +36,7 @@ from tandem.wire.crc import crc32
 from tandem.wire.ended_halves import ended_halves
 from tandem.wire.errors import MalformedMessageError
 from tandem.wire.message import MessageExt, decode_message
-from tandem.wire.message_properties import PROPERTY_RETRY_TOPIC, PROPERTY_UNIQUE_KEY
+from tandem.wire.message_properties import PROPERTY_UNIQUE_KEY
 from tandem.wire.store_layout import (
     FILE_NAME_DIGITS,
     SET_ASIDE_DIRECTORY,
@@ -122,13 +122,9 @@ def _keep_topic(evidence: Evidence, topic: str) -> None:
     topics: dict[str, set[str]] = {}
     for record in records_of(evidence.copies):
         topics.setdefault(record.copies[0].family, set()).update(
-            (record.real_topic, record.message.topic, _origin_topic(record))
+            (record.real_topic, record.message.topic, record.origin_topic)
         )
     evidence.copies = [each for each in evidence.copies if topic in topics[each.family]]
-
-
-def _origin_topic(record: Record) -> str:
-    return record.message.properties.get(PROPERTY_RETRY_TOPIC, "")
 
 
 class _Store:
@@ -164,7 +160,7 @@ class _Store:
         self._ends(records)
         topics = {each.message.topic for each in records if each.role is Role.ORIGINAL}
         topics |= {each.real_topic for each in records if each.role is not Role.DEAD}
-        topics |= {_origin_topic(each) for each in records}
+        topics |= {each.origin_topic for each in records}
         if topics - {""}:
             gather_tables(self._evidence, self._node, self._root, topics - {""})
         if any(each.role is Role.DELAYED for each in records):

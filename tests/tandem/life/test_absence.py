@@ -54,6 +54,16 @@ def test_another_message_in_its_place_shows_that_it_was_cut_off() -> None:
     assert Kind.NO_RECORD not in kinds(found)
 
 
+def test_only_the_group_of_the_address_in_the_id_is_compared() -> None:
+    there = copy(stored(place=5_000, properties={"UNIQ_KEY": "other"}), "n9", broker="c")
+    nodes = [log(source=HERE, end=5_000), log("n9", broker="c")]
+    assert kinds(absent(OFFSET_ID, nodes=nodes, others=[there])) == {Kind.PAST_END}
+
+
+def test_an_address_that_only_ends_alike_is_another() -> None:
+    assert Kind.OTHER_BROKER in kinds(absent(OFFSET_ID, nodes=[log(source=f"1{HERE}")]))
+
+
 @pytest.mark.parametrize(
     ("first_ms", "last_ms", "kind"),
     [

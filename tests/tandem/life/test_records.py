@@ -46,6 +46,14 @@ def test_a_record_that_waits_says_for_whom() -> None:
     assert (record.real_topic, record.group, record.end) == ("%RETRY%g", "g", 1_100)
 
 
+def test_a_retry_says_where_its_message_was_sent_to() -> None:
+    letter = stored("%DLQ%g", properties={"RETRY_TOPIC": "T"})
+    silent = stored("%DLQ%g", at_ms=5)
+    half = stored("RMQ_SYS_TRANS_HALF_TOPIC", at_ms=9, properties={"REAL_TOPIC": "T"})
+    found = records_of([copy(letter), copy(silent), copy(half)])
+    assert [each.origin_topic for each in found] == ["T", "", "T"]
+
+
 def test_an_ordinary_record_that_claims_to_wait_is_not_believed() -> None:
     (record,) = records_of([copy(stored("T", properties={"REAL_TOPIC": "%RETRY%g"}))])
     assert (record.real_topic, record.group) == ("T", "")
