@@ -44,7 +44,7 @@ from store.machine.errors import (
     NoPlaceError,
     StoreFullError,
 )
-from tandem.wire.store_layout import LOG_START_FILE, SIDE_DIRECTORY
+from tandem.wire.store_layout import LOG_START_FILE, SET_ASIDE_DIRECTORY, SIDE_DIRECTORY
 from tandem.wire.untrusted import UnreadableError
 
 if TYPE_CHECKING:
@@ -61,7 +61,6 @@ _Order = TypeVar("_Order", bound=msgspec.Struct)
 
 TRUNCATION_FILE: Final = "truncation.json"
 SET_ASIDE_FILE: Final = "set-aside.json"
-SET_ASIDE_DIRECTORY: Final = "set-aside"
 
 STORE_NAMES: Final = (
     "commitlog",

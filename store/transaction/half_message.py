@@ -20,6 +20,7 @@ import msgspec
 
 from store.results import PutMessage
 from tandem.wire.delay_level import delay_level_of
+from tandem.wire.ended_halves import OFFSET_SEPARATOR, REMOVE_TAG
 from tandem.wire.java_map import NEW_MAP_CAPACITY, encode_in_java_order
 from tandem.wire.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_MASK
 from tandem.wire.message_properties import (
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
 HALF_QUEUE_ID: Final = 0
 """RocketMQ has one half queue, and one op queue beside it."""
 
-REMOVE_TAG: Final = "d"
-OFFSET_SEPARATOR: Final = ","
 
 _PREPARED: Final = PROPERTY_TRANSACTION_PREPARED.encode()
 
@@ -219,18 +218,6 @@ def immunity_ms_of(half: MessageExt) -> int | None:
         return int(value) * 1000
     except ValueError:
         return -1000
-
-
-def ended_halves(op: MessageExt) -> list[int]:
-    """Return the queue offsets in an op message; anything else in it is left out.
-
-    Before 5.x there was one offset to a message, without a comma.
-    """
-    if op.tags != REMOVE_TAG:
-        return []
-    pieces = op.body.decode("utf-8", "replace").split(OFFSET_SEPARATOR)
-    offsets = (_number(piece, -1) for piece in pieces)
-    return [offset for offset in offsets if offset >= 0]
 
 
 def _copy(half: MessageExt, properties: dict[str, str], topic: str, queue_id: int) -> PutMessage:

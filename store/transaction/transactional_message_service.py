@@ -50,7 +50,6 @@ from store.transaction.half_message import (
     check_times,
     checked_half,
     committed_message,
-    ended_halves,
     given_up_message,
     half_message,
     identity_of,
@@ -68,6 +67,7 @@ from store.transaction.transaction import (
     TransactionSettings,
 )
 from store.transaction.verdict import Verdict, verdict_on
+from tandem.wire.ended_halves import ended_halves
 from tandem.wire.errors import MalformedMessageError
 from tandem.wire.message import (
     TRANSACTION_COMMIT_TYPE,

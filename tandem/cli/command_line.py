@@ -25,6 +25,7 @@ from tandem.cli import (
     topic,
     user,
     user_quota,
+    why,
 )
 from tandem.cli.grammar import TandemGroup
 from tandem.cli.interrupts import INTERRUPTED, interrupts_raised
@@ -84,6 +85,7 @@ app.add_typer(log.app, name="log")
 app.add_typer(pipeline.app, name="pipeline")
 app.command()(produce.produce)
 app.command()(consume.consume)
+app.command()(why.why)
 app.command()(drill.drill)
 app.command()(shadow.shadow)
 

@@ -14,6 +14,7 @@ from tandem.client.cluster_access import Cluster, ClusterAccess
 from tandem.client.event_loop import LoopClock
 from tandem.client.faces import AsyncFace, BlockingFace, operation
 from tandem.client.group_admin import GroupAdministration
+from tandem.client.life_admin import LifeAdministration
 from tandem.client.message_admin import MessageAdministration
 from tandem.client.plain_socket import SocketOpener, open_socket
 from tandem.client.topic_admin import TopicAdministration
@@ -41,6 +42,7 @@ class AdminOperations:
     messages_of = operation(MessageAdministration.all_of)
     trace_message = operation(MessageAdministration.trace)
     client_traces = operation(TraceAdministration.client_traces)
+    why = operation(LifeAdministration.why)
     topic_route = operation(Administration.topic_route)
     ha_runtime_info = operation(Administration.ha_runtime_info)
     fenced_status = operation(Administration.fenced_status)

@@ -12,6 +12,7 @@ from tandem.client.core import SWITCH_SECONDS, ClientCore
 from tandem.client.errors import ClientError
 from tandem.client.flow import Call, Flow, Pause, call_successfully
 from tandem.client.group_admin import GroupAdministration
+from tandem.client.life_admin import LifeAdministration
 from tandem.client.message_admin import MessageAdministration
 from tandem.client.topic_admin import TopicAdministration
 from tandem.client.trace_admin import TraceAdministration
@@ -53,13 +54,15 @@ class Administration:
         self.topic = TopicAdministration(self.calls)
         self.group = GroupAdministration(self.calls, self.topic)
         self.message = MessageAdministration(self.calls, self.topic, self.group)
+        self.life = LifeAdministration(self.calls, self.topic)
         self.users = UserAdministration(self.calls)
         self.traces = TraceAdministration(self.message)
 
     @property
     def parts(self) -> tuple[object, ...]:
         """All whose flows an administrator has."""
-        return self, self.topic, self.group, self.message, self.traces, self.users
+        parts = self.topic, self.group, self.message, self.life, self.traces, self.users
+        return self, *parts
 
     def cluster_info(self) -> Flow[ClusterInfo]:
         """Return all brokers that the name servers know."""

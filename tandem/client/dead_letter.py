@@ -16,6 +16,7 @@ from tandem.wire.message_properties import (
     PROPERTY_ACK,
     PROPERTY_CLUSTER,
     PROPERTY_CRC32,
+    PROPERTY_DLQ_ORIGIN_MESSAGE_ID,
     PROPERTY_KEYS,
     PROPERTY_MSG_REGION,
     PROPERTY_ORIGIN_MESSAGE_ID,
@@ -30,9 +31,6 @@ from tandem.wire.message_properties import (
 from tandem.wire.system_topics import DLQ_GROUP_TOPIC_PREFIX
 
 PROPERTY_DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
-PROPERTY_DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
-"""Unique key of the message that was given up."""
-
 _KEY_CHARACTERS: Final = 32
 _KEY_TIME: Final = slice(20, 28)
 """Where the milliseconds are in a unique key. Source: MessageClientIDSetter.createUniqID."""
@@ -41,6 +39,7 @@ _OF_THE_WAY: Final = DELAYING_PROPERTIES | {
     PROPERTY_ACK,
     PROPERTY_CLUSTER,
     PROPERTY_CRC32,
+    PROPERTY_DLQ_ORIGIN_MESSAGE_ID,
     PROPERTY_KEYS,
     PROPERTY_MSG_REGION,
     PROPERTY_TAGS,

@@ -50,9 +50,12 @@ from tandem.wire.system_topics import dlq_topic, retry_topic
 if TYPE_CHECKING:
     from tandem.wire.remoting_command import RemotingCommand
 
+TOOLS_GROUP: Final = "TOOLS_CONSUMER"
+"""RocketMQ's group for tools: every broker has it."""
+
 SYSTEM_GROUP_PREFIXES: Final = ("CID_RMQ_SYS_", "CID_ONS", "CID_SYS_")
 SYSTEM_GROUPS: Final = frozenset(
-    {"TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "SCHEDULE_CONSUMER"}
+    {TOOLS_GROUP, "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "SCHEDULE_CONSUMER"}
 )
 """Source: RocketMQ 5.3.3, MixAll, SubscriptionGroupManager.init."""
 
@@ -102,7 +105,7 @@ class GroupAdministration:
             for table in answer.body(GroupsOffsets).consume_stats_list:
                 for group, stats in table.items():
                     topics[group] |= set()
-                    for each in _queues_of(stats, answer):
+                    for each in queues_of(stats, answer):
                         topics[group].add(each.topic)
                         lags[group].append(each.lag)
         groups = sorted(group for group in topics if of_system or not is_group_of_system(group))
@@ -140,7 +143,7 @@ class GroupAdministration:
             RequestCode.GET_CONSUME_STATS, ConsumeStatsRequestHeader(group)
         )
         queues = [
-            queue for each in answers for queue in _queues_of([each.body(ConsumeOffsets)], each)
+            queue for each in answers for queue in queues_of([each.body(ConsumeOffsets)], each)
         ]
         if not queues and not connected.clients:
             yield from self._check_known(group)
@@ -340,7 +343,12 @@ def is_group_of_system(group: str) -> bool:
     return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIXES)
 
 
-def _queues_of(stats: list[ConsumeOffsets], answer: BrokerAnswer) -> list[GroupQueue]:
+def queues_of(stats: list[ConsumeOffsets], answer: BrokerAnswer) -> list[GroupQueue]:
+    """Return how far a group is in each queue of an answer.
+
+    Raises:
+        ConnectionLostError: it does not parse.
+    """
     try:
         entries = [entry for each in stats for entry in by_queue(each.offset_table)]
     except MalformedFrameError as error:

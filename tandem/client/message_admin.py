@@ -30,7 +30,7 @@ from tandem.client.errors import (
     MessageNotFoundError,
 )
 from tandem.client.flow import Flow
-from tandem.client.group_admin import GroupAdministration
+from tandem.client.group_admin import TOOLS_GROUP, GroupAdministration
 from tandem.client.pull_answer import ALL_TAGS, pull_result
 from tandem.client.topic_admin import TopicAdministration
 from tandem.wire.errors import MalformedMessageError
@@ -48,9 +48,6 @@ from tandem.wire.request_headers import (
 )
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import SCHEDULE_TOPIC, dlq_topic, retry_topic
-
-TOOLS_GROUP: Final = "TOOLS_CONSUMER"
-"""RocketMQ's group for tools: every broker has it."""
 
 MESSAGES_PER_PULL_MAX: Final = 256
 MESSAGES_MAX_DEFAULT: Final = 64

@@ -12,6 +12,7 @@ from tandem.log.diff import LogDiff, diff_logs
 from tandem.log.dump import DumpedRecord, dump_records
 from tandem.log.errors import LogToolError
 from tandem.log.findings import Finding
+from tandem.log.life import why_in_stores
 from tandem.log.listing import Listing, list_store
 from tandem.log.log_scan import LogDamage, LogWindow, scan_log
 from tandem.log.record_filter import Range, RecordFilter
@@ -39,4 +40,5 @@ __all__ = [
     "scan_log",
     "store_stat",
     "verify_store",
+    "why_in_stores",
 ]

@@ -95,6 +95,8 @@ REBUILD_ORDER_FILE: Final = "queue-rebuild.json"
 GROUP_JOURNAL_FILE: Final = "groupJournal.json"
 SIDE_DIRECTORY: Final = "truncated"
 """Where bytes are kept that were cut off a log."""
+SET_ASIDE_DIRECTORY: Final = "set-aside"
+"""Where a store is moved as a whole, before the log is copied anew."""
 
 assert CQ_STORE_UNIT.size == CQ_STORE_UNIT_SIZE
 assert BATCH_CQ_STORE_UNIT.size == BATCH_CQ_STORE_UNIT_SIZE
