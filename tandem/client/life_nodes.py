@@ -9,7 +9,13 @@ from typing import Final
 import msgspec
 
 from tandem.client.admin_calls import SUCCESS, AdminCalls, BrokerAnswer, decode_body
-from tandem.client.errors import BrokerError, ClientError, ConnectionLostError, RequestTimeoutError
+from tandem.client.errors import (
+    BrokerError,
+    ClientError,
+    ConnectionCause,
+    ConnectionLostError,
+    RequestTimeoutError,
+)
 from tandem.client.flow import Call, CallMany, Flow
 from tandem.life.evidence import UNKNOWN, Epoch, Evidence, NodeLog, Replica
 from tandem.wire.admin_headers import settings_of
@@ -81,7 +87,9 @@ class Nodes:
         accepted: Collection[int] = SUCCESS,
     ) -> Flow[BrokerAnswer | ClientError]:
         """Ask one node of a broker name: the master, and another if it does not answer."""
-        last: ClientError = ConnectionLostError(broker_name, "none of its nodes answers")
+        last: ClientError = ConnectionLostError(
+            broker_name, ConnectionCause.UNREACHABLE, "none of its nodes answers"
+        )
         for address in self.addresses(broker_name):
             (answer,) = yield from self.ask([(address, code, ext)])
             if isinstance(answer, ClientError):

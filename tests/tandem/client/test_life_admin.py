@@ -2,7 +2,7 @@
 
 import pytest
 
-from tandem.client.errors import ConnectionLostError, RouteNotFoundError
+from tandem.client.errors import ConnectionCause, ConnectionLostError, RouteNotFoundError
 from tandem.life.result import Kind, Life, State
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
@@ -76,7 +76,7 @@ def test_a_fenced_group_says_epoch_and_confirm_offset_and_who_is_away() -> None:
 
 def test_a_broker_that_is_away_is_a_gap_and_is_not_waited_for() -> None:
     world = LifeWorld(MESSAGE)
-    lost = ConnectionLostError(OTHER_MASTER, "refused")
+    lost = ConnectionLostError(OTHER_MASTER, ConnectionCause.UNREACHABLE, "refused")
     world.shell.failures[OTHER_MASTER] = [lost] * 50
     began = world.shell.now
     found = world.why(KEY, "T")
@@ -87,7 +87,9 @@ def test_a_broker_that_is_away_is_a_gap_and_is_not_waited_for() -> None:
 
 def test_a_node_that_is_away_is_asked_only_once() -> None:
     world = LifeWorld(MESSAGE)
-    world.shell.failures[MASTER] = [ConnectionLostError(MASTER, "refused")] * 50
+    world.shell.failures[MASTER] = [
+        ConnectionLostError(MASTER, ConnectionCause.UNREACHABLE, "refused")
+    ] * 50
     (life,) = world.why(KEY, "T").lives
     assert SLAVE in next(each.text for each in life.findings if each.kind is Kind.REPLICATED)
     assert len(world.shell.failures[MASTER]) == 50 - 5
@@ -133,7 +135,9 @@ def test_without_a_topic_all_topics_of_users_are_looked_through() -> None:
 
 def test_without_any_name_server_there_is_no_answer() -> None:
     world = LifeWorld()
-    world.shell.failures[NAME_SERVER] = [ConnectionLostError(NAME_SERVER, "refused")] * 9
+    world.shell.failures[NAME_SERVER] = [
+        ConnectionLostError(NAME_SERVER, ConnectionCause.UNREACHABLE, "refused")
+    ] * 9
     with pytest.raises(RouteNotFoundError):
         world.why(KEY, "T")
 

@@ -1,5 +1,5 @@
 from tandem.client.admin_calls import BrokerAnswer
-from tandem.client.errors import BrokerError, ClientError, ConnectionLostError
+from tandem.client.errors import BrokerError, ClientError, ConnectionCause, ConnectionLostError
 from tandem.client.life_nodes import LifeNodes, remedy_for
 from tandem.life.evidence import Epoch, Evidence
 from tandem.wire.request_code import RequestCode
@@ -74,7 +74,9 @@ def test_a_node_that_answers_nonsense_is_known_as_far_as_it_makes_sense() -> Non
 
 def test_a_node_that_does_not_answer_has_trouble_and_is_a_gap() -> None:
     world = LifeWorld()
-    world.shell.failures[SLAVE] = [ConnectionLostError(SLAVE, "refused")] * 5
+    world.shell.failures[SLAVE] = [
+        ConnectionLostError(SLAVE, ConnectionCause.UNREACHABLE, "refused")
+    ] * 5
     evidence = gathered(world)
     assert evidence.nodes[1].trouble
     assert any(gap.what == f"node {SLAVE}" for gap in evidence.gaps)
@@ -92,7 +94,9 @@ def test_what_a_node_may_not_say_is_a_gap_and_its_role_is_not_guessed() -> None:
 def test_a_broker_is_asked_at_another_node_if_its_master_does_not_answer() -> None:
     world = LifeWorld()
     nodes = world.run(LifeNodes(world.calls).gather(world.evidence()))
-    world.shell.failures[MASTER] = [ConnectionLostError(MASTER, "refused")]
+    world.shell.failures[MASTER] = [
+        ConnectionLostError(MASTER, ConnectionCause.UNREACHABLE, "refused")
+    ]
     code = RequestCode.GET_BROKER_RUNTIME_INFO
     answer = world.run(nodes.ask_broker("broker-a", code, None))
     assert isinstance(answer, BrokerAnswer)
@@ -104,5 +108,5 @@ def test_a_broker_is_asked_at_another_node_if_its_master_does_not_answer() -> No
 
 def test_a_refusal_has_a_remedy() -> None:
     assert remedy_for(BrokerError(ResponseCode.NO_PERMISSION, "no"))
-    assert remedy_for(ConnectionLostError("a", "refused"))
+    assert remedy_for(ConnectionLostError("a", ConnectionCause.UNREACHABLE, "refused"))
     assert not remedy_for(BrokerError(ResponseCode.SYSTEM_ERROR, "no"))
