@@ -29,14 +29,7 @@ from tandem.client.broker_request import BrokerRequest
 from tandem.client.core import UPKEEP_SECONDS, ClientCore, split_address
 from tandem.client.errors import ClientError, ConnectionLostError, RequestTimeoutError
 from tandem.client.errors import ConnectionCause as Cause
-from tandem.client.event_loop import (
-    Background,
-    ByteStream,
-    EventLoop,
-    LoopClock,
-    Parked,
-    not_open,
-)
+from tandem.client.event_loop import Background, ByteStream, EventLoop, LoopClock, Parked, not_open
 from tandem.client.flow import Call, CallMany, Flow, Pause, Shared
 from tandem.client.running_loop import running_event_loop
 from tandem.client.session import Session
