@@ -156,7 +156,8 @@ class UserAdministration:
             if secret is None:
                 lacking = ", ".join(user.missing_at)
                 raise BrokerError(16, f"{lacking} has no user {name}: give a secret, too", lacking)
-            own = msgspec.structs.replace(info, quota=quota or user.quota)
+            has_own = quota is None and user.quota != OF_THE_FILE
+            own = msgspec.structs.replace(info, quota=user.quota if has_own else quota)
             yield from self._order(RequestCode.AUTH_CREATE_USER, header, own, user.missing_at)
         yield from self._order(RequestCode.AUTH_UPDATE_USER, header, info, user.groups)
 
