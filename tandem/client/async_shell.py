@@ -31,10 +31,11 @@ from tandem.client.errors import ClientError, ConnectionLostError, RequestTimeou
 from tandem.client.errors import ConnectionCause as Cause
 from tandem.client.event_loop import Background, ByteStream, EventLoop, LoopClock, Parked, not_open
 from tandem.client.flow import Call, CallMany, Flow, Pause, Shared
+from tandem.client.lost_connection import cause_of, reason_of
 from tandem.client.running_loop import running_event_loop
 from tandem.client.session import Session
 from tandem.client.signer import Signer
-from tandem.client.tls import TLSByteStream, cause_of
+from tandem.client.tls import TLSByteStream
 from tandem.wire.errors import WireError
 from tandem.wire.remoting_command import RemotingCommand
 
@@ -146,7 +147,7 @@ class _Connection:
             while data := await self._stream.receive_some(RECEIVE_BYTES):
                 self._take(bytes(data))
         except self._loop.stream_errors as error:
-            self.close(cause_of(error, Cause.ENDED), _reason(error))
+            self.close(cause_of(error, Cause.ENDED), reason_of(error))
         except WireError as error:
             logger.warning("broker %s broke the protocol: %s", self.address, error)
             self.close(Cause.MALFORMED, f"the broker broke the protocol: {error}")
@@ -178,7 +179,7 @@ class _Connection:
                 else:
                     await self._wait_for_work()
         except self._loop.stream_errors as error:
-            self.close(cause_of(error, Cause.ENDED), _reason(error))
+            self.close(cause_of(error, Cause.ENDED), reason_of(error))
 
     async def _wait_for_work(self) -> None:
         self._idle_sender = self._loop.parked()
@@ -420,7 +421,7 @@ class AsyncShell:
                 stream = await self._open(*split_address(address))
             except unreachable as error:
                 # ValueError: a route can hold an address that is none.
-                cause, reason = cause_of(error, cause), _reason(error)
+                cause, reason = cause_of(error, cause), reason_of(error)
         if stream is None:
             backoff.failed(address, loop.current_time())
             if scope.cancelled_caught:
@@ -482,13 +483,3 @@ class AsyncShell:
 
 def _not_parked() -> Parked:
     raise not_open()
-
-
-def _reason(error: BaseException) -> str:
-    """What happened, in the system's words if it has some."""
-    cause = error.__cause__ or error
-    while isinstance(cause, BaseExceptionGroup):
-        # One for each address of a name; with one address they are all there is to say.
-        cause = cause.exceptions[-1]
-    words = cause.strerror if isinstance(cause, OSError) else None
-    return words or str(cause) or type(cause).__name__

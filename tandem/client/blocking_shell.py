@@ -21,10 +21,11 @@ from tandem.client.errors import (
     RequestTimeoutError,
 )
 from tandem.client.flow import Call, CallMany, Effect, Flow, Pause, Shared
+from tandem.client.lost_connection import cause_of, reason_of
 from tandem.client.plain_socket import PlainSocket, SocketOpener, open_socket
 from tandem.client.session import Session
 from tandem.client.signer import Signer
-from tandem.client.tls import TLSSocket, cause_of
+from tandem.client.tls import TLSSocket
 from tandem.wire.errors import WireError
 from tandem.wire.remoting_command import RemotingCommand
 
@@ -82,7 +83,7 @@ class _Connection:
             self.close(ConnectionCause.ENDED, "sending took too long")
         except (OSError, WireError) as error:
             cause = cause_of(error, ConnectionCause.ENDED)
-            self.close(cause, str(error) or type(error).__name__)
+            self.close(cause, reason_of(error))
         return [self._answers[index] for index in range(len(calls))]
 
     def _exchange(self, count: int) -> None:
@@ -232,7 +233,8 @@ class BlockingShell:
             if isinstance(error, TimeoutError):
                 backoff.fell_silent(address, time.monotonic())
             cause = cause_of(error, ConnectionCause.UNREACHABLE)
-            raise ConnectionLostError(address, cause, str(error), outcome_unknown=False) from error
+            reason = reason_of(error)
+            raise ConnectionLostError(address, cause, reason, outcome_unknown=False) from error
         connection = self._connections[address] = _Connection(
             address, opened, self._core.broker_requests.serve, self._core.signer(address)
         )

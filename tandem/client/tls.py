@@ -7,10 +7,8 @@ TLSSocket       over a plain socket
 import ssl
 from typing import Final
 
-from tandem.client.errors import ConnectionCause
 from tandem.client.event_loop import ByteStream
 from tandem.client.plain_socket import PlainSocket
-from tandem.wire.errors import WireError
 from tandem.wire.tls_engine import TLSEngine, why
 
 HANDSHAKE_BYTES_MAX: Final = 65_536
@@ -18,15 +16,6 @@ HANDSHAKE_BYTES_MAX: Final = 65_536
 
 class TLSFailedError(ConnectionError):
     """One end does not trust the other, or what came is not TLS; the text says which."""
-
-
-def cause_of(error: BaseException, otherwise: ConnectionCause) -> ConnectionCause:
-    """Return why a connection was lost that ended with `error`."""
-    if isinstance(error, TLSFailedError):
-        return ConnectionCause.TLS
-    if isinstance(error, WireError):
-        return ConnectionCause.MALFORMED
-    return otherwise
 
 
 class _Engine(TLSEngine):

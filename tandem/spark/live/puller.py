@@ -40,11 +40,11 @@ from tandem.client.errors import (
     RouteCause,
     RouteNotFoundError,
 )
+from tandem.client.lost_connection import cause_of, reason_of
 from tandem.client.name_servers import REQUEST_TIMEOUT_SECONDS
 from tandem.client.plain_socket import PlainSocket, SocketOpener, open_socket
 from tandem.client.queue_flow import RETRIED
 from tandem.client.session import Session
-from tandem.client.tls import cause_of
 from tandem.spark.errors import LossCause, SparkSourceError
 from tandem.spark.live.data_loss import DataLoss, report_loss
 from tandem.spark.live.pull_answer import Meaning, Verdict, judge
@@ -179,7 +179,8 @@ class RangePuller:
             if isinstance(error, TimeoutError):
                 self._core.backoff.fell_silent(address, now)
             cause = cause_of(error, ConnectionCause.UNREACHABLE)
-            raise ConnectionLostError(address, cause, str(error), outcome_unknown=False) from error
+            reason = reason_of(error)
+            raise ConnectionLostError(address, cause, reason, outcome_unknown=False) from error
         return _Link(address, opened, self._core, is_master=is_master)
 
     # --- asking ----------------------------------------------------------------------------------
@@ -357,8 +358,7 @@ class _Link:
         except (OSError, WireError) as error:
             self._core.backoff.failed(self.address, now())
             cause = cause_of(error, ConnectionCause.ENDED)
-            reason = str(error) or type(error).__name__
-            raise ConnectionLostError(self.address, cause, reason) from error
+            raise ConnectionLostError(self.address, cause, reason_of(error)) from error
         if not received:
             self._core.backoff.failed(self.address, now())
             raise ConnectionLostError(self.address, ConnectionCause.ENDED, "the broker ended it")

@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tandem.client.async_shell import AsyncShell, _reason
+from tandem.client.async_shell import AsyncShell
 from tandem.client.backoff import PAUSE_SECONDS_MIN
 from tandem.client.broker_request import BrokerRequest  # noqa: TC001  a local annotation
 from tandem.client.core import UPKEEP_SECONDS, ClientCore
@@ -342,28 +342,6 @@ async def test_one_who_cannot_wait_leaves_the_shared_work_to_the_others(
         nursery.start_soon(wait, 1.0)
         nursery.start_soon(wait, 10.0)
     assert ended == [1.0, 5.0]
-
-
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
-        (ConnectionRefusedError(111, "Connection refused"), "Connection refused"),
-        (
-            OSError("all attempts to connect to 10.0.0.1:1 failed"),
-            "all attempts to connect to 10.0.0.1:1 failed",
-        ),
-        (trio.BrokenResourceError(), "BrokenResourceError"),
-    ],
-)
-def test_a_reason_is_in_the_systems_words(error: Exception, words: str) -> None:
-    assert _reason(error) == words
-
-
-def test_the_reason_of_a_dial_is_that_of_its_last_address() -> None:
-    dial = OSError("all attempts failed")
-    refused = ConnectionRefusedError(111, "Connection refused")
-    dial.__cause__ = ExceptionGroup("attempts", [refused])
-    assert _reason(dial) == "Connection refused"
 
 
 async def test_an_address_that_lets_dials_hang_counts_as_silent(autojump_clock: MockClock) -> None:
