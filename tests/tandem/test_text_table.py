@@ -14,6 +14,7 @@ from tandem.text_table import (
     table_lines,
     words_lines,
 )
+from tests.support.paths import ROOT
 
 COLUMNS = [
     TableColumn("node"),
@@ -159,3 +160,9 @@ def test_nothing_is_cut_and_no_line_is_too_long(
 @pytest.mark.parametrize("width", [None, 1, 60])
 def test_a_table_without_rows_is_its_titles(width: int | None) -> None:
     assert len(lines_of(COLUMNS, [], width)) == (0 if width == 1 else 1)
+
+
+def test_no_command_draws_tables_of_its_own() -> None:
+    files = [file for name in ("cli", "drill") for file in (ROOT / "tandem" / name).rglob("*.py")]
+    assert files
+    assert not [file for file in files if "rich.table" in file.read_text(encoding="utf-8")]
