@@ -59,9 +59,10 @@ LIMITS: Final = HTTPLimits(body_bytes=BODY_BYTES_MAX)
 
 HANDSHAKE_SECONDS_MAX: Final = 5.0
 
-HANDSHAKE_PAUSE_TIMES: Final = 1.0
-"""Handshakes get half of the time: nodes may come from the address of a stranger, and wait in the
-same row. Between two steps all requests are served, which take less than one."""
+HANDSHAKE_PAUSE_TIMES: Final = 0.0
+"""Between two steps of handshakes all requests that are there are served, and no more time is left:
+all nodes of a cluster come at once, from the address of a stranger, and have a second to connect.
+"""
 
 AnyStream = trio.SocketStream | SecuredStream
 
