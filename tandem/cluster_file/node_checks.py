@@ -72,12 +72,18 @@ def _check_metrics(
                 " 0.0.0.0 for all of them",
             )
             return
+    own: dict[tuple[str, tuple[str, int]], str] = {}
     for path, node in zip(reader.node_paths, config.nodes, strict=True):
         try:
             place = config.metrics_place(node)
         except ValueError:
             continue  # the address of the node is none, and was complained about
-        if place is None or (owner := sockets.get(place)) is None:
+        if place is None:
+            continue
+        # Nodes of two addresses may be on two machines, and have a port of loopback each.
+        owner = sockets.get(place) or own.get((node.address, place))
+        own.setdefault((node.address, place), f"the metrics port of {node.name}")
+        if owner is None:
             continue
         has_own = f"{path}.metrics_port" in reader.places
         reader.complain(

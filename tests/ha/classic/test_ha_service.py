@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from ha.classic.ha_service import HAService
-from ha.results import Ack
+from ha.results import Ack, ReplicaStanding
 from store import PutMessageStatus
 from store.machine.errors import AddressInUseError
 from tandem.wire.response_code import ResponseCode
@@ -326,3 +326,17 @@ async def test_puts_wait_for_slaves_of_a_sync_master(
             service = HAService(config, store, machine, wall_clock_ms=lambda: 0)
             assert (service.waits(Ack.REPLICATED) is not None) == is_sync
             assert service.waits(Ack.FLUSHED) is service.waits(Ack.REPLICATED)
+
+
+async def test_what_either_node_of_a_pair_is(autojump_clock: MockClock) -> None:
+    async with open_pair() as (world, master, a):
+        master.put()
+        await master.wait_in_sync("a")
+        standing = master.service.replica_standing()
+        assert (standing.role, standing.in_sync, standing.needed) == ("MASTER", 2, None)
+        assert a.service.replica_standing() == ReplicaStanding(role="SLAVE", follows=True)
+        world.network.stall(SLAVE_IPS["a"], MASTER_IP)
+        world.network.stall(MASTER_IP, SLAVE_IPS["a"])
+        await trio.sleep(60)
+        assert not a.service.replica_standing().follows
+        assert master.service.replica_standing().in_sync == 1

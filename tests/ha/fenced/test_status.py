@@ -68,3 +68,22 @@ async def test_in_quarantine_the_reason_is_told(autojump_clock: MockClock) -> No
         status = slave.ha.status()
         assert status.role == "QUARANTINED"
         assert status.refusal.startswith("its log says otherwise")
+
+
+async def test_what_each_node_of_a_group_is(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        master = await world.whole_group()
+        assert await master.send(b"|m1|") is not None
+        standing = master.ha.replica_standing()
+        assert (standing.role, standing.in_sync, standing.needed) == ("MASTER", 3, 2)
+        assert standing.lease_left_seconds is not None
+        assert 0 < standing.lease_left_seconds < 5
+        slave = world.slaves()[0]
+        standing = slave.ha.replica_standing()
+        assert (standing.role, standing.follows, standing.behind_bytes) == ("FOLLOWER", True, 0)
+        # Who is in sync, and for how long there is a lease, only the master says.
+        assert (standing.in_sync, standing.lease_left_seconds) == (None, None)
+        world.isolate(master.config.address, slave.config.address)
+        await world.wait_for(lambda: not slave.ha.replica_standing().follows)
+        standing = slave.ha.replica_standing()
+        assert (standing.role, standing.behind_bytes) == ("FOLLOWER", None)

@@ -59,6 +59,25 @@ async def test_puts_of_a_round_wait_for_the_last_of_them_and_are_answered_togeth
     assert client.answers() == []
     slave.end(PutMessageStatus.PUT_OK)
     assert [(each.opaque, each.code) for each in client.answers()] == [(1, 0), (2, 0)]
+    assert broker.put_times.acks == {("replicated", "send_ok"): 2}
+    assert broker.put_times.replication.buckets()[-1] == ("+Inf", 2)
+    assert broker.put_times.flush.buckets()[-1] == ("+Inf", 0)
+
+
+async def test_acknowledgements_are_counted_by_what_was_asked_for() -> None:
+    broker, disk, slave = Broker(), Waited(), Waited()
+    client = Client({}, broker.outbox)
+    policy = WaitPolicy(flush=disk.wait(), replication=slave.wait())
+    parked = ParkedPuts(policy, policy, broker.put_times)
+    for end, for_disks in ((100, False), (200, True), (300, True)):
+        parked.park(client.connection, end, answer(end), for_disks=for_disks)
+    client.connection.end_round()
+    disk.end(PutMessageStatus.FLUSH_DISK_TIMEOUT, "late")
+    slave.end(PutMessageStatus.PUT_OK)
+    acks = broker.put_times.acks
+    assert acks["replicated", "flush_disk_timeout"] == 1
+    assert acks["replicated_flushed", "flush_disk_timeout"] == 2
+    assert acks.total() == 3
 
 
 async def test_what_was_reached_is_answered_well_and_the_rest_says_what_went_wrong() -> None:
@@ -73,6 +92,10 @@ async def test_what_was_reached_is_answered_well_and_the_rest_says_what_went_wro
     slave.end(PutMessageStatus.FLUSH_SLAVE_TIMEOUT, "late")
     codes = {each.opaque: each.code for each in client.answers()}
     assert codes == {1: ResponseCode.SUCCESS, 2: ResponseCode.FLUSH_SLAVE_TIMEOUT}
+    assert broker.put_times.acks == {
+        ("replicated", "send_ok"): 1,
+        ("replicated", "flush_slave_timeout"): 1,
+    }
 
 
 async def test_room_is_what_is_left_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,6 +126,14 @@ def test_a_wrong_node_is_named_with_a_remedy(
             ":5: nodes[0].ha_port: ha_port 10909 at 127.0.0.1 is already the vip_port of",
         ),
         (
+            "metrics: {port: 5557}\n"
+            + FENCED.replace(
+                "127.0.0.2}",
+                "127.0.0.1, port: 1, ha_port: 2, name_server_port: 3, replication_port: 4}",
+            ),
+            ":1: metrics.port: 5557 at 127.0.0.1 is already the metrics port of broker-a-0",
+        ),
+        (
             FENCED.replace("kind: fenced", "kind: fenced, master_address: '127.0.0.2:10911'"),
             ":2: groups.broker-a.master_address: 127.0.0.2:10911 is already the port of broker-a-1",
         ),
