@@ -120,7 +120,16 @@ def test_nothing_found_says_what_was_looked_at() -> None:
 
 
 def test_a_hash_that_is_another_keys_does_not_count() -> None:
-    assert not LifeWorld(MESSAGE).why("k3", "T").is_found
+    found = LifeWorld(MESSAGE).why("k3", "T")
+    assert not found.is_found
+    assert {look.found for look in found.looked} == {0}
+
+
+def test_another_message_at_the_place_of_an_offset_id_is_shown() -> None:
+    other = MESSAGE.offset_msg_id.replace("0A000001", "0A000002")
+    found = LifeWorld(MESSAGE).why(other)
+    assert not found.is_found
+    assert Kind.REPLACED in {each.kind for each in found.absence}
 
 
 def test_without_a_topic_all_topics_of_users_are_looked_through() -> None:

@@ -1,7 +1,9 @@
+import msgspec
 import pytest
 
 from tandem.life.evidence import Held
 from tandem.life.records import Role, records_of, role_of
+from tandem.wire.message import Host
 from tests.tandem.life.samples import copy, cut, stored
 
 
@@ -28,6 +30,11 @@ def test_copies_of_a_record_are_one_and_others_are_not() -> None:
     )
     assert (first.message, first.nodes) == (message, ["n1", "n2"])
     assert (second.message, second.nodes) == (later, ["n1"])
+
+
+def test_records_of_two_groups_at_one_place_are_two() -> None:
+    there = msgspec.structs.replace(stored(), store_host=Host("10.0.0.9", 10_911))
+    assert len(records_of([copy(stored()), copy(there, "n9", broker="c")])) == 2
 
 
 def test_a_record_that_was_cut_off_is_in_no_log() -> None:
