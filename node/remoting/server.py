@@ -226,7 +226,8 @@ def _handle_some(
             command = frames.next_command()
             if command is None:
                 return False
-            connection.sealed_frame = frames.sealed_frame()
+            if frames.is_sealed:
+                connection.sealed_frame = frames.sealed_frame()
             dispatcher.dispatch(connection, command)
             connection.sealed_frame = b""
         connection.has_asked = True

@@ -36,6 +36,9 @@ class FrameBuffer:
 
     Invariant: what has arrived and was not handed out is `_data[_position:]` followed by `_tail`,
     and `_tail` is only used when no whole frame was left in `_data`, or nobody asked.
+
+    Attributes:
+        is_sealed: Whether the last command has a seal; see `sealed_frame`.
     """
 
     def __init__(
@@ -45,7 +48,8 @@ class FrameBuffer:
         self._header_bytes_max = header_bytes_max
         self._data = b""
         self._position = 0
-        self._sealed_at = -1
+        self.is_sealed = False
+        self._sealed_at = 0
         self._tail = bytearray()
         self._needed = 0
 
@@ -144,8 +148,8 @@ class FrameBuffer:
             self._keep_rest(needed=end - start)
             return None
         encoding, body_end = type_word >> 24, end
-        self._sealed_at = -1
-        if encoding & SEALED_FLAG:
+        self.is_sealed = encoding & SEALED_FLAG != 0
+        if self.is_sealed:
             encoding ^= SEALED_FLAG
             body_end -= SEAL_BYTES
             if body_start > body_end:
@@ -159,7 +163,7 @@ class FrameBuffer:
 
     def sealed_frame(self) -> bytes:
         """Return the frame of the last command, directly after it; b"": it has no seal."""
-        return self._data[self._sealed_at : self._position] if self._sealed_at >= 0 else b""
+        return self._data[self._sealed_at : self._position] if self.is_sealed else b""
 
     def _look_at_short_rest(self) -> None:
         """Keep less than a frame's head. A length that is wrong is wrong already now."""
