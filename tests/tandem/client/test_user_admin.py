@@ -8,6 +8,7 @@ from tandem.wire.admin_headers import DeleteAclRequestHeader, UserRequestHeader
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
+from tandem.wire.user_quota import UserQuota
 from tests.tandem.client.admin_bench import AdminBench
 from tests.tandem.client.fake_broker import MASTER, OTHER_MASTER, answer_to
 
@@ -148,3 +149,21 @@ def test_an_entry_that_is_not_there_is_no_error_and_another_refusal_is() -> None
     with pytest.raises(BrokerError) as caught:
         bench.run(bench.users.revoke("alice"))
     assert caught.value.address == OTHER_MASTER
+
+
+def test_bounds_are_changed_as_one_and_go_to_groups_that_missed_the_user() -> None:
+    bounded = msgspec.structs.replace(user(), quota=UserQuota(requests_per_second=5))
+    bench = Bench(a={"alice": bounded}, b={"alice": bounded})
+    assert bench.run(bench.users.user("alice")).quota == bounded.quota
+    bench.run(bench.users.alter("alice", is_super=True))
+    bench.run(bench.users.alter("alice", quota=UserQuota()))
+    sent = [
+        msgspec.json.decode(command.body, type=UserInfo).quota
+        for _, command in bench.asked(RequestCode.AUTH_UPDATE_USER)
+    ]
+    # Not named, they stay; an empty one is that of the cluster file.
+    assert sent == [None, None, UserQuota(), UserQuota()]
+    bench = Bench(a={"alice": bounded})
+    bench.run(bench.users.alter("alice", secret="another key"))
+    ((_, made),) = bench.asked(RequestCode.AUTH_CREATE_USER)
+    assert msgspec.json.decode(made.body, type=UserInfo).quota == bounded.quota
