@@ -368,13 +368,13 @@ async def test_a_flood_is_not_read_and_other_users_are_not_delayed(
                 assert (await bob.send(b"y", wait=False)).code == 0
                 times.append(trio.current_time() - asked)
                 await trio.sleep(0.11)
-            assert max(times) < 0.02
+            assert max(times) < 0.05
         answered = sorted(at - began for _, at in raw.answers.values())
         # No more than so many wait at a time: the rest is not read before they are answered.
         assert answered[0] < 0.05
         assert answered[-1] > 2 * DELAY_SECONDS_MAX
         for at in answered:
-            waiting = sum(at - DELAY_SECONDS_MAX <= other < at for other in answered)
+            waiting = sum(at - DELAY_SECONDS_MAX + 0.02 <= other < at for other in answered)
             assert waiting <= REFUSED_MAX + 64
 
 
