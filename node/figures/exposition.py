@@ -1,8 +1,8 @@
 """Figures as text: Prometheus' format 0.0.4, and OpenMetrics 1.0.
 
 Every figure is of a family of the catalogue. Families come in the order of their first figure, each
-with all of its lines together, whatever the order of the figures. A family has at most so many
-lines; what there is more is left out, and one series says how many those were:
+with all of its lines together, whatever the order of the figures. The number of lines of a family
+is bounded; the rest is left out, and one series says how many those were:
 
     tandem_series_left_out{family="rocketmq_consumer_lag_messages"} 17
 

@@ -1,4 +1,4 @@
-"""The life of one message, told from evidence: what nodes answered, and what files hold.
+"""The life of one message, by evidence: what nodes answered, and what files hold.
 
     evidence     what a gatherer has seen: records, logs, offsets of groups; where it could not look
     lives        `why_of(evidence)`: what follows from it, each finding with what shows it

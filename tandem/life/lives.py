@@ -21,7 +21,7 @@ from tandem.life.waiting import delay, transaction, transaction_gaps
 from tandem.life.words import count_words, list_words, time_words
 
 LIVES_MAX: Final = 8
-"""So many messages with one key are told of, the newest."""
+"""How many messages with one key are described: the newest."""
 
 _AT_LAST: Final = 1 << 62
 

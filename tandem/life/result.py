@@ -135,5 +135,5 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     unknown: list[Gap] = []
     """What could not be looked at."""
     left_out: int = 0
-    """Messages with the same key beyond those whose lives are told; the newest are told."""
+    """Messages with the same key whose lives are not in `lives`, which has the newest."""
     asked_at_ms: int = 0
