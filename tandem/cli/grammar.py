@@ -22,6 +22,7 @@ NOUNS: Final = (
     "produce",
     "consume",
     "message",
+    "why",
     "config",
     "ha",
     "log",
