@@ -79,7 +79,7 @@ async def test_a_coordinator_that_cannot_be_used_is_words(tmp_path: Path) -> Non
     broken = CoordinatorSettings(kind=CoordinatorKind.ETCD, endpoints=["no port"])
     async with _coordinator_of(msgspec.structs.replace(SPEC, coordinator=broken)) as coordinator:
         assert isinstance(coordinator, str)
-        assert "'no port' is no endpoint" in coordinator
+        assert "'no port' is not an endpoint of a coordinator" in coordinator
     spec = msgspec.structs.replace(SPEC, secret_file=tmp_path / "secret")
     async with _coordinator_of(spec) as coordinator:
         assert isinstance(coordinator, str)
