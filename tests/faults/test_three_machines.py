@@ -29,7 +29,13 @@ if TYPE_CHECKING:
 
     from tests.faults.three_machines import Application, ThreeMachines
 
-pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.xdist_group("three-machines")]
+# Seven processes and a gigabyte of files: two minutes, in which others wait for the disk.
+pytestmark = [
+    pytest.mark.fault,
+    pytest.mark.long,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("three-machines"),
+]
 
 NO_PERMISSION: Final = 16
 REFUSED: Final = [f"refused {NO_PERMISSION}"] * 3
@@ -242,7 +248,6 @@ def test_a_classic_group_leaves_its_machine_only_if_the_file_says_so(world: Thre
     started.wait_line('READY {"name":"broker-a-0"}')
 
 
-@pytest.mark.long
 def test_an_application_in_java_may_its_own_and_goes_on_when_the_master_is_killed(
     world: ThreeMachines, shop: Application, bank: Application
 ) -> None:
@@ -270,7 +275,6 @@ def send(bank: Application) -> None:
     wait_until(lambda: len(bank.keys("got")) > got)
 
 
-@pytest.mark.long
 def test_mqadmin_as_super_user_lists_and_makes_topics_and_users(
     world: ThreeMachines,
 ) -> None:

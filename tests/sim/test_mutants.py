@@ -51,7 +51,7 @@ CAUGHT_BY = {
     ("classic-consumers", "dead letters are answered and dropped"): 10,
     ("fenced-consumers", "a message is given up one try too late"): 0,
     ("fenced-consumers", "what comes back is answered and dropped"): 0,
-    ("fenced-consumers", "every client that asks gets the lock"): 79,
+    ("fenced-consumers", "every client that asks gets the lock"): 43,
     ("fenced-consumers", "a rollback commits"): 0,
     ("fenced-consumers", "a transaction ends as often as somebody ends it"): 0,
     ("fenced-consumers", "any node says where a group is"): 19,
