@@ -157,12 +157,16 @@ def test_bounds_are_changed_as_one_and_go_to_groups_that_missed_the_user() -> No
     assert bench.run(bench.users.user("alice")).quota == bounded.quota
     bench.run(bench.users.alter("alice", is_super=True))
     bench.run(bench.users.alter("alice", quota=UserQuota()))
-    sent = [
-        msgspec.json.decode(command.body, type=UserInfo).quota
-        for _, command in bench.asked(RequestCode.AUTH_UPDATE_USER)
-    ]
+    sent = {
+        group: [
+            msgspec.json.decode(command.body, type=UserInfo).quota
+            for address, command in bench.asked(RequestCode.AUTH_UPDATE_USER)
+            if address == group
+        ]
+        for group in (MASTER, OTHER_MASTER)
+    }
     # Not named, they stay; an empty one is that of the cluster file.
-    assert sent == [None, None, UserQuota(), UserQuota()]
+    assert sent == dict.fromkeys((MASTER, OTHER_MASTER), [None, UserQuota()])
     bench = Bench(a={"alice": bounded})
     bench.run(bench.users.alter("alice", secret="another key"))
     ((_, made),) = bench.asked(RequestCode.AUTH_CREATE_USER)
