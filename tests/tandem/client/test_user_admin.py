@@ -166,7 +166,7 @@ def test_bounds_are_changed_as_one_and_go_to_groups_that_missed_the_user() -> No
         for group in (MASTER, OTHER_MASTER)
     }
     # Not named, they stay; an empty one is that of the cluster file.
-    assert sent == dict.fromkeys((MASTER, OTHER_MASTER), [None, UserQuota()])
+    assert sent == {key: [None, UserQuota()] for key in (MASTER, OTHER_MASTER)}
     bench = Bench(a={"alice": bounded})
     bench.run(bench.users.alter("alice", secret="another key"))
     ((_, made),) = bench.asked(RequestCode.AUTH_CREATE_USER)
