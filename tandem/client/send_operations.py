@@ -3,7 +3,7 @@
 What a `Producer` sends singly is not among them: its tasks share requests (`Producer.send`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from tandem.client.ack import Ack
 from tandem.client.errors import ClientError
@@ -49,12 +49,16 @@ class Sends:
         options = SendOptions(queue_id, wait_store_msg_ok, ack, sharding_key)
         if not self._hooks:
             return self._sender.send(message, options)
-        return self._one_between_hooks(message, options)
+        return self._between_hooks([message], lambda given: self._sender.send(given[0], options))
 
-    def _one_between_hooks(self, message: Message, options: SendOptions) -> Flow[SendResult]:
-        [message], ended = self._hooks.sending([message])
+    def _between_hooks(
+        self,
+        messages: Sequence[Message],
+        send: Callable[[Sequence[Message]], Flow[SendResult]],
+    ) -> Flow[SendResult]:
+        messages, ended = self._hooks.sending(messages)
         try:
-            result = yield from self._sender.send(message, options)
+            result = yield from send(messages)
         except BaseException as error:
             ended([error])
             raise
@@ -81,20 +85,7 @@ class Sends:
         options = SendOptions(queue_id, wait_store_msg_ok, ack)
         if not self._hooks:
             return self._sender.send_batch(messages, options)
-        return self._batch_between_hooks(messages, options)
-
-    def _batch_between_hooks(
-        self, messages: Sequence[Message], options: SendOptions
-    ) -> Flow[SendResult]:
-        messages, ended = self._hooks.sending(messages)
-        try:
-            result = yield from self._sender.send_batch(messages, options)
-        except BaseException as error:
-            ended([error])
-            raise
-        ended([result])
-        yield from self._send_traces()
-        return result
+        return self._between_hooks(messages, lambda given: self._sender.send_batch(given, options))
 
     def send_many(
         self,

@@ -76,15 +76,6 @@ class Pub(msgspec.Struct, frozen=True):
     offset_msg_id: str
     is_success: bool
 
-    def fields(self) -> tuple[object, ...]:
-        """Return the fields as they are written."""
-        return (
-            "Pub",
-            *(self.time_ms, self.region_id, self.group, self.topic, self.msg_id, self.tags),
-            *(self.keys, self.store_host, self.body_length, self.cost_ms, self.msg_type),
-            *(self.offset_msg_id, self.is_success),
-        )
-
 
 class SubBefore(msgspec.Struct, frozen=True):
     """A message is given to a consumer.
@@ -100,14 +91,6 @@ class SubBefore(msgspec.Struct, frozen=True):
     msg_id: str
     retry_times: int
     keys: str
-
-    def fields(self) -> tuple[object, ...]:
-        """Return the fields as they are written."""
-        return (
-            "SubBefore",
-            *(self.time_ms, self.region_id, self.group, self.request_id, self.msg_id),
-            *(self.retry_times, self.keys),
-        )
 
 
 class SubAfter(msgspec.Struct, frozen=True):
@@ -128,14 +111,6 @@ class SubAfter(msgspec.Struct, frozen=True):
     context_code: int
     time_ms: int | None
     group: str
-
-    def fields(self) -> tuple[object, ...]:
-        """Return the fields as they are written."""
-        return (
-            "SubAfter",
-            *(self.request_id, self.msg_id, self.cost_ms, self.is_success, self.keys),
-            *(self.context_code, self.time_ms, self.group),
-        )
 
 
 class EndTransaction(msgspec.Struct, frozen=True):
@@ -159,15 +134,6 @@ class EndTransaction(msgspec.Struct, frozen=True):
     state: str
     from_check: bool
 
-    def fields(self) -> tuple[object, ...]:
-        """Return the fields as they are written."""
-        return (
-            "EndTransaction",
-            *(self.time_ms, self.region_id, self.group, self.topic, self.msg_id, self.tags),
-            *(self.keys, self.store_host, self.msg_type, self.transaction_id, self.state),
-            self.from_check,
-        )
-
 
 TraceRecord = Pub | SubBefore | SubAfter | EndTransaction
 
@@ -178,7 +144,9 @@ def encode_traces(records: Iterable[TraceRecord]) -> bytes:
 
 
 def _encoded(record: TraceRecord) -> str:
-    return _FIELD_END.join(map(_text, record.fields())) + _RECORD_END
+    # Attributes are in the order of the fields, and a class has the name of its record.
+    fields = (type(record).__name__, *msgspec.structs.astuple(record))
+    return _FIELD_END.join(map(_text, fields)) + _RECORD_END
 
 
 def _text(value: object) -> str:
