@@ -22,7 +22,7 @@ from typing import Final
 
 import msgspec
 
-from tandem.client.hooks import ConsumeOutcome, Consumption, SendEnded
+from tandem.client.hooks import ConsumeOutcome, Consumption, SendEnded, TransactionEnd
 from tandem.client.results import SendResult, SendStatus
 from tandem.wire.message import Message, MessageExt
 
@@ -72,18 +72,16 @@ class Telemetry:
 
         return [_with(each, carrier) for each in messages], ended
 
-    def transaction_ended(
-        self, group: str, message: Message, half: SendResult, state: str, *, from_check: bool
-    ) -> None:
+    def transaction_ended(self, group: str, end: TransactionEnd) -> None:
         """See `tandem.client.hooks.SendMessageHook`."""
         span = self._tracer.start_span(
-            f"settle {message.topic}",
+            f"settle {end.topic}",
             kind=trace.SpanKind.CLIENT,
             attributes={
-                **_of(group, message.topic),
-                "messaging.operation.name": state,
+                **_of(group, end.topic),
+                "messaging.operation.name": end.state,
                 "messaging.operation.type": "settle",
-                "messaging.message.id": half.msg_id,
+                "messaging.message.id": end.msg_id,
                 "messaging.rocketmq.message.type": "transaction",
             },
         )

@@ -15,13 +15,34 @@ Source: RocketMQ 5.3.3, SendMessageHook, ConsumeMessageHook, EndTransactionHook.
 import enum
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Protocol
+from typing import Literal, Protocol
+
+import msgspec
 
 from tandem.client.results import SendResult
 from tandem.wire.message import Message, MessageExt
 
 SendEnded = Callable[[Sequence[SendResult | BaseException]], None]
 """Takes what became of each message; of a whole call that raised, the one error."""
+
+
+class TransactionEnd(msgspec.Struct, frozen=True):
+    """How a transaction ended, as a broker has taken it, or as it was left.
+
+    Attributes:
+        keys: with blanks between them.
+        offset_msg_id: where its half is.
+        state: "unknown": the broker will ask.
+        from_check: whether the broker had asked.
+    """
+
+    topic: str
+    msg_id: str
+    tags: str
+    keys: str
+    offset_msg_id: str
+    state: Literal["commit", "rollback", "unknown"]
+    from_check: bool = False
 
 
 class SendMessageHook(Protocol):
@@ -38,10 +59,8 @@ class SendMessageHook(Protocol):
             is_half: whether it is the half of a transaction.
         """
 
-    def transaction_ended(
-        self, group: str, message: Message, half: SendResult, state: str, *, from_check: bool
-    ) -> None:
-        """Take how a transaction of the half ended: `commit`, `rollback`, `unknown`."""
+    def transaction_ended(self, group: str, end: TransactionEnd) -> None:
+        """Take how a transaction ended."""
 
 
 class ConsumeOutcome(enum.Enum):
@@ -97,12 +116,10 @@ class SendHooks:
 
         return messages, ended_all
 
-    def transaction_ended(
-        self, message: Message, half: SendResult, state: str, *, from_check: bool = False
-    ) -> None:
+    def transaction_ended(self, end: TransactionEnd) -> None:
         """Say to all of them how a transaction ended."""
         for hook in self._hooks:
-            hook.transaction_ended(self._group, message, half, state, from_check=from_check)
+            hook.transaction_ended(self._group, end)
 
 
 class Consumptions:

@@ -137,6 +137,7 @@ class Producer(AsyncFace, SendOperations):
         shell = AsyncShell(core, open_stream)
         self._traces = TraceTasks(shell, core, group, trace, wall_clock_ms)
         self._hooks = SendHooks(group, (*hooks, *self._traces.hooks))
+        self._has_hooks = bool(self._hooks)  # asked for every message
         super().__init__(shell, Sends(self._sender, self._hooks))
         self._auto_batch = AutoBatch(
             self._shell, self._sender, batch_max_bytes, max_in_flight_bytes
@@ -181,7 +182,7 @@ class Producer(AsyncFace, SendOperations):
         options = NO_OPTIONS
         if sharding_key or queue_id is not None or wait_store_msg_ok is not None or ack is not None:
             options = SendOptions(queue_id, wait_store_msg_ok, ack, sharding_key)
-        if self._hooks:
+        if self._has_hooks:
             return self._send_between_hooks(message, options)
         return self._auto_batch.send(message, options)
 

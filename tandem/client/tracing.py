@@ -23,7 +23,7 @@ from tandem.client.ack import Ack
 from tandem.client.core import ClientCore
 from tandem.client.errors import ClientError
 from tandem.client.flow import Flow
-from tandem.client.hooks import ConsumeOutcome, Consumption, SendEnded
+from tandem.client.hooks import ConsumeOutcome, Consumption, SendEnded, TransactionEnd
 from tandem.client.identity import UniqueKeys
 from tandem.client.results import SendResult, SendStatus
 from tandem.client.send_flow import Sender
@@ -54,7 +54,7 @@ RECORDS_PER_MESSAGE_MAX: Final = 100
 KEYS_CHARS_MAX: Final = 8_192
 """Of one message of traces; all properties of a message have 32,767 bytes."""
 
-BODY_CHARS_MAX: Final = 128_000
+BODY_BYTES_MAX: Final = 128_000
 """RocketMQ's traceMsgMaxSize."""
 
 FLUSH_SECONDS: Final = 1.0
@@ -74,7 +74,7 @@ class Tracer:
 
     Attributes:
         topic: Where traces go; messages of it have none.
-        left_out: How many records there was no room for.
+        left_out: How many records there was no room for, since that was last logged.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Tracer:
         self.left_out = 0
         self._wall_clock_ms = wall_clock_ms
         self._next_key = next_key
-        self._records: deque[tuple[TraceRecord, str]] = deque()
+        self._records: deque[tuple[bytes, str]] = deque()
 
     # -- sends -----------------------------------------------------------------------------------
 
@@ -132,25 +132,23 @@ class Tracer:
         )
         self._note(record, record.msg_id, record.keys)
 
-    def transaction_ended(
-        self, group: str, message: Message, half: SendResult, state: str, *, from_check: bool
-    ) -> None:
+    def transaction_ended(self, group: str, end: TransactionEnd) -> None:
         """See `SendMessageHook`."""
         record = EndTransaction(
             time_ms=self._wall_clock_ms(),
             region_id=REGION,
             group=group,
-            topic=message.topic,
-            msg_id=half.msg_id,
-            tags=message.tags,
-            keys=str(message.keys),
-            store_host=_store_host(half.offset_msg_id),
-            msg_type=_TYPES.get(state, MessageType.HALF),
-            transaction_id=half.msg_id,
-            state=_STATES[state],
-            from_check=from_check,
+            topic=end.topic,
+            msg_id=end.msg_id,
+            tags=end.tags,
+            keys=end.keys,
+            store_host=_store_host(end.offset_msg_id),
+            msg_type=_TYPES.get(end.state, MessageType.HALF),
+            transaction_id=end.msg_id,
+            state=_STATES[end.state],
+            from_check=end.from_check,
         )
-        self._note(record, half.msg_id, record.keys)
+        self._note(record, end.msg_id, end.keys)
 
     # -- consuming -------------------------------------------------------------------------------
 
@@ -201,33 +199,34 @@ class Tracer:
         if len(self._records) >= WAITING_RECORDS_MAX:
             self.left_out += 1
             return
-        self._records.append((record, f"{msg_id} {keys}"))
+        self._records.append((encode_traces([record]), f"{msg_id} {keys}"))
 
     def take_message(self) -> Message | None:
         """Return the next message of traces; None: nothing is left to be said."""
         if not self._records:
             return None
-        records: list[TraceRecord] = []
+        records: list[bytes] = []
         keys: dict[str, None] = {}
-        chars = key_chars = 0
+        body_bytes = key_chars = 0
         while self._records and len(records) < RECORDS_PER_MESSAGE_MAX:
             record, named = self._records[0]
             new = dict.fromkeys(key for key in named.split(KEY_SEPARATOR) if key not in keys)
-            record_chars = len(encode_traces([record]))
             new_chars = sum(map(len, new)) + len(new)
-            is_full = chars + record_chars > BODY_CHARS_MAX or key_chars + new_chars > (
-                KEYS_CHARS_MAX
+            is_full = (
+                body_bytes + len(record) > BODY_BYTES_MAX or key_chars + new_chars > KEYS_CHARS_MAX
             )
             if records and is_full:
                 break
             self._records.popleft()
             records.append(record)
             keys |= new
-            chars += record_chars
+            body_bytes += len(record)
             key_chars += new_chars
-        body, joined = encode_traces(records), KEY_SEPARATOR.join(filter(None, keys))
+        joined = KEY_SEPARATOR.join(filter(None, keys))
         properties = {PROPERTY_UNIQUE_KEY: self._next_key()}
-        return Message(self.topic, body, keys=joined[:KEYS_CHARS_MAX], properties=properties)
+        return Message(
+            self.topic, b"".join(records), keys=joined[:KEYS_CHARS_MAX], properties=properties
+        )
 
 
 class _TracedConsumption:
@@ -289,6 +288,9 @@ class TraceSender:
                 self._note_failure(error)
                 return
         self._has_failed = False
+        if left_out := self.tracer.left_out:
+            self.tracer.left_out = 0
+            logger.warning("there was no room for %d records of traces", left_out)
 
     def _note_failure(self, error: Exception) -> None:
         """Log the first of several."""

@@ -18,7 +18,7 @@ from tandem.client.async_shell import AsyncShell
 from tandem.client.broker_request import BrokerRequest
 from tandem.client.core import ClientCore
 from tandem.client.errors import BrokerError, ClientError, NotOpenError
-from tandem.client.hooks import SendHooks
+from tandem.client.hooks import SendHooks, TransactionEnd
 from tandem.client.results import SendResult
 from tandem.client.transaction_flow import (
     Decisions,
@@ -29,6 +29,7 @@ from tandem.client.transaction_flow import (
 )
 from tandem.wire.errors import WireError
 from tandem.wire.message import Message, MessageExt, decode_message
+from tandem.wire.message_properties import PROPERTY_REAL_TOPIC
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import CheckTransactionStateRequestHeader
 
@@ -164,8 +165,16 @@ class Transactions:
         """
         unique_key = half.result.msg_id
         self._decisions.decide(unique_key, state)
-        self._hooks.transaction_ended(half.message, half.result, state)
+        end = TransactionEnd(
+            half.message.topic,
+            unique_key,
+            half.message.tags,
+            str(half.message.keys),
+            half.result.offset_msg_id,
+            state,
+        )
         if state == "unknown":
+            self._hooks.transaction_ended(end)
             return False
         try:
             await self._shell.run(self._flows.end(half, state))
@@ -180,6 +189,7 @@ class Transactions:
             )
             return False
         self._decisions.confirm(unique_key)
+        self._hooks.transaction_ended(end)
         return True
 
     def _asked(self, request: BrokerRequest) -> None:
@@ -201,6 +211,13 @@ class Transactions:
         taken = await self._shell.run(self._flows.answer(address, question, unique_key, state))
         if taken and state != "unknown":
             self._decisions.confirm(unique_key)
+            topic = message.properties.get(PROPERTY_REAL_TOPIC, message.topic)
+            place = message.offset_msg_id
+            self._hooks.transaction_ended(
+                TransactionEnd(
+                    topic, unique_key, message.tags, message.keys, place, state, from_check=True
+                )
+            )
 
     async def _ask_user(self, message: MessageExt) -> TransactionState:
         if self._check is None:

@@ -14,7 +14,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 import tandem
 from tandem.client.errors import RouteCause, RouteNotFoundError
-from tandem.client.hooks import ConsumeOutcome
+from tandem.client.hooks import ConsumeOutcome, TransactionEnd
 from tandem.client.results import MessageQueue, SendResult, SendStatus
 from tandem.otel import TRACE_CONTEXT, TRACE_PARENT, Telemetry
 from tandem.testing import RunningCluster, running_fenced_cluster
@@ -156,7 +156,7 @@ def test_nothing_was_to_be_sent() -> None:
 
 def test_the_end_of_a_transaction_is_a_span() -> None:
     bench = Bench()
-    bench.telemetry.transaction_ended("PG", MESSAGE, stored(), "commit", from_check=False)
+    bench.telemetry.transaction_ended("PG", TransactionEnd("T", "ID", "", "", "", "commit"))
     [span] = bench.spans()
     assert (span.name, (span.attributes or {})["messaging.operation.name"]) == (
         "settle T",

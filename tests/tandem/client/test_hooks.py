@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 from tandem.client.blocking_producer import BlockingProducer
 from tandem.client.errors import BrokerError, ClientError
-from tandem.client.hooks import ConsumeOutcome, Consumption, SendEnded
+from tandem.client.hooks import ConsumeOutcome, Consumption, SendEnded, TransactionEnd
 from tandem.client.producer import Producer
 from tandem.client.results import SendResult
 from tandem.wire.errors import ArgumentError
@@ -55,10 +55,8 @@ class Recorder:
 
         return marked, ended
 
-    def transaction_ended(
-        self, group: str, message: Message, half: SendResult, state: str, *, from_check: bool
-    ) -> None:
-        self.said.append((group, state, from_check))
+    def transaction_ended(self, group: str, end: TransactionEnd) -> None:
+        self.said.append((group, end))
 
     def consuming(self, group: str, message: MessageExt) -> Consumption:
         self.said.append((group, message.body))

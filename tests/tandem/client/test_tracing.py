@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tandem.client.blocking_producer import BlockingProducer
 from tandem.client.errors import RouteCause, RouteNotFoundError
-from tandem.client.hooks import ConsumeOutcome
+from tandem.client.hooks import ConsumeOutcome, TransactionEnd
 from tandem.client.results import MessageQueue, SendResult, SendStatus
 from tandem.client.tracing import (
-    BODY_CHARS_MAX,
+    BODY_BYTES_MAX,
     KEYS_CHARS_MAX,
     RECORDS_PER_MESSAGE_MAX,
     WAITING_RECORDS_MAX,
@@ -42,6 +43,9 @@ from tests.tandem.client.fake_broker import (
     answer_to,
     message_ext,
 )
+
+if TYPE_CHECKING:
+    from tandem.client.transaction_flow import TransactionState
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 PLACE = offset_msg_id(Host("127.0.0.1", 10_911), 77)
@@ -131,11 +135,14 @@ def test_each_message_of_a_batch_has_a_record_of_its_own() -> None:
 
 def test_the_end_of_a_transaction() -> None:
     bench = Bench()
-    for state in ("commit", "rollback", "unknown"):
+    states: tuple[TransactionState, ...] = ("commit", "rollback", "unknown")
+    for state in states:
+        is_asked = state == "unknown"
         bench.tracer.transaction_ended(
-            "PG", Message("T", b""), stored(), state, from_check=state == "unknown"
+            "PG", TransactionEnd("T", "ID", "", "k", PLACE, state, from_check=is_asked)
         )
     found = [r for r in bench.records() if isinstance(r, EndTransaction)]
+    assert (found[0].store_host, found[0].keys) == ("127.0.0.1:10911", "k")
     assert [(r.state, r.msg_type, r.from_check) for r in found] == [
         ("COMMIT_MESSAGE", MessageType.COMMIT, False),
         ("ROLLBACK_MESSAGE", MessageType.HALF, False),
@@ -202,7 +209,7 @@ def test_messages_of_traces_have_bounds_and_no_record_is_lost_by_them() -> None:
         sizes.append(len(records))
         ids += [record.msg_id for record in records]
         assert len(str(message.keys)) <= KEYS_CHARS_MAX
-        assert len(message.body) <= BODY_CHARS_MAX
+        assert len(message.body) <= BODY_BYTES_MAX
     assert ids == [f"ID{index}" for index in range(250)]
     assert max(sizes) <= RECORDS_PER_MESSAGE_MAX
 

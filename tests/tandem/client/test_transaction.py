@@ -1,12 +1,13 @@
 """Transactions of a producer, under trio and under asyncio."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
 import pytest
 
 from tandem.client.errors import BrokerError, NotOpenError
+from tandem.client.hooks import SendEnded, TransactionEnd
 from tandem.client.producer import Producer
 from tandem.client.results import SendStatus
 from tandem.client.transaction import Transaction, TransactionCheck
@@ -68,8 +69,26 @@ class World:
             await anyio.sleep(0.001)
 
 
+class Ends:
+    """A hook that keeps how transactions ended."""
+
+    def __init__(self) -> None:
+        self.seen: list[TransactionEnd] = []
+
+    def sending(
+        self, group: str, messages: Sequence[Message], *, is_half: bool
+    ) -> tuple[Sequence[Message], SendEnded]:
+        assert is_half
+        return messages, lambda _: None
+
+    def transaction_ended(self, group: str, end: TransactionEnd) -> None:
+        self.seen.append(end)
+
+
 @asynccontextmanager
-async def world(check: TransactionCheck | None = None) -> AsyncIterator[World]:
+async def world(
+    check: TransactionCheck | None = None, hooks: Sequence[Ends] = ()
+) -> AsyncIterator[World]:
     broker = FakeBroker()
     broker.handlers[RequestCode.END_TRANSACTION] = answer_to
     async with anyio.create_task_group() as tasks:
@@ -80,6 +99,7 @@ async def world(check: TransactionCheck | None = None) -> AsyncIterator[World]:
             open_stream=network.open_stream,
             send_msg_timeout_ms=1_000,
             transaction_check=check,
+            hooks=hooks,
         ) as producer:
             yield World(producer, network, broker)
         tasks.cancel_scope.cancel()
@@ -142,6 +162,33 @@ async def test_an_end_that_was_not_confirmed_is_answered_later() -> None:
         assert not transaction.is_confirmed
         its.broker.handlers[RequestCode.END_TRANSACTION] = answer_to
         assert await its.ask(transaction.result.msg_id) == COMMIT
+
+
+@under_either_loop
+async def test_hooks_hear_of_an_end_when_a_broker_has_taken_it() -> None:
+    hook = Ends()
+    async with world(hooks=[hook]) as its:
+        its.broker.handlers[RequestCode.END_TRANSACTION] = lambda request: answer_to(
+            request, ResponseCode.SYSTEM_BUSY
+        )
+        async with its.producer.transaction(MESSAGE) as asked_later:
+            pass
+        assert hook.seen == []
+        its.broker.handlers[RequestCode.END_TRANSACTION] = answer_to
+        await its.ask(asked_later.result.msg_id)
+        while not hook.seen:
+            await anyio.sleep(0.001)
+        async with its.producer.transaction(MESSAGE) as rolled_back:
+            rolled_back.rollback()
+        async with its.producer.transaction(MESSAGE) as left:
+            left.unknown()
+    known = [(each.msg_id, each.state, each.from_check) for each in hook.seen]
+    assert known == [
+        (asked_later.result.msg_id, "commit", True),
+        (rolled_back.result.msg_id, "rollback", False),
+        (left.result.msg_id, "unknown", False),
+    ]
+    assert {each.topic for each in hook.seen} == {"orders"}
 
 
 @under_either_loop
