@@ -7,7 +7,7 @@ import struct
 import threading
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 import pytest
 
@@ -27,10 +27,11 @@ from tandem.wire.route import encode_json_body
 from tests.support.patience import PATIENCE_SECONDS, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from tandem.testing import RunningCluster
+    from tandem.testing.plugin import MakeTandemCluster
     from tandem.wire.remoting_command import Ext
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
@@ -98,30 +99,45 @@ class Canary:
     """An ordinary client that sends one message after the other, and how long each took."""
 
     excused_seconds = CANARY_SECONDS_MAX
+    pause_seconds = 0.01
 
     def __init__(self, address: str) -> None:
         self.seconds: list[float] = []
         self._client = Client(address)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._sing)
+        self._refused: AssertionError | OSError | None = None
 
     def __enter__(self) -> Self:
         self._thread.start()
-        wait_until(lambda: len(self.seconds) >= QUIET_SENDS)
+        self._wait_for(QUIET_SENDS)
         return self
 
     def __exit__(self, *_: object) -> None:
-        more = len(self.seconds) + 5
-        wait_until(lambda: len(self.seconds) >= more)
-        self._stop.set()
-        self._thread.join()
-        self._client.close()
+        try:
+            self._wait_for(len(self.seconds) + 5)
+        finally:
+            self._stop.set()
+            self._thread.join()
+            self._client.close()
+
+    def _wait_for(self, count: int) -> None:
+        wait_until(lambda: len(self.seconds) >= count or self._refused is not None)
+        if self._refused is not None:
+            raise self._refused
 
     def _sing(self) -> None:
-        while not self._stop.wait(0.01):
+        while not self._stop.wait(self.pause_seconds):
             begun = time.monotonic()
-            assert self._client.call(send("Canary")).code == 0
+            try:
+                assert self._client.call(self._song()).code == 0
+            except (AssertionError, OSError) as error:
+                self._refused = error
+                return
             self.seconds.append(time.monotonic() - begun)
+
+    def _song(self) -> bytes:
+        return send("Canary")
 
     @property
     def seconds_max(self) -> float:
@@ -143,21 +159,31 @@ class Watcher(Canary):
     """A client that asks for what a node has in memory: nothing but the node's work delays it."""
 
     excused_seconds = SILENCE_SECONDS_MAX
+    pause_seconds = 0.005
 
-    def _sing(self) -> None:
-        ask = frame(RequestCode.GET_MAX_OFFSET, QueueRequestHeader("Canary", 0))
-        while not self._stop.wait(0.005):
-            begun = time.monotonic()
-            assert self._client.call(ask).code == 0
-            self.seconds.append(time.monotonic() - begun)
+    def _song(self) -> bytes:
+        return frame(RequestCode.GET_MAX_OFFSET, QueueRequestHeader("Canary", 0))
 
 
-@pytest.fixture
-def crowd() -> Iterator[list[Client]]:
-    clients: list[Client] = []
-    yield clients
-    for client in clients:
-        client.close()
+Attempt: TypeAlias = "Callable[[RunningCluster, list[Client]], None]"
+
+
+def assert_once(make: MakeTandemCluster, attempt: Attempt) -> None:
+    """Try on a new group. A node that loses its place because of clients does so each time.
+
+    One whose machine does nothing for longer than a lease loses it, too, but not each time.
+    """
+    for left in reversed(range(ATTEMPTS)):
+        crowd: list[Client] = []
+        try:
+            attempt(make(fenced=True), crowd)
+            break
+        except (AssertionError, OSError):
+            if not left:
+                raise
+        finally:
+            for client in crowd:
+                client.close()
 
 
 def heartbeat_with_many_groups(address: str, crowd: list[Client]) -> None:
@@ -230,9 +256,12 @@ def test_a_node_that_stands_still_is_noticed(
 
 
 def test_no_client_keeps_others_waiting_or_costs_the_master_its_place(
-    tandem_fenced_cluster: RunningCluster, crowd: list[Client]
+    make_tandem_cluster: MakeTandemCluster,
 ) -> None:
-    cluster = tandem_fenced_cluster
+    assert_once(make_tandem_cluster, hurt_in_all_ways)
+
+
+def hurt_in_all_ways(cluster: RunningCluster, crowd: list[Client]) -> None:
     master = cluster.wait_for_master()
     address = cluster.spec.node(master).client_address
     epochs = epoch_lines(cluster)
@@ -245,11 +274,12 @@ def test_no_client_keeps_others_waiting_or_costs_the_master_its_place(
     assert (cluster.master(), epoch_lines(cluster)) == (master, epochs)
 
 
-def test_large_tables_are_no_reason_to_be_silent(
-    tandem_fenced_cluster: RunningCluster, crowd: list[Client]
-) -> None:
+def test_large_tables_are_no_reason_to_be_silent(make_tandem_cluster: MakeTandemCluster) -> None:
     """10,000 groups and their topics: writing them down held up each node for a second."""
-    cluster = tandem_fenced_cluster
+    assert_once(make_tandem_cluster, fill_the_tables)
+
+
+def fill_the_tables(cluster: RunningCluster, crowd: list[Client]) -> None:
     master = cluster.wait_for_master()
     address = cluster.spec.node(master).client_address
     client = Client(address)
