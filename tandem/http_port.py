@@ -58,8 +58,11 @@ class HTTPConnection:
         is_over: No request is read any more.
     """
 
-    def __init__(self, stream: ByteStream, limits: HTTPLimits, refuse: Refuse) -> None:
+    def __init__(
+        self, stream: ByteStream, limits: HTTPLimits, refuse: Refuse, refusal_type: str = JSON
+    ) -> None:
         self._stream = stream
+        self._refusal_type = refusal_type
         self._limits = limits
         self._refuse = refuse
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.head_bytes)
@@ -95,6 +98,10 @@ class HTTPConnection:
         head = self._http.send(h11.Response(status_code=status, headers=headers))
         data = self._http.send(h11.Data(data=body)) if self._wants_body else b""
         end = self._http.send(h11.EndOfMessage())
+        if len(body) > RECEIVE_BYTES_MAX:
+            # A long body is not copied: several clients may be sent the same.
+            await self._send(head)
+            head = b""
         await self._send(head, data, end)
 
     async def start_stream(self) -> None:
@@ -144,7 +151,8 @@ class HTTPConnection:
 
     async def _send_last_reply(self, error: h11.RemoteProtocolError) -> None:
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            await self.send_reply(error.error_status_hint, self._refuse(str(error)))
+            body = self._refuse(str(error))
+            await self.send_reply(error.error_status_hint, body, self._refusal_type)
 
     async def _send(self, *parts: bytes | None) -> None:
         with trio.fail_after(self._limits.request_seconds):

@@ -313,7 +313,6 @@ class Broker:
 
     def _connection_closed(self, connection: Connection) -> None:
         self._names.connection_closed(connection)
-        self._guard.quotas.connection_closed(connection)
         self._parts.holds.connection_closed(connection)
         self._handlers.clients.notify(self._parts.clients.connection_closed(connection))
         self._parts.producers.connection_closed(connection)
@@ -326,6 +325,7 @@ class Broker:
         await self._replication.run(self, task_status=task_status)
 
     def _start_services(self, services: trio.Nursery) -> None:
+        self._guard.quotas.broker_begins()
         services.start_soon(self._registration.run)
         services.start_soon(self._parts.holds.run)
         services.start_soon(self._tables.run, self.end_round)
@@ -333,7 +333,6 @@ class Broker:
         services.start_soon(self._parts.counting.run)
         services.start_soon(self._parts.filters.run)
         services.start_soon(self._forget_the_silent)
-        services.start_soon(self._guard.quotas.run, self._outbox.flush)
 
     async def _until_over(self, stop: trio.Event) -> None:
         async with trio.open_nursery() as nursery:

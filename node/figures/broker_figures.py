@@ -140,7 +140,7 @@ def _disks(sources: Sources) -> Iterator[Figure]:
 
 
 def _tables(sources: Sources) -> Iterator[Figure]:
-    is_refused = sources.replication.refusal() is not None
+    is_refused = sources.why_refused is not None
     yield _own("rocketmq_broker_permission", READ if is_refused else READ | WRITE)
     yield _own("rocketmq_topic_number", len(sources.tables.topics.configs.topic_config_table))
     groups = sources.tables.groups.configs.subscription_group_table

@@ -138,8 +138,7 @@ class PullMessage:
             held = self._held(connection, command, header, wanted, deadline)
             if self._holds.hold(header.topic, header.queue_id, held):
                 return
-        if (share := connection.caller.share) is not None:
-            share.read(trio.current_time(), result.body_bytes)
+        connection.note_read(result.body_bytes)
         connection.respond(command, self._answer(command, header, result), result.body)
 
     def of_run(self, header: PullMessageRequestHeader) -> Wanted | None:

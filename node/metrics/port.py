@@ -11,6 +11,7 @@ client may take for it is bounded, as is the number of clients.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, urlsplit
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 16
-"""More are closed at once. Two Prometheus servers and a few probes are six."""
+"""Of more, the one that has been quiet for longest is closed: strangers do not shut probes out."""
 
 LIMITS: Final = HTTPLimits(head_bytes=8 * 1024, body_bytes=0, idle_seconds=90, request_seconds=10)
 """Prometheus keeps a connection from one scrape to the next: a minute, mostly."""
@@ -61,6 +62,8 @@ class MetricsPort:
         self._report = report
         self._late = LoopLateness()
         self._count = 0
+        self._quiet: dict[trio.CancelScope, None] = {}
+        """Connections without a request at the moment, the one that is so for longest first."""
         self._collecting = trio.Lock()
         self._collected: dict[Format, tuple[float, bytes]] = {}
         cluster, node, metrics = config.cluster.cluster, config.node, config.cluster.metrics
@@ -100,36 +103,54 @@ class MetricsPort:
         while True:
             stream = await listener.accept()
             if self._count >= CONNECTIONS_MAX:
-                stream.close_nowait()
-                continue
+                if not self._quiet:
+                    stream.close_nowait()
+                    continue
+                longest = next(iter(self._quiet))
+                del self._quiet[longest]
+                longest.cancel()
             self._count += 1
             nursery.start_soon(self._serve, stream)
 
     async def _serve(self, stream: Stream) -> None:
         # A probe that connects and ends is nothing to write a line about.
+        scope = trio.CancelScope()
+        self._quiet[scope] = None
         try:
-            await HTTPConnection(stream, LIMITS, str.encode).run(self._respond)
+            with scope:
+                respond = partial(self._respond, scope)
+                await HTTPConnection(stream, LIMITS, str.encode, TEXT).run(respond)
         except (ConnectionLost, trio.TooSlowError):
             return
         finally:
+            self._quiet.pop(scope, None)
             self._count -= 1
             stream.close_nowait()
 
     async def _respond(
-        self, connection: HTTPConnection, request: h11.Request, _body: bytes
+        self,
+        scope: trio.CancelScope,
+        connection: HTTPConnection,
+        request: h11.Request,
+        _body: bytes,
     ) -> None:
+        self._quiet.pop(scope, None)
         try:
             status, body, content_type = await self._answer(request)
         except Exception:  # noqa: BLE001 - a scrape must not end a node
             _log.exception("a request for metrics failed: a bug")
             status, body, content_type = 500, b"The node has failed to answer: see its log.\n", TEXT
         await connection.send_reply(status, body, content_type)
+        self._quiet[scope] = None
 
     async def _answer(self, request: h11.Request) -> tuple[int, bytes, str]:
         """Return status, body and its type."""
         if request.method not in (b"GET", b"HEAD"):
             return 405, b"Only GET and HEAD are served here.\n", TEXT
-        target = urlsplit(request.target.decode("ascii", "replace"))
+        try:
+            target = urlsplit(request.target.decode("ascii", "replace"))
+        except ValueError as error:
+            return 400, f"not a URL: {error}\n".encode(), TEXT
         if target.path == "/metrics":
             accept = b",".join(value for name, value in request.headers if name == b"accept")
             format_ = wanted_format(accept.decode("ascii", "replace"))

@@ -62,7 +62,8 @@ def _with_damage(row: NodeReplication, answer: "HARuntimeInfo | str") -> NodeRep
 def _master_row(node: "NodeSpec", answer: "HARuntimeInfo | str") -> NodeReplication:
     if isinstance(answer, str):
         return _row(node, "down", reason=answer)
-    return _row(node, "master", log_end=answer.master_commit_log_max_offset)
+    log_end = answer.master_commit_log_max_offset
+    return _row(node, "master", log_end=log_end, reason=answer.refusal)
 
 
 def _slave_row(

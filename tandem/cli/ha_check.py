@@ -55,6 +55,11 @@ def check(nodes: Sequence[NodeReplication], groups: Sequence[GroupView]) -> Chec
             for row in nodes
             if row.role == "MASTER" and row.state == "down"
         ),
+        *(
+            f"{row.group} takes no messages: {row.reason}"
+            for row in nodes
+            if row.state == "master" and row.reason
+        ),
     ]
     impaired = [words for group in groups for words in _problems(group)]
     impaired += [words for row in nodes for words in _row_problems(row)]

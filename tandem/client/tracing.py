@@ -61,6 +61,9 @@ FLUSH_SECONDS: Final = 1.0
 
 SEND_TIMEOUT_MS: Final = 5_000
 
+REST_SECONDS: Final = 30.0
+"""After a failure, where sends would wait for the next flush."""
+
 _STATES: Final = {
     "commit": "COMMIT_MESSAGE",
     "rollback": "ROLLBACK_MESSAGE",
@@ -275,8 +278,9 @@ class TraceSender:
 
     @property
     def is_due(self) -> bool:
-        """Whether the last flush is a while ago."""
-        return self._clock() - self._flushed_at >= FLUSH_SECONDS
+        """Whether the last flush is a while ago; a longer one if it failed."""
+        pause = REST_SECONDS if self._has_failed else FLUSH_SECONDS
+        return self._clock() - self._flushed_at >= pause
 
     def flush(self) -> Flow[None]:
         """Send all that is gathered."""
@@ -299,6 +303,7 @@ class TraceSender:
                 "traces of messages are lost: topic %s takes none: %s", self.tracer.topic, error
             )
         self._has_failed = True
+        self._flushed_at = self._clock()
 
 
 def trace_topic(trace: bool | str) -> str | None:  # noqa: FBT001  an argument as users give it

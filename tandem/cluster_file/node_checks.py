@@ -64,11 +64,11 @@ def _check_metrics(
     """Ports of metrics are nobody else's. Nodes on several machines may share an address there."""
     if config.metrics.address is not None:
         try:
-            ipaddress.ip_address(config.metrics.address)
+            ipaddress.IPv4Address(config.metrics.address)
         except ValueError:
             reader.complain(
                 "metrics.address",
-                f"{config.metrics.address!r} is not an IP address; give one of the machine, or"
+                f"{config.metrics.address!r} is not an IPv4 address; give one of the machine, or"
                 " 0.0.0.0 for all of them",
             )
             return

@@ -191,7 +191,11 @@ def summarise(
     switches = _switches(recording)
     lease_ttl_ms = plan.coordinator.lease_ttl_ms
     lost = lost_leases(recording.history, timeline.faults, recording.lateness, lease_ttl_ms / 1000)
-    is_excused = _only_late(recording, lost) and not _is_broken(recording, audit, stream)
+    is_excused = (
+        stopped_because == recording.stopped_because
+        and _only_late(recording, lost)
+        and not _is_broken(recording, audit, stream)
+    )
     counts = {name: getattr(audit, name, None) for name in _AUDIT_FIELDS}
     return Summary(
         verdict=_verdict(

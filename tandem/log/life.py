@@ -39,6 +39,7 @@ from tandem.wire.message import MessageExt, decode_message
 from tandem.wire.message_properties import PROPERTY_UNIQUE_KEY
 from tandem.wire.store_layout import (
     FILE_NAME_DIGITS,
+    OFFSET_MAX,
     SET_ASIDE_DIRECTORY,
     SIDE_DIRECTORY,
     offset_named,
@@ -139,6 +140,7 @@ class _Store:
         log = _Piece(self._store.commit_log, Held.LOG, f"{root}/commitlog", store=self._store)
         self._pieces = [log, *_cut_pieces(root, evidence), *_set_aside(root, evidence)]
         self._searched: set[str] = set()
+        self._added: set[tuple[str, int]] = set()
         self._log = _node_log(self._node, self._store)
         evidence.nodes.append(self._log)
 
@@ -234,10 +236,11 @@ class _Store:
         )
 
     def _add(self, piece: _Piece, message: MessageExt, source: str) -> int:
-        copy = self._copy(piece, message, source)
-        if copy in self._evidence.copies:
+        place = piece.where, message.physical_offset
+        if place in self._added:
             return 0
-        self._evidence.copies.append(copy)
+        self._added.add(place)
+        self._evidence.copies.append(self._copy(piece, message, source))
         return 1
 
     def _look(self, piece: _Piece, how: str, found: int, *, is_complete: bool = True) -> None:
@@ -345,6 +348,9 @@ def _cut_pieces(root: Path, evidence: Evidence) -> Iterator[_Piece]:
         named = _CUT_NAME.fullmatch(path.name)
         start = offset_named(named[1]) if named else None
         if start is None or path.suffix == ".json" or not path.is_file():
+            continue
+        if start > OFFSET_MAX:
+            evidence.gap(str(path), "no log has an offset like that of its name")
             continue
         file = DataFile(str(path), start, path.stat().st_size)
         note = path.with_name(f"{path.name}.json")

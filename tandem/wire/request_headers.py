@@ -490,7 +490,10 @@ class HAClientRuntimeInfo(Body, frozen=True):
 
 
 class HARuntimeInfo(Body, frozen=True):
-    """Body of the answer to GET_BROKER_HA_STATUS. `damage` is ours: what is bad in its log."""
+    """Body of the answer to GET_BROKER_HA_STATUS.
+
+    Two are ours: `damage`, what is bad in its log; `refusal`, why a master takes no messages.
+    """
 
     master: bool
     master_commit_log_max_offset: int = 0
@@ -498,3 +501,4 @@ class HARuntimeInfo(Body, frozen=True):
     ha_connection_info: list[HAConnectionRuntimeInfo] = []
     ha_client_runtime_info: HAClientRuntimeInfo = HAClientRuntimeInfo()
     damage: str = ""
+    refusal: str = ""

@@ -266,7 +266,12 @@ class FakeReplication:
 
 
 def open_store(
-    disk: SimulatedDisk, *, is_slave: bool, is_fenced: bool = False, **changes: int
+    disk: SimulatedDisk,
+    *,
+    is_slave: bool,
+    is_fenced: bool = False,
+    wall_clock_ms: Callable[[], int] = lambda: NOW_MS,
+    **changes: int,
 ) -> MessageStore:
     """Open a small store; `changes` are fields of its config."""
     config = StoreConfig(
@@ -280,7 +285,7 @@ def open_store(
     return MessageStore.open(
         msgspec.structs.replace(config, **changes),
         disk=disk,
-        wall_clock_ms=lambda: NOW_MS,
+        wall_clock_ms=wall_clock_ms,
         store_host=BROKER,
         is_slave=is_slave,
         confirm_bounds_reads=is_fenced,
@@ -306,7 +311,12 @@ class Broker(BrokerParts):
         self.now_ms = NOW_MS
         self.topic_changes = 0
         disk = SimulatedDisk()
-        store = open_store(disk, is_slave=is_slave or is_fenced, is_fenced=is_fenced)
+        store = open_store(
+            disk,
+            is_slave=is_slave or is_fenced,
+            is_fenced=is_fenced,
+            wall_clock_ms=lambda: self.now_ms,
+        )
         if is_fenced:
             store.become_master()
         self.plain = PlainTables(PlainFiles(disk, "s", lambda: NOW_MS), hide=store.queues.hide)

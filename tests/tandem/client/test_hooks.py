@@ -205,3 +205,25 @@ async def test_a_handler_is_within_what_hooks_put_around_it() -> None:
             with anyio.fail_after(60):
                 await consumer.consume("orders", handle, concurrency=1)
     assert hook.said[1:] == ["handling", b"a", "handled", ConsumeOutcome.DONE]
+
+
+async def test_hooks_hear_how_a_transaction_ends_and_have_changed_its_half(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    broker, hook = FakeBroker(), Recorder()
+    broker.handlers[RequestCode.END_TRANSACTION] = answer_to
+    network = FakeNetwork(nursery, {NAME_SERVER: broker, MASTER: broker})
+    async with Producer(
+        NAME_SERVER, "PG", hooks=[hook], open_stream=network.open_stream
+    ) as producer:
+        async with producer.transaction(MESSAGE):
+            pass
+        async with producer.transaction(MESSAGE) as transaction:
+            transaction.rollback()
+    ended = [
+        (each[1].state, each[1].from_check)
+        for each in hook.said
+        if isinstance(each, tuple) and isinstance(each[1], TransactionEnd)
+    ]
+    assert ended == [("commit", False), ("rollback", False)]
+    assert marks(broker) == [["by-a"], ["by-a"]]

@@ -99,3 +99,13 @@ async def test_the_end_does_not_wait_for_ever_for_traces() -> None:
             async with producer(world, trace="traces") as sending:
                 await sending.send(Message("orders", b"1"))
                 world.broker.handlers[RequestCode.SEND_MESSAGE_V2] = lambda _: None
+
+
+@under_either_loop
+async def test_a_client_that_is_cancelled_while_it_sends_the_last_ones_is_closed() -> None:
+    async with a_world() as world:
+        with anyio.move_on_after(0.2) as scope:
+            async with producer(world, trace="traces") as sending:
+                await sending.send(Message("orders", b"1"))
+                world.broker.handlers[RequestCode.SEND_MESSAGE_V2] = lambda _: None
+        assert scope.cancelled_caught
