@@ -138,7 +138,8 @@ class PullMessage:
             held = self._held(connection, command, header, wanted, deadline)
             if self._holds.hold(header.topic, header.queue_id, held):
                 return
-        connection.note_read(result.body_bytes)
+        if (share := connection.caller.share) is not None:  # written out: a call less
+            share.read(trio.current_time(), result.body_bytes)
         connection.respond(command, self._answer(command, header, result), result.body)
 
     def of_run(self, header: PullMessageRequestHeader) -> Wanted | None:

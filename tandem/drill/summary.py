@@ -191,11 +191,9 @@ def summarise(
     switches = _switches(recording)
     lease_ttl_ms = plan.coordinator.lease_ttl_ms
     lost = lost_leases(recording.history, timeline.faults, recording.lateness, lease_ttl_ms / 1000)
-    is_excused = (
-        stopped_because == recording.stopped_because
-        and _only_late(recording, lost)
-        and not _is_broken(recording, audit, stream)
-    )
+    # A drill that was interrupted, or could not be audited, is not the machine's fault.
+    is_late = stopped_because == recording.stopped_because and _only_late(recording, lost)
+    is_excused = is_late and not _is_broken(recording, audit, stream)
     counts = {name: getattr(audit, name, None) for name in _AUDIT_FIELDS}
     return Summary(
         verdict=_verdict(
