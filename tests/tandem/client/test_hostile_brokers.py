@@ -13,8 +13,8 @@ from tandem.client.producer import Producer
 from tandem.wire.message import Message
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
+from tests.support.virtual_loops import LOOPS
 from tests.tandem.client.consumer_world import World, a_world, until
-from tests.tandem.client.either_loop import LOOPS
 from tests.tandem.client.fake_broker import IDENTITY, MASTER, NAME_SERVER, answer_to
 
 CODES = (39, 40, 220, 221, 307, 309, 326, 0, -1, 99_999)
