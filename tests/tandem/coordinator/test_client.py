@@ -209,15 +209,17 @@ async def test_a_silent_endpoint_costs_one_call_whoever_gives_up() -> None:
         with trio.fail_after(PATIENCE_SECONDS):
             await put(client, "/a")
         endpoints = client._endpoints
-        async with aclosing(client_of(*endpoints, request_seconds_max=0.1)) as impatient:
+        async with aclosing(client_of(*endpoints)) as impatient:
             impatient._first = 1
             await impatient.read("/")  # for its token
             impatient._first = 0
+            impatient._request_seconds_max, patient = 0.1, impatient._request_seconds_max
             with pytest.raises(CoordinatorUnavailableError) as caught:
                 await impatient.transact([], [Put("/a", b"")])
             assert caught.value.cause is NoAnswer.LATE
             assert impatient._first == 1
             impatient._first = 0
+            impatient._request_seconds_max = patient
             with trio.fail_after(PATIENCE_SECONDS):
                 async with impatient.watch("/", 1) as batches:
                     await anext(batches)
