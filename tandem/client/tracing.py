@@ -180,7 +180,8 @@ class Tracer:
         outcome: ConsumeOutcome,
     ) -> None:
         """Note what became of a message that was given to a consumer."""
-        if outcome is ConsumeOutcome.PUT_BACK or message.topic == self.topic:
+        unsaid = (ConsumeOutcome.PUT_BACK, ConsumeOutcome.LEFT)
+        if outcome in unsaid or message.topic == self.topic:
             return
         now_ms = self._wall_clock_ms()
         is_done = outcome is ConsumeOutcome.DONE
