@@ -13,15 +13,13 @@ import msgspec
 
 from tandem.drill.timeline import Fault
 from tandem.drill.watched_group import Change
+from tandem.wire.switch_cause import SwitchCause
 
 LATE_SECONDS_MIN: Final = 0.25
 """A task of the drill that is woken this late is noted: five times what it sleeps between looks."""
 
 MARGIN_SECONDS: Final = 0.5
 """A fault is noted this long before or after what it does is seen, at most."""
-
-LEASE: Final = "lease"
-"""In the reason of a switch: that it ended. Whoever steps down for another reason gives it back."""
 
 HEALED_BY: Final = {
     "cut": "heal the network",
@@ -89,9 +87,8 @@ def lost_leases(
 def _ended(history: Sequence[Change]) -> Iterator[tuple[float, Change]]:
     """Yield when each mastership began, and the end of its lease, if it was not given back.
 
-    Its successor's record says why it ended: "the lease of a ended" if nobody knows more than that,
-    else "a stepped down: " and why, which may be that its lease was over. That there was no leader
-    in between is not always seen.
+    Its successor's record says why it ended, by the word of the master itself if it left one. That
+    there was no leader in between is not always seen.
     """
     elected = [change for change in history if change.kind == "epoch"]
     for began, following in pairwise([*elected, None]):
@@ -105,7 +102,7 @@ def _ended(history: Sequence[Change]) -> Iterator[tuple[float, Change]]:
         gone = [change.at_seconds for change in of_node if change.kind == "leader-gone"]
         if any(change.kind == "ended" for change in of_node):
             continue
-        if following is not None and LEASE in following.text:
+        if following is not None and following.cause == SwitchCause.LEASE_ENDED:
             at_seconds = gone[-1] if gone else following.at_seconds
         elif following is None and gone:
             at_seconds = gone[-1]
