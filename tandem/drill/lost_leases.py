@@ -18,6 +18,9 @@ from tandem.wire.switch_cause import SwitchCause
 LATE_SECONDS_MIN: Final = 0.25
 """A task of the drill that is woken this late is noted: five times what it sleeps between looks."""
 
+LATE_SHARE_OF_LEASE: Final = 0.1
+"""A lease is renewed several times before it ends: who is late by less than this has lost none."""
+
 MARGIN_SECONDS: Final = 0.5
 """A fault is noted this long before or after what it does is seen, at most."""
 
@@ -45,11 +48,13 @@ class LostLease(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     epoch: int
     late_seconds: float
+    lease_seconds: float
 
     @property
     def machine_was_slow(self) -> bool:
         """Whether the drill itself did not get to run either."""
-        return self.late_seconds >= LATE_SECONDS_MIN
+        enough = max(LATE_SECONDS_MIN, LATE_SHARE_OF_LEASE * self.lease_seconds)
+        return self.late_seconds >= enough
 
     def in_words(self) -> str:
         """Return what happened, and what it means."""
@@ -78,6 +83,7 @@ def lost_leases(
             node=gone.node,
             epoch=gone.epoch,
             late_seconds=round(_latest(lateness, gone.at_seconds, lease_seconds), 3),
+            lease_seconds=lease_seconds,
         )
         for began_at, gone in _ended(history)
         if not _may_be_planned(faults, began_at, gone.at_seconds)
@@ -133,7 +139,10 @@ def _lasts(fault: Fault, faults: Iterable[Fault]) -> bool:
 
 
 def _latest(lateness: Iterable[Late], gone_at: float, lease_seconds: float) -> float:
-    """How late the drill was at most, while the lease should have been renewed."""
-    since = gone_at - 2 * lease_seconds
-    during = [each for each in lateness if since <= each.at_seconds <= gone_at + lease_seconds]
+    """How late the drill was at most, while the lease should have been renewed.
+
+    What came after its end did not end it.
+    """
+    since, until = gone_at - 2 * lease_seconds, gone_at + MARGIN_SECONDS
+    during = [each for each in lateness if since <= each.at_seconds <= until]
     return max((each.seconds for each in during), default=0.0)

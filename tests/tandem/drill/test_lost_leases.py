@@ -56,7 +56,14 @@ def test_that_a_lease_is_over_may_be_known_from_the_record_of_the_successor_alon
 
 @pytest.mark.parametrize(
     ("late", "is_slow"),
-    [(Late(18.0, 1.5), True), (Late(18.0, 0.1), False), (Late(2.0, 9.0), False)],
+    [
+        (Late(18.0, 1.5), True),
+        (Late(18.0, 0.5), True),
+        (Late(18.0, 0.4), False),
+        (Late(20.4, 1.5), True),  # it saw the end a little later itself
+        (Late(20.6, 1.5), False),  # what comes after the end did not end it
+        (Late(2.0, 9.0), False),
+    ],
 )
 def test_the_machine_was_slow_if_the_drill_was_late_at_that_time(
     late: Late, *, is_slow: bool
@@ -64,3 +71,10 @@ def test_the_machine_was_slow_if_the_drill_was_late_at_that_time(
     (lost,) = lost_leases(LOST, [], [late], 5.0)
     assert lost.machine_was_slow == is_slow
     assert ("the machine was too slow" in lost.in_words()) == is_slow
+
+
+@pytest.mark.parametrize(("lease_seconds", "enough"), [(1.0, 0.25), (5.0, 0.5), (30.0, 3.0)])
+def test_how_late_is_too_late_is_a_share_of_the_lease(lease_seconds: float, enough: float) -> None:
+    for seconds, is_slow in ((enough, True), (enough - 0.01, False)):
+        (lost,) = lost_leases(LOST, [], [Late(20.0, seconds)], lease_seconds)
+        assert lost.machine_was_slow == is_slow
