@@ -127,6 +127,9 @@ FAMILIES: Final[dict[str, Family]] = {
             "tandem_replica_connected": "1 for another node that is connected, else 0",
             "tandem_replica_lag_bytes": "Bytes of the log that another node has not acknowledged",
             "tandem_lease_left_seconds": "How long the master may go on without an answer",
+            "tandem_last_switch_timestamp_seconds": (
+                "When the group changed its master last, in seconds since 1970, and why"
+            ),
             "tandem_log_start_bytes": "Offset of the first byte of the log",
             "tandem_log_end_bytes": "Offset after the last byte of the log",
             "tandem_log_flushed_bytes": "Offset up to which the log is on the disk",

@@ -26,6 +26,10 @@ def replication_figures(sources: Sources) -> Iterator[Figure]:
     ):
         if value is not None:
             yield _own(name, value)
+    if standing.switched_at_ms:
+        cause = Labels(cause=standing.switch_cause)
+        at = standing.switched_at_ms / 1000
+        yield Figure("tandem_last_switch_timestamp_seconds", cause, at)
     yield from _others(sources)
     if replication.is_master:
         yield from _unconfirmed(sources)

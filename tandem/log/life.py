@@ -21,7 +21,7 @@ from tandem.data_file import DataFile
 from tandem.life.evidence import Copy, Epoch, Evidence, HalfEnd, HalvesRead, Held, Look, NodeLog
 from tandem.life.lives import LIVES_MAX, fits, why_of
 from tandem.life.made_id import offset_id_of
-from tandem.life.records import Record, Role, records_of
+from tandem.life.records import Record, Role, records_of, role_of
 from tandem.life.result import Why
 from tandem.life.words import time_words
 from tandem.log.dump import DumpedRecord, dump_records
@@ -121,7 +121,7 @@ def _keep_topic(evidence: Evidence, topic: str) -> None:
     if not topic:
         return
     topics: dict[str, set[str]] = {}
-    for record in records_of(evidence.copies):
+    for record in records_of(evidence.copies, evidence.topics_known):
         topics.setdefault(record.copies[0].family, set()).update(
             (record.real_topic, record.message.topic, record.origin_topic)
         )
@@ -143,6 +143,8 @@ class _Store:
         self._added: set[tuple[str, int]] = set()
         self._log = _node_log(self._node, self._store)
         evidence.nodes.append(self._log)
+        known = {*(queue.topic for queue in self._store.queues), *(self._store.topics or ())}
+        evidence.topics_known |= {each for each in known if role_of(each) is Role.ORIGINAL}
 
     def find(self, message: str) -> None:
         """Look for the message itself."""
@@ -158,7 +160,8 @@ class _Store:
         }
         for key in sorted(keys - {""}):
             self._by_key(key)
-        records = records_of(each for each in self._evidence.copies if each.family in families)
+        copies = [each for each in self._evidence.copies if each.family in families]
+        records = records_of(copies, self._evidence.topics_known)
         self._ends(records)
         topics = {each.message.topic for each in records if each.role is Role.ORIGINAL}
         topics |= {each.real_topic for each in records if each.role is not Role.DEAD}

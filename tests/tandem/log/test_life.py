@@ -118,6 +118,29 @@ def test_retries_and_a_dead_letter_are_found_beside_the_message(tmp_path: Path) 
         assert (group.state, group.retries) == (State.DEAD, 1)
 
 
+@pytest.mark.parametrize("use_index", [True, False], ids=["index", "scan"])
+@pytest.mark.parametrize("name", ["%RETRY%g+Orders", "%RETRY%g_Orders"])
+def test_what_came_back_to_a_group_that_pops_is_found(
+    name: str,
+    use_index: bool,  # noqa: FBT001
+    tmp_path: Path,
+) -> None:
+    built = Built()
+    retry = built.put(name, {"1ST_POP_TIME": "1"}, reconsume_times=1)
+    root = built.write(tmp_path / "n1")
+    (root / "config").mkdir(exist_ok=True)
+    table = {"offsetTable": {"Orders@g": {0: 1}, f"{name}@g": {0: 0}}}
+    (root / "config" / "consumerOffset.json").write_text(json.dumps(table))
+    for asked in (KEY, retry.offset_msg_id):
+        (found,) = why(asked, root, use_index=use_index).lives
+        assert (found.id, found.topic) == (KEY, "Orders")
+        (group,) = found.groups
+        assert (group.group, group.state, group.retries) == ("g", State.AGAIN, 1)
+    table["offsetTable"][f"{name}@g"] = {0: 1}
+    (root / "config" / "consumerOffset.json").write_text(json.dumps(table))
+    assert life(KEY, root).groups[0].state is State.CONSUMED
+
+
 def test_a_half_that_ended_without_a_message_was_rolled_back(tmp_path: Path) -> None:
     log = LogBuilder()
     half = {"UNIQ_KEY": KEY, "REAL_TOPIC": "Orders", "REAL_QID": "0"}
