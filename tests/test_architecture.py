@@ -73,6 +73,7 @@ TEXTS_THAT_MAY_BE_EMPTY = {
     "node/filter/sql92_parser.py _Parser._taken",
     "node/filter/sql92_tokens.py escaped",
     "node/handlers/broker_runtime_info.py tps_text",
+    "node/metrics/otlp_request.py _unit",
     "node/handlers/send_properties.py with_delay_level",
     "node/tables/put_times.py distribution_text",
     "store/log/damage.py LogDamage.in_words",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _SPECIAL: Final = re.compile(r'[\\"\n]')
 _ESCAPED: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n"}
@@ -51,12 +53,27 @@ class Figure(NamedTuple):
 
 NO_LABELS: Final = Labels()
 
+_NAME: Final = itemgetter(0)
+
+
+def by_name(figures: list[Figure]) -> Iterator[tuple[str, list[Figure]]]:
+    """Parts of one name each. Mostly all have one, and to see that is quicker than to part them."""
+    names = list(map(_NAME, figures))
+    if names.count(names[0]) == len(names):
+        yield names[0], figures
+        return
+    for name, some in groupby(figures, _NAME):
+        yield name, list(some)
+
+
+def plain(value: str) -> str:
+    """A label's value as text; half a pair of UTF-16, which no text has, becomes `?`."""
+    return value if value.isascii() else value.encode(errors="replace").decode()
+
 
 def escaped(value: str) -> str:
-    """A label's value as it is written. Half a pair of UTF-16, which no text has, becomes `?`."""
-    if value.isascii():
-        return _SPECIAL.sub(_replaced, value) if _SPECIAL.search(value) else value
-    return _SPECIAL.sub(_replaced, value.encode(errors="replace").decode())
+    """The same as it is written in an exposition."""
+    return _SPECIAL.sub(_replaced, plain(value)) if _SPECIAL.search(value) else plain(value)
 
 
 def _replaced(match: re.Match[str]) -> str:

@@ -19,20 +19,15 @@ import msgspec
 import trio
 
 from node.figures.exposition import Exposition, Format, wanted_format
-from node.figures.families import Base
-from node.figures.figure import NO_LABELS, Figure, Labels
-from node.figures.stream import figures
 from node.metrics.health import Health, group_ready, live, ready
-from node.metrics.node_figures import LoopLateness, node_figures
 from store.machine.network import ConnectionLost
 from tandem.http_port import JSON, HTTPConnection, HTTPLimits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import h11
 
     from node.figures.node_report import NodeReport
+    from node.metrics.collection import Collection
     from store.machine.machine import Machine
     from store.machine.network import Listener, Stream
     from tandem.cluster_file.cluster_config import NodeConfig
@@ -54,29 +49,23 @@ TEXT: Final = "text/plain; charset=utf-8"
 class MetricsPort:
     """The port of one node."""
 
-    def __init__(self, config: NodeConfig, machine: Machine, report: NodeReport) -> None:
-        """Serve what is in `report`, at the place of the cluster file."""
+    def __init__(
+        self, config: NodeConfig, machine: Machine, report: NodeReport, collection: Collection
+    ) -> None:
+        """Serve what is collected, and how `report` is, at the place of the cluster file."""
         self._place = config.metrics_place
         self._network = machine.network
-        self._process = machine.process
         self._report = report
-        self._late = LoopLateness()
+        self._collection = collection
         self._count = 0
         self._quiet: dict[trio.CancelScope, None] = {}
         """Connections without a request at the moment, the one that is so for longest first."""
         self._collecting = trio.Lock()
         self._collected: dict[Format, tuple[float, bytes]] = {}
-        cluster, node, metrics = config.cluster.cluster, config.node, config.cluster.metrics
         self._exposition = Exposition(
-            {
-                Base.ROCKETMQ: Labels(cluster=cluster.name, node_type="broker", node_id=node.group),
-                Base.OURS: Labels(cluster=cluster.name, group=node.group, node=node.name),
-                Base.EXPORTER: Labels(
-                    cluster=cluster.name, broker=node.group, brokerIP=node.broker_address
-                ),
-            },
-            series_max=metrics.series_max,
-            with_exporter_names=metrics.exporter_names,
+            collection.bases,
+            series_max=collection.settings.series_max,
+            with_exporter_names=collection.settings.exporter_names,
         )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -92,7 +81,6 @@ class MetricsPort:
         _log.info("metrics are served at %s:%d", *self._place)
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._late.run)
                 task_status.started()
                 await self._accept(listener, nursery)
         finally:
@@ -175,24 +163,12 @@ class MetricsPort:
             at, text = self._collected.get(format_, (-SAME_SECONDS, b""))
             if trio.current_time() - at >= SAME_SECONDS:
                 parts = []
-                for part in self._exposition.write(self._figures(), format_):
+                for part in self._exposition.write(self._collection.figures(), format_):
                     parts.append(part)
                     await trio.lowlevel.checkpoint()
                 text = b"".join(parts)
                 self._collected[format_] = trio.current_time(), text
             return text
-
-    def _figures(self) -> Iterator[Figure]:
-        began = trio.current_time()
-        report = self._report
-        yield from node_figures(report, self._late, self._process)
-        # The broker may close while this waits for its turn.
-        if (sources := report.sources) is not None:
-            for figure in figures(sources, report.lags):
-                if report.sources is not sources:
-                    return
-                yield figure
-        yield Figure("tandem_figures_seconds", NO_LABELS, trio.current_time() - began)
 
 
 def _unknown(_report: NodeReport) -> Health:

@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from node.figures.node_report import NodeReport
+from node.metrics.collection import Collection
 from node.metrics.port import CONNECTIONS_MAX, LIMITS, SAME_SECONDS, MetricsPort
 from store.machine.network import ConnectionLost
 from store.machine.service_manager import ServiceManager
@@ -83,7 +84,10 @@ async def open_port(directory: Path) -> AsyncIterator[tuple[World, NodeReport]]:
     config, report = with_port(fenced_cluster(directory)), NodeReport()
     async with open_world(config) as world, trio.open_nursery() as nursery:
         world._machines["a1"] = world.network.machine(MASTER)
-        await nursery.start(MetricsPort(config.node("a1"), world._machine("a1"), report).run)
+        node, machine = config.node("a1"), world._machine("a1")
+        collection = Collection(node, machine, report)
+        await nursery.start(MetricsPort(node, machine, report, collection).run)
+        nursery.start_soon(collection.watch_loop)
         with trio.fail_after(PATIENCE_SECONDS):
             yield world, report
         nursery.cancel_scope.cancel()
@@ -208,7 +212,8 @@ async def test_nothing_listens_unless_it_is_asked_for(
     config = fenced_cluster(tmp_path)
     async with open_world(config) as world, trio.open_nursery() as nursery:
         world._machines["a1"] = world.network.machine(MASTER)
-        port = MetricsPort(config.node("a1"), world._machine("a1"), NodeReport())
+        node, machine, report = config.node("a1"), world._machine("a1"), NodeReport()
+        port = MetricsPort(node, machine, report, Collection(node, machine, report))
         await nursery.start(port.run)
         with pytest.raises(ConnectionLost):
             async with asking(world):
