@@ -389,7 +389,7 @@ async def test_a_signal_ends_reading_and_not_the_command(number: signal.Signals)
         async with stopped_by_signals() as stopped:
             seen.append(stopped)
             os.kill(os.getpid(), number)
-            await trio.sleep_forever()
+            await trio.Event().wait()
     assert seen == [[number]]
     async with stopped_by_signals() as stopped:
         pass
