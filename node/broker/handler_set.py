@@ -23,6 +23,7 @@ from node.handlers.queue_offset import QueueOffset
 from node.handlers.recall_message import RecallMessage
 from node.handlers.reply_message import ReplyMessage
 from node.handlers.reset_offset import ResetOffset
+from node.handlers.resume_check import ResumeCheck
 from node.handlers.send_back import SendBack
 from node.handlers.send_message import SendMessage
 from node.handlers.send_runs import SendRunHandler, send_runs
@@ -85,6 +86,7 @@ def handlers_of(
     families = (
         send,
         EndTransactions(store, parts.transactions, send, replication),
+        ResumeCheck(store, send),
         SendBack(store, tables, send, parts.random, parts.stats),
         _replier(parts, send),
         _recaller(parts, send),
