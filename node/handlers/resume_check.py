@@ -13,7 +13,7 @@ Source: RocketMQ 5.3.3, AdminBrokerProcessor.resumeCheckHalfMessage.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from node.errors import RequestError
 from node.handlers.found_record import check_found
@@ -38,8 +38,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_COPIES_MAX = 64
+_COPIES_MAX: Final = 64
 """Of one half that are looked at, the newest ones."""
+
+_LAST_MAX: Final = 1_000
 
 
 class ResumeCheck:
@@ -48,6 +50,9 @@ class ResumeCheck:
     def __init__(self, store: MessageStore, send: SendMessage) -> None:
         self._store = store
         self._send = send
+        self._last: dict[int, int] = {}
+        """Of what was resumed last: its offset -> that of its half. Reads show it when it is
+        confirmed."""
 
     @serves(
         RequestCode.RESUME_CHECK_HALF_MESSAGE,
@@ -66,6 +71,9 @@ class ResumeCheck:
         result = self._store.puts.put_message(resumed_half(given_up), hooks=False)
         if not result.status.is_stored:
             return self._send.not_stored(command, result)
+        self._last[given_up.physical_offset] = result.wrote_offset
+        if len(self._last) > _LAST_MAX:
+            del self._last[next(iter(self._last))]
         _log.warning(
             "%s has the half at %d (topic %s, key %s) asked about again",
             connection.peer,
@@ -95,6 +103,8 @@ class ResumeCheck:
 
     def _resumed_at(self, given_up: MessageExt) -> int | None:
         """Return the offset of a half that was made of this record, as far as there is an index."""
+        if (last := self._last.get(given_up.physical_offset)) is not None:
+            return last
         found = self._store.reads.query_message(
             RMQ_SYS_TRANS_HALF_TOPIC,
             given_up.properties.get(PROPERTY_UNIQUE_KEY, ""),
