@@ -12,6 +12,14 @@ UNMEASURED: Final = (
     "what is not measured is left out: the times of single reads, and the state of the timer wheel"
 )
 
+SETTINGS: Final = (
+    "the settings of a name server are those of its cluster file, and stay while it runs"
+)
+
+RESUMED: Final = (
+    "only a half that was given up is resumed: any other record would become a second message"
+)
+
 STARS: Final = "no answer has a user's secret, so there is none to copy"
 
 NOT_THERE: Final = "who takes away an entry that is not there is answered so"
@@ -23,6 +31,10 @@ REFUSALS: Final[dict[tuple[str, str], str]] = {
     ("mqadmin", "getColdDataFlowCtrInfo -b {address}"): COLD,
     ("mqadmin", "setCommitLogReadAheadMode -b {address} -m 0"): COLD,
     ("admin", "createStaticTopic"): STATIC,
+    ("admin", "resumeCheckHalfMessage of what nobody gave up"): RESUMED,
+    ("admin", "updateNameServerConfig"): SETTINGS,
+    ("mqadmin", "updateNamesrvConfig -k clusterTest -v true"): SETTINGS,
+    ("mqadmin", "getNamesrvConfig, changed"): SETTINGS,
     ("mqadmin", "brokerStatus -b {address}"): UNMEASURED,
     ("admin", "getColdDataFlowCtrInfo"): COLD,
     ("users", "copyUser -f {address} -t {address} -u {new}-c"): STARS,
