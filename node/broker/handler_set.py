@@ -64,6 +64,7 @@ def handlers_of(
     when_known: Callable[[Callable[[], None]], None],
     route_of: Callable[[str], TopicRouteData | None],
     delay_progress: Callable[[], dict[int, int]],
+    timer_checkpoint: Callable[[], bytes | None],
     spawn: Callable[[Callable[[], Awaitable[None]]], None],
     sender_of: SenderOf | None = None,
     refused: Callable[[str], dict[str, int]] = lambda _: {},
@@ -75,6 +76,7 @@ def handlers_of(
         when_known: Calls back when the name servers know the topics there are.
         route_of: What the name server beside the broker knows of a topic.
         delay_progress: How far each delay level is delivered.
+        timer_checkpoint: How far messages with a time of their own are; None where there are none.
         spawn: Starts a task that ends with the broker.
         sender_of: Says who has signed what came together; None: nobody signs.
         refused: How many requests of a user were over a bound, by the bound.
@@ -115,7 +117,13 @@ def handlers_of(
             parts.own_names,
             timeout_seconds=timeout_seconds,
         ),
-        *inspections(parts, route_of=route_of, delay_progress=delay_progress, spawn=spawn),
+        *inspections(
+            parts,
+            route_of=route_of,
+            delay_progress=delay_progress,
+            timer_checkpoint=timer_checkpoint,
+            spawn=spawn,
+        ),
     )
     runs = send_runs(
         store, suffix=parts.stamp.suffix, host=parts.host, are_signed=sender_of is not None

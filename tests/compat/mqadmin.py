@@ -123,9 +123,7 @@ COMMANDS: Final = (
     _command("consumerProgress -g {online} -t {topic}", "#Topic", "Diff Total: 0"),
     _command("consumerProgress -g {offline}", "#Topic", "^World_U .* D$"),
     _command("consumerConnection -g {online}", "#ClientId", "ConsumeType: CONSUME_PASSIVELY"),
-    _refused(
-        "consumerConnection -g {offline}", "CODE: 206 .*Not found the consumer group connection"
-    ),
+    _refused("consumerConnection -g {offline}", "CODE: 206 +DESC: the consumer group.* not online"),
     _command("consumerStatus -g {online}", "#ClientId", "^0 CLIENT V0_0_0 ", compared="not"),
     _command("consumerStatus -g {online} -i {client}", "#Consumer Properties", compared="columns"),
     _command("producerConnection -g {producers} -t {topic}", "@world .*V5_3_3"),
@@ -208,7 +206,7 @@ COMMANDS: Final = (
         "Subscription data",
     ),
     _command("resetMasterFlushOffset -b {address} -o 0", "reset master flush offset"),
-    _command("getColdDataFlowCtrInfo -b {address}", "coldReadThreshold", compared="not"),
+    _command("getColdDataFlowCtrInfo -b {address}", "globalColdReadThreshold", compared="not"),
     _command("setCommitLogReadAheadMode -b {address} -m 0", "success", compared="not"),
     _command("exportMetadata -c {cluster} -f {directory}", "export .* success"),
     _command("exportMetadata -b {address} -t -f {directory}", "export .* success"),

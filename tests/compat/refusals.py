@@ -8,13 +8,13 @@ STATIC: Final = "static topics are queues that move between brokers; a group her
 
 COLD: Final = "there is no flow control of cold data: reads come from the page cache or the disk"
 
-UNMEASURED: Final = (
-    "what is not measured is left out: the times of single reads, and the state of the timer wheel"
-)
+UNMEASURED: Final = "what is not measured is left out: the state of the timer wheel"
 
 SETTINGS: Final = (
     "the settings of a name server are those of its cluster file, and stay while it runs"
 )
+
+IN_ROUTES: Final = "a topic is in the routes as long as a broker has it"
 
 RESUMED: Final = (
     "only a half that was given up is resumed: any other record would become a second message"
@@ -33,6 +33,7 @@ REFUSALS: Final[dict[tuple[str, str], str]] = {
     ("admin", "createStaticTopic"): STATIC,
     ("admin", "resumeCheckHalfMessage of what nobody gave up"): RESUMED,
     ("admin", "updateNameServerConfig"): SETTINGS,
+    ("admin", "deleteTopicInNameServer"): IN_ROUTES,
     ("mqadmin", "updateNamesrvConfig -k clusterTest -v true"): SETTINGS,
     ("mqadmin", "getNamesrvConfig, changed"): SETTINGS,
     ("mqadmin", "brokerStatus -b {address}"): UNMEASURED,

@@ -350,6 +350,7 @@ class Broker(BrokerParts):
         listen(store, self.holds.messages_arrived)
         self.routes = RouteTable(20)
         self.spawned: list[Callable[[], Awaitable[None]]] = []
+        self.timer_checkpoint: bytes | None = None
 
     def set(self, **changes: object) -> None:
         """Change settings of `broker:`; they count in the next `handlers_of`."""
@@ -384,6 +385,7 @@ def handlers_of(broker: Broker, replication: FakeReplication | None = None) -> H
         when_known=lambda known: known(),
         route_of=broker.routes.route,
         delay_progress=lambda: {3: 5},
+        timer_checkpoint=lambda: broker.timer_checkpoint,
         spawn=broker.spawned.append,
     )
 
