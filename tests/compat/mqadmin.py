@@ -311,7 +311,13 @@ _NORMALISED: Final = (
 )
 
 # RocketMQ takes a topic that is consumed for a group that consumes it.
-_NOT_TOLD: Final = ("consumerGroup=World_U", "World_U World_U", "See https://rocketmq")
+# A consumer says how far it is in its retries when its first pull there comes back empty: after 20 s.
+_NOT_TOLD: Final = (
+    "consumerGroup=World_U",
+    "World_U World_U",
+    "See https://rocketmq",
+    "%RETRY%Online_U broker-a",
+)
 
 
 def shape_of(output: str) -> list[str]:
