@@ -311,7 +311,7 @@ _NORMALISED: Final = (
 )
 
 # RocketMQ takes a topic that is consumed for a group that consumes it.
-# A consumer says how far it is in its retries when its first pull there comes back empty: after 20 s.
+# A consumer says how far it is in its retries when its first pull there comes back: after 20 s.
 _NOT_TOLD: Final = (
     "consumerGroup=World_U",
     "World_U World_U",
