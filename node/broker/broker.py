@@ -114,6 +114,7 @@ class Broker:
             when_known=self._registration.when_known,
             route_of=names.routes.route,
             delay_progress=self._delay_progress,
+            timer_checkpoint=self._timer_checkpoint,
             spawn=self.spawn,
             sender_of=names.guard.sender_of,
             refused=names.guard.quotas.refused,
@@ -310,6 +311,9 @@ class Broker:
 
     def _delay_progress(self) -> dict[int, int]:
         return {} if self._delayed is None else self._delayed.delay_progress()
+
+    def _timer_checkpoint(self) -> bytes | None:
+        return None if self._delayed is None else self._delayed.timer_checkpoint()
 
     def _connection_closed(self, connection: Connection) -> None:
         self._names.connection_closed(connection)

@@ -229,6 +229,7 @@ FAMILIES: Final[dict[str, Family]] = {
                     "put_message_average_size",
                     "putmessage_failed_times",
                     "putmessage_entire_time_max",
+                    "get_message_entire_time_max",
                     "put_latency_99",
                     "put_latency_999",
                     "msg_puttotal_yesterdaymorning",

@@ -258,7 +258,8 @@ class PullMessage:
             )
 
     def _read(self, header: PullMessageRequestHeader, wanted: Wanted) -> GetMessageResult:
-        return self._store.reads.get_message(
+        began = trio.current_time()
+        result = self._store.reads.get_message(
             header.topic,
             header.queue_id,
             header.queue_offset,
@@ -266,6 +267,8 @@ class PullMessage:
             tags_codes=wanted.tags_codes,
             message_filter=wanted.message_filter,
         )
+        self._stats.took(trio.current_time() - began)
+        return result
 
     def _code(self, header: PullMessageRequestHeader, result: GetMessageResult) -> ResponseCode:
         if result.status in _EMPTY_QUEUE and (header.queue_offset == 0 or self._store.is_slave):

@@ -316,6 +316,8 @@ class Broker(BrokerParts):
             is_slave=is_slave or is_fenced,
             is_fenced=is_fenced,
             wall_clock_ms=lambda: self.now_ms,
+            # Its clock jumps between two requests of one round: that is no slow disk.
+            os_page_cache_busy_timeout_ms=2**62,
         )
         if is_fenced:
             store.become_master()
@@ -348,6 +350,7 @@ class Broker(BrokerParts):
         listen(store, self.holds.messages_arrived)
         self.routes = RouteTable(20)
         self.spawned: list[Callable[[], Awaitable[None]]] = []
+        self.timer_checkpoint: bytes | None = None
 
     def set(self, **changes: object) -> None:
         """Change settings of `broker:`; they count in the next `handlers_of`."""
@@ -382,6 +385,7 @@ def handlers_of(broker: Broker, replication: FakeReplication | None = None) -> H
         when_known=lambda known: known(),
         route_of=broker.routes.route,
         delay_progress=lambda: {3: 5},
+        timer_checkpoint=lambda: broker.timer_checkpoint,
         spawn=broker.spawned.append,
     )
 

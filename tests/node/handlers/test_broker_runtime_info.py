@@ -153,4 +153,6 @@ async def test_how_long_puts_took() -> None:
     info = info_of(broker)
     assert info["putMessageDistributeTime"].startswith("[<=0ms]:8 [0~10ms]:0 [10~50ms]:2 ")
     assert info["putMessageEntireTimeMax"] == "20"
+    broker.stats.took(0.030)
+    assert info_of(broker)["getMessageEntireTimeMax"] == "30"
     assert (info["putLatency99"], info["putMessageFailedTimes"]) == ("20.00", "3")
