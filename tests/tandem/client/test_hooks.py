@@ -194,7 +194,8 @@ async def test_of_many_that_are_cancelled_those_that_were_answered_have_their_re
     async with Producer(
         NAME_SERVER, "PG", hooks=[hook], open_stream=network.open_stream
     ) as producer:
-        for outcomes in (None, {}):
+        given: tuple[dict[int, SendResult | ClientError] | None, ...] = (None, {})
+        for outcomes in given:
             answered.clear()
             with trio.move_on_after(0.1):
                 await producer.send_many([MESSAGE] * 4, outcomes=outcomes)
