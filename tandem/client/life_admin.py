@@ -92,7 +92,9 @@ class LifeAdministration:
         yield from self._first(search, message, topic)
         families = search.families(message)
         evidence.families_left_out = max(0, len(families) - LIVES_MAX)
-        for family in families[-LIVES_MAX:]:
+        families = families[-LIVES_MAX:]
+        evidence.copies = [each for each in evidence.copies if each.family in families]
+        for family in families:
             yield from search.follow(family)
         yield from search.see_who_has_it()
         return why_of(evidence)

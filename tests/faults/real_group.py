@@ -53,6 +53,16 @@ def write_group(directory: Path, **sections: Mapping[str, Any]) -> ClusterSpec:
     return read_spec(write_cluster_file(directory, len(NODES) - 1, settings, kind="fenced"))
 
 
+class PatientCluster(LocalCluster):
+    """One whose nodes may take as long to start as a busy machine takes."""
+
+    async def start(
+        self, name: str | None = None, *, ready_seconds_max: float = PATIENCE_SECONDS
+    ) -> None:
+        """See `LocalCluster.start`."""
+        await super().start(name, ready_seconds_max=ready_seconds_max)
+
+
 class Group:
     """A group under load, and what its producers were told."""
 
@@ -264,7 +274,7 @@ async def under_load(
     for what another has lost.
     """
     async with (
-        LocalCluster(spec, command=command) as cluster,
+        PatientCluster(spec, command=command) as cluster,
         Admin(spec.name_servers) as admin,
         trio.open_nursery() as nursery,
     ):

@@ -19,6 +19,7 @@ from tandem.client.results import MessageQueue, SendResult
 from tandem.wire.errors import ArgumentError
 from tandem.wire.message import Message, MessageExt
 from tandem.wire.message_properties import decode_properties
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import SendMessageRequestHeaderV2
 from tandem.wire.response_code import ResponseCode
@@ -175,6 +176,37 @@ async def test_a_send_that_is_cancelled_ends_too(
             await producer.send_many([MESSAGE])
     assert hook.said[1] == [trio.Cancelled]
     assert len(hook.said) == 4
+
+
+async def test_of_many_that_are_cancelled_those_that_were_answered_have_their_results(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    broker, hook = FakeBroker(), Recorder()
+    store = broker.handlers[RequestCode.SEND_MESSAGE_V2]
+    answered: list[object] = []
+
+    def answer_two(request: RemotingCommand) -> RemotingCommand | None:
+        answered.append(request)
+        return store(request) if len(answered) <= 2 else None
+
+    broker.handlers[RequestCode.SEND_MESSAGE_V2] = answer_two
+    network = FakeNetwork(nursery, {NAME_SERVER: broker, MASTER: broker})
+    async with Producer(
+        NAME_SERVER, "PG", hooks=[hook], open_stream=network.open_stream
+    ) as producer:
+        given: tuple[dict[int, SendResult | ClientError] | None, ...] = (None, {})
+        for outcomes in given:
+            answered.clear()
+            with trio.move_on_after(0.1):
+                await producer.send_many([MESSAGE] * 4, outcomes=outcomes)
+    assert len(hook.said) == 4
+    for begun, ended in (hook.said[:2], hook.said[2:]):
+        assert begun == ("PG", 4, False)
+        assert isinstance(ended, list)
+        assert ended[:2] == [SendResult, SendResult]
+        # What ended the call, which is no error of a broker.
+        assert len(ended) == 4
+        assert not any(issubclass(each, SendResult | Exception) for each in ended[2:])
 
 
 @under_either_loop

@@ -3,6 +3,7 @@
 import pytest
 
 from tandem.client.errors import ConnectionCause, ConnectionLostError, RouteNotFoundError
+from tandem.life.lives import LIVES_MAX
 from tandem.life.result import Kind, Life, State
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import MessageQueueBody
@@ -65,6 +66,16 @@ def test_what_came_back_to_a_group_that_pops_is_found(name: str) -> None:
         assert life.topic == "T"
         (group,) = life.groups
         assert (group.group, group.state, group.retries) == ("g", State.AGAIN, 1)
+
+
+def test_of_more_messages_than_are_told_of_the_newest_are() -> None:
+    made = [
+        stored(offset=number, at_ms=number, properties={"UNIQ_KEY": f"{KEY[:-4]}{number:04X}"})
+        for number in range(LIVES_MAX + 2)
+    ]
+    found = LifeWorld(*reversed(made)).why("k1", "T")
+    assert [life.id for life in found.lives] == [each.properties["UNIQ_KEY"] for each in made[2:]]
+    assert found.left_out == 2
 
 
 def test_a_retry_that_waits_is_found() -> None:

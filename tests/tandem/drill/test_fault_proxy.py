@@ -4,8 +4,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
+import pytest
 import trio
 
+from tandem.drill import fault_proxy
 from tandem.drill.fault_proxy import ANY_PORT, FaultProxy, FlowRules, pairs_of
 from tandem.drill.proxied_pair import FlowRule, ProxiedPair
 from tests.support.loopback import own_network
@@ -13,6 +15,11 @@ from tests.support.patience import PATIENCE_SECONDS, until
 
 A, B = "a", "b"
 SHORT = 0.15
+
+
+@pytest.fixture(autouse=True)
+def _patient_with_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fault_proxy, "DIAL_SECONDS_MAX", PATIENCE_SECONDS)
 
 
 class Echo:

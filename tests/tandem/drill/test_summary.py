@@ -1,3 +1,5 @@
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -210,6 +212,29 @@ def test_no_slow_machine_excuses_a_lost_message_or_a_node_that_ended() -> None:
     )
     assert crashed.verdict == "FAILED"
     assert "broker-a-0 ended by SIGSEGV: nobody had stopped it" in why(crashed)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"disorder": ["queue 0: 5 after 7"]},
+        {"stream": StreamSummary(rows=9, missing=1)},
+        {"stream": StreamSummary(rows=9, repeated=1)},
+        {"audited": False},
+    ],
+)
+def test_no_slow_machine_excuses_disorder_or_a_broken_stream(broken: dict[str, Any]) -> None:
+    def verdict(**facts: Any) -> str:  # noqa: ANN401
+        return samples.summary(
+            expectations=[samples.expectation(held=False)],
+            history=samples.LOST,
+            runs=[samples.RUN],
+            lateness=[Late(1.0, 2.5)],
+            **facts,
+        ).verdict
+
+    assert verdict(stream=StreamSummary(rows=9)) == "INCONCLUSIVE"
+    assert verdict(**broken) == "FAILED"
 
 
 def test_that_the_machine_was_slow_is_said_of_a_failure_too() -> None:
