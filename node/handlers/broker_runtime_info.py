@@ -4,8 +4,9 @@ Its numbers are figures (`node.figures.broker_figures`); here they are written a
 them.
 
 What this broker does not have is 0 where the tools need a number (its thread pools: there are
-none), and left out otherwise (how long single gets take: nobody measures that). Paths are nobody's
-business, so the ratio of each single directory is left out, too.
+none; and how long single gets take, which nobody measures: without that number rocketmq-exporter
+takes none of the others), and left out otherwise. Paths are nobody's business, so the ratio of each
+single directory is left out, too.
 
 Source: RocketMQ 5.3.3, AdminBrokerProcessor.prepareRuntimeInfo, DefaultMessageStore.getRuntimeInfo,
 StoreStatsService.
@@ -41,6 +42,7 @@ BROKER_VERSION_DESC: Final = "V5_3_3"
 NO_POOL_BUFFERS: Final = str((1 << 31) - 1)
 
 _ALWAYS_ZERO: Final = (
+    "getMessageEntireTimeMax",
     "pageCacheLockTimeMills",
     "startAcceptSendRequestTimeStamp",
     "dispatchMaxBuffer",
