@@ -14,14 +14,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from node.figures.families import FAMILIES, FAMILY_OF, Kind
-from node.figures.figure import Figure, by_name
+from node.figures.figure import columns
 from node.figures.selection import Selection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from node.figures.families import Base
-    from node.figures.figure import Labels
+    from node.figures.figure import Column, Figure, Labels
 
 LINES_A_STEP: Final = 256
 """After this many lines the caller may let others have their turn."""
@@ -91,13 +91,13 @@ class Exposition:
         parts: dict[str, list[bytes]] = {}
         left = iter(figures)
         while chunk := list(islice(left, LINES_A_STEP)):
-            for name, some in by_name(chunk):
-                family = FAMILY_OF[name]
-                if taken := selection.take(family, some):
-                    parts.setdefault(family, []).append(self._lines(name, taken))
+            for column in columns(chunk):
+                family = FAMILY_OF[column.name]
+                if room := selection.room(family, len(column.values)):
+                    parts.setdefault(family, []).append(self._lines(column, room))
             yield b""
-        for figure in selection.left_out():
-            parts.setdefault(figure.name, []).append(self._lines(figure.name, [figure]))
+        for column in columns([*selection.left_out()]):
+            parts[column.name] = [self._lines(column, len(column.values))]
         is_open = format_ is Format.OPEN_METRICS
         end = ""
         for name, own in parts.items():
@@ -110,11 +110,11 @@ class Exposition:
             end = "\n"
         yield f"{end}# EOF\n".encode() if is_open else end.encode()
 
-    def _lines(self, name: str, some: list[Figure]) -> bytes:
-        """Write figures of one name, each after the end of the line before."""
-        _, labels, values = zip(*some, strict=True)
-        # One join of all pieces: to make a text of each line first takes a third longer.
-        pieces = [self._heads[name]] * (3 * len(some))
-        pieces[1::3] = [each.tail for each in labels]
-        pieces[2::3] = map(str, values)
+    def _lines(self, column: Column, count: int) -> bytes:
+        """Write the first ones of a column, each after the end of the line before."""
+        name, labels, values = column
+        # One join of all pieces: to make a text of each line first takes longer.
+        pieces = [self._heads[name]] * (3 * count)
+        pieces[1::3] = [each.tail for each in labels[:count]]
+        pieces[2::3] = map(repr, values[:count])
         return "".join(pieces).encode()

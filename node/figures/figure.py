@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -53,17 +52,27 @@ class Figure(NamedTuple):
 
 NO_LABELS: Final = Labels()
 
-_NAME: Final = itemgetter(0)
+
+class Column(NamedTuple):
+    """Figures of one name."""
+
+    name: str
+    labels: tuple[Labels, ...]
+    values: tuple[float, ...]
 
 
-def by_name(figures: list[Figure]) -> Iterator[tuple[str, list[Figure]]]:
+def columns(figures: list[Figure]) -> Iterator[Column]:
     """Parts of one name each. Mostly all have one, and to see that is quicker than to part them."""
-    names = list(map(_NAME, figures))
-    if names.count(names[0]) == len(names):
-        yield names[0], figures
+    if not figures:
         return
-    for name, some in groupby(figures, _NAME):
-        yield name, list(some)
+    names, labels, values = zip(*figures, strict=True)
+    if names.count(names[0]) == len(names):
+        yield Column(names[0], labels, values)
+        return
+    end = 0
+    for name, some in groupby(names):
+        start, end = end, end + len(list(some))
+        yield Column(name, labels[start:end], values[start:end])
 
 
 def plain(value: str) -> str:

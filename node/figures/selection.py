@@ -8,15 +8,13 @@ left out, and one series says how many those were:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from node.figures.families import FAMILIES
 from node.figures.figure import Figure, Labels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-Series = TypeVar("Series")
 
 LEFT_OUT: Final = "tandem_series_left_out"
 
@@ -32,14 +30,13 @@ class Selection:
         self._unwanted = frozenset[str]() if with_exporter_names else _EXPORTERS
         self._counts: dict[str, int] = {}
 
-    def take(self, family: str, some: list[Series]) -> list[Series]:
-        """Return those of some series of a family that are shown, and count the others."""
+    def room(self, family: str, count: int) -> int:
+        """Return how many of the next series of a family are shown; the others are left out."""
         if family in self._unwanted:
-            return []
-        count = self._counts.get(family, 0)
-        self._counts[family] = count + len(some)
-        room = self._series_max - count
-        return some if len(some) <= room else some[: max(0, room)]
+            return 0
+        seen = self._counts.get(family, 0)
+        self._counts[family] = seen + count
+        return min(count, max(0, self._series_max - seen))
 
     def left_out(self) -> Iterator[Figure]:
         """Yield how many were left out of which family."""

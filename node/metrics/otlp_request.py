@@ -39,11 +39,13 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from node.figures.families import FAMILIES, FAMILY_OF, Base, Kind
-from node.figures.figure import Figure, Labels, by_name, plain
+from node.figures.figure import columns, plain
 from node.figures.selection import Selection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from node.figures.figure import Column, Figure, Labels
 
 FIGURES_A_STEP: Final = 32
 """After this many the caller may let others have their turn."""
@@ -110,48 +112,51 @@ class OTLPRequests:
         self, chunk: list[Figure], times: Times, selection: Selection, histograms: _Histograms
     ) -> bytes:
         metrics = []
-        for name, some in by_name(chunk):
-            family = FAMILY_OF[name]
+        for column in columns(chunk):
+            family = FAMILY_OF[column.name]
             if FAMILIES[family].kind is Kind.HISTOGRAM:
-                points: list[Point] = list(self._histogram_points(family, some, times, histograms))
+                whole = histograms.add(column)
+                points: list[Point] = [
+                    self._histogram_point(family, pairs, found, times) for pairs, found in whole
+                ]
             else:
-                points = [self._point(family, figure, times) for figure in some]
-            if points := selection.take(family, points):
-                metrics.append(_metric(family, points))
+                points = [
+                    self._point(family, labels.pairs, value, times)
+                    for labels, value in zip(column.labels, column.values, strict=True)
+                ]
+            if room := selection.room(family, len(points)):
+                metrics.append(_metric(family, points[:room]))
         scope = ScopeMetrics(scope=self._scope, metrics=metrics, schema_url="")
-        whole = ResourceMetrics(resource=self._resource, scope_metrics=[scope], schema_url="")
-        part: bytes = encode_metrics(MetricsData(resource_metrics=[whole])).SerializeToString()
+        own = ResourceMetrics(resource=self._resource, scope_metrics=[scope], schema_url="")
+        part: bytes = encode_metrics(MetricsData(resource_metrics=[own])).SerializeToString()
         return part
 
     def _labels(self, family: str, pairs: Pairs) -> dict[str, str]:
         return {**self._bases[FAMILIES[family].base], **_attributes(pairs)}
 
-    def _point(self, family: str, figure: Figure, times: Times) -> NumberDataPoint:
+    def _point(self, family: str, pairs: Pairs, value: float, times: Times) -> NumberDataPoint:
         return NumberDataPoint(
-            attributes=self._labels(family, figure.labels.pairs),
+            attributes=self._labels(family, pairs),
             start_time_unix_nano=_since_ns(family, times),
             time_unix_nano=times.now_ms * 1_000_000,
-            value=figure.value,
+            value=value,
         )
 
-    def _histogram_points(
-        self, family: str, some: list[Figure], times: Times, histograms: _Histograms
-    ) -> Iterator[HistogramDataPoint]:
-        for figure in some:
-            if (found := histograms.add(figure)) is None:
-                continue
-            yield HistogramDataPoint(
-                attributes=self._labels(family, figure.labels.pairs),
-                start_time_unix_nano=_since_ns(family, times),
-                time_unix_nano=times.now_ms * 1_000_000,
-                count=found.counts[-1],
-                sum=found.sum,
-                bucket_counts=[found.counts[0], *(b - a for a, b in pairwise(found.counts))],
-                explicit_bounds=found.bounds,
-                # Nobody keeps them; the protocol lets them be left out, and the SDK's type not.
-                min=None,  # type: ignore[arg-type]
-                max=None,  # type: ignore[arg-type]
-            )
+    def _histogram_point(
+        self, family: str, pairs: Pairs, found: _Buckets, times: Times
+    ) -> HistogramDataPoint:
+        return HistogramDataPoint(
+            attributes=self._labels(family, pairs),
+            start_time_unix_nano=_since_ns(family, times),
+            time_unix_nano=times.now_ms * 1_000_000,
+            count=found.counts[-1],
+            sum=found.sum,
+            bucket_counts=[found.counts[0], *(b - a for a, b in pairwise(found.counts))],
+            explicit_bounds=found.bounds,
+            # Nobody keeps them; the protocol lets them be left out, and the SDK's type not.
+            min=None,  # type: ignore[arg-type]
+            max=None,  # type: ignore[arg-type]
+        )
 
 
 class _Buckets:
@@ -170,21 +175,21 @@ class _Histograms:
     def __init__(self) -> None:
         self._open: dict[tuple[str, Pairs], _Buckets] = {}
 
-    def add(self, figure: Figure) -> _Buckets | None:
-        """Take in a figure; return its histogram once that is whole."""
-        family = FAMILY_OF[figure.name]
-        pairs = tuple(pair for pair in figure.labels.pairs if pair[0] != "le")
-        found = self._open.setdefault((family, pairs), _Buckets())
-        match figure.name.removeprefix(f"{family}_"):
-            case "bucket":
-                found.counts.append(int(figure.value))
-                if (end := dict(figure.labels.pairs)["le"]) != "+Inf":
+    def add(self, column: Column) -> Iterator[tuple[Pairs, _Buckets]]:
+        """Take in figures of one name; yield each histogram that is whole by them."""
+        family = FAMILY_OF[column.name]
+        part = column.name.removeprefix(f"{family}_")
+        for labels, value in zip(column.labels, column.values, strict=True):
+            pairs = tuple(pair for pair in labels.pairs if pair[0] != "le")
+            found = self._open.setdefault((family, pairs), _Buckets())
+            if part == "bucket":
+                found.counts.append(int(value))
+                if (end := dict(labels.pairs)["le"]) != "+Inf":
                     found.bounds.append(float(end))
-            case "sum":
-                found.sum = figure.value
-            case _:
-                return self._open.pop((family, pairs))
-        return None
+            elif part == "sum":
+                found.sum = value
+            else:
+                yield pairs, self._open.pop((family, pairs))
 
 
 def rejected(answer: bytes) -> tuple[int, str] | None:

@@ -361,13 +361,14 @@ def difference_of(command: Command, real: list[str], ours: list[str]) -> str:
         expected, seen = _columns_of(real), _columns_of(ours)
     parts = []
     if missing := sorted(expected - seen):
-        parts.append(f"not printed: {_some(missing)}")
+        parts.append(f"not printed: {some_of(missing)}")
     if extra := sorted(seen - expected):
-        parts.append(f"printed instead: {_some(extra)}")
+        parts.append(f"printed instead: {some_of(extra)}")
     return "; ".join(parts)
 
 
-def _some(lines: list[str]) -> str:
+def some_of(lines: list[str]) -> str:
+    """The first of some lines, in one."""
     return " | ".join(lines[:LINES_TOLD_MAX]) + (" ..." if len(lines) > LINES_TOLD_MAX else "")
 
 

@@ -5,10 +5,8 @@ from node.figures.selection import LEFT_OUT, Selection
 
 def test_a_family_has_as_many_series_as_there_is_room() -> None:
     selection = Selection(series_max=5, with_exporter_names=False)
-    assert selection.take("tandem_acks_total", [1, 2, 3]) == [1, 2, 3]
-    assert selection.take("tandem_acks_total", [4, 5, 6]) == [4, 5]
-    assert selection.take("tandem_acks_total", [7]) == []
-    assert selection.take("tandem_epoch", [8]) == [8]
+    assert [selection.room("tandem_acks_total", count) for count in (3, 3, 1)] == [3, 2, 0]
+    assert selection.room("tandem_epoch", 1) == 1
     (figure,) = selection.left_out()
     assert (figure.name, figure.labels.pairs, figure.value) == (
         LEFT_OUT,
@@ -20,5 +18,5 @@ def test_a_family_has_as_many_series_as_there_is_room() -> None:
 def test_the_exporters_names_are_taken_if_they_are_wanted() -> None:
     for wanted in (False, True):
         selection = Selection(series_max=1, with_exporter_names=wanted)
-        assert selection.take("rocketmq_producer_tps", [1, 2]) == ([1] if wanted else [])
+        assert selection.room("rocketmq_producer_tps", 2) == int(wanted)
         assert len(list(selection.left_out())) == int(wanted)
