@@ -117,6 +117,18 @@ class QueueDeliveries:
         get = self.invisible.get
         return [offset for offset in handout.offsets if get(offset) is handout]
 
+    def keep_handouts(self, earlier: QueueDeliveries) -> None:
+        """Have the handouts of an earlier state where they say the same: each is one object."""
+        known = {(each.pop_time_ms, each.invisible_ms): each for each in earlier.invisible.values()}
+        kept: dict[Handout, Handout] = {}
+        for offset, handout in self.invisible.items():
+            same = kept.get(handout)
+            if same is None:
+                found = known.get((handout.pop_time_ms, handout.invisible_ms), handout)
+                is_same = set(found.offsets).issuperset(handout.offsets)
+                same = kept[handout] = found if is_same else handout
+            self.invisible[offset] = same
+
     def copy(self) -> QueueDeliveries:
         """Return one of the same content that changes on its own."""
         other = QueueDeliveries(self.next_offset, self.last_pop_ms)
@@ -210,6 +222,13 @@ class Deliveries:
                     self.invisible_count -= 1
                     if counts:
                         counts.pop(offset, None)
+
+    def done(self, key: QueueKey, offset: int) -> None:
+        """A message is done: what `Acked` does to one whose handle is good."""
+        queue = self.queues[key]
+        del queue.invisible[offset]
+        queue.counts.pop(offset, None)
+        self.invisible_count -= 1
 
     def _moved(self, change: Moved) -> None:
         key = QueueKey(change.group, change.topic, change.queue_id)
