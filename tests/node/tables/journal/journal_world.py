@@ -11,6 +11,7 @@ from node.tables.node_table import NodeTable, NodeTables, TableFiles
 from node.tables.replicated_deliveries import DelayPart, DelayTable, TimersPart, TimersTable
 from node.tables.replicated_groups import GroupsPart
 from node.tables.replicated_offsets import GatheredCommits, OffsetsPart
+from node.tables.replicated_pop import DeliveriesPart, DeliveriesTable
 from node.tables.replicated_quotas import QuotasPart, QuotasTable
 from node.tables.replicated_topics import TopicsPart
 from node.tables.replicated_users import AclsPart, AclsTable, UsersPart, UsersTable
@@ -141,6 +142,7 @@ class Node:
                     UsersPart: UsersTable(files),
                     AclsPart: AclsTable(files),
                     QuotasPart: QuotasTable(files),
+                    DeliveriesPart: DeliveriesTable(files),
                 }
             ),
             born_host=BROKER.packed,
