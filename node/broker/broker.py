@@ -230,6 +230,7 @@ class Broker:
         holds = self._parts.holds
         if holds.held_count:
             holds.messages_arrived(arrivals)
+        self._parts.pop.messages_arrived(arrivals)
 
     def opened(self, epoch: int) -> None:
         """Take messages from now on: write tables, and deliver what is due.
@@ -328,6 +329,7 @@ class Broker:
     def _start_services(self, services: trio.Nursery) -> None:
         services.start_soon(self._registration.run)
         services.start_soon(self._parts.holds.run)
+        services.start_soon(self._parts.pop.run, self.end_round)
         services.start_soon(self._tables.run, self.end_round)
         services.start_soon(self._server.close_idle)
         services.start_soon(self._parts.counting.run)

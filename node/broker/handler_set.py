@@ -197,6 +197,7 @@ def _resetter(parts: BrokerParts) -> ResetOffset:
         parts.tables,
         parts.resets,
         parts.holds,
+        parts.pop,
         parts.config.node.group,
         timeout_seconds=parts.timeout_seconds,
     )

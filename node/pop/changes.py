@@ -88,7 +88,16 @@ class Reset(msgspec.Struct, frozen=True, array_like=True, tag="z"):
     offset: Int64
 
 
-Change = Popped | Acked | Revived | Moved | Reset
+class Cut(msgspec.Struct, frozen=True, array_like=True, tag="c"):
+    """Messages from `offset` on are not in the log any more: others come in their place."""
+
+    group: str
+    topic: str
+    queue_id: Int32
+    offset: Int64
+
+
+Change = Popped | Acked | Revived | Moved | Reset | Cut
 
 
 def runs_of(offsets: Iterable[int]) -> list[int]:

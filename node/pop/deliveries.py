@@ -11,7 +11,7 @@ replica that has applied the same records has the same state. No I/O, no clock.
 Invariants, for each group and queue of a real topic:
 
     I1  an offset is in exactly one place: not handed out (>= `next_offset`), invisible, or done
-    I2  `floor` <= `next_offset`, and neither moves back without a `Reset`
+    I2  `floor` <= `next_offset`, and neither moves back without a `Reset` or a `Cut`
     I5  a handle whose pop time is not that of the entry changes nothing
     I6  `apply` is a pure function of state and record
 
@@ -31,7 +31,17 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
-from node.pop.changes import Acked, Moved, Popped, QueueKey, Reset, Revived, offsets_of, runs_of
+from node.pop.changes import (
+    Acked,
+    Cut,
+    Moved,
+    Popped,
+    QueueKey,
+    Reset,
+    Revived,
+    offsets_of,
+    runs_of,
+)
 from tandem.wire.remoting_command import Int32, Int64
 
 if TYPE_CHECKING:
@@ -116,6 +126,12 @@ class QueueDeliveries:
         """Return the offsets of a handout that are with its consumer still."""
         get = self.invisible.get
         return [offset for offset in handout.offsets if get(offset) is handout]
+
+    def forget_from(self, offset: int) -> None:
+        """Nothing from `offset` on was ever handed out, and nothing of it is invisible."""
+        while self._order and self._order[-1] >= offset:
+            self._order.pop()
+        self.next_offset = offset
 
     def keep_handouts(self, earlier: QueueDeliveries) -> None:
         """Have the handouts of an earlier state where they say the same: each is one object."""
@@ -255,6 +271,19 @@ class Deliveries:
         # A message that is popped again must not have the handle that it had.
         self.queues[key] = QueueDeliveries(change.offset, queue.last_pop_ms + 1)
 
+    def _cut(self, change: Cut) -> None:
+        queue = self.queues.get(QueueKey(change.group, change.topic, change.queue_id))
+        if queue is None or queue.next_offset <= change.offset:
+            return
+        gone = [offset for offset in queue.invisible if offset >= change.offset]
+        for offset in gone:
+            del queue.invisible[offset]
+            queue.counts.pop(offset, None)
+        self.invisible_count -= len(gone)
+        queue.forget_from(change.offset)
+        # As after a reset: another message has the offset now.
+        queue.last_pop_ms += 1
+
     def _note_fresh(self, key: QueueKey, handout: Handout) -> None:
         if self.fresh is not None:
             self.fresh.append((key, handout))
@@ -336,5 +365,6 @@ _APPLY: Final[dict[type, _Apply]] = {
     Acked: Deliveries._done,  # type: ignore[dict-item]  # noqa: SLF001
     Revived: Deliveries._done,  # type: ignore[dict-item]  # noqa: SLF001
     Moved: Deliveries._moved,  # type: ignore[dict-item]  # noqa: SLF001
+    Cut: Deliveries._cut,  # type: ignore[dict-item]  # noqa: SLF001
     Reset: Deliveries._reset,  # type: ignore[dict-item]  # noqa: SLF001
 }

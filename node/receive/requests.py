@@ -155,6 +155,21 @@ if TYPE_CHECKING:
     WhenNoticed = Callable[[Found], None]
 
 
+class Client(Protocol):
+    """Where answers go. A connection of a client is one."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nobody hears an answer any more."""
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether it has not read yet what was sent to it."""
+
+    def when_drained(self, call: Callable[[], None]) -> None:
+        """Call this when it has."""
+
+
 class Waiting(Protocol):
     """A request that waits for a message."""
 
