@@ -10,6 +10,7 @@ from node.tables.journal.journal_records import JOURNAL_FORMAT, GroupTables
 from node.tables.node_table import NodeTable, NodeTables, TableFiles
 from node.tables.replicated_deliveries import DelayPart, DelayTable, TimersPart, TimersTable
 from node.tables.replicated_groups import GroupsPart
+from node.tables.replicated_modes import ModesPart, ModesTable
 from node.tables.replicated_offsets import GatheredCommits, OffsetsPart
 from node.tables.replicated_pop import DeliveriesPart, DeliveriesTable
 from node.tables.replicated_quotas import QuotasPart, QuotasTable
@@ -142,6 +143,7 @@ class Node:
                     UsersPart: UsersTable(files),
                     AclsPart: AclsTable(files),
                     QuotasPart: QuotasTable(files),
+                    ModesPart: ModesTable(files),
                     DeliveriesPart: DeliveriesTable(files),
                 }
             ),
