@@ -30,6 +30,7 @@ import trio
 from node.errors import RequestError
 from node.pop.changes import Moved, QueueKey, Reset, Revived, runs_of
 from node.receive.put_again import Outcome, PutAgain, check_retry_topic
+from node.receive.put_before import put_before
 from node.receive.requests import (
     INVISIBLE_MS_MAX,
     MESSAGES_MAX,
@@ -329,6 +330,16 @@ class PopService:
         self._when_settled(settled)
 
     # -- running ---------------------------------------------------------------------------------
+
+    def opened(self, log_end: int) -> None:
+        """This node is the master since the log ended there."""
+        if self._table.gathered is None:
+            return
+        for change in put_before(self._store, self._table.live, log_end):
+            self._table.change(change)
+            self._moved[QueueKey(change.group, change.topic, change.queue_id)] = None
+        self._write()
+        self._wake.notify()
 
     def messages_arrived(self, arrivals: Sequence[Arrival]) -> None:
         """Messages can be read."""

@@ -109,7 +109,9 @@ class PopWorld:
         if self.is_fenced:
             self.store.become_master()
             self.store.confirm(self.store.max_physical_offset)
+        log_end = self.store.max_physical_offset
         self.tables.open([])
+        self.pop.opened(log_end)
         self.confirm()
 
     def _arrived(self, arrivals: list[Arrival]) -> None:
