@@ -240,6 +240,7 @@ class Broker:
             StoreError: files of the delayed delivery are damaged, or topics cannot be written.
         """
         self._report.elections_count += 1
+        log_end = self._store.max_physical_offset
         settings = self._config.cluster
         broker = settings.broker
         own_topics = system_topics(
@@ -252,6 +253,7 @@ class Broker:
         )
         self._parts.transactions.put_missing_op()
         progress = self._tables.open(own_topics)
+        self._parts.pop.opened(log_end)
         self._store.queues.correct_min_offset(self._store.min_physical_offset)
         set_auto_creation(self._tables, enabled=broker.auto_create_topic_enable)
         self._delayed = DelayedDelivery(

@@ -30,6 +30,7 @@ import trio
 from node.errors import RequestError
 from node.pop.changes import Moved, QueueKey, Reset, Revived, runs_of
 from node.receive.put_again import Outcome, PutAgain, check_retry_topic
+from node.receive.put_before import put_before
 from node.receive.requests import (
     INVISIBLE_MS_MAX,
     MESSAGES_MAX,
@@ -330,6 +331,16 @@ class PopService:
 
     # -- running ---------------------------------------------------------------------------------
 
+    def opened(self, log_end: int) -> None:
+        """This node is the master since the log ended there."""
+        if self._table.gathered is None:
+            return
+        for change in put_before(self._store, self._table.live, log_end):
+            self._table.change(change)
+            self._moved[QueueKey(change.group, change.topic, change.queue_id)] = None
+        self._write()
+        self._wake.notify()
+
     def messages_arrived(self, arrivals: Sequence[Arrival]) -> None:
         """Messages can be read."""
         for waiting in (self._receiving, self._noticing):
@@ -341,18 +352,21 @@ class PopService:
     async def run(self, end_round: Callable[[], None]) -> None:
         """Put again what was not done in time, and answer those whose time is up; for ever."""
         while True:
-            now = trio.current_time()
-            look_at = self._put_over_again(now)
-            self._run_waiting(now)
-            self._commit_offsets()
+            look_at = self.work(trio.current_time())
             end_round()
             await trio.lowlevel.checkpoint()
-            if self._moved:
-                look_at = min(look_at, now + RETRY_SECONDS)
-            deadlines = (self._receiving.next_deadline, self._noticing.next_deadline)
             if not (self._receiving.ready or self._noticing.ready):
-                with trio.move_on_at(min(look_at, *deadlines)):
+                with trio.move_on_at(look_at):
                     await self._wake.wait()
+
+    def work(self, now: float) -> float:
+        """Do what there is to do, some of it; return when to do so again."""
+        look_at = self._put_over_again(now)
+        self._run_waiting(now)
+        self._commit_offsets()
+        if self._moved:
+            look_at = min(look_at, now + RETRY_SECONDS)
+        return min(look_at, self._receiving.next_deadline, self._noticing.next_deadline)
 
     def _run_waiting(self, now: float) -> None:
         for waiting in (self._receiving, self._noticing):

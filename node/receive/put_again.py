@@ -27,8 +27,11 @@ from tandem.wire.java_map import encode_in_java_order
 from tandem.wire.message import decode_message
 from tandem.wire.message_properties import (
     PROPERTY_CRC32,
+    PROPERTY_DELAY_LEVEL,
+    PROPERTY_ORIGIN_MESSAGE_ID,
     PROPERTY_RETRY_TOPIC,
     PROPERTY_UNIQUE_KEY,
+    PROPERTY_WAIT_STORE_MSG_OK,
 )
 from tandem.wire.request_headers import TopicConfig
 from tandem.wire.response_code import ResponseCode
@@ -47,6 +50,20 @@ _log = logging.getLogger(__name__)
 PROPERTY_FIRST_POP_TIME: Final = "1ST_POP_TIME"
 PROPERTY_DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
 PROPERTY_DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
+
+PROPERTIES_ADDED: Final = frozenset(
+    {
+        PROPERTY_FIRST_POP_TIME,
+        PROPERTY_DLQ_ORIGIN_TOPIC,
+        PROPERTY_DLQ_ORIGIN_MESSAGE_ID,
+        PROPERTY_RETRY_TOPIC,
+        PROPERTY_ORIGIN_MESSAGE_ID,
+        PROPERTY_WAIT_STORE_MSG_OK,
+        PROPERTY_DELAY_LEVEL,
+        PROPERTY_CRC32,
+    }
+)
+"""In what is put again, these may be others than in the record."""
 
 RETRIES_MAX: Final = 16
 """Of a group that does not say. Source: SubscriptionGroupConfig.retryMaxTimes."""
