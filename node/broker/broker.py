@@ -216,6 +216,7 @@ class Broker:
         if self._guard.users.replace(users, self._acls.part.acls, self._quotas.part.quotas):
             self._guard.quotas.forget_all_but(users)
             self._parts.holds.run_of_the_changed()
+            self._handlers.pop.held.ask_of_the_changed()
             self._server.end_of_the_unknown()
 
     # -- what the store and replication say ------------------------------------------------------
@@ -318,6 +319,7 @@ class Broker:
         self._names.connection_closed(connection)
         self._guard.quotas.connection_closed(connection)
         self._parts.holds.connection_closed(connection)
+        self._handlers.pop.held.connection_closed(connection)
         self._handlers.clients.notify(self._parts.clients.connection_closed(connection))
         self._parts.producers.connection_closed(connection)
         self._parts.to_clients.connection_closed(connection)

@@ -80,6 +80,15 @@ class AckMessageRequestHeader(Header, frozen=True):
     offset: Int64
 
 
+class AckMessageResponseHeader(Header, frozen=True):
+    """Ours: answer to ACK_MESSAGE and BATCH_ACK_MESSAGE where a handle was not good any more.
+
+    The message was acknowledged before, or its time was over. RocketMQ's brokers do not say so.
+    """
+
+    is_stale: bool | None = None
+
+
 class ChangeInvisibleTimeRequestHeader(Header, frozen=True):
     """CHANGE_MESSAGE_INVISIBLETIME: the message comes again so many ms from now."""
 
