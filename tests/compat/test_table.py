@@ -41,7 +41,7 @@ def test_a_row_that_rocketmq_does_not_pass_does_not_count() -> None:
 
 def test_what_is_refused_by_design_is_no_failure() -> None:
     refused = [
-        outcome(name, "admin", "createStaticTopic", ok=name == "real")
+        outcome(name, ok=name == "real", suite="admin", name="createStaticTopic")
         for name in ("real", "fenced")
     ]
     (row,) = rows_of(refused)

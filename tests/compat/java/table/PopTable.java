@@ -41,14 +41,14 @@ final class PopTable {
         });
         harness.add("POP: what was handled never comes again", s -> {
             DefaultMQPushConsumer first = popping(s, s.topic());
-            first.setPopInvisibleTime(5_000);
+            first.setPopInvisibleTime(10_000);
             List<MessageExt> seen = ClientTable.taking(first);
             ClientTable.send(ClientTable.producer(s), s.topic(), "A", 5);
             ClientTable.awaitBodies(seen, ClientTable.numbered(5));
             Thread.sleep(1_000);
             first.shutdown();
             List<MessageExt> again = ClientTable.taking(popping(s, s.topic()));
-            Thread.sleep(12_000);
+            Thread.sleep(15_000);
             Scenario.equal(Set.of(), ClientTable.bodies(again), "seen again");
         });
         harness.add("POP: two consumers share", s -> {
@@ -97,9 +97,9 @@ final class PopTable {
         });
         harness.add("POP: acknowledged, extended, and neither", s -> {
             ClientTable.send(ClientTable.producer(s), s.topic(), "A", 3);
-            List<MessageExt> popped = popAll(s, 6_000, 3);
+            List<MessageExt> popped = popAll(s, 15_000, 3);
             Scenario.equal(AckStatus.OK, ack(s, popped.get(0)).getStatus(), "acknowledged");
-            AckResult changed = change(s, popped.get(1), 40_000);
+            AckResult changed = change(s, popped.get(1), 90_000);
             Scenario.equal(AckStatus.OK, changed.getStatus(), "extended");
             Scenario.check(changed.getExtraInfo() != null, "no new handle");
             String third = Scenario.text(popped.get(2).getBody());
@@ -112,13 +112,13 @@ final class PopTable {
         harness.add("POP: acknowledged all at once", s -> {
             ClientTable.send(ClientTable.producer(s), s.topic(), "A", 5);
             List<String> handles = new ArrayList<>();
-            for (MessageExt message : popAll(s, 5_000, 5)) {
+            for (MessageExt message : popAll(s, 15_000, 5)) {
                 handles.add(message.getProperty(MessageConst.PROPERTY_POP_CK));
             }
             Answer answer = new Answer();
             api().batchAckMessageAsync(harness.masterAddress(), 5_000, answer, s.topic(), s.group(), handles);
             Scenario.equal(AckStatus.OK, answer.get(10, TimeUnit.SECONDS).getStatus(), "acknowledged");
-            Thread.sleep(9_000);
+            Thread.sleep(20_000);
             Scenario.equal(PopStatus.POLLING_NOT_FOUND, pop(s, 60_000, 100).getPopStatus(), "what comes then");
         });
         harness.add("POP: waits for a message", s -> {
