@@ -103,8 +103,10 @@ class Taking:
         pop_time_ms = now_ms
         for source in sources:
             queue = deliveries.of(source.key)
-            if queue is not None and queue.last_pop_ms > pop_time_ms:
-                pop_time_ms = queue.last_pop_ms
+            if queue is not None:
+                # What is handed out in order once more has another handle, whatever the clock says.
+                least_ms = queue.last_pop_ms + bool(request.is_orderly and queue.invisible)
+                pop_time_ms = max(pop_time_ms, least_ms)
         batches: list[Batch] = []
         count_left, bytes_left, rest = request.count_max, MESSAGE_BYTES_MAX, 0
         for source in sources:

@@ -11,9 +11,10 @@ from tests.sim.engine.mutation import Mutation
 from tests.sim.engine.playbook import Playbook
 from tests.sim.fenced import mutations as fenced_mutations
 from tests.sim.fenced.playbook import FENCED
+from tests.sim.pop.playbook import FENCED_POP
 
 PLAYBOOKS: Final[Mapping[str, Playbook[Any, Any]]] = {
-    book.name: book for book in (CLASSIC, FENCED, CLASSIC_CONSUMERS, FENCED_CONSUMERS)
+    book.name: book for book in (CLASSIC, FENCED, CLASSIC_CONSUMERS, FENCED_CONSUMERS, FENCED_POP)
 }
 
 MUTATIONS: Final[Mapping[str, Mapping[str, Mutation]]] = {
