@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from node.errors import RequestError
+from typing import TYPE_CHECKING
+
 from node.handlers.held_pops import HeldPop, HeldPops
 from tests.node.doubles import Client
+
+if TYPE_CHECKING:
+    from node.errors import RequestError
 
 
 class Waiting:
