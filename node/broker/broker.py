@@ -217,6 +217,7 @@ class Broker:
         if self._guard.users.replace(users, self._acls.part.acls, self._quotas.part.quotas):
             self._guard.quotas.forget_all_but(users)
             self._parts.holds.run_of_the_changed()
+            self._handlers.pop.held.ask_of_the_changed()
             self._server.end_of_the_unknown()
 
     # -- what the store and replication say ------------------------------------------------------
@@ -231,6 +232,7 @@ class Broker:
         holds = self._parts.holds
         if holds.held_count:
             holds.messages_arrived(arrivals)
+        self._parts.pop.messages_arrived(arrivals)
 
     def opened(self, epoch: int) -> None:
         """Take messages from now on: write tables, and deliver what is due.
@@ -239,6 +241,7 @@ class Broker:
             StoreError: files of the delayed delivery are damaged, or topics cannot be written.
         """
         self._report.elections_count += 1
+        log_end = self._store.max_physical_offset
         settings = self._config.cluster
         broker = settings.broker
         own_topics = system_topics(
@@ -251,6 +254,7 @@ class Broker:
         )
         self._parts.transactions.put_missing_op()
         progress = self._tables.open(own_topics)
+        self._parts.pop.opened(log_end)
         self._store.queues.correct_min_offset(self._store.min_physical_offset)
         set_auto_creation(self._tables, enabled=broker.auto_create_topic_enable)
         self._delayed = DelayedDelivery(
@@ -318,6 +322,7 @@ class Broker:
     def _connection_closed(self, connection: Connection) -> None:
         self._names.connection_closed(connection)
         self._parts.holds.connection_closed(connection)
+        self._handlers.pop.held.connection_closed(connection)
         self._handlers.clients.notify(self._parts.clients.connection_closed(connection))
         self._parts.producers.connection_closed(connection)
         self._parts.to_clients.connection_closed(connection)
@@ -332,6 +337,7 @@ class Broker:
         self._guard.quotas.broker_begins()
         services.start_soon(self._registration.run)
         services.start_soon(self._parts.holds.run)
+        services.start_soon(self._parts.pop.run, self.end_round)
         services.start_soon(self._tables.run, self.end_round)
         services.start_soon(self._server.close_idle)
         services.start_soon(self._parts.counting.run)

@@ -8,6 +8,7 @@ from ha.classic.ha_service import HAService
 from node.broker.broker import Broker
 from node.config.part_configs import ha_config, store_config
 from node.tables.plain_tables import PlainFiles, PlainTables
+from node.tables.replicated_modes import ModesTable
 from node.tables.replicated_quotas import QuotasTable
 from node.tables.replicated_users import AclsTable, UsersTable
 from node.tables.slave_synchronize import SlaveSynchronize
@@ -68,6 +69,7 @@ async def run_classic_round(
                 users=files.shown.of(UsersTable),
                 acls=files.shown.of(AclsTable),
                 quotas=files.shown.of(QuotasTable),
+                modes=files.shown.of(ModesTable),
             )
         tables = PlainTables(files, hide=store.queues.hide, synchronize=synchronize)
         replication = HAService(

@@ -8,6 +8,7 @@ import msgspec
 
 from ha.results import PutWait
 from node.broker.inspection import inspections
+from node.handlers.ack_message import AckMessage
 from node.handlers.acl_requests import AclRequests
 from node.handlers.admin import Admin
 from node.handlers.client_heartbeat import ClientHeartbeat
@@ -17,6 +18,7 @@ from node.handlers.delete_topic import DeleteTopic
 from node.handlers.end_transaction import EndTransactions
 from node.handlers.lock_queues import LockQueues
 from node.handlers.parked_puts import ParkedPuts
+from node.handlers.pop_message import PopMessage
 from node.handlers.pull_message import PullMessage
 from node.handlers.pull_runs import PullRunHandler, pull_runs
 from node.handlers.queue_offset import QueueOffset
@@ -48,6 +50,7 @@ class Handlers(msgspec.Struct, frozen=True, kw_only=True):
         clients: The family that knows which clients there are.
         runs: Takes requests to send that came together.
         pull_runs: Takes pulls that came together.
+        pop: The family that holds requests of POP.
         parked: The puts that wait for disks or replicas.
     """
 
@@ -55,6 +58,7 @@ class Handlers(msgspec.Struct, frozen=True, kw_only=True):
     clients: ClientHeartbeat
     runs: SendRunHandler
     pull_runs: PullRunHandler
+    pop: PopMessage
     parked: ParkedPuts
 
 
@@ -85,6 +89,7 @@ def handlers_of(
     store, tables, replication = parts.store, parts.tables, parts.replication
     timeout_seconds, resets = parts.timeout_seconds, parts.resets
     clients = _registry(parts)
+    pop = _popper(parts)
     families = (
         send,
         EndTransactions(store, parts.transactions, send, replication),
@@ -93,6 +98,8 @@ def handlers_of(
         _replier(parts, send),
         _recaller(parts, send),
         pull,
+        pop,
+        AckMessage(store, tables, parts.pop, parts.wall_clock_ms),
         ConsumerOffset(store, tables, resets, timeout_seconds=timeout_seconds),
         _resetter(parts),
         QueueOffset(store, replication.why_behind),
@@ -133,6 +140,7 @@ def handlers_of(
         clients=clients,
         runs=SendRunHandler(store, tables, replication, send, runs, sender_of),
         pull_runs=PullRunHandler(store, tables, pull, parts.stats, pull_runs()),
+        pop=pop,
         parked=send.parked,
     )
 
@@ -151,6 +159,18 @@ def _client_info(parts: BrokerParts) -> ClientInfo:
 def _puller(parts: BrokerParts) -> PullMessage:
     return PullMessage(
         parts.store, parts.tables, parts.subscriptions, parts.holds, parts.resets, parts.stats
+    )
+
+
+def _popper(parts: BrokerParts) -> PopMessage:
+    return PopMessage(
+        parts.store,
+        parts.tables,
+        parts.subscriptions,
+        parts.pop,
+        parts.stats,
+        parts.random,
+        parts.config.node.group,
     )
 
 
@@ -207,6 +227,7 @@ def _resetter(parts: BrokerParts) -> ResetOffset:
         parts.tables,
         parts.resets,
         parts.holds,
+        parts.pop,
         parts.config.node.group,
         timeout_seconds=parts.timeout_seconds,
     )

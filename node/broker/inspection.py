@@ -56,6 +56,6 @@ def inspections(
         ViewBrokerStats(stats),
         BrokerConfig(parts.config, store, tables, parts.replication),
         CleanUp(store, spawn),
-        QueryAssignment(clients, route_of),
+        QueryAssignment(clients, tables, route_of, timeout_seconds=parts.timeout_seconds),
         DelayOffset(delay_progress, timer_checkpoint),
     )

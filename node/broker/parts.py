@@ -13,6 +13,7 @@ from node.handlers.end_transaction import (
 from node.handlers.pull_request_hold_service import PullRequestHoldService
 from node.handlers.send_properties import PropertyStamp, UniqueKeys
 from node.handlers.subscription import Subscriptions
+from node.receive.pop_service import PopService
 from node.remoting.client_requests import ClientRequests
 from node.remoting.connection import Outbox
 from node.remoting.unsupported import UnsupportedRequests
@@ -89,6 +90,13 @@ class BrokerParts:
             self.clients,
             self.filters,
             enable_property_filter=config.cluster.broker.enable_property_filter,
+        )
+        self.pop = PopService(
+            store,
+            tables,
+            random=random,
+            wall_clock_ms=wall_clock_ms,
+            timeout_seconds=self.timeout_seconds,
         )
         self.transaction_tables = TransactionTables(tables)
         self.transactions = Transactions(

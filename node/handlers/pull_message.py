@@ -23,12 +23,12 @@ import trio
 
 from node.errors import RequestError
 from node.handlers.pull_request_hold_service import HeldPull
+from node.handlers.reading import check_reader, readable_topic
 from node.remoting.caller import ANYBODY
 from node.remoting.dispatcher import damaged_answer, response_to
 from node.security.access import Action, Resource
 from node.security.request import of_group, of_topic, serves
 from node.tables.names import check_group_of_clients
-from node.tables.subscription_group_table import READING
 from store.results import GetMessageStatus
 from tandem.wire.access_control import Kind, Right
 from tandem.wire.request_code import RequestCode
@@ -39,7 +39,7 @@ from tandem.wire.request_headers import (
     PullMessageResponseHeader,
 )
 from tandem.wire.response_code import ResponseCode
-from tandem.wire.route import MASTER_ID, PERM_READ
+from tandem.wire.route import MASTER_ID
 
 if TYPE_CHECKING:
     from node.handlers.pull_request_hold_service import PullRequestHoldService
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from node.tables.tables import Tables
     from store import GetMessageResult, MessageStore
     from tandem.wire.remoting_command import RemotingCommand
-    from tandem.wire.subscription_group import SubscriptionGroupConfig
 
 SUSPEND_MS_MAX: Final = 60_000
 """Longest wait a client gets. Ours: RocketMQ takes any; its clients ask for 15 and 20 s."""
@@ -91,8 +90,7 @@ class PullMessage:
         stats: BrokerStats,
     ) -> None:
         self._store = store
-        self._topics = tables.topics
-        self._groups = tables.groups
+        self._tables = tables
         self._commit = tables.commit
         self._subscriptions = subscriptions
         self._holds = holds
@@ -162,8 +160,8 @@ class PullMessage:
         Raises:
             RequestError: The answer is this code and remark.
         """
-        group = self._groups.find(header.consumer_group)
-        self._check_group(header, group)
+        group = self._tables.groups.find(header.consumer_group)
+        check_reader(self._tables, group, header.topic)
         self._check_queue(header)
         return self._subscriptions.of(header, group)
 
@@ -223,33 +221,8 @@ class PullMessage:
         )
         return response_to(command, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", ext=ext)
 
-    def _check_group(
-        self, header: PullMessageRequestHeader, config: SubscriptionGroupConfig
-    ) -> None:
-        name, topic = header.consumer_group, header.topic
-        if not config.consume_enable:
-            raise RequestError(
-                ResponseCode.NO_PERMISSION,
-                f"subscription group no permission, {name}: consumeEnable is false",
-            )
-        if self._groups.forbidden(name, topic) & READING:
-            raise RequestError(
-                ResponseCode.NO_PERMISSION,
-                f"the consumer group[{name}] is forbidden to read topic[{topic}]",
-            )
-
     def _check_queue(self, header: PullMessageRequestHeader) -> None:
-        config = self._topics.get(header.topic)
-        if config is None:
-            raise RequestError(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"topic[{header.topic}] not exist, apply first please!",
-            )
-        if not config.perm & PERM_READ:
-            raise RequestError(
-                ResponseCode.NO_PERMISSION,
-                f"the topic[{header.topic}] pulling message is forbidden",
-            )
+        config = readable_topic(self._tables, header.topic)
         if not 0 <= header.queue_id < config.read_queue_nums:
             raise RequestError(
                 ResponseCode.INVALID_PARAMETER,

@@ -1,8 +1,9 @@
 """QUERY_ASSIGNMENT and the message request modes: queues that the broker shares out.
 
-A client may leave it to its broker which queues of a group it reads. It is given those that it
-would take by itself: all clients of the group and all queues, both sorted, shared out evenly. How
-it reads them, the mode, is always PULL; POP is refused.
+A client may leave it to its broker which queues of a group it reads. One that pulls is given those
+that it would take by itself: all clients of the group and all queues, both sorted, shared out
+evenly. One that pops is given all queues of a broker at once (-1), or, if `popShareQueueNum` says
+so, its share and those of the next clients.
 
 Source: RocketMQ 5.3.3, QueryAssignmentProcessor, AllocateMessageQueueAveragely and .._ByCircle,
 MessageRequestModeManager.
@@ -10,15 +11,20 @@ MessageRequestModeManager.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import msgspec
+import trio
 
 from node.errors import RequestError
+from node.handlers.settled import answer_when_settled
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import of_cluster, of_group, of_topic, serves
 from node.tables.client_table import BROADCASTING
-from node.tables.names import check_name
+from node.tables.replicated_modes import ModesChanged, ModesPart
 from tandem.wire.access_control import Right
+from tandem.wire.pop_headers import ANY_QUEUE
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import MessageQueueBody
 from tandem.wire.response_code import ResponseCode
@@ -37,28 +43,46 @@ if TYPE_CHECKING:
 
     from node.remoting.connection import Connection
     from node.tables.client_table import ClientTable
+    from node.tables.tables import Tables
     from tandem.wire.remoting_command import RemotingCommand
     from tandem.wire.route import TopicRouteData
 
+Allocate: TypeAlias = (
+    "Callable[[str, Sequence[MessageQueueBody], Sequence[str]], list[MessageQueueBody]]"
+)
+"""Of the queues and clients of a group: those of one client."""
+
 PULL: Final = "PULL"
+POP: Final = "POP"
+MODES: Final = (PULL, POP)
 
 QUEUES_MAX: Final = 65_536
 """Queues of one topic, over all brokers, that are shared out here."""
 
 MODES_MAX: Final = 4_096
-"""Groups whose mode was set. It can only be what it is anyway."""
+"""Groups whose mode was set. All others have the default."""
 
 
 class QueryAssignment:
     """Serves these requests. `route_of` says where a topic is, None if nowhere."""
 
     def __init__(
-        self, clients: ClientTable, route_of: Callable[[str], TopicRouteData | None]
+        self,
+        clients: ClientTable,
+        tables: Tables,
+        route_of: Callable[[str], TopicRouteData | None],
+        *,
+        timeout_seconds: float,
     ) -> None:
+        """Serve what these hold; a change has `timeout_seconds` to be settled."""
         self._clients = clients
+        self._tables = tables
         self._route_of = route_of
-        self._modes: dict[str, dict[str, SetMessageRequestModeRequestBody]] = {}
-        self._mode_count = 0
+        self._timeout_seconds = timeout_seconds
+
+    @property
+    def _modes(self) -> ModesPart:
+        return self._tables.shown.part_table(ModesPart).part
 
     @serves(
         RequestCode.QUERY_ASSIGNMENT,
@@ -73,6 +97,8 @@ class QueryAssignment:
         """
         request = _assignment(command)
         queues = self._queues(request.topic)
+        set_mode = self._modes.find(request.topic, request.consumer_group)
+        mode = PULL if set_mode is None else set_mode.mode
         if request.message_model != BROADCASTING:
             allocate = ALLOCATIONS.get(request.strategy_name)
             if allocate is None:
@@ -82,8 +108,12 @@ class QueryAssignment:
                     f" {', '.join(ALLOCATIONS)}",
                 )
             clients = sorted(self._clients.client_ids(request.consumer_group))
-            queues = allocate(request.client_id, queues, clients)
-        assignments = [MessageQueueAssignment(queue, PULL) for queue in queues]
+            if set_mode is not None and mode == POP:
+                share = set_mode.pop_share_queue_num
+                queues = for_pop(request.client_id, queues, clients, allocate, share)
+            else:
+                queues = allocate(request.client_id, queues, clients)
+        assignments = [MessageQueueAssignment(queue, mode) for queue in queues]
         return response_to(command, body=encode_json_body(QueryAssignmentResponseBody(assignments)))
 
     def _queues(self, topic: str) -> list[MessageQueueBody]:
@@ -107,32 +137,36 @@ class QueryAssignment:
         of_topic(lambda command: [_mode(command).topic], Right.UPDATE),
         of_group(lambda command: [_mode(command).consumer_group], Right.UPDATE),
     )
-    def set_mode(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """SET_MESSAGE_REQUEST_MODE: PULL is kept, until this broker ends; POP is refused.
+    def set_mode(self, connection: Connection, command: RemotingCommand) -> None:
+        """SET_MESSAGE_REQUEST_MODE. It is answered when every later master knows of it.
 
         Source: QueryAssignmentProcessor.setMessageRequestMode.
         """
         request = _mode(command)
         if request.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
             raise RequestError(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
-        if request.mode != PULL:
+        if request.mode not in MODES:
             raise RequestError(
-                ResponseCode.NO_PERMISSION,
-                f"this broker does not serve the mode {request.mode[:20]}, only {PULL};"
-                " nothing was changed",
+                ResponseCode.INVALID_PARAMETER,
+                f"there is no mode {request.mode[:20]!r}; there are {' and '.join(MODES)}",
             )
-        check_name("topic", request.topic)
-        check_name("consumer group", request.consumer_group)
-        if request.consumer_group not in self._modes.get(request.topic, {}):
-            if self._mode_count >= MODES_MAX:
-                raise RequestError(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"the mode of {MODES_MAX} groups was set, and no more are kept; every group"
-                    f" has the mode {PULL} anyway",
-                )
-            self._mode_count += 1
-        self._modes.setdefault(request.topic, {})[request.consumer_group] = request
-        return response_to(command)
+        self._tables.check_change()
+        if self._tables.topics.get(request.topic) is None:
+            raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{request.topic}] not exist")
+        self._tables.groups.find(request.consumer_group)
+        modes = self._modes
+        earlier = modes.find(request.topic, request.consumer_group)
+        if earlier is None and modes.count >= MODES_MAX:
+            raise RequestError(
+                ResponseCode.SYSTEM_ERROR,
+                f"the mode of {MODES_MAX} groups was set, and no more are kept; delete groups or"
+                " topics that are not used",
+            )
+        if earlier != request:
+            change = ModesChanged({request.topic: {request.consumer_group: request}})
+            self._tables.change(change)
+        deadline = trio.current_time() + self._timeout_seconds
+        answer_when_settled(self._tables, connection, command, deadline)
 
     @serves(
         RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
@@ -141,7 +175,8 @@ class QueryAssignment:
     )
     def modes(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_ALL_MESSAGE_REQUEST_MODE: what was set."""
-        body = MessageRequestModeSerializeWrapper(self._modes)
+        modes = self._modes.content()["messageRequestModeMap"]
+        body = MessageRequestModeSerializeWrapper(modes)
         return response_to(command, body=encode_json_body(body))
 
 
@@ -177,5 +212,30 @@ def by_circle(
     return list(queues[clients.index(client) :: len(clients)])
 
 
-ALLOCATIONS: Final = {"AVG": averagely, "AVG_BY_CIRCLE": by_circle}
+def for_pop(
+    client: str,
+    queues: Sequence[MessageQueueBody],
+    clients: Sequence[str],
+    allocate: Allocate,
+    share: int,
+) -> list[MessageQueueBody]:
+    """Return what a client pops: all queues of each broker as one, or its share and others'.
+
+    Source: QueryAssignmentProcessor.allocate4Pop.
+    """
+    if share <= 0 or share >= len(clients) - 1:
+        whole = (msgspec.structs.replace(queue, queue_id=ANY_QUEUE) for queue in queues)
+        return list(dict.fromkeys(whole))
+    if client not in clients or not queues:
+        return []
+    index = clients.index(client)
+    if len(clients) > len(queues):
+        return [queues[index % len(queues)]]
+    sharing = (clients[(index + more) % len(clients)] for more in range(share + 1))
+    return list(
+        dict.fromkeys(queue for each in sharing for queue in allocate(each, queues, clients))
+    )
+
+
+ALLOCATIONS: Final[dict[str, Allocate]] = {"AVG": averagely, "AVG_BY_CIRCLE": by_circle}
 """By the names of AllocateMessageQueueStrategy."""

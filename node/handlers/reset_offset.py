@@ -30,6 +30,7 @@ from tandem.wire.system_topics import RETRY_GROUP_TOPIC_PREFIX
 
 if TYPE_CHECKING:
     from node.handlers.pull_request_hold_service import PullRequestHoldService
+    from node.receive.pop_service import PopService
     from node.remoting.connection import Connection
     from node.tables.reset_offsets import ResetOffsets
     from node.tables.tables import Tables
@@ -52,6 +53,7 @@ class ResetOffset:
         tables: Tables,
         resets: ResetOffsets,
         holds: PullRequestHoldService,
+        pop: PopService,
         broker_name: str,
         *,
         timeout_seconds: float,
@@ -61,6 +63,7 @@ class ResetOffset:
         self._tables = tables
         self._resets = resets
         self._holds = holds
+        self._pop = pop
         self._broker_name = broker_name
         self._timeout_seconds = timeout_seconds
 
@@ -80,6 +83,7 @@ class ResetOffset:
         self._tables.groups.find(header.group)
         self._resets.check_room()
         for queue_id, offset in offsets.items():
+            self._pop.reset(header.group, header.topic, queue_id, offset)
             self._tables.commit(header.group, header.topic, queue_id, offset)
         self._resets.put(header.group, header.topic, offsets)
         for queue_id in offsets:
@@ -146,6 +150,7 @@ class ResetOffset:
         topics = [header.topic] if header.topic else self._topics_of(header.src_group)
         for topic in topics:
             for queue_id, offset in offsets.get(f"{topic}@{header.src_group}", {}).items():
+                self._pop.reset(header.dest_group, topic, queue_id, offset)
                 self._tables.commit(header.dest_group, topic, queue_id, offset)
         self._answer(connection, command, b"")
 

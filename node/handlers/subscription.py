@@ -62,13 +62,21 @@ class Subscriptions:
             RequestError: the group has not said so, or what it says makes no sense.
         """
         if header.sys_flag & PULL_FLAG_SUBSCRIPTION:
-            if is_tag_type(header.expression_type):
-                return by_tags(header.subscription)
-            return self._by_expression(header.subscription or "", header.expression_type or "")
+            return self.said(header.subscription, header.expression_type)
         subscription = self._registered(header, group)
         if is_tag_type(subscription.expression_type):
             return by_tags(subscription.sub_string)
         return self._by_registered_filter(header, subscription.expression_type or "")
+
+    def said(self, text: str | None, kind: str | None) -> Wanted:
+        """Return what a request wants that says it itself.
+
+        Raises:
+            RequestError: what it says makes no sense.
+        """
+        if is_tag_type(kind):
+            return by_tags(text)
+        return self._by_expression(text or "", kind or "")
 
     def _registered(
         self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig

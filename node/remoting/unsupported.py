@@ -30,7 +30,7 @@ CODES_MAX: Final = 1_000
 
 OTHERS: Final = -1
 
-_POP: Final = "POP is not served: use a push or pull consumer of the remoting protocol"
+_POP_ROLLBACK: Final = "there is no POP state in RocksDB to roll back: see docs/pop.md"
 _STATIC: Final = "static topics (logic queues) are not served: create an ordinary topic"
 _CONTROLLER: Final = "this is no RocketMQ controller: a fenced group elects its master itself"
 _CONTAINER: Final = "broker containers are not served: start one node for each broker"
@@ -40,7 +40,7 @@ _ROCKSDB: Final = "there is no RocksDB here: queues and tables are files"
 _COLD: Final = "cold data is not limited: reads are served from mapped files"
 
 WORDS: Final[dict[int, str]] = {
-    **dict.fromkeys((*range(200050, 200057), 200151), _POP),
+    200056: _POP_ROLLBACK,
     513: _STATIC,
     **dict.fromkeys((*range(1001, 1007), *range(1008, 1014)), _CONTROLLER),
     **dict.fromkeys((902, 903), _CONTAINER),

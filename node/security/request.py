@@ -46,8 +46,8 @@ class Touch(NamedTuple):
         kind: What it is.
         field: The field of the header with its name; "" if no field has it.
         rights: One of them is enough.
-        in_body: Reads the names where no field has them; None: the handler asks itself, of what it
-            has found, or it is the cluster.
+        in_body: Reads the names where no field has them, or the field is not the whole of it; None:
+            the handler asks itself, of what it has found, or it is the cluster.
         wire_field: The field as it is called in ext fields.
         is_optional: Whether an empty field is as good as none.
     """
@@ -77,6 +77,14 @@ def of_topic(where: str | NamesOf, *rights: Right) -> Touch:
 def of_group(where: str | NamesOf, *rights: Right) -> Touch:
     """A request that is about the consumer groups which are named there."""
     return _touch(Kind.GROUP, where, rights)
+
+
+def of_popped_topic(field: str, names: NamesOf, *rights: Right) -> Touch:
+    """A request about a message that was popped: if it has come again, `field` has its retry topic.
+
+    `names` reads of which topic that is. Who may read the topic may acknowledge what comes again.
+    """
+    return Touch(Kind.TOPIC, field, rights, names)
 
 
 def of_found_topic(*rights: Right) -> Touch:

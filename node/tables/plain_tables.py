@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from node.errors import RequestError
+from node.tables.deleted import Deleted
 from node.tables.node_table import TableFiles, open_tables
 from node.tables.replicated_groups import GroupsTable
 from node.tables.replicated_offsets import OffsetsTable
@@ -116,8 +117,7 @@ class PlainTables:
 
     def delete_topic(self, topic: str) -> None:
         """See `Tables`."""
-        self.topics.delete(topic)
-        self.offsets.forget(topic=topic)
+        self.change(Deleted(topics=[topic]))
 
     def change_groups(self, *configs: SubscriptionGroupConfig) -> None:
         """See `Tables`."""
@@ -135,9 +135,7 @@ class PlainTables:
 
     def delete_group(self, group: str, *, clean_offsets: bool) -> None:
         """See `Tables`."""
-        self.groups.delete(group)
-        if clean_offsets:
-            self.offsets.forget(group=group)
+        self.change(Deleted(groups=[group], offsets_of_groups=[group] if clean_offsets else []))
 
     def change(self, record: msgspec.Struct) -> None:
         """See `Tables`. On disk before it shows."""

@@ -7,7 +7,9 @@ from typing import Final
 from node.tables.node_table import Replicated
 from node.tables.replicated_deliveries import DelayPart, DelayTable, TimersPart, TimersTable
 from node.tables.replicated_groups import GroupsPart, GroupsTable
+from node.tables.replicated_modes import ModesPart, ModesTable
 from node.tables.replicated_offsets import OffsetsPart, OffsetsTable
+from node.tables.replicated_pop import DeliveriesPart, DeliveriesTable
 from node.tables.replicated_quotas import QuotasPart, QuotasTable
 from node.tables.replicated_topics import TopicsPart, TopicsTable
 from node.tables.replicated_users import AclsPart, AclsTable, UsersPart, UsersTable
@@ -21,4 +23,6 @@ REPLICATED_TABLES: Final = (
     Replicated(UsersPart, UsersTable),
     Replicated(AclsPart, AclsTable),
     Replicated(QuotasPart, QuotasTable),
+    Replicated(ModesPart, ModesTable),
+    Replicated(DeliveriesPart, DeliveriesTable),
 )

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 import trio
 
 from node.remoting.peer_link import PeerLink
+from node.remoting.remoting_client import RequestFailedError
 from node.tables.replicated_quotas import quota_changes
 from node.tables.replicated_users import changes_to
 from tandem.cluster_file.choices import ClientAccess
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import TopicConfigSerializeWrapper
+from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import decode_json_body
 from tandem.wire.secret_keys import Purpose, key_of
 from tandem.wire.subscription_group import SubscriptionGroupWrapper
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     from node.remoting.remoting_client import RemotingClient
     from node.tables.consumer_offset_table import ConsumerOffsetTable
+    from node.tables.replicated_modes import ModesTable
     from node.tables.replicated_quotas import QuotasTable
     from node.tables.replicated_users import AclsTable, UsersTable
     from node.tables.subscription_group_table import SubscriptionGroupTable
@@ -51,6 +54,7 @@ class SlaveSynchronize:
         users: UsersTable,
         acls: AclsTable,
         quotas: QuotasTable,
+        modes: ModesTable,
     ) -> None:
         self._key = None
         if config.cluster.security.clients is not ClientAccess.OPEN:
@@ -59,6 +63,7 @@ class SlaveSynchronize:
         self._users = users
         self._acls = acls
         self._quotas = quotas
+        self._modes = modes
         self._interval_seconds = config.cluster.broker.slave_synchronize_interval_ms / 1000
         self._topics = topics
         self._groups = groups
@@ -83,10 +88,12 @@ class SlaveSynchronize:
     async def _copy(self, client: RemotingClient) -> None:
         if self._key is None:
             await copy_tables(client.request, self._topics, self._groups, self._offsets)
+            await copy_modes(client.request, self._modes)
             return
         # A master of RocketMQ's own would not understand this, and cannot be one of those.
         ask = partial(client.request_signed, key=self._key, target=self._target)
         await copy_tables(ask, self._topics, self._groups, self._offsets)
+        await copy_modes(ask, self._modes)
         answer = await ask(RequestCode.GET_ALL_USERS)
         for record in changes_to(self._users.part, self._acls.part, answer.body):
             self._users.take_if_concerned(record)
@@ -114,3 +121,19 @@ async def copy_tables(
         await trio.lowlevel.checkpoint()
     answer = await ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     groups.replace_all(decode_json_body(answer.body, SubscriptionGroupWrapper))
+
+
+async def copy_modes(
+    ask: Callable[[RequestCode], Awaitable[RemotingCommand]], modes: ModesTable
+) -> None:
+    """Make our modes like those of the broker that is asked; a RocketMQ 4 has none.
+
+    Raises what `ask` raises.
+    """
+    try:
+        answer = await ask(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+    except RequestFailedError as error:
+        if error.answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            return
+        raise
+    modes.replace_all(answer.body)

@@ -28,10 +28,12 @@ from tandem.client.errors import (
     UserExistsError,
     UserNotFoundError,
 )
+from tandem.client.popped_message import PoppedMessage
 from tandem.client.producer import Producer
 from tandem.client.pull_consumer import BlockingPullConsumer, PullConsumer
 from tandem.client.received_message import ReceivedMessage
 from tandem.client.results import MessageQueue, PullResult, PullStatus, SendResult, SendStatus
+from tandem.client.simple_consumer import BlockingSimpleConsumer, SimpleConsumer
 from tandem.client.subscription import Subscription
 from tandem.client.transaction import Transaction
 from tandem.client.transaction_flow import TransactionState
@@ -44,6 +46,7 @@ __all__ = [
     "BlockingConsumer",
     "BlockingProducer",
     "BlockingPullConsumer",
+    "BlockingSimpleConsumer",
     "BrokerError",
     "ClientError",
     "ClusterAccess",
@@ -59,6 +62,7 @@ __all__ = [
     "NotOpenError",
     "OffsetBeyondEndError",
     "OffsetsFileError",
+    "PoppedMessage",
     "Producer",
     "PullConsumer",
     "PullResult",
@@ -72,6 +76,7 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "SendTimeoutError",
+    "SimpleConsumer",
     "Subscription",
     "Transaction",
     "TransactionState",

@@ -123,8 +123,8 @@ def _taken(
             return messages, due, f"message {came} came for message {due}"
         due = last + 1
         if singles is not None:
-            messages += [m for m in singles if m.queue_offset >= offset and _has_tag(m, tags)]
-        elif takes_all or _has_tag(message, tags):
+            messages += [m for m in singles if m.queue_offset >= offset and is_wanted(m, tags)]
+        elif takes_all or is_wanted(message, tags):
             messages.append(message)
     return messages, due, None
 
@@ -160,8 +160,8 @@ def is_all(tags: str) -> bool:
     return tags in (ALL_TAGS, "") and not isinstance(tags, Sql92)
 
 
-def _has_tag(message: MessageExt, tags: str) -> bool:
-    """The broker compares hashes; the texts have to be compared here."""
+def is_wanted(message: MessageExt, tags: str) -> bool:
+    """Whether a message has one of the tags: the broker compares hashes, and the texts are here."""
     if is_all(tags) or isinstance(tags, Sql92):
         return True
     return message.tags in {tag.strip() for tag in tags.split("||")}

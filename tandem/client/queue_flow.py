@@ -29,6 +29,11 @@ from tandem.client.name_servers import REQUEST_TIMEOUT_SECONDS
 from tandem.client.results import MessageQueue
 from tandem.wire.damaged_message import DamagedMessageHeader
 from tandem.wire.errors import MalformedFrameError
+from tandem.wire.pop_headers import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    PopMessageRequestHeader,
+)
 from tandem.wire.remoting_command import HeaderT, RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
@@ -63,6 +68,10 @@ QueueRequest = (
     | QueryConsumerOffsetRequestHeader
     | UpdateConsumerOffsetRequestHeader
     | PullMessageRequestHeader
+    | PopMessageRequestHeader
+    | AckMessageRequestHeader
+    | ChangeInvisibleTimeRequestHeader
+    | None
 )
 """What is asked about a queue."""
 
@@ -103,7 +112,12 @@ class QueueBrokers:
         raise last_error
 
     def ask_master(
-        self, queue: MessageQueue, code: RequestCode, ext: QueueRequest, timeout_seconds: float
+        self,
+        queue: MessageQueue,
+        code: RequestCode,
+        ext: QueueRequest,
+        timeout_seconds: float,
+        body: bytes = b"",
     ) -> Flow[tuple[RemotingCommand, str]]:
         """Ask the master of a queue, and wait for one while there is none.
 
@@ -114,7 +128,7 @@ class QueueBrokers:
         for retries_count in itertools.count():
             error: ClientError
             try:
-                answer, address = yield from self._ask_master_once(queue, code, ext, end)
+                answer, address = yield from self._ask_master_once(queue, code, ext, end, body)
                 if answer.code not in RETRIED_AT_MASTER:
                     return answer, address
                 error = BrokerError(answer.code, answer.remark or "", address)
@@ -128,7 +142,7 @@ class QueueBrokers:
         raise AssertionError
 
     def _ask_master_once(
-        self, queue: MessageQueue, code: RequestCode, ext: QueueRequest, end: float
+        self, queue: MessageQueue, code: RequestCode, ext: QueueRequest, end: float, body: bytes
     ) -> Flow[tuple[RemotingCommand, str]]:
         route = yield from self._core.route(queue.topic, min(end, self.deadline()))
         addresses = route.addresses(queue.broker_name)
@@ -144,7 +158,7 @@ class QueueBrokers:
         now = self._core.clock()
         is_silent = self._core.backoff.is_silent(address, now)
         seconds = SILENT_ATTEMPT_SECONDS if is_silent else REQUEST_TIMEOUT_SECONDS
-        answer = yield from self.call(queue, address, code, ext, min(seconds, end - now))
+        answer = yield from self.call(queue, address, code, ext, min(seconds, end - now), body)
         return answer, address
 
     def call(
@@ -154,11 +168,12 @@ class QueueBrokers:
         code: RequestCode,
         ext: QueueRequest,
         timeout_seconds: float,
+        body: bytes = b"",
     ) -> Flow[RemotingCommand]:
         """Ask one broker; remember what came of it."""
         deadline = self._core.clock() + timeout_seconds
         try:
-            answer: RemotingCommand = yield Call(address, code, ext, deadline)
+            answer: RemotingCommand = yield Call(address, code, ext, deadline, body)
         except (ConnectionLostError, RequestTimeoutError) as error:
             self._core.suspect_route(queue.topic)
             if isinstance(error, RequestTimeoutError):

@@ -44,5 +44,11 @@ class ResponseCode(enum.IntEnum):
     CONSUMER_NOT_ONLINE = 206
     CONSUME_MSG_TIMEOUT = 207
     """A client did not answer what it was asked for somebody else."""
+    NO_MESSAGE = 208
+    """There is no message at the offset that a receipt handle names."""
+    POLLING_FULL = 209
+    """A pop found nothing, and too many are held to hold this one."""
+    POLLING_TIMEOUT = 210
+    """A pop found nothing in its time."""
     ILLEGAL_OPERATION = 604
     """The transaction may not be ended any more without being asked about."""

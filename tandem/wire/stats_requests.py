@@ -259,13 +259,15 @@ class QueryAssignmentResponseBody(Body, frozen=True):
     message_queue_assignments: list[MessageQueueAssignment]
 
 
-class SetMessageRequestModeRequestBody(Body, frozen=True):
+class SetMessageRequestModeRequestBody(Body, frozen=True, kw_only=True):
     """Body of SET_MESSAGE_REQUEST_MODE, and what GET_ALL_MESSAGE_REQUEST_MODE lists."""
 
     consumer_group: str
     mode: str
-    topic: str
     pop_share_queue_num: Int32 = 0
+    """POP: how many clients share a queue with the one that pulls would have it; 0 or below: all
+    of them share all."""
+    topic: str
 
 
 class MessageRequestModeSerializeWrapper(Body, frozen=True):

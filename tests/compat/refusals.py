@@ -2,8 +2,6 @@
 
 from typing import Final
 
-POP: Final = "POP needs a log of its own for each group; consumers that pull are served"
-
 STATIC: Final = "static topics are queues that move between brokers; a group here has one log"
 
 COLD: Final = "there is no flow control of cold data: reads come from the page cache or the disk"
@@ -25,9 +23,6 @@ STARS: Final = "no answer has a user's secret, so there is none to copy"
 NOT_THERE: Final = "who takes away an entry that is not there is answered so"
 
 REFUSALS: Final[dict[tuple[str, str], str]] = {
-    ("java5", "POP"): POP,
-    ("admin", "setMessageRequestMode POP"): POP,
-    ("mqadmin", "setConsumeMode -b {address} -t {topic} -g {new}a -m POP"): POP,
     ("mqadmin", "getColdDataFlowCtrInfo -b {address}"): COLD,
     ("mqadmin", "setCommitLogReadAheadMode -b {address} -m 0"): COLD,
     ("admin", "createStaticTopic"): STATIC,

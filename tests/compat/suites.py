@@ -57,7 +57,7 @@ Read = Callable[[Line], tuple[bool, str, list[str]]]
 def run_java5(target: Target, directory: Path, part: str) -> list[Outcome]:
     """Applications with rocketmq-client 5.3.3."""
     jars = classpath("pom.xml", "tools")
-    compile_java(jars, directory, *CLIENT_PROGRAMS, "ClientTableFive")
+    compile_java(jars, directory, *CLIENT_PROGRAMS, "ClientTableFive", "PopTable")
     return _run_java("java5", "ClientTable", jars, target, directory, "5", part)
 
 

@@ -7,6 +7,7 @@
     scripts/simulate both-slaves-lost --record    write what happened into its file
     scripts/simulate --fenced 1234          a seed of a fenced group
     scripts/simulate --consumers 1234       with consumer groups; also with --fenced
+    scripts/simulate --pop 1234             with consumers that receive by POP, at a fenced group
 
 Exit status 0 if every promise was kept.
 """
@@ -28,6 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--record", action="store_true", help="write a scenario's outcome to it")
     parser.add_argument("--fenced", action="store_true", help="seeds of fenced groups")
     parser.add_argument("--consumers", action="store_true", help="seeds with consumer groups")
+    parser.add_argument("--pop", action="store_true", help="seeds with POP, at fenced groups")
     options = parser.parse_args(arguments)
     print_line = _say if options.trace else None
     scenarios = {name: book for book in PLAYBOOKS.values() for name in book.scenario_names()}
@@ -40,7 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"{options.what!r} is neither a seed nor a scenario ({names})")
     seeds = range(int(first), int(last or first) + 1)
     kind = "fenced" if options.fenced else "classic"
-    book = PLAYBOOKS[f"{kind}-consumers" if options.consumers else kind]
+    kind = f"{kind}-consumers" if options.consumers else kind
+    book = PLAYBOOKS["fenced-pop" if options.pop else kind]
     return _play_seeds(book, seeds, print_line)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from node.errors import RequestError
 from node.handlers.admin import Admin
+from node.tables.replicated_modes import ModesTable
 from node.tables.replicated_quotas import QuotasTable
 from node.tables.replicated_users import AclsTable, UsersTable
 from node.tables.slave_synchronize import SlaveSynchronize
@@ -137,6 +138,7 @@ async def test_topics_are_not_created_on_a_slave(tmp_path: Path) -> None:
         users=broker.tables.shown.of(UsersTable),
         acls=broker.tables.shown.of(AclsTable),
         quotas=broker.tables.shown.of(QuotasTable),
+        modes=broker.tables.shown.of(ModesTable),
     )
     answer = client_of(broker).call(CREATE, HEADER)
     assert answer.code == ResponseCode.SYSTEM_ERROR

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node.handlers import query_assignment
-from node.handlers.query_assignment import averagely, by_circle
+from node.handlers.query_assignment import averagely, by_circle, for_pop
+from node.tables.plain_tables import PlainFiles, PlainTables
+from node.tables.replicated_modes import ModesTable
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     MessageQueueBody,
@@ -18,7 +20,7 @@ from tandem.wire.request_headers import (
     TopicConfigSerializeWrapper,
 )
 from tandem.wire.response_code import ResponseCode
-from tests.node.doubles import Broker, Client
+from tests.node.doubles import NOW_MS, Broker, Client
 from tests.node.handlers.inspected import join, looking_at
 
 ASK = RequestCode.QUERY_ASSIGNMENT
@@ -26,7 +28,9 @@ SET = RequestCode.SET_MESSAGE_REQUEST_MODE
 MODES = RequestCode.GET_ALL_MESSAGE_REQUEST_MODE
 
 DATA = Path(__file__).parents[2] / "data/rocketmq-5.3.3/requests/assignment.json"
-LIVE = [each for each in json.loads(DATA.read_text("utf-8")) if each.get("live")]
+VECTORS = json.loads(DATA.read_text("utf-8"))
+LIVE = [each for each in VECTORS if each.get("live")]
+SHARES = [each for each in VECTORS if "share" in each]
 
 
 def broker_with(*queues: tuple[str, int], perm: int = 6) -> Broker:
@@ -63,12 +67,31 @@ def shares(client: Client, client_id: str, **changes: object) -> list[tuple[str,
     return [(queue["brokerName"], queue["queueId"]) for queue in queues]
 
 
-@pytest.mark.parametrize("vector", [each for each in LIVE if each["mode"] == "PULL"])
+@pytest.mark.parametrize("vector", LIVE)
 async def test_answers_are_those_of_rocketmq(vector: dict[str, str]) -> None:
     broker = broker_with(("broker-a", 1))
+    broker.topics.update(TopicConfig(topic_name="T2"))
     join(broker, "c1", "CG", "T2")
-    answer = looking_at(broker).call(ASK, body=request(vector["client"]))
+    client = looking_at(broker)
+    assert client.call(SET, body=mode("CG", "T2", vector["mode"])).code == 0
+    answer = client.call(ASK, body=request(vector["client"]))
     assert answer.body == vector["body"].encode()
+
+
+@pytest.mark.parametrize("vector", SHARES)
+def test_queues_of_those_who_pop_are_shared_as_rocketmq_shares_them(vector: dict[str, Any]) -> None:
+    queues = [MessageQueueBody("b", number, "T") for number in range(vector["queues"])]
+    clients = [f"c{number + 1}" for number in range(vector["clients"])]
+    found = for_pop(vector["client"], queues, clients, averagely, vector["share"])
+    # RocketMQ's list of them became a set before it was answered.
+    assert {queue.queue_id for queue in found} == set(vector["queueIds"])
+    assert len(found) == len({queue.queue_id for queue in found})
+
+
+def test_who_is_not_of_the_group_pops_no_queues_that_are_shared_by_name() -> None:
+    queues = [MessageQueueBody("b", number, "T") for number in range(4)]
+    assert for_pop("nobody", queues, ["x", "y", "z"], averagely, 1) == []
+    assert for_pop("x", [], ["x", "y", "z"], averagely, 1) == []
 
 
 async def test_queues_of_all_brokers_are_shared_out() -> None:
@@ -114,27 +137,54 @@ def test_every_queue_has_one_client_and_shares_differ_by_one(
     assert joined == queues
 
 
-def mode(group: str, topic: str = "T", mode: str = "PULL") -> bytes:
-    body = {"consumerGroup": group, "mode": mode, "topic": topic, "popShareQueueNum": 0}
+def mode(group: str, topic: str = "T", mode: str = "PULL", share: int = 0) -> bytes:
+    body = {"consumerGroup": group, "mode": mode, "popShareQueueNum": share, "topic": topic}
     return json.dumps(body).encode()
 
 
-async def test_a_mode_that_was_set_is_listed() -> None:
-    client = looking_at(Broker())
+LISTED = (
+    b'{"messageRequestModeMap":{"T":{"CG":'
+    b'{"consumerGroup":"CG","mode":"POP","popShareQueueNum":1,"topic":"T"}}}}'
+)
+
+
+async def test_a_mode_that_was_set_is_listed_and_outlives_the_broker() -> None:
+    broker = Broker()
+    client = looking_at(broker)
     assert client.call(MODES).body == b'{"messageRequestModeMap":{}}'
+    assert client.call(SET, body=mode("CG")).code == 0
     for _ in range(2):
-        assert client.call(SET, body=mode("CG")).code == 0
-    assert client.call(MODES).body == (
-        b'{"messageRequestModeMap":{"T":{"CG":{"consumerGroup":"CG","mode":"PULL","topic":"T",'
-        b'"popShareQueueNum":0}}}}'
-    )
+        assert client.call(SET, body=mode("CG", mode="POP", share=1)).code == 0
+    assert client.call(MODES).body == LISTED
+    again = PlainTables(PlainFiles(broker.simulated_disk, "s", lambda: NOW_MS))
+    found = again.shown.of(ModesTable).part.find("T", "CG")
+    assert found is not None
+    assert (found.mode, found.pop_share_queue_num) == ("POP", 1)
 
 
-@pytest.mark.parametrize(("topic", "mode_name"), [("T", "POP"), ("%RETRY%CG", "PULL")])
-async def test_a_mode_that_is_not_served_is_refused(topic: str, mode_name: str) -> None:
+@pytest.mark.parametrize("what", ["topic", "group"])
+async def test_a_mode_goes_with_its_topic_and_with_its_group(what: str) -> None:
+    broker = Broker()
+    client = looking_at(broker)
+    assert client.call(SET, body=mode("CG", mode="POP")).code == 0
+    if what == "topic":
+        broker.tables.delete_topic("T")
+    else:
+        broker.tables.delete_group("CG", clean_offsets=True)
+    assert client.call(MODES).body == b'{"messageRequestModeMap":{}}'
+
+
+@pytest.mark.parametrize(
+    ("topic", "mode_name", "code"),
+    [
+        ("%RETRY%CG", "POP", ResponseCode.NO_PERMISSION),
+        ("TX", "POP", ResponseCode.TOPIC_NOT_EXIST),
+        ("T", "PUSH", ResponseCode.INVALID_PARAMETER),
+    ],
+)
+async def test_what_cannot_be_set(topic: str, mode_name: str, code: ResponseCode) -> None:
     client = looking_at(Broker())
-    answer = client.call(SET, body=mode("CG", topic, mode_name))
-    assert answer.code == ResponseCode.NO_PERMISSION
+    assert client.call(SET, body=mode("CG", topic, mode_name)).code == code
     assert client.call(MODES).body == b'{"messageRequestModeMap":{}}'
 
 
@@ -143,4 +193,5 @@ async def test_only_so_many_modes_are_kept(monkeypatch: pytest.MonkeyPatch) -> N
     client = looking_at(Broker())
     codes = [client.call(SET, body=mode(group)).code for group in ("a", "b", "c", "a")]
     assert codes == [0, 0, ResponseCode.SYSTEM_ERROR, 0]
-    assert client.call(SET, body=mode("a" * 300)).code == ResponseCode.INVALID_PARAMETER
+    long = client.call(SET, body=mode("a" * 300))
+    assert long.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST

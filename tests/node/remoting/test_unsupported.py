@@ -29,8 +29,7 @@ def refused(unsupported: UnsupportedRequests, code: int) -> str:
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        (200050, "POP is not served: use a push or pull consumer"),
-        (200151, "POP is not served"),
+        (200056, "no POP state in RocksDB"),
         (513, "static topics"),
         (1002, "no RocketMQ controller"),
         (51, "docs/security.md"),

@@ -7,6 +7,7 @@ import trio
 
 from node.tables.consumer_offset_table import ConsumerOffsetTable
 from node.tables.node_table import TableFiles
+from node.tables.replicated_modes import ModesTable
 from node.tables.replicated_quotas import QuotasTable
 from node.tables.replicated_users import AclsTable, UsersTable
 from node.tables.slave_synchronize import SlaveSynchronize
@@ -37,6 +38,7 @@ class Slave:
         files = TableFiles(disk, "s", lambda: 1)
         self.users, self.acls = UsersTable(files), AclsTable(files)
         self.quotas = QuotasTable(files)
+        self.modes = ModesTable(files)
         self.synchronize = SlaveSynchronize(
             config,
             world.network.machine(SLAVE_1),
@@ -46,6 +48,7 @@ class Slave:
             users=self.users,
             acls=self.acls,
             quotas=self.quotas,
+            modes=self.modes,
         )
 
 

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -84,7 +85,7 @@ def draw_classic(seed: int) -> ClassicConsumersSettings:
     return ClassicConsumersSettings(
         name=str(seed),
         seed=seed,
-        plan=_whole(chance, plan, workload, names, mix.duration_seconds),
+        plan=whole_plan(chance, plan, workload, names, mix.duration_seconds),
         store=_timed(draw_store(chance, sync_flush=sync_flush, flush_intervals_ms=(50, 500))),
         replication=ReplicationSettings(
             slave_timeout_ms=600,
@@ -123,7 +124,7 @@ def draw_fenced(seed: int, node_count: int | None = None) -> FencedConsumersSett
         ack_level=ack_level,
         lease_ttl_ms=lease_ttl_ms,
         is_supervised=chance.random() < 0.5,
-        plan=_whole(chance, plan, workload, names, mix.duration_seconds),
+        plan=whole_plan(chance, plan, workload, names, mix.duration_seconds),
         store=_timed(draw_store(chance, sync_flush=sync_flush, flush_intervals_ms=(100, 500))),
         replication=ReplicationSettings(
             slave_timeout_ms=600,
@@ -148,14 +149,16 @@ def _draw_workload(chance: random.Random) -> Workload:
     )
 
 
-def _whole(
+def whole_plan(
     chance: random.Random,
     plan: Sequence[Instruction],
     workload: Workload,
     names: Sequence[str],
     duration_seconds: float,
+    left_out: AbstractSet[str] = LEFT_OUT,
 ) -> tuple[Instruction, ...]:
-    kept = [instruction for instruction in plan if instruction.verb not in LEFT_OUT]
+    """Return a plan for nodes, without some verbs, together with what happens to clients."""
+    kept = [instruction for instruction in plan if instruction.verb not in left_out]
     kept += client_faults(chance, workload.clients, names, duration_seconds)
     kept = [each for each in kept if each.at_seconds <= duration_seconds + 3.0]
     return tuple(sorted(kept, key=lambda instruction: instruction.at_seconds))

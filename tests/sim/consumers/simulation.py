@@ -98,7 +98,7 @@ class ConsumersSimulation(Simulation[Any, Any, Any]):
                 slot.start()
         await self._mend(healed_at)
         with trio.move_on_after(SETTLE_SECONDS_MAX):
-            while not is_settled(self.seen, self._log(), self._expected(is_complete=True)):
+            while not self._all_has_happened():
                 await trio.sleep(LOOK_SECONDS)
         for slot in self._slots.values():
             slot.kill()
@@ -183,6 +183,10 @@ class ConsumersSimulation(Simulation[Any, Any, Any]):
         if chance.random() >= self.workload.fail_chance:
             return 0
         return chance.choice((1, 2, MAX_RECONSUME_TIMES, 1_000))
+
+    def _all_has_happened(self) -> bool:
+        """Whether all is done that is promised to be done in the end."""
+        return is_settled(self.seen, self._log(), self._expected(is_complete=True))
 
     # The verdict
 

@@ -9,11 +9,11 @@ import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.common.compression.CompressionType;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
-import org.apache.rocketmq.common.message.MessageRequestMode;
 
 /** What only the client 5.x can do. */
 final class ClientTableFive {
     static void add(Harness harness) {
+        PopTable.add(harness);
         harness.add("timer: after some milliseconds", s -> {
             Message message = new Message(s.topic(), Scenario.bytes("body0"));
             message.setDelayTimeMs(4_000);
@@ -54,16 +54,6 @@ final class ClientTableFive {
         });
         harness.add("queues assigned by the broker", s -> {
             String topic = s.topic();
-            DefaultMQPushConsumer consumer = ClientTable.push(s, s.group(), topic, "*");
-            consumer.setClientRebalance(false);
-            List<MessageExt> seen = ClientTable.taking(consumer);
-            ClientTable.send(ClientTable.producer(s), topic, "A", 5);
-            ClientTable.awaitBodies(seen, ClientTable.numbered(5));
-        });
-        harness.add("POP", s -> {
-            String topic = s.topic();
-            harness.operator().getMQClientAPIImpl().setMessageRequestMode(harness.masterAddress(), topic, s.group(),
-                MessageRequestMode.POP, 8, 5_000);
             DefaultMQPushConsumer consumer = ClientTable.push(s, s.group(), topic, "*");
             consumer.setClientRebalance(false);
             List<MessageExt> seen = ClientTable.taking(consumer);

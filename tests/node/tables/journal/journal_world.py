@@ -10,7 +10,9 @@ from node.tables.journal.journal_records import JOURNAL_FORMAT, GroupTables
 from node.tables.node_table import NodeTable, NodeTables, TableFiles
 from node.tables.replicated_deliveries import DelayPart, DelayTable, TimersPart, TimersTable
 from node.tables.replicated_groups import GroupsPart
+from node.tables.replicated_modes import ModesPart, ModesTable
 from node.tables.replicated_offsets import GatheredCommits, OffsetsPart
+from node.tables.replicated_pop import DeliveriesPart, DeliveriesTable
 from node.tables.replicated_quotas import QuotasPart, QuotasTable
 from node.tables.replicated_topics import TopicsPart
 from node.tables.replicated_users import AclsPart, AclsTable, UsersPart, UsersTable
@@ -141,6 +143,8 @@ class Node:
                     UsersPart: UsersTable(files),
                     AclsPart: AclsTable(files),
                     QuotasPart: QuotasTable(files),
+                    ModesPart: ModesTable(files),
+                    DeliveriesPart: DeliveriesTable(files),
                 }
             ),
             born_host=BROKER.packed,

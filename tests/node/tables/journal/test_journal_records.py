@@ -23,7 +23,9 @@ from node.tables.replicated_deliveries import (
     TimersPart,
 )
 from node.tables.replicated_groups import GroupsChanged, GroupsPart
+from node.tables.replicated_modes import ModesChanged
 from node.tables.replicated_offsets import OffsetsCommitted, OffsetsPart
+from node.tables.replicated_pop import DeliveriesChanged
 from node.tables.replicated_quotas import QuotasChanged
 from node.tables.replicated_topics import TopicsChanged, TopicsPart
 from node.tables.replicated_users import AclsChanged, UsersChanged, UsersDeleted
@@ -73,7 +75,7 @@ def test_any_other_bytes_are_told_as_another_versions(body: bytes) -> None:
 
 
 def test_a_record_of_a_newer_version_is_not_guessed_at() -> None:
-    body = encode_journal_record(DelayProgress({1: 2}, version=5))
+    body = encode_journal_record(DelayProgress({1: 2}, version=6))
     with pytest.raises(JournalFormatError):
         JOURNAL_FORMAT.decode_record(body)
 
@@ -122,7 +124,9 @@ def test_an_older_version_does_not_pass_over_what_it_does_not_know() -> None:
         assert record.version == BASE_FORMAT_VERSION
     for record in (UsersChanged([]), UsersDeleted([]), AclsChanged({})):
         assert record.version == 3
-    assert QuotasChanged({}).version == JOURNAL_FORMAT.version == 4
+    assert QuotasChanged({}).version == 4
+    for of_pop in (DeliveriesChanged([]), ModesChanged({})):
+        assert of_pop.version == JOURNAL_FORMAT.version == 5
     for known in (TopicsChanged([]), OffsetsCommitted({}), DelayProgress({})):
         assert known.version == 1
 

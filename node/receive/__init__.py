@@ -1,0 +1,1 @@
+"""What a broker does for those that receive messages by POP, whatever protocol they speak."""

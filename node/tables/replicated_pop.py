@@ -1,0 +1,299 @@
+"""Which messages are with which consumers that receive by POP, as a replicated table.
+
+A master changes its own state at once and writes the changes together: those of a round of
+requests when an answer waits for them, acknowledgements within `ACK_DELAY_SECONDS`. They are
+answered when they are confirmed. In a classic group the state is in a file, like offsets.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import msgspec
+import trio
+
+from node.errors import RequestError
+from node.pop.changes import Acked, Change, Popped, QueueKey, Revived, runs_of
+from node.pop.deliveries import Deliveries, QueueRow
+from node.pop.due_times import DueTimes
+from node.tables.deleted import Deleted
+from node.tables.node_table import Gathering, NodeTable
+from node.tables.table_part import Field, FieldKind, TablePart
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from node.tables.node_table import RecordWriter, TableFiles
+    from node.tables.table_part import Content
+
+_log = logging.getLogger(__name__)
+
+POP_VERSION: Final = 5
+"""Of the journal's format: nodes of older versions do not read a journal with POP."""
+
+ACK_DELAY_SECONDS: Final = 0.002
+"""Acknowledgements are gathered for this long."""
+
+_CHANGE_BYTES: Final = 700
+_ENTRY_BYTES: Final = 32
+"""At most, of a change with the longest names, and of each number of its runs."""
+
+
+class DeliveriesChanged(msgspec.Struct, frozen=True, tag="pop"):
+    """What was handed out and what is done, in this order."""
+
+    changes: list[Change]
+    version: int = POP_VERSION
+
+
+class DeliveriesPart(TablePart):
+    """The state of POP."""
+
+    record = DeliveriesChanged
+    also = (Deleted,)
+    fields: ClassVar = (Field("deliveries", list[QueueRow], FieldKind.ROWS),)
+    version = POP_VERSION
+    has_places_in_log = True
+
+    def __init__(self, deliveries: Deliveries | None = None) -> None:
+        self.deliveries = deliveries or Deliveries()
+
+    def apply(self, record: DeliveriesChanged | Deleted) -> None:
+        """See `TablePart`."""
+        apply_record(self.deliveries, record)
+
+    def add(self, content: Mapping[str, Any]) -> None:
+        """See `TablePart`."""
+        for row in content["deliveries"]:
+            self.deliveries.add(row)
+
+    def content(self) -> Content:
+        """See `TablePart`."""
+        return {"deliveries": self.deliveries.rows()}
+
+    def copy(self) -> DeliveriesPart:
+        """See `TablePart`."""
+        return DeliveriesPart(self.deliveries.copy())
+
+
+def apply_record(deliveries: Deliveries, record: DeliveriesChanged | Deleted) -> None:
+    """Take in a record of the journal."""
+    if isinstance(record, Deleted):
+        deliveries.forget(record.topics, record.groups + record.offsets_of_groups)
+        return
+    for change in record.changes:
+        deliveries.apply(change)
+
+
+class _File(msgspec.Struct, frozen=True):
+    deliveries: list[QueueRow] = []
+
+
+class DeliveriesTable(NodeTable[DeliveriesPart]):
+    """A node's own state: of a master, with what is not confirmed yet.
+
+    Attributes:
+        live: The state. Changed through `change` and `ack` alone.
+        due_times: When what is with consumers is to come again.
+        gathered: What a master of a fenced group has not written yet; else None.
+        may_save: Whether a file may say what the state says: what it calls done may be a message
+            that is not on the disk where it was put again.
+    """
+
+    def __init__(self, files: TableFiles) -> None:
+        """Read the file.
+
+        Raises:
+            TableFileError: it is damaged.
+        """
+        self.due_times = DueTimes()
+        self.gathered: GatheredChanges | None = None
+        self.may_save = True
+        self.live = Deliveries(keeps_fresh=True)
+        self._is_copy = files.is_copy
+        self._is_saved = True
+        self._file = files.file(f"{DeliveriesPart.tag()}.json")
+        saved = None if files.is_copy else self._file.load(_File)
+        for row in saved.deliveries if saved is not None else ():
+            self.live.add(row)
+
+    def as_part(self) -> DeliveriesPart:
+        """See `NodeTable`."""
+        return DeliveriesPart(self.live.copy())
+
+    def show(self, confirmed: DeliveriesPart, records: Sequence[Any] | None) -> None:
+        """See `NodeTable`."""
+        if records is None:
+            self.replace(confirmed.deliveries)
+            return
+        for record in records:
+            apply_record(self.live, record)
+        self.note_times()
+
+    def replace(self, deliveries: Deliveries) -> None:
+        """Have another state. What was known before keeps its time."""
+        earlier, self.live = self.live, deliveries.copy(keeps_fresh=True)
+        for key, queue in self.live.queues.items():
+            known = earlier.of(key)
+            if known is not None:
+                queue.keep_handouts(known)
+        self.due_times.drop_done(self.live)
+        known_handouts = {handout for _, handout in earlier.handouts()}
+        new = [each for each in self.live.handouts() if each[1] not in known_handouts]
+        if new:
+            self.due_times.note(new, trio.current_time(), self.live)
+
+    def take(self, record: DeliveriesChanged | Deleted) -> None:
+        """See `NodeTable`. What a master writes itself was applied before."""
+        if isinstance(record, Deleted) or self.gathered is None:
+            apply_record(self.live, record)
+            self._changed()
+
+    def change(self, change: Change) -> None:
+        """Change the state at once; a master of a fenced group writes it with others, soon."""
+        self.live.apply(change)
+        if self.gathered is not None:
+            self.gathered.add(change)
+        self._changed()
+
+    def ack(self, key: QueueKey, pop_time_ms: int, offset: int) -> None:
+        """A message is done, whose handle is good: the same, a little cheaper."""
+        self.live.done(key, offset)
+        if self.gathered is not None:
+            self.gathered.ack(key, pop_time_ms, offset)
+        self._is_saved = False
+
+    def _changed(self) -> None:
+        self._is_saved = False
+        self.note_times()
+
+    def note_times(self) -> None:
+        """Count from now on for what is new."""
+        if fresh := self.live.take_fresh():
+            self.due_times.note(fresh, trio.current_time(), self.live)
+
+    def take_up(self, confirmed: DeliveriesPart) -> None:
+        """See `NodeTable`. What was read from a file counts from now on."""
+        self.note_times()
+
+    def gather(self, writer: RecordWriter) -> GatheredChanges:
+        """See `NodeTable`."""
+        self.gathered = GatheredChanges(writer, self)
+        return self.gathered
+
+    def save_in_steps(self) -> Iterator[None]:
+        """See `NodeTable`. In a fenced group the journal's own file has it."""
+        if self._is_copy or self._is_saved or not self.may_save:
+            return
+        self._is_saved = True
+        content = msgspec.to_builtins({"deliveries": self.live.rows()})
+        yield
+        try:
+            yield from self._file.save_in_steps(content)
+        except BaseException:
+            self._is_saved = False
+            raise
+
+
+class GatheredChanges(Gathering):
+    """The changes of one mastership that are applied here and not written yet."""
+
+    def __init__(self, writer: RecordWriter, table: DeliveriesTable) -> None:
+        self._writer = writer
+        self._table = table
+        self._pending: list[Change] = []
+        self._acks: dict[QueueKey, dict[int, list[int]]] = {}
+        """What is done since the last of them: by queue and pop time."""
+        self._bytes = 0
+        self._then: list[Callable[[], None]] = []
+        self.deadline = math.inf
+
+    def add(self, change: Change) -> None:
+        """Take in a change. It is after everything that was taken in before."""
+        self._close_acks()
+        self._pending.append(change)
+        self._bytes += _CHANGE_BYTES + _ENTRY_BYTES * _numbers_of(change)
+        self._hurry(ACK_DELAY_SECONDS)
+
+    def ack(self, key: QueueKey, pop_time_ms: int, offset: int) -> None:
+        """Take in that a message is done."""
+        self._acks.setdefault(key, {}).setdefault(pop_time_ms, []).append(offset)
+        self._hurry(ACK_DELAY_SECONDS)
+
+    def when_written(self, then: Callable[[], None]) -> None:
+        """Call this when what was taken in by now is written, or could not be."""
+        self._then.append(then)
+        self._hurry(ACK_DELAY_SECONDS)
+
+    def _hurry(self, seconds: float) -> None:
+        if self.deadline == math.inf:
+            self.deadline = trio.current_time() + seconds
+            self._writer.wake()
+
+    def _close_acks(self) -> None:
+        if not self._acks:
+            return
+        acks, self._acks = self._acks, {}
+        for key, done in acks.items():
+            runs = [(pop_time_ms, runs_of(sorted(each))) for pop_time_ms, each in done.items()]
+            change = Acked(*key, runs)
+            self._pending.append(change)
+            self._bytes += _CHANGE_BYTES + _ENTRY_BYTES * _numbers_of(change)
+
+    def write(self) -> None:
+        """See `Gathering`. If it fails, the state is again what is in the log."""
+        self._close_acks()
+        then, self._then = self._then, []
+        pending, self._pending = self._pending, []
+        size_bytes, self._bytes = self._bytes, 0
+        self.deadline = math.inf
+        try:
+            for changes in _pieces(pending, size_bytes, self._writer.record_bytes_max):
+                self._writer.write(DeliveriesChanged(changes))
+        except RequestError as error:
+            _log.warning("what is with consumers could not be written: %s", error.remark)
+            self._table.replace(self._writer.written(DeliveriesPart).deliveries)
+            raise
+        finally:
+            for each in then:
+                each()
+
+    def wrote(self, record: msgspec.Struct) -> None:
+        """Changes that were gathered before a deletion do not bring back what is deleted."""
+        if not isinstance(record, Deleted):
+            return
+        self._close_acks()
+        groups = record.groups + record.offsets_of_groups
+        self._pending = [
+            each
+            for each in self._pending
+            if each.topic not in record.topics and each.group not in groups
+        ]
+
+
+def _numbers_of(change: Change) -> int:
+    if isinstance(change, Popped):
+        return len(change.runs)
+    if isinstance(change, Acked | Revived):
+        return sum(1 + len(runs) for _, runs in change.done)
+    return 0
+
+
+def _pieces(changes: list[Change], size_bytes: int, bytes_max: int) -> Iterator[list[Change]]:
+    """Cut changes into lists that fit into a record each."""
+    if size_bytes <= bytes_max:
+        if changes:
+            yield changes
+        return
+    piece: list[Change] = []
+    piece_bytes = 0
+    for change in changes:
+        change_bytes = _CHANGE_BYTES + _ENTRY_BYTES * _numbers_of(change)
+        if piece and piece_bytes + change_bytes > bytes_max:
+            yield piece
+            piece, piece_bytes = [], 0
+        piece.append(change)
+        piece_bytes += change_bytes
+    yield piece

@@ -1,0 +1,389 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from node.errors import RequestError
+from node.receive.requests import Found, Handle, Mark, Received
+from tests.node.receive.pop_world import DLQ, GROUP, RETRY, TOPIC, PopWorld, handles, messages
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+
+async def test_messages_are_handed_out_once_and_acknowledged(autojump_clock: MockClock) -> None:
+    world = PopWorld()
+    world.put(b"1", b"2", b"3")
+    received = world.receive(2)
+    assert [each.body for each in messages(received)] == [b"1", b"2"]
+    assert (received.found, received.rest_count) == (Found.FOUND, 1)
+    assert world.bodies() == [b"3"]
+    assert world.receive().found is Found.NOTHING
+    assert world.ack(*handles(received)) == [True, True]
+    await world.wait(60)
+    assert [each.body for each in world.stored(RETRY)] == [b"3"]
+
+
+async def test_an_answer_waits_until_its_record_is_confirmed(autojump_clock: MockClock) -> None:
+    world = PopWorld()
+    world.put(b"1")
+    answers = world.begin()
+    world.end_round()
+    assert not answers
+    assert world.begin()[0].found is Found.NOTHING  # type: ignore[union-attr]
+    world.confirm()
+    assert [each.body for each in messages(answers[0])] == [b"1"]  # type: ignore[arg-type]
+
+
+async def test_an_ack_waits_until_its_record_is_confirmed(autojump_clock: MockClock) -> None:
+    world = PopWorld()
+    world.put(b"1")
+    (handle,) = handles(world.receive())
+    answers: list[object] = []
+    world.pop.ack([handle], answers.append)
+    world.end_round()
+    assert not answers
+    world.write_gathered()
+    world.end_round()
+    assert not answers
+    world.confirm()
+    assert answers == [[True]]
+
+
+async def test_what_is_not_acknowledged_comes_again_when_its_time_is_over_and_not_before(
+    autojump_clock: MockClock,
+) -> None:
+    world = PopWorld()
+    world.put(b"1", properties=b"k\x01v\x02")
+    first = world.receive(invisible_ms=5000)
+    await world.wait(4.9)
+    assert world.receive().found is Found.NOTHING
+    await world.wait(0.2)
+    received = world.receive()
+    (again,) = messages(received)
+    assert (again.body, again.reconsume_times, again.topic) == (b"1", 1, RETRY)
+    assert again.properties == {"k": "v", "1ST_POP_TIME": str(first.pop_time_ms)}
+    assert [batch.mark for batch in received.batches] == [Mark.RETRY_V1]
+    assert world.ack(*handles(first)) == [False]
+    assert world.ack(*handles(received)) == [True]
+    await world.wait(60)
+    assert len(world.stored(RETRY)) == 1
+
+
+async def test_a_handle_of_the_old_master_is_good_at_the_new_one(autojump_clock: MockClock) -> None:
+    world = PopWorld()
+    world.put(b"1", b"2")
+    done, held = handles(world.receive())
+    after = world.successor()
+    assert after.ack(done) == [True]
+    await after.wait(11)
+    assert [each.body for each in after.stored(RETRY)] == [b"2"]
+    assert after.ack(held) == [False]
+
+
+async def test_what_was_acknowledged_never_comes_again_after_a_switch(
+    autojump_clock: MockClock,
+) -> None:
+    world = PopWorld()
+    world.put(b"1", b"2", b"3")
+    received = world.receive()
+    world.ack(handles(received)[1])
+    after = world.successor()
+    await after.wait(11)
+    assert [each.body for each in after.stored(RETRY)] == [b"1", b"3"]
+
+
+async def test_a_message_comes_again_late_and_never_early_whatever_clocks_say(
+    autojump_clock: MockClock,
+) -> None:
+    world = PopWorld()
+    world.put(b"1")
+    world.receive(invisible_ms=5000)
+    await trio.sleep(3)
+    after = world.successor(opens=False)
+    after.skew_ms = 3_600_000
+    after.open()
+    await after.wait(4.5)
+    assert after.stored(RETRY) == []
+    await after.wait(0.6)
+    assert len(after.stored(RETRY)) == 1
+
+
+async def test_after_the_last_try_a_message_is_a_dead_letter_and_not_before(
+    autojump_clock: MockClock,
+) -> None:
+    world = PopWorld(retries=2)
+    world.put(b"1", properties=b"UNIQ_KEY\x01KEY\x02")
+    times = []
+    for _ in range(3):
+        received = world.receive(invisible_ms=1000)
+        times += [each.reconsume_times for each in messages(received)]
+        assert world.stored(DLQ) == []
+        await world.wait(1.1)
+    assert times == [0, 1, 2]
+    assert world.receive().found is Found.NOTHING
+    (letter,) = world.stored(DLQ)
+    assert letter.body == b"1"
+    assert letter.properties["DLQ_ORIGIN_TOPIC"] == TOPIC
+    assert letter.properties["DLQ_ORIGIN_MESSAGE_ID"] == "KEY"
+    assert letter.properties["RETRY_TOPIC"] == TOPIC
+
+
+async def test_a_changed_time_counts_from_then_on_and_the_old_handle_is_no_good(
+    autojump_clock: MockClock,
+) -> None:
+    world = PopWorld()
+    world.put(b"1", b"2")
+    first, second = handles(world.receive(invisible_ms=5000))
+    await trio.sleep(4)
+    changed = world.change(first, 10_000)
+    assert changed is not None
+    assert changed.invisible_ms == 10_000
+    await world.wait(2)
+    assert [each.body for each in world.stored(RETRY)] == [b"2"]
+    assert world.ack(first, second) == [False, False]
+    await world.wait(7.9)
+    assert len(world.stored(RETRY)) == 1
+    await world.wait(0.2)
+    assert [each.body for each in world.stored(RETRY)] == [b"2", b"1"]
+    assert world.change(first, 1000) is None
+
+
+async def test_a_message_can_be_given_back_at_once(autojump_clock: MockClock) -> None:
+    world = PopWorld()
+    world.put(b"1")
+    (handle,) = handles(world.receive())
+    assert world.change(handle, 0) is not None
+    await world.wait(0)
+    assert world.bodies() == [b"1"]
+
+
+async def test_an_extended_handle_stays_good(autojump_clock: MockClock) -> None:
+    world = PopWorld()
+    world.put(b"1")
+    (handle,) = handles(world.receive(invisible_ms=5000))
+    await trio.sleep(4)
+    answers: list[object] = []
+    world.pop.extend(handle, 60_000, answers.append)
+    world.confirm()
+    await world.wait(30)
+    assert world.stored(RETRY) == []
+    assert world.pop.is_held(handle)
+    assert world.ack(handle) == [True]
+    assert not world.pop.is_held(handle)
+
+
+async def test_the_groups_offset_is_the_first_that_is_not_done(autojump_clock: MockClock) -> None:
+    world = PopWorld()
+    world.put(b"1", b"2", b"3")
+    first, second, third = handles(world.receive())
+    await commit_offsets(world)
+    assert world.offset() == 0
+    world.ack(second)
+    await commit_offsets(world)
+    assert world.offset() == 0
+    world.ack(first)
+    await commit_offsets(world)
+    assert world.offset() == 2
+    world.ack(third)
+    await commit_offsets(world)
+    assert world.offset() == 3
+
+
+async def commit_offsets(world: PopWorld) -> None:
+    await trio.sleep(0.2)
+    world.journal_tables.journal.writer.write_gathered()  # type: ignore[union-attr]
+    world.confirm()
+
+
+async def test_a_group_that_consumed_by_pull_goes_on_where_it_was(
+    autojump_clock: MockClock,
+) -> None:
+    world = PopWorld()
+    world.put(b"1", b"2", b"3")
+    world.tables.commit(GROUP, TOPIC, 0, 2)
+    await commit_offsets(world)
+    assert world.bodies() == [b"3"]
+    world.put(b"4", b"5")
+    world.tables.commit(GROUP, TOPIC, 0, 4)
+    await commit_offsets(world)
+    assert world.bodies() == [b"5"]
+
+
+async def test_all_queues_are_read_and_what_a_filter_does_not_want_is_done(
+    autojump_clock: MockClock,
+) -> None:
+    world = PopWorld(queues=4)
+    for queue_id in range(4):
+        world.put(b"%d" % queue_id, queue_id=queue_id)
+    assert sorted(world.bodies()) == [b"0", b"1", b"2", b"3"]
+    world.put(b"x", b"y", queue_id=1)
+    assert world.receive(tags_codes=frozenset({77})).found is Found.NOTHING
+    assert world.pop.pop_offset(GROUP, TOPIC, 1) == 3
+    assert world.receive().found is Found.NOTHING
+
+
+async def test_a_request_that_finds_nothing_waits_for_a_message(autojump_clock: MockClock) -> None:
+    world = PopWorld(queues=2)
+    answers = world.begin(deadline=trio.current_time() + 5)
+    world.end_round()
+    assert world.pop.waiting_count(GROUP, TOPIC, -1) == 1
+    world.put(b"1", queue_id=1)
+    world.work()
+    world.confirm()
+    assert [each.body for each in messages(answers[0])] == [b"1"]  # type: ignore[arg-type]
+    assert world.pop.waiting_count(GROUP, TOPIC, -1) == 0
+
+
+async def test_one_that_waits_is_answered_when_its_time_is_up(autojump_clock: MockClock) -> None:
+    world = PopWorld()
+    answers = world.begin(deadline=trio.current_time() + 5)
+    await world.wait(4.9)
+    assert not answers
+    await world.wait(0.2)
+    assert [answer.found for answer in answers if isinstance(answer, Received)] == [Found.NOTHING]
+
+
+async def test_one_that_waits_gets_what_comes_again(autojump_clock: MockClock) -> None:
+    world = PopWorld()
+    world.put(b"1")
+    world.receive(invisible_ms=2000)
+    answers = world.begin(deadline=trio.current_time() + 15)
+    await world.wait(2.1)
+    world.work()
+    world.confirm()
+    assert [each.body for each in messages(answers[0])] == [b"1"]  # type: ignore[arg-type]
+
+
+async def test_a_client_that_is_gone_gets_nothing_and_the_next_one_does(
+    autojump_clock: MockClock,
+) -> None:
+    world = PopWorld()
+    gone: list[object] = []
+    waiting = world.pop.receive(world.request(deadline=trio.current_time() + 5), gone.append)
+    answers = world.begin(deadline=trio.current_time() + 5)
+    assert waiting is not None
+    waiting.cancel()
+    waiting.cancel()
+    world.put(b"1")
+    world.work()
+    world.confirm()
+    assert (len(gone), len(answers)) == (0, 1)
+
+
+async def test_a_reset_forgets_what_is_with_consumers(autojump_clock: MockClock) -> None:
+    world = PopWorld()
+    world.put(b"1", b"2", b"3")
+    earlier = handles(world.receive())
+    world.pop.reset(GROUP, TOPIC, 0, 1)
+    world.tables.commit(GROUP, TOPIC, 0, 1)
+    assert world.begin()[0].found is Found.NOTHING  # type: ignore[union-attr]
+    world.confirm()
+    assert world.bodies() == [b"2", b"3"]
+    assert world.ack(*earlier) == [False, False, False]
+    await world.wait(60)
+    assert [each.body for each in world.stored(RETRY)] == [b"2", b"3"]
+
+
+async def test_nothing_is_handed_out_where_nothing_is_taken(autojump_clock: MockClock) -> None:
+    world = PopWorld()
+    world.put(b"1")
+    (handle,) = handles(world.receive())
+    world.replication.demote("not now")
+    for answers in (world.begin(), acked(world, handle)):
+        assert isinstance(answers[0], RequestError)
+
+
+def acked(world: PopWorld, handle: Handle) -> list[object]:
+    answers: list[object] = []
+    world.pop.ack([handle], answers.append)
+    return answers
+
+
+async def test_the_state_is_what_the_journal_says(autojump_clock: MockClock) -> None:
+    world = PopWorld(queues=3)
+    for queue_id in range(3):
+        world.put(b"a", b"b", b"c", queue_id=queue_id)
+    received = handles(world.receive(5))
+    world.ack(*received[1:3])
+    world.change(received[0], 20_000)
+    await world.wait(11)
+    assert world.state() == world.confirmed_state()
+    after = world.successor()
+    assert after.state() == world.state()
+
+
+# -- a classic group -----------------------------------------------------------------------------
+
+
+async def test_a_classic_master_answers_at_once_and_knows_after_a_restart(
+    autojump_clock: MockClock,
+) -> None:
+    world = PopWorld(is_fenced=False)
+    world.put(b"1", b"2", b"3")
+    (received,) = world.begin(2)
+    assert isinstance(received, Received)
+    first, second = handles(received)
+    assert world.ack(first) == [True]
+    world.tables.save()
+    world.store.close()
+    again = PopWorld(world.disk, is_fenced=False, begins=False)
+    again.open()
+    assert again.offset() == 1
+    assert again.bodies() == [b"3"]
+    assert again.ack(first, second) == [False, True]
+    await again.wait(11)
+    assert [each.body for each in again.stored(RETRY)] == [b"3"]
+
+
+async def test_a_classic_master_that_lost_its_file_hands_out_again_what_is_not_done(
+    autojump_clock: MockClock,
+) -> None:
+    world = PopWorld(is_fenced=False)
+    world.put(b"1", b"2", b"3")
+    world.ack(handles(world.receive(2))[0])
+    world.tables.save()
+    world.store.close()
+    for name in ("pop.json", "pop.json.bak"):
+        world.disk.remove(f"s/config/{name}")
+    again = PopWorld(world.disk, is_fenced=False, begins=False)
+    again.open()
+    assert again.bodies() == [b"2", b"3"]
+
+
+async def test_a_classic_master_whose_log_lost_its_end_hands_out_what_comes_in_its_place(
+    autojump_clock: MockClock,
+) -> None:
+    world = PopWorld(is_fenced=False)
+    world.put(b"1")
+    world.store.sync_log()
+    before = world.disk.crashed()
+    world.put(b"2", b"3")
+    world.ack(handles(world.receive())[2])
+    world.tables.save()
+    for name in ("pop.json", "consumerOffset.json", "subscriptionGroup.json", "topics.json"):
+        before.replace(f"s/config/{name}", world.disk.read(f"s/config/{name}"))
+    again = PopWorld(before, is_fenced=False, begins=False)
+    again.open()
+    again.put(b"other 2", b"other 3")
+    assert again.bodies() == [b"other 2", b"other 3"]
+    await again.wait(11)
+    assert sorted(each.body for each in again.stored(RETRY)) == [b"1", b"other 2", b"other 3"]
+
+
+async def test_a_classic_file_does_not_say_done_of_what_is_not_on_the_disk_yet(
+    autojump_clock: MockClock,
+) -> None:
+    world = PopWorld(is_fenced=False)
+    world.put(b"1")
+    world.store.sync_log()
+    world.receive(invisible_ms=1000)
+    world.tables.save()
+    await world.wait(1.1)
+    assert len(world.stored(RETRY)) == 1
+    assert not world.table.may_save
+    world.tables.save()
+    again = PopWorld(world.disk.crashed(), is_fenced=False, begins=False)
+    again.open()
+    assert again.table.live.invisible_count == 1
