@@ -27,7 +27,7 @@ When the time of a message is over is not in here: see `node/pop/due_times.py`.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -45,7 +45,7 @@ from node.pop.changes import (
 from tandem.wire.remoting_command import Int32, Int64
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Collection, Iterator
 
     from node.pop.changes import Change
 
@@ -182,7 +182,17 @@ class Deliveries:
 
     def apply(self, change: Change) -> None:
         """Take in one record. What does not fit the state changes nothing of it."""
-        _APPLY[type(change)](self, change)
+        match change:
+            case Popped():
+                self._popped(change)
+            case Acked() | Revived():
+                self._done(change)
+            case Moved():
+                self._moved(change)
+            case Reset():
+                self._reset(change)
+            case Cut():
+                self._cut(change)
 
     def _popped(self, change: Popped) -> None:
         key = QueueKey(change.group, change.topic, change.queue_id)
@@ -356,15 +366,3 @@ def _row(key: QueueKey, queue: QueueDeliveries) -> QueueRow:
     return QueueRow(
         *key, queue.next_offset, queue.last_pop_ms, handouts, list(queue.counts.items())
     )
-
-
-_Apply: TypeAlias = "Callable[[Deliveries, Change], None]"
-
-_APPLY: Final[dict[type, _Apply]] = {
-    Popped: Deliveries._popped,  # type: ignore[dict-item]  # noqa: SLF001 - each takes its own
-    Acked: Deliveries._done,  # type: ignore[dict-item]  # noqa: SLF001
-    Revived: Deliveries._done,  # type: ignore[dict-item]  # noqa: SLF001
-    Moved: Deliveries._moved,  # type: ignore[dict-item]  # noqa: SLF001
-    Cut: Deliveries._cut,  # type: ignore[dict-item]  # noqa: SLF001
-    Reset: Deliveries._reset,  # type: ignore[dict-item]  # noqa: SLF001
-}

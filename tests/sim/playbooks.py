@@ -11,6 +11,7 @@ from tests.sim.engine.mutation import Mutation
 from tests.sim.engine.playbook import Playbook
 from tests.sim.fenced import mutations as fenced_mutations
 from tests.sim.fenced.playbook import FENCED
+from tests.sim.pop.mutations import MUTATIONS as POP_MUTATIONS
 from tests.sim.pop.playbook import FENCED_POP
 
 PLAYBOOKS: Final[Mapping[str, Playbook[Any, Any]]] = {
@@ -22,4 +23,5 @@ MUTATIONS: Final[Mapping[str, Mapping[str, Mutation]]] = {
     FENCED.name: fenced_mutations.MUTATIONS,
     CLASSIC_CONSUMERS.name: CLASSIC_MUTATIONS,
     FENCED_CONSUMERS.name: FENCED_MUTATIONS,
+    FENCED_POP.name: POP_MUTATIONS,
 }

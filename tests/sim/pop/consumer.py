@@ -168,11 +168,12 @@ class PopConsumer(Client):
         times = got.reconsume_times
         if self._is_orderly:
             times = sum(each.key == got.key for each in self.seen.got) - 1
-        if times < self._fails(got.key):
+        is_over = self.place.quits()
+        if times < self._fails(got.key) and not (is_over and self._is_orderly):
             if chance.random() < 0.5:
                 await self._give_back(got, handle)
             return
-        await trio.sleep(chance.choice((0.0, 0.0, 0.0, 0.2, 1.0, 4.0)))
+        await trio.sleep(0.0 if is_over else chance.choice((0.0, 0.0, 0.0, 0.2, 1.0, 4.0)))
         await self._ack(got, handle)
 
     async def _ack(self, got: Got, handle: ReceiptHandle) -> None:
