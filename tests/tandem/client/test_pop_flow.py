@@ -43,11 +43,9 @@ NOW_MS = 1_700_000_000_123
 class Bench:
     """A popper, and brokers that answer in no time."""
 
-    def __init__(
-        self, broker: FakeBroker, *, is_orderly: bool = False, **others: FakeBroker
-    ) -> None:
+    def __init__(self, broker: FakeBroker, *, is_orderly: bool = False) -> None:
         self.broker = broker
-        self.shell = HandShell({NAME_SERVER: broker, MASTER: broker, **others})
+        self.shell = HandShell({NAME_SERVER: broker, MASTER: broker})
         self.core = ClientCore(
             NAME_SERVER, identity=IDENTITY, clock=self.shell.clock, consumer_group="CG"
         )
@@ -100,7 +98,8 @@ def test_nothing_in_time_is_an_empty_list() -> None:
 def test_several_brokers_are_asked_at_once_and_then_in_turns() -> None:
     first, other = PopBroker(), PopBroker([], [], [record(b"x", 1)])
     first.routes["orders"] = route_of(("broker-a", {0: MASTER}), ("broker-b", {0: OTHER_MASTER}))
-    bench = Bench(first, **{OTHER_MASTER: other})
+    bench = Bench(first)
+    bench.shell.brokers[OTHER_MASTER] = other
     (message,) = bench.receive()
     assert message.lease.handle.broker_name == "broker-b"
     waits = [each.poll_time for each in first.asked() + other.asked()]
