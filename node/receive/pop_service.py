@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from node.errors import RequestError
-from node.pop.changes import Moved, QueueKey, Reset, Revived, runs_of
+from node.pop.changes import Cut, Moved, QueueKey, Reset, Revived, runs_of
 from node.receive.put_again import Outcome, PutAgain, check_retry_topic
 from node.receive.put_before import put_before
 from node.receive.requests import (
@@ -334,12 +334,22 @@ class PopService:
     def opened(self, log_end: int) -> None:
         """This node is the master since the log ended there."""
         if self._table.gathered is None:
+            self._cut_to_log()
             return
         for change in put_before(self._store, self._table.live, log_end):
             self._table.change(change)
             self._moved[QueueKey(change.group, change.topic, change.queue_id)] = None
         self._write()
         self._wake.notify()
+
+    def _cut_to_log(self) -> None:
+        """Of a classic group: the file may know of messages that the log has lost since."""
+        for key, queue in list(self._table.live.queues.items()):
+            end = self._store.reads.max_offset_in_queue(key.topic, key.queue_id)
+            if queue.next_offset > end:
+                self._table.change(Cut(*key, end))
+                self._moved[key] = None
+        self._commit_offsets()
 
     def messages_arrived(self, arrivals: Sequence[Arrival]) -> None:
         """Messages can be read."""

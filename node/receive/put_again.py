@@ -28,6 +28,8 @@ from tandem.wire.message import decode_message
 from tandem.wire.message_properties import (
     PROPERTY_CRC32,
     PROPERTY_DELAY_LEVEL,
+    PROPERTY_DLQ_ORIGIN_MESSAGE_ID,
+    PROPERTY_DLQ_ORIGIN_TOPIC,
     PROPERTY_ORIGIN_MESSAGE_ID,
     PROPERTY_RETRY_TOPIC,
     PROPERTY_UNIQUE_KEY,
@@ -48,8 +50,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 PROPERTY_FIRST_POP_TIME: Final = "1ST_POP_TIME"
-PROPERTY_DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
-PROPERTY_DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
 
 PROPERTIES_ADDED: Final = frozenset(
     {

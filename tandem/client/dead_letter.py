@@ -17,6 +17,7 @@ from tandem.wire.message_properties import (
     PROPERTY_CLUSTER,
     PROPERTY_CRC32,
     PROPERTY_DLQ_ORIGIN_MESSAGE_ID,
+    PROPERTY_DLQ_ORIGIN_TOPIC,
     PROPERTY_KEYS,
     PROPERTY_MSG_REGION,
     PROPERTY_ORIGIN_MESSAGE_ID,
@@ -30,7 +31,6 @@ from tandem.wire.message_properties import (
 )
 from tandem.wire.system_topics import DLQ_GROUP_TOPIC_PREFIX
 
-PROPERTY_DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
 _KEY_CHARACTERS: Final = 32
 _KEY_TIME: Final = slice(20, 28)
 """Where the milliseconds are in a unique key. Source: MessageClientIDSetter.createUniqID."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -15,32 +13,14 @@ from node.pop.changes import (
     Change,
     Cut,
     Moved,
-    Popped,
     QueueKey,
     Reset,
     Revived,
-    runs_of,
 )
 from node.pop.deliveries import Deliveries, QueueRow
+from tests.node.pop.handed_out import KEY, acked, popped
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-KEY = QueueKey("g", "T", 0)
 OTHER = QueueKey("h", "T", 0)
-
-
-def popped(
-    offsets: Iterable[int], pop_time_ms: int = 1000, *, key: QueueKey = KEY, **changes: object
-) -> Popped:
-    found = list(offsets)
-    next_offset = found[-1] + 1 if found else 0
-    change = Popped(*key, pop_time_ms, 10_000, next_offset, runs_of(found))
-    return msgspec.structs.replace(change, **changes)
-
-
-def acked(*offsets: int, pop_time_ms: int = 1000, key: QueueKey = KEY) -> Acked:
-    return Acked(*key, [(pop_time_ms, runs_of(offsets))])
 
 
 def applied(*changes: Change) -> Deliveries:

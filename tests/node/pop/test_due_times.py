@@ -5,7 +5,7 @@ import math
 from node.pop.changes import Acked, Moved, QueueKey, runs_of
 from node.pop.deliveries import Deliveries
 from node.pop.due_times import ROOM, DueTimes
-from tests.node.pop.test_deliveries import KEY, acked, popped
+from tests.node.pop.handed_out import KEY, acked, popped
 
 
 class Known:

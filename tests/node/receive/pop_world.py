@@ -26,7 +26,6 @@ from tests.support.simulated_disk import SimulatedDisk
 if TYPE_CHECKING:
     from node.errors import RequestError
     from node.tables.tables import Tables
-    from store import PutMessageResult
     from store.results import Arrival
     from tandem.wire.message import MessageExt
 
@@ -63,17 +62,16 @@ class PopWorld:
         self.retry_mark = retry_mark
         self.log_file_bytes = log_file_bytes
         self.queues = queues
-        if is_fenced:
-            saved = SavedTables(self.disk, "s", self.now_ms)
-        else:
-            files = PlainFiles(self.disk, "s", self.now_ms)
+        # Before the store: files of tables are read first.
+        saved = SavedTables(self.disk, "s", self.now_ms) if is_fenced else None
+        files = None if is_fenced else PlainFiles(self.disk, "s", self.now_ms)
         self.store = open_store(
             self.disk,
             is_slave=is_fenced,
             is_fenced=is_fenced,
             mapped_file_size_commit_log_bytes=log_file_bytes,
         )
-        if is_fenced:
+        if saved is not None:
             self.tables = self.journal_tables = JournalTables(
                 saved,
                 self.store,
@@ -81,7 +79,7 @@ class PopWorld:
                 born_host=BROKER.packed,
                 wall_clock_ms=self.now_ms,
             )
-        else:
+        elif files is not None:
             self.tables = PlainTables(files)
         self.pop = PopService(
             self.store,
@@ -152,13 +150,12 @@ class PopWorld:
 
     def put(
         self, *bodies: bytes, queue_id: int = 0, topic: str = TOPIC, properties: bytes = b""
-    ) -> PutMessageResult:
+    ) -> None:
         for body in bodies:
             message = PutMessage(topic, queue_id, body, properties, NOW_MS, BROKER.packed)
             result = self.store.puts.put_message(message)
             assert result.status.is_stored, result
         self.confirm()
-        return result
 
     def begin(self, count: int = 32, **changes: object) -> list[Received | RequestError]:
         """Ask for messages; the answer comes into the list."""
@@ -217,11 +214,11 @@ class PopWorld:
     def table(self) -> DeliveriesTable:
         return self.tables.shown.of(DeliveriesTable)
 
-    def state(self) -> list[object]:
+    def state(self) -> list[str]:
         """What this broker says of POP."""
-        return sorted(map(repr, self.table.live.rows()))  # type: ignore[arg-type]
+        return sorted(map(repr, self.table.live.rows()))
 
-    def confirmed_state(self) -> list[object]:
+    def confirmed_state(self) -> list[str]:
         """What its journal says, as far as it is confirmed."""
         tables = self.journal_tables.journal.applier.tables
         return sorted(map(repr, tables.of(DeliveriesPart).deliveries.rows()))

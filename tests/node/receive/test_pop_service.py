@@ -312,3 +312,78 @@ async def test_the_state_is_what_the_journal_says(autojump_clock: MockClock) -> 
     assert world.state() == world.confirmed_state()
     after = world.successor()
     assert after.state() == world.state()
+
+
+# -- a classic group -----------------------------------------------------------------------------
+
+
+async def test_a_classic_master_answers_at_once_and_knows_after_a_restart(
+    autojump_clock: MockClock,
+) -> None:
+    world = PopWorld(is_fenced=False)
+    world.put(b"1", b"2", b"3")
+    (received,) = world.begin(2)
+    assert isinstance(received, Received)
+    first, second = handles(received)
+    assert world.ack(first) == [True]
+    world.tables.save()
+    world.store.close()
+    again = PopWorld(world.disk, is_fenced=False, begins=False)
+    again.open()
+    assert again.offset() == 1
+    assert again.bodies() == [b"3"]
+    assert again.ack(first, second) == [False, True]
+    await again.wait(11)
+    assert [each.body for each in again.stored(RETRY)] == [b"3"]
+
+
+async def test_a_classic_master_that_lost_its_file_hands_out_again_what_is_not_done(
+    autojump_clock: MockClock,
+) -> None:
+    world = PopWorld(is_fenced=False)
+    world.put(b"1", b"2", b"3")
+    world.ack(handles(world.receive(2))[0])
+    world.tables.save()
+    world.store.close()
+    for name in ("pop.json", "pop.json.bak"):
+        world.disk.remove(f"s/config/{name}")
+    again = PopWorld(world.disk, is_fenced=False, begins=False)
+    again.open()
+    assert again.bodies() == [b"2", b"3"]
+
+
+async def test_a_classic_master_whose_log_lost_its_end_hands_out_what_comes_in_its_place(
+    autojump_clock: MockClock,
+) -> None:
+    world = PopWorld(is_fenced=False)
+    world.put(b"1")
+    world.store.sync_log()
+    before = world.disk.crashed()
+    world.put(b"2", b"3")
+    world.ack(handles(world.receive())[2])
+    world.tables.save()
+    for name in ("pop.json", "consumerOffset.json", "subscriptionGroup.json", "topics.json"):
+        before.replace(f"s/config/{name}", world.disk.read(f"s/config/{name}"))
+    again = PopWorld(before, is_fenced=False, begins=False)
+    again.open()
+    again.put(b"other 2", b"other 3")
+    assert again.bodies() == [b"other 2", b"other 3"]
+    await again.wait(11)
+    assert sorted(each.body for each in again.stored(RETRY)) == [b"1", b"other 2", b"other 3"]
+
+
+async def test_a_classic_file_does_not_say_done_of_what_is_not_on_the_disk_yet(
+    autojump_clock: MockClock,
+) -> None:
+    world = PopWorld(is_fenced=False)
+    world.put(b"1")
+    world.store.sync_log()
+    world.receive(invisible_ms=1000)
+    world.tables.save()
+    await world.wait(1.1)
+    assert len(world.stored(RETRY)) == 1
+    assert not world.table.may_save
+    world.tables.save()
+    again = PopWorld(world.disk.crashed(), is_fenced=False, begins=False)
+    again.open()
+    assert again.table.live.invisible_count == 1

@@ -1,0 +1,98 @@
+"""What is put for a message whose time is over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from node.errors import RequestError
+from node.receive.put_again import check_retry_topic
+from node.receive.requests import Mark
+from store import PutMessage
+from tandem.wire.response_code import ResponseCode
+from tests.node.doubles import BROKER, NOW_MS
+from tests.node.receive.pop_world import DLQ, RETRY, TOPIC, PopWorld, messages
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+
+async def test_a_retried_message_keeps_all_but_its_topic_and_its_count(
+    autojump_clock: MockClock,
+) -> None:
+    world = PopWorld()
+    properties = b"KEYS\x01k\x02TAGS\x01t\x02DELAY\x013\x02"
+    message = PutMessage(TOPIC, 0, b"body", properties, NOW_MS, BROKER.packed, flag=7)
+    world.store.puts.put_message(message, hooks=False)
+    world.confirm()
+    first = world.receive(invisible_ms=1000)
+    await world.wait(1.1)
+    (again,) = world.stored(RETRY)
+    assert (again.body, again.flag, again.born_timestamp_ms) == (b"body", 7, NOW_MS)
+    assert again.properties == {
+        "KEYS": "k",
+        "TAGS": "t",
+        "DELAY": "3",
+        "1ST_POP_TIME": str(first.pop_time_ms),
+    }
+    world.receive(invisible_ms=1000)
+    await world.wait(1.1)
+    third = world.stored(RETRY)[1]
+    assert (third.reconsume_times, third.properties) == (2, again.properties)
+
+
+async def test_a_message_without_room_for_more_properties_comes_again_all_the_same(
+    autojump_clock: MockClock,
+) -> None:
+    world = PopWorld(retries=1)
+    world.put(b"1", properties=b"k\x01" + b"v" * 32_760 + b"\x02")
+    for topic in (RETRY, DLQ):
+        assert len(messages(world.receive(invisible_ms=1000))) == 1
+        await world.wait(1.1)
+        assert [each.body for each in world.stored(topic)] == [b"1"]
+
+
+async def test_a_group_whose_dead_letters_can_have_no_topic_tries_on(
+    autojump_clock: MockClock,
+) -> None:
+    world = PopWorld(retries=0)
+    group = "g" * 125
+    world.put(b"1")
+    world.receive(group=group, invisible_ms=1000)
+    await world.wait(1.1)
+    assert len(world.bodies(group=group)) == 1
+
+
+def test_names_that_are_too_long_are_refused_before_anything_is_handed_out() -> None:
+    check_retry_topic("g" * 120, "T" * 120, Mark.RETRY_V1)
+    with pytest.raises(RequestError) as refused:
+        check_retry_topic("g" * 200, "T" * 120, Mark.RETRY_V1)
+    assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
+
+
+async def test_a_damaged_record_waits_until_it_is_healed(autojump_clock: MockClock) -> None:
+    world = PopWorld()
+    world.put(b"1", b"2")
+    world.receive(invisible_ms=1000)
+    queue = world.store.queues.find(TOPIC, 0)
+    assert queue is not None
+    at, size, _ = queue.unit(0)
+    world.store.commit_log.damage.note(at, at + size, "a test")
+    await world.wait(1.1)
+    assert world.stored(RETRY) == []
+    world.store.commit_log.damage.healed(at, at + size)
+    await world.wait(1.1)
+    assert [each.body for each in world.stored(RETRY)] == [b"1", b"2"]
+
+
+async def test_what_the_store_does_not_take_is_tried_again(autojump_clock: MockClock) -> None:
+    world = PopWorld()
+    world.put(b"1")
+    world.receive(invisible_ms=1000)
+    world.replication.demote("not now")
+    await world.wait(1.1)
+    assert world.stored(RETRY) == []
+    world.replication.refused = None
+    await world.wait(1.1)
+    assert len(world.stored(RETRY)) == 1

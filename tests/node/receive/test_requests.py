@@ -1,0 +1,15 @@
+from node.pop.changes import QueueKey
+from node.receive.requests import ALL_QUEUES, Handle, Mark, Receive
+
+
+def test_a_handle_names_its_queue() -> None:
+    assert Handle("g", "%RETRY%g_T", 0, 7, 1000).key == QueueKey("g", "%RETRY%g_T", 0)
+
+
+def test_marks_are_rocketmqs_numbers() -> None:
+    assert [int(mark) for mark in Mark] == [0, 1, 2]
+
+
+def test_a_request_asks_for_all_queues_and_does_not_wait_unless_it_says_so() -> None:
+    request = Receive(group="g", topic="T", queue_count=4, count_max=1, invisible_ms=1000)
+    assert (request.queue_id, request.deadline) == (ALL_QUEUES, 0.0)
