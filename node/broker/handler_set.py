@@ -108,14 +108,7 @@ def handlers_of(
         LockQueues(parts.locks, replication),
         DeleteTopic(tables, replication, resets, parts.own_names, timeout_seconds=timeout_seconds),
         SubscriptionGroups(tables, replication, timeout_seconds=timeout_seconds),
-        UserRequests(
-            tables,
-            replication,
-            key_of(parts.config.cluster.secret, Purpose.USERS),
-            parts.random,
-            refused,
-            timeout_seconds=timeout_seconds,
-        ),
+        _user_requests(parts, refused),
         AclRequests(tables, replication, timeout_seconds=timeout_seconds),
         Admin(
             tables,
@@ -159,6 +152,17 @@ def _client_info(parts: BrokerParts) -> ClientInfo:
 def _puller(parts: BrokerParts) -> PullMessage:
     return PullMessage(
         parts.store, parts.tables, parts.subscriptions, parts.holds, parts.resets, parts.stats
+    )
+
+
+def _user_requests(parts: BrokerParts, refused: Callable[[str], dict[str, int]]) -> UserRequests:
+    return UserRequests(
+        parts.tables,
+        parts.replication,
+        key_of(parts.config.cluster.secret, Purpose.USERS),
+        parts.random,
+        refused,
+        timeout_seconds=parts.timeout_seconds,
     )
 
 

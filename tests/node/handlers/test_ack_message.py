@@ -9,14 +9,16 @@ import msgspec
 import pytest
 import trio
 
+from node.security.request import REQUESTS
 from tandem.wire.batch_ack import BatchAck, BatchAckMessageRequestBody, encode_bits
 from tandem.wire.pop_headers import ChangeInvisibleTimeResponseHeader
 from tandem.wire.receipt_handle import ReceiptHandle, TopicMark, encode_receipt_handle
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import encode_json_body
 from tests.node.handlers.inspected import put
-from tests.node.handlers.pop_world import PopWorld, handles_in, messages
+from tests.node.handlers.pop_world import ACK, CHANGE, PopWorld, handles_in, messages
 
 DATA = Path(__file__).parents[2] / "data/rocketmq-5.3.3/requests/pop-live.json"
 LIVE = {each["name"]: each for each in reversed(json.loads(DATA.read_text()))}
@@ -96,6 +98,33 @@ async def test_an_acknowledgement_is_of_one_group() -> None:
     world.popped(consumer_group="Other")
     assert world.ack(handle, consumer_group="Other").ext_fields() in ({}, STALE)
     assert world.ack(handle).ext_fields() == {}
+
+
+@pytest.mark.parametrize("code", [ACK, CHANGE])
+@pytest.mark.parametrize(
+    ("topic", "asked"),
+    [("T", "T"), ("%RETRY%CG_T", "T"), ("%RETRY%CG+T", "T"), ("%RETRY%Other_T", "%RETRY%Other_T")],
+)
+async def test_who_may_read_a_topic_may_acknowledge_what_comes_again_of_it(
+    code: RequestCode, topic: str, asked: str
+) -> None:
+    fields = {"consumerGroup": "CG", "topic": topic, "queueId": "0", "offset": "0"}
+    fields |= {"extraInfo": "0 1 1 0 1 broker-a 0 0", "invisibleTime": "1"}
+    of_topic, of_group = REQUESTS[code].touches
+    command = RemotingCommand(code, ext=fields)
+    assert list(of_topic.names(command, fields)) == [asked]
+    assert list(of_group.names(command, fields)) == ["CG"]
+
+
+async def test_each_entry_of_a_batch_is_asked_about() -> None:
+    entries = [
+        {"b": "AQ==", "c": group, "t": topic, "r": mark}
+        for group, topic, mark in (("g", "T", "0"), ("g", "T", "1"), ("h", "U", "2"))
+    ]
+    command = RemotingCommand(BATCH_ACK, body=json.dumps({"acks": entries}).encode())
+    of_topic, of_group = REQUESTS[BATCH_ACK].touches
+    assert list(of_topic.names(command, {})) == ["T", "U"]
+    assert list(of_group.names(command, {})) == ["g", "h"]
 
 
 def batch(handles: list[ReceiptHandle], **changes: object) -> bytes:

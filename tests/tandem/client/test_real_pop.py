@@ -21,11 +21,12 @@ pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.xdist_group("pop"
 LONG_MS = 600_000
 
 
-@pytest.fixture(scope="module", params=[running_cluster, running_fenced_cluster])
+@pytest.fixture(scope="module", params=["classic", "fenced"])
 def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningCluster]:
-    with request.param(tmp_path_factory.mktemp("pop")) as running:
+    start = running_cluster if request.param == "classic" else running_fenced_cluster
+    with start(tmp_path_factory.mktemp("pop")) as running:
         yield running
 
 
