@@ -1,6 +1,6 @@
 """/api/v1/cluster, and what /api/v1/events sends."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -47,7 +47,7 @@ def listening(console: Console, session: Session[Account]) -> Iterator[None]:
 
 async def events(
     console: Console, session: Session[Account], last_event_id: str
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     """Yield the events of a stream, until the session is over."""
     account = session.account
     life, _, number_text = last_event_id.rpartition("-")

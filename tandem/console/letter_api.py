@@ -10,7 +10,7 @@ from tandem.client.dead_letter import origin_id, origin_topic
 from tandem.client.errors import MessageNotFoundError, RouteNotFoundError
 from tandem.console.asking import Asked, not_found
 from tandem.console.errors import APIError, too_many
-from tandem.console.message_api import LIMIT_MAX, cursor_of, next_cursor
+from tandem.console.message_cursor import LIMIT_MAX, cursor_of, next_cursor
 from tandem.console.message_json import listed
 from tandem.views.resending import RESEND_GROUP, Resent, find_resent, send_again
 from tandem.wire.system_topics import dlq_topic

@@ -2,16 +2,15 @@
 
 from typing import Any, Final
 
-from tandem.client.admin_results import FoundMessage, MessagePage
+from tandem.client.admin_results import FoundMessage
 from tandem.console.asking import Asked
 from tandem.console.errors import bad_parameter
+from tandem.console.message_cursor import LIMIT_MAX, cursor_of, next_cursor
 from tandem.console.message_json import listed, message_json
 from tandem.console.parameters import NUMBER_MAX, Parameters
 from tandem.life.result import Why
 from tandem.wire.message_properties import PROPERTY_UNIQUE_KEY
 
-LIMIT_MAX: Final = 32
-SKIP_MAX: Final = 10_000
 QUEUE_ID_MAX: Final = (1 << 31) - 1
 
 _WAYS: Final = ("id", "key", "queue", "begin_ms")
@@ -62,39 +61,6 @@ async def why(asked: Asked, message_id: str) -> Why:
     return await asked.admin.why(message_id, topic)
 
 
-def page_json(page: MessagePage, from_ms: int, skip: int) -> dict[str, Any]:
-    """Return a page of a time that began at `from_ms`, of which `skip` had been seen before."""
-    return {"messages": [*map(listed, page.messages)], "cursor": next_cursor(page, from_ms, skip)}
-
-
-def next_cursor(page: MessagePage, from_ms: int, skip: int) -> str | None:
-    """Return where the next page goes on: at a time, past this many messages of that time."""
-    if page.is_whole:
-        return None
-    times = [each.message.store_timestamp_ms for each in page.messages]
-    if not times:
-        return f"{from_ms}.{skip}"
-    seen = times.count(times[-1]) + (skip if times[-1] == from_ms else 0)
-    return f"{times[-1]}.{seen}"
-
-
-def cursor_of(query: Parameters) -> tuple[int, int] | None:
-    """Return time and number of a cursor, None if there is none.
-
-    Raises:
-        APIError: it is none of ours.
-    """
-    text = query.text("cursor", "")
-    if not text:
-        return None
-    first, _, second = text.partition(".")
-    parts = Parameters({"cursor": first, "of cursor": second})
-    return (
-        parts.number("cursor", 0, NUMBER_MAX),
-        parts.number("of cursor", 0, SKIP_MAX),
-    )
-
-
 def _topic(asked: Asked) -> str:
     query = asked.query()
     topic = query.text("topic", "")
@@ -139,4 +105,5 @@ async def _by_time(asked: Asked, query: Parameters, topic: str, limit: int) -> d
     page = await asked.admin.page_by_time(
         topic, from_ms=from_ms, to_ms=end_ms, skip=skip, count_max=limit
     )
-    return page_json(page, from_ms, skip)
+    cursor = next_cursor(page, from_ms, skip)
+    return {"messages": [*map(listed, page.messages)], "cursor": cursor}

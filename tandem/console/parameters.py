@@ -11,6 +11,8 @@ _FLAGS: Final = {"true": True, "false": False, "1": True, "0": False, "": False}
 
 T = TypeVar("T")
 
+_NEEDED: Final[Any] = object()
+
 
 class Parameters:
     """Those of a query, which are all text, or the fields of a JSON object."""
@@ -25,17 +27,17 @@ class Parameters:
     @overload
     def text(self, name: str, default: T) -> str | T: ...
 
-    def text(self, name: str, *default: object) -> object:
+    def text(self, name: str, default: object = _NEEDED) -> object:
         """Return text that is not empty; without a default it has to be there.
 
         Raises:
             APIError: it is missing, empty, or no text.
         """
         value = self._values.pop(name, None)
-        if value is None or (value == "" and default):
-            if not default:
+        if value is None or (value == "" and default is not _NEEDED):
+            if default is _NEEDED:
                 raise bad_parameter(name, "it is missing", "give it")
-            return default[0]
+            return default
         if not isinstance(value, str) or not value:
             raise bad_parameter(name, "it is no text, or empty")
         return value
@@ -46,7 +48,7 @@ class Parameters:
     @overload
     def number(self, name: str, low: int, high: int, default: T) -> int | T: ...
 
-    def number(self, name: str, low: int, high: int, *default: object) -> object:
+    def number(self, name: str, low: int, high: int, default: object = _NEEDED) -> object:
         """Return a whole number of this range.
 
         Raises:
@@ -54,9 +56,9 @@ class Parameters:
         """
         value = self._values.pop(name, None)
         if value is None or value == "":
-            if not default:
+            if default is _NEEDED:
                 raise bad_parameter(name, "it is missing", "give it")
-            return default[0]
+            return default
         number = value if self._is_json else _number(value)
         if isinstance(number, bool) or not isinstance(number, int) or not low <= number <= high:
             raise bad_parameter(name, f"it is no whole number from {low:,} to {high:,}")
