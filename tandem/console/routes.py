@@ -67,7 +67,7 @@ async def answer(asked: Asked) -> Reply:
         return await _found(asked)
     except APIError as error:
         return error_reply(error)
-    except (ClientError, WireError, trio.TooSlowError) as error:
+    except (ClientError, ArgumentError, WireError, trio.TooSlowError) as error:
         return error_reply(_error_of(error, asked))
     except Exception:  # noqa: BLE001 - one request must not end the console of all
         _log.exception("a request could not be answered: a bug")
