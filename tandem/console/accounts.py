@@ -5,7 +5,8 @@ groups. It lives as long as one of them.
 """
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -83,7 +84,7 @@ class Account:
 
     Attributes:
         life: Tells it from other accounts, in ids of events.
-        logins_count: How many logins share it.
+        logins_count: How many logins and requests share it.
     """
 
     def __init__(self, user: str, secret: str, around: Surroundings) -> None:
@@ -229,8 +230,17 @@ class Accounts:
             raise
         return account
 
+    @contextmanager
+    def using(self, account: Account) -> Iterator[None]:
+        """Keep an account open for a request, also if its last session ends meanwhile."""
+        account.logins_count += 1
+        try:
+            yield
+        finally:
+            self.leave(account)
+
     def leave(self, account: Account) -> None:
-        """Say that one login is over; the last one closes the account."""
+        """Say that one login or use is over; the last one closes the account."""
         account.logins_count -= 1
         if not account.logins_count:
             self._accounts.pop(account.key, None)

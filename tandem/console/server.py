@@ -9,7 +9,7 @@ import json
 import logging
 import ssl
 from collections.abc import Callable
-from contextlib import aclosing, suppress
+from contextlib import aclosing, nullcontext, suppress
 from typing import Any, Final
 
 import h11
@@ -91,6 +91,8 @@ class Server:
             await self.serve_stream(await self._secured(stream), client)
         except (*GONE, OSError):
             return
+        except Exception:  # noqa: BLE001 - one connection must not end the console of all
+            _log.exception("a connection to the console failed: a bug")
         finally:
             self._connections_count -= 1
             with trio.move_on_after(FAREWELL_SECONDS, shield=True):
@@ -132,10 +134,12 @@ class Server:
                 await connection.send_reply(200, self._page.body, HTML, [policy])
                 return
             asked = asked_of(self._console, came)
-            if came.parts == EVENTS:
-                await self._stream(connection, asked)
-                return
-            reply = await self._answer(asked)
+            accounts = self._console.accounts
+            with nullcontext() if asked.session is None else accounts.using(asked.account):
+                if came.parts == EVENTS:
+                    await self._stream(connection, asked)
+                    return
+                reply = await self._answer(asked)
         except APIError as error:
             reply = error_reply(error)
         await _send(connection, reply)
