@@ -151,7 +151,7 @@ class Account:
             ClientError: no name server answers, and none did before.
         """
         around = self.around
-        # Who may not see the nodes finds none: that is not what the next one has to be content with.
+        # Who may not see the nodes finds none, and the next one may find them.
         is_old = trio.current_time() >= around.discovered_at + DISCOVERY_SECONDS
         is_due = is_old or not around.addresses()
         if around.target.spec is None and is_due:

@@ -35,17 +35,16 @@ def test_what_is_no_report_is_named_and_nothing_more(
     for name, data in {"bad": b"{", "list": b"[]", "other": b"{}", "binary": b"\xff"}.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "summary.json").write_bytes(data)
-    strange = os.fsencode(tmp_path) + b"/\xff"
-    os.mkdir(strange)
-    with open(strange + b"/summary.json", "wb") as file:  # noqa: PTH123  no UTF-8
-        file.write(b"?")
+    strange = tmp_path / os.fsdecode(b"\xff")
+    strange.mkdir()
+    (strange / "summary.json").write_bytes(b"?")
     found = read_reports(tmp_path)
     assert [each.id for each in found.runs] == ["good"]
     assert {each.id for each in found.unreadable} == {"bad", "list", "other", "binary", "\\xff"}
     with pytest.raises(ReportError):
         read_summary(tmp_path / "bad" / "summary.json")
     monkeypatch.setattr(drill_reports, "SUMMARY_BYTES_MAX", 10)
-    assert len(read_reports(tmp_path).unreadable) == 5
+    assert len(read_reports(tmp_path).unreadable) == 6
 
 
 def test_old_runs_are_left_out_and_counted(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ def test_a_group_of_which_nothing_is_known_has_had_no_switch() -> None:
 
 def test_old_switches_make_room() -> None:
     history = History()
+    found: list[tuple[int, str]] = []
     for epoch in range(1, SWITCHES_MAX + 10):
         found = epochs(history, group(epoch, "a"))
     assert len(found) == SWITCHES_MAX

@@ -22,8 +22,9 @@ async def test_a_time_is_read_page_by_page(autojump_clock: MockClock) -> None:
     cluster = filled()
     async with browser_of(cluster) as browser:
         path = "/api/v1/messages?topic=Orders&begin_ms=0"
-        found, pages = [], 0
-        cursor = ""
+        found: list[str] = []
+        pages = 0
+        cursor: str | None = ""
         while cursor is not None:
             page = (await browser.get(path + (f"&cursor={cursor}" if cursor else ""))).json
             assert len(page["messages"]) <= 32
@@ -42,7 +43,8 @@ async def test_messages_of_one_time_are_each_on_one_page(autojump_clock: MockClo
         cluster.store("Orders", b"", 0, UNIQ_KEY=f"U{number}")
     async with browser_of(cluster) as browser:
         path = "/api/v1/messages?topic=Orders&begin_ms=0&limit=20"
-        found, cursor = [], ""
+        found: list[str] = []
+        cursor: str | None = ""
         while cursor is not None:
             page = (await browser.get(path + (f"&cursor={cursor}" if cursor else ""))).json
             found += [each["id"] for each in page["messages"]]

@@ -29,4 +29,4 @@ def test_the_oldest_plan_makes_room() -> None:
     for number in range(PLANS_MAX + 1):
         plans.keep("T", PLAN, 0.0, lambda number=number: str(number))  # type: ignore[misc]
     assert code(plans, "0") == "plan_over"
-    assert plans.take("1", "g", "g", 0.0)
+    assert plans.take("1", "g", "g", 0.0).topic == "T"
