@@ -46,6 +46,10 @@ SAME_SECONDS: Final = 1.0
 TEXT: Final = "text/plain; charset=utf-8"
 
 
+def _unreadable(_status: int, why: str) -> bytes:
+    return why.encode()
+
+
 class MetricsPort:
     """The port of one node."""
 
@@ -107,7 +111,7 @@ class MetricsPort:
         try:
             with scope:
                 respond = partial(self._respond, scope)
-                await HTTPConnection(stream, LIMITS, str.encode, TEXT).run(respond)
+                await HTTPConnection(stream, LIMITS, _unreadable, TEXT).run(respond)
         except (ConnectionLost, trio.TooSlowError):
             return
         finally:
