@@ -194,7 +194,7 @@ class Page:
                 found = None
                 if "SyntaxError" in str(error):
                     raise
-            if found:
+            if found not in (None, False):  # an element is {}
                 return found
             if time.monotonic() > deadline:
                 shown = self.evaluate("document.body.innerText")
@@ -247,7 +247,8 @@ class Page:
         """Write text into a field, in place of what it has."""
         self.wait(
             f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
-            "if (!e) return false; e.focus(); e.select?.(); return document.activeElement === e; })()"
+            "if (!e) return false; e.focus(); e.select?.();"
+            "return document.activeElement === e; })()"
         )
         self.command("Input.insertText", text=text)
 
