@@ -87,7 +87,7 @@ class Browser:
         session = self.command("Target.attachToTarget", targetId=target["targetId"], flatten=True)[
             "sessionId"
         ]
-        page = self._pages[session] = Page(self, session)
+        page = self._pages[session] = Page(self, session, context)
         for domain in ("Page", "Runtime", "Log", "Network"):
             page.command(f"{domain}.enable")
         return page
@@ -144,9 +144,10 @@ class Browser:
 class Page:
     """One tab. `errors` is what its console, its programs and its policy complained of."""
 
-    def __init__(self, browser: Browser, session: str) -> None:
+    def __init__(self, browser: Browser, session: str, context: str) -> None:
         self._browser = browser
         self._session = session
+        self._context = context
         self.errors: list[str] = []
         self.requests: list[str] = []
 
@@ -167,6 +168,19 @@ class Page:
                 self.errors.append(f"console: {said}")
             case "Network.requestWillBeSent":
                 self.requests.append(params["request"]["url"])
+
+    def close(self) -> None:
+        self._browser.command("Target.disposeBrowserContext", browserContextId=self._context)
+
+    def forget(self) -> None:
+        """Be as a new page: no address, no cookie, no preference, nothing heard."""
+        self.open("about:blank")
+        self.wait("location.href === 'about:blank'")
+        self.command("Network.clearBrowserCookies")
+        self.media()
+        self.drain()
+        self.errors.clear()
+        self.requests.clear()
 
     def open(self, url: str) -> None:
         self.command("Page.navigate", url=url)
@@ -228,6 +242,10 @@ class Page:
                 button="left",
                 clickCount=1,
             )
+
+    def drain(self) -> None:
+        """Take what the browser has still to say."""
+        self._browser.listen(0.1)
 
     def press(self, *keys: str) -> None:
         """Press keys: letters, or `Enter`, `Escape`, `Tab`, `Shift+Tab`, arrows."""
