@@ -50,6 +50,10 @@ SAME_SECONDS: Final = 1.0
 TEXT: Final = "text/plain; charset=utf-8"
 
 
+def _unreadable(_status: int, why: str) -> bytes:
+    return why.encode()
+
+
 class MetricsPort:
     """The port of one node."""
 
@@ -108,7 +112,7 @@ class MetricsPort:
     async def _serve(self, stream: Stream) -> None:
         # A probe that connects and ends is nothing to write a line about.
         try:
-            await HTTPConnection(stream, LIMITS, str.encode).run(self._respond)
+            await HTTPConnection(stream, LIMITS, _unreadable).run(self._respond)
         except (ConnectionLost, trio.TooSlowError):
             return
         finally:

@@ -74,10 +74,11 @@ def expected_errors() -> tuple[type[Exception], ...]:
     """The errors whose text is for the user. Imported here, where one has already happened."""
     from tandem.client.errors import ClientError
     from tandem.cluster_file.errors import ClusterError
+    from tandem.console.errors import ConsoleError
     from tandem.drill.errors import DrillError
     from tandem.tls_files import TLSFileError
 
-    return (ClusterError, ClientError, DrillError, CommandError, TLSFileError)
+    return (ClusterError, ClientError, DrillError, CommandError, ConsoleError, TLSFileError)
 
 
 def exit_status(error: Exception) -> int:

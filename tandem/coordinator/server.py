@@ -357,7 +357,7 @@ async def _send(connection: HTTPConnection, reply: Reply) -> None:
     await connection.send_reply(reply.status, reply.body)
 
 
-def _unreadable(why: str) -> bytes:
+def _unreadable(_status: int, why: str) -> bytes:
     return refusal(_INVALID_ARGUMENT, why).body
 
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tandem.cli.classic_view import NodeReplication
-from tandem.cli.group_view import DOWN, GroupView, NodeView
+from tandem.views.classic_nodes import NodeReplication
+from tandem.views.group_view import DOWN, GroupView, NodeView
 
 
 class Verdict(enum.Enum):

@@ -3,7 +3,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from tandem.cli.group_view import (
+from tandem.views.group_view import (
     GroupRecords,
     GroupView,
     NodeView,
@@ -16,7 +16,7 @@ from tandem.wire.group_state import (
     NodeRecord,
     encode_record,
 )
-from tests.tandem.cli.group_samples import HEALTHY, NO_ANSWER, master, records, status, view
+from tests.tandem.views.group_samples import HEALTHY, NO_ANSWER, master, records, status, view
 
 if TYPE_CHECKING:
     from tandem.wire.ha_status import FencedStatus

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tandem.cli.group_view import (
+from tandem.views.group_view import (
     GroupRecords,
     GroupView,
     Member,
