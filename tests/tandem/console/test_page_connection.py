@@ -113,7 +113,8 @@ def test_a_token_that_is_wrong_is_asked_for(browser: Browser, served: Served) ->
     served.fake.login = "token"
     page = browser.new_page()
     page.open(f"{served.url}#token=%E0%A4%A")
-    page.wait_text("paste its token", "#login")
+    page.wait_text("wrong_keys", "#login")
+    assert "paste its token" in page.text("#login")
     page.type("#login [name=token]", "sesame")
     page.press("Enter")
     page.wait_text("takes messages", "#view")
