@@ -123,6 +123,10 @@ class HTTPConnection:
         """Send a part of it."""
         await self._send(self._http.send(h11.Data(data=data)))
 
+    async def end_stream(self) -> None:
+        """End an answer of unknown length: it is whole."""
+        await self._send(self._http.send(h11.EndOfMessage()))
+
     async def wait_end(self) -> None:
         """Wait until the client has ended the connection; what it says is ignored."""
         while await self._stream.receive_some(RECEIVE_BYTES_MAX):

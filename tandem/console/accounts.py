@@ -78,6 +78,10 @@ class Surroundings:
             found |= {each.name: each.address for each in members}
         return found
 
+    def places(self) -> set[str]:
+        """Where anybody may answer: also nodes of which no more is known."""
+        return {*self.addresses().values(), *self.discovery.addresses}
+
 
 class Account:
     """One user's client. `admin` is there while it is open.
@@ -147,7 +151,9 @@ class Account:
             ClientError: no name server answers, and none did before.
         """
         around = self.around
-        is_due = trio.current_time() >= around.discovered_at + DISCOVERY_SECONDS
+        # Who may not see the nodes finds none, and the next one may find them.
+        is_old = trio.current_time() >= around.discovered_at + DISCOVERY_SECONDS
+        is_due = is_old or not around.addresses()
         if around.target.spec is None and is_due:
             try:
                 await around.discovery.look(self.admin)
@@ -177,7 +183,7 @@ class Account:
                         allowed.append(True)
                     nursery.cancel_scope.cancel()
 
-                for address in self.around.addresses().values():
+                for address in self.around.places():
                     nursery.start_soon(ask, address)
         if refusals and not allowed:
             raise forbidden(refusals[0], self.user)

@@ -16,6 +16,7 @@ from tandem.console.errors import OK, APIError, no_session
 from tandem.console.incoming import Incoming
 from tandem.console.parameters import Parameters
 from tandem.console.sessions import LoginToken, Session, Sessions
+from tandem.plain_text import one_line
 
 RANDOM_BYTES: Final = 32
 RESENT_MAX: Final = 1_000
@@ -49,6 +50,7 @@ class Console:
         listeners_count: How many event streams there are.
         resending: Dead letters that are being sent again at this moment.
         logged_in: Called after a login, with the client's address.
+        note: Called with a line for the operator: who has changed what.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Console:
         is_secure: bool,
         clock: Callable[[], float] = trio.current_time,
         logged_in: Callable[[str], None] = lambda _client: None,
+        note: Callable[[str], None] = lambda _words: None,
     ) -> None:
         self.accounts = accounts
         self.around = accounts.around
@@ -68,6 +71,7 @@ class Console:
         self.is_secure = is_secure
         self.clock = clock
         self.logged_in = logged_in
+        self.note = note
         self.sessions: Sessions[Account] = Sessions(clock, random_text, accounts.leave)
         self.token = None if self.around.target.has_users else LoginToken(random_text)
         self.listeners_count = 0
@@ -106,6 +110,11 @@ class Asked(msgspec.Struct, frozen=True):
     def user(self) -> str:
         """Who asks; empty where the cluster is open."""
         return self.logged_in.user
+
+    def note(self, what: str) -> None:
+        """Say to the operator what this request has changed; there may be foreign text in it."""
+        who = f"user {self.user}" if self.user else "somebody"
+        self.console.note(one_line(f"{who} at {self.incoming.client}: {what}"))
 
     def query(self) -> Parameters:
         """Return the parameters of a GET."""

@@ -87,6 +87,7 @@ async def run_console(
             cookie=f"{'__Host-' if tls else ''}tandem-{port}",
             is_secure=tls is not None,
             logged_in=lambda client: _say_login(console, url, client, say),
+            note=say,
         )
         say(f"console of {', '.join(access.addresses)}: {url}{_fragment(console)}")
         say("one logs in with access key and secret" if has_users else "good for one login")

@@ -72,6 +72,7 @@ async def reset(asked: Asked, name: str) -> dict[str, Any]:
     kept = asked.logged_in.plans.take(number, name, typed, asked.console.clock())
     way = await asked.admin.apply_reset(kept.plan)
     plan = kept.plan
+    asked.note(f"group {plan.group} is reset in topic {kept.topic}, {len(plan.changes)} queues")
     return {
         "done": {
             "group": plan.group,

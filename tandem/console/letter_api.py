@@ -83,9 +83,11 @@ async def resend(asked: Asked) -> dict[str, Any]:
             sent = await send_again(asked.admin, producer, letter, by=asked.user)
     finally:
         resending.discard(sending)
+    letter_id = letter.offset_msg_id
+    asked.note(f"dead letter {letter_id} of group {group} is sent again as {sent.message_id}")
     return {
         "sent": {
-            "letter_id": letter.offset_msg_id,
+            "letter_id": letter_id,
             "origin_id": origin_id(letter),
             "topic": topic,
             "message_id": sent.message_id,

@@ -165,6 +165,7 @@ class Server:
                     async with aclosing(stream):
                         async for data in stream:
                             await connection.send_chunk(data)
+                    await connection.end_stream()
                 except trio.Cancelled:
                     # The console ends; whoever has gone away does not hear it.
                     with trio.move_on_after(FAREWELL_SECONDS, shield=True), suppress(*GONE):

@@ -40,12 +40,14 @@ class Discovery:
         cluster: The name of the cluster; empty if it is not known yet.
         fenced: The members of each group that elects its master.
         classic: The nodes of the others.
+        addresses: Where any broker was registered, also one that did not say what it is.
     """
 
     def __init__(self) -> None:
         self.cluster = ""
         self.fenced: dict[str, list[Member]] = {}
         self.classic: dict[str, FoundNode] = {}
+        self.addresses: set[str] = set()
 
     async def look(self, admin: "Admin") -> None:
         """Ask the name servers, and each node that they name.
@@ -72,6 +74,7 @@ class Discovery:
             for broker in brokers.values():
                 for address in broker.broker_addrs.values():
                     nursery.start_soon(ask, address)
+        self.addresses |= set(answers)
         for name, broker in sorted(brokers.items()):
             for broker_id, address in sorted(broker.broker_addrs.items()):
                 answer = answers[address]

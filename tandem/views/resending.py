@@ -14,6 +14,7 @@ import trio
 
 from tandem.client.dead_letter import PROPERTY_RESENT_BY, key_again, message_again, origin_topic
 from tandem.client.errors import BrokerError, RouteNotFoundError
+from tandem.wire.message_properties import PROPERTY_SHARDING_KEY
 from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
@@ -88,8 +89,9 @@ async def send_again(
     while topic and await _copies(admin, topic, key_again(letter, number)):
         number += 1
     message = message_again(letter, unique_key=key_again(letter, number), by=by)
-    # All copies in one queue: whichever was second can see the first.
-    sharding_key = message.sharding_key or key_again(letter)
+    # All copies in one queue: whichever was second can see the first. One that had a queue by its
+    # sharding key stays in it.
+    sharding_key = letter.properties.get(PROPERTY_SHARDING_KEY) or key_again(letter)
     answer = await producer.send(message, sharding_key=sharding_key)
     return SentAgain(answer.msg_id, await _count(admin, topic, answer.msg_id))
 

@@ -116,3 +116,17 @@ async def test_headers_of_a_connection_and_of_an_answer_are_in_it() -> None:
     assert unreadable.answers.startswith(b"HTTP/1.1 400")
     assert b"X-All: a\r\n" in unreadable.answers
     assert b"\r\n\r\n400 " in unreadable.answers
+
+
+async def test_an_answer_of_unknown_length_says_where_it_ends() -> None:
+    async def respond(connection: HTTPConnection, _request: h11.Request, _body: bytes) -> None:
+        await connection.start_stream("text/event-stream")
+        await connection.send_chunk(b"one")
+        await connection.end_stream()
+        connection.is_over = True
+
+    client = Scripted(GET + GET)
+    await HTTPConnection(client, LIMITS, refuse).run(respond)
+    assert client.answers.count(b"HTTP/1.1 200") == 1
+    assert b"Content-Type: text/event-stream" in client.answers
+    assert client.answers.endswith(b"3\r\none\r\n0\r\n\r\n")

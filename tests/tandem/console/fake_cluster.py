@@ -32,7 +32,13 @@ from tandem.wire.stats_requests import (
 )
 from tandem.wire.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from tests.tandem.client.admin_bench import records
-from tests.tandem.client.fake_broker import FakeBroker, answer_to, message_ext, route_of
+from tests.tandem.client.fake_broker import (
+    FakeBroker,
+    Handler,
+    answer_to,
+    message_ext,
+    route_of,
+)
 from tests.tandem.views.fake_group import Nodes
 from tests.tandem.views.group_samples import MEMBERS
 
@@ -143,7 +149,7 @@ class FakeCluster(Nodes):
         """Have a letter that came from Orders in the dead letters of the group."""
         self.queues.setdefault(f"%DLQ%{GROUP}", [[]])
         facts = {"UNIQ_KEY": key, "RETRY_TOPIC": "Orders", **properties}
-        return self.store(f"%DLQ%{GROUP}", body, **facts)
+        return self.store(f"%DLQ%{GROUP}", body, 0, **facts)
 
     # --- what nodes answer ------------------------------------------------------------------
 
@@ -170,7 +176,7 @@ class FakeCluster(Nodes):
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
             lambda _: SubscriptionGroupWrapper({GROUP: SubscriptionGroupConfig(GROUP)}),
         )
-        for code, handler in {
+        handlers: dict[int, Handler] = {
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
             RequestCode.GET_TOPIC_CONFIG: partial(self._of_topic, self._config),
             RequestCode.GET_TOPIC_STATS_INFO: partial(self._of_topic, self._stats),
@@ -185,8 +191,8 @@ class FakeCluster(Nodes):
             RequestCode.GET_BROKER_CONFIG: lambda request: answer_to(
                 request, body=b"brokerName=g\nsomeSecretKey=hush\nsecretFile=/data/secret\n"
             ),
-        }.items():
-            broker.handlers[code] = handler
+        }
+        broker.handlers |= handlers
 
     def _known(self, request: RemotingCommand) -> list[list[MessageExt]] | None:
         return self.queues.get(request.ext_fields()["topic"])

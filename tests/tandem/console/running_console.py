@@ -125,7 +125,7 @@ class EventReader:
             event = self._http.next_event()
             if event is h11.NEED_DATA:
                 try:
-                    self._http.receive_data(await self._stream.receive_some())
+                    self._http.receive_data(bytes(await self._stream.receive_some()))
                 except GONE:
                     return {}
             elif isinstance(event, h11.Response):

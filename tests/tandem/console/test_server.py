@@ -298,8 +298,9 @@ async def test_connections_are_bounded(autojump_clock: MockClock) -> None:
         listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(running.server.serve, listeners)
-            stream = await trio.open_tcp_stream(*listeners[0].socket.getsockname())
-            assert await stream.receive_some() == b""
+            address = listeners[0].socket.getsockname()
+            async with await trio.open_tcp_stream(*address) as stream:
+                assert await stream.receive_some() == b""
             nursery.cancel_scope.cancel()
 
 
