@@ -5,10 +5,8 @@ sends an event.
 """
 
 import base64
-import hashlib
 import json
 import queue
-import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -17,28 +15,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tests.support.paths import ROOT
-
-PAGE: Final = ROOT / "tandem" / "console" / "page.html"
+from tandem.console.page import read_page
 
 NOW_MS: Final = 1_795_632_321_000
 
 Json = dict[str, Any]
-
-
-def policy(page: str) -> str:
-    """The Content-Security-Policy that the console sends with its page."""
-    hashes = {
-        tag: " ".join(
-            f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-            for text in re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
-        )
-        for tag in ("script", "style")
-    }
-    return (
-        f"default-src 'none'; script-src {hashes['script']}; style-src {hashes['style']}; "
-        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
 
 
 def node(name: str, number: int, **fields: object) -> Json:
@@ -654,9 +635,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path == "/":
-            page = PAGE.read_text(encoding="utf-8")
-            headers = {"Content-Security-Policy": policy(page)}
-            self._send(200, page.encode(), "text/html; charset=utf-8", headers)
+            page = read_page()
+            headers = {"Content-Security-Policy": page.policy}
+            self._send(200, page.body, "text/html; charset=utf-8", headers)
         elif self.path.startswith("/api/v1/"):
             self._serve("GET")
         else:

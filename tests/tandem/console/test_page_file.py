@@ -5,9 +5,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from tests.support.fake_console import PAGE
+from tandem.console.page import read_page
 
-TEXT = PAGE.read_text(encoding="utf-8")
+TEXT = read_page().body.decode()
 
 BYTES_MAX = 90 * 1024
 
