@@ -72,6 +72,10 @@ def test_nothing_is_wider_than_the_window(
         visit(address)
         assert page.evaluate(WIDER_THAN_THE_WINDOW) == [], address
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), address
+        scrolled = (
+            "document.querySelectorAll('.scrolls')].filter((e) => e.scrollWidth > e.clientWidth)"
+        )
+        assert page.evaluate(f"[...{scrolled}.length") == 0, address
 
 
 def test_lines_of_text_do_not_become_as_wide_as_a_wide_window(page: Page, visit: Visit) -> None:
