@@ -55,9 +55,9 @@ def orders(tandem_fenced_cluster: RunningCluster) -> str:
 def page(browser: Browser, tandem_fenced_cluster: RunningCluster, orders: str) -> Iterator[Page]:
     """The page, logged in by the address that the console has printed."""
     assert orders
-    command = [Path(sys.executable).with_name("tandem"), "console", "--listen", "127.0.0.1:0"]
+    program = str(Path(sys.executable).with_name("tandem"))
     console = subprocess.Popen(
-        [*command, "-c", tandem_fenced_cluster.file],
+        [program, "console", "--listen", "127.0.0.1:0", "-c", str(tandem_fenced_cluster.file)],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
