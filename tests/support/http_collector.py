@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 LIMITS = HTTPLimits(body_bytes=1 << 26)
 
 
+def _unreadable(_status: int, why: str) -> bytes:
+    return why.encode()
+
+
 class Series:
     """The points of one export, by name and labels."""
 
@@ -89,7 +93,7 @@ class HTTPCollector:
 
     async def serve(self, stream: trio.abc.Stream) -> None:
         """Answer one client."""
-        await HTTPConnection(stream, LIMITS, str.encode).run(self._respond)
+        await HTTPConnection(stream, LIMITS, _unreadable).run(self._respond)
 
     async def _respond(self, connection: HTTPConnection, request: h11.Request, body: bytes) -> None:
         headers = {name.decode(): value.decode() for name, value in request.headers}

@@ -108,11 +108,11 @@ async def test_headers_of_a_connection_and_of_an_answer_are_in_it() -> None:
 
     client = Scripted(GET)
     headers = [("X-All", "a")]
-    await HTTPConnection(client, LIMITS, refuse, headers).run(respond)
+    await HTTPConnection(client, LIMITS, refuse, headers=headers).run(respond)
     assert b"X-One: 1\r\n" in client.answers
     assert b"X-All: a\r\n" in client.answers
     unreadable = Scripted(b"no HTTP\r\n\r\n")
-    await HTTPConnection(unreadable, LIMITS, refuse, headers).run(respond)
+    await HTTPConnection(unreadable, LIMITS, refuse, headers=headers).run(respond)
     assert unreadable.answers.startswith(b"HTTP/1.1 400")
     assert b"X-All: a\r\n" in unreadable.answers
     assert b"\r\n\r\n400 " in unreadable.answers

@@ -6,7 +6,6 @@ import pytest
 import trio
 import typer
 
-from tandem.cli.group_view import Switch
 from tandem.cli.output import (
     access_of,
     exit_status,
@@ -20,6 +19,7 @@ from tandem.client.errors import RouteCause, RouteNotFoundError
 from tandem.cluster import ClusterConfigError, NotRunningError, UnknownNodeError
 from tandem.drill.errors import BadOptionsError, MissingRequirementError, Requirement
 from tandem.plain_text import plain
+from tandem.views.group_view import Switch
 
 
 @pytest.mark.parametrize(
