@@ -255,7 +255,11 @@ def test_the_coordinator_speaks_tls_and_nothing_else(cluster: RunningCluster) ->
 
 FLOOD_SECONDS = 1.5
 KNOCKERS = 3
+KNOCKS_MIN = 100
+QUIET_REQUESTS = 20
 USUAL_SECONDS_MAX = 0.1
+USUAL_TIMES_MAX = 20
+"""A busy machine is measured while nobody knocks."""
 
 
 def test_handshakes_of_strangers_delay_nobody_who_is_served(cluster: RunningCluster) -> None:
@@ -266,35 +270,40 @@ def test_handshakes_of_strangers_delay_nobody_who_is_served(cluster: RunningClus
     hello = engine.to_send()
     node = cluster.spec.node(cluster.wait_for_master())
     is_over = threading.Event()
-    knocks: list[int] = []
+    knocked = [0]
 
     def knock() -> None:
-        count = 0
         while not is_over.is_set():
             with (
                 suppress(OSError),
                 socket.create_connection((node.address, node.port), PATIENCE_SECONDS) as stranger,
             ):
                 stranger.sendall(hello)
-            count += 1
-        knocks.append(count)
+            knocked[0] += 1
+
+    def asked_seconds() -> float:
+        begun = time.monotonic()
+        admin.ha_runtime_info(f"{node.address}:{node.port}")
+        return time.monotonic() - begun
 
     seconds: list[float] = []
     with BlockingAdmin(cluster.access) as admin:
         admin.topics()
+        quiet = sorted(asked_seconds() for _ in range(QUIET_REQUESTS))
+        seconds_max = max(USUAL_SECONDS_MAX, USUAL_TIMES_MAX * quiet[len(quiet) // 2])
         threads = [threading.Thread(target=knock) for _ in range(KNOCKERS)]
         for thread in threads:
             thread.start()
-        end = time.monotonic() + FLOOD_SECONDS
-        while time.monotonic() < end:
-            begun = time.monotonic()
-            admin.ha_runtime_info(f"{node.address}:{node.port}")
-            seconds.append(time.monotonic() - begun)
-        is_over.set()
-        for thread in threads:
-            thread.join()
-    assert sum(knocks) > 100
+        try:
+            end = time.monotonic() + FLOOD_SECONDS
+            while time.monotonic() < end or knocked[0] < KNOCKS_MIN:
+                seconds.append(asked_seconds())
+        finally:
+            is_over.set()
+            for thread in threads:
+                thread.join()
     # The usual request: what a busy machine does to one of them says nothing of the node.
-    assert sorted(seconds)[len(seconds) // 2] < USUAL_SECONDS_MAX, sorted(seconds)[-5:]
+    usual = sorted(seconds)[len(seconds) // 2]
+    assert usual < seconds_max, (quiet[-5:], sorted(seconds)[-5:])
     with BlockingProducer(cluster.access, group="p") as producer:
         assert producer.send(Message("Flood", b"x")).status is SendStatus.SEND_OK
