@@ -41,7 +41,7 @@ from node.receive.requests import (
 )
 from node.receive.taking import Taking
 from node.receive.waiting import Place, WaitingRequests
-from node.tables.replicated_pop import DeliveriesTable
+from node.tables.replicated_pop import DeliveriesChanged, DeliveriesTable
 from store.machine.signal import Signal
 from tandem.wire.response_code import ResponseCode
 
@@ -336,7 +336,8 @@ class PopService:
         if self._table.gathered is None:
             self._cut_to_log()
             return
-        for change in put_before(self._store, self._table.live, log_end):
+        since = self._tables.last_record(DeliveriesChanged, log_end)
+        for change in put_before(self._store, self._table.live, since, log_end):
             self._table.change(change)
             self._moved[QueueKey(change.group, change.topic, change.queue_id)] = None
         self._write()

@@ -20,11 +20,9 @@ from node.pop.changes import QueueKey, Revived, runs_of
 from node.receive.put_again import PROPERTIES_ADDED
 from node.receive.requests import Mark
 from node.receive.retry_topics import retry_topic_of
-from node.tables.journal.journal_records import JOURNAL_FORMAT, SnapshotPart
-from node.tables.replicated_pop import DeliveriesChanged
 from tandem.wire.errors import MalformedMessageError
 from tandem.wire.message import decode_message
-from tandem.wire.system_topics import JOURNAL_TOPIC, dlq_topic
+from tandem.wire.system_topics import dlq_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,9 +37,11 @@ _Entry: TypeAlias = "tuple[QueueKey, int, Handout]"
 _MARKS: Final = (Mark.RETRY_V1, Mark.RETRY_V2)
 
 
-def put_before(store: MessageStore, deliveries: Deliveries, end: int) -> list[Revived]:
-    """Return what is to be written by a master that opened when the log ended at `end`."""
-    since = _last_record_of_pop(store, end)
+def put_before(store: MessageStore, deliveries: Deliveries, since: int, end: int) -> list[Revived]:
+    """Return what is to be written by a master that opened when the log ended at `end`.
+
+    `since` is where the last record of POP is: nothing before it was put again without a record.
+    """
     put: dict[str, Counter[_Content]] = {}
     entries: defaultdict[str, list[_Entry]] = defaultdict(list)
     for key, queue in deliveries.queues.items():
@@ -70,21 +70,6 @@ def put_before(store: MessageStore, deliveries: Deliveries, end: int) -> list[Re
 def _targets(key: QueueKey) -> list[str]:
     topics = [retry_topic_of(key.group, key.topic, mark) for mark in _MARKS]
     return [*dict.fromkeys(topics), dlq_topic(key.group)]
-
-
-def _last_record_of_pop(store: MessageStore, end: int) -> int:
-    """Where in the log it is: nothing before it was put again without a record."""
-    queue = store.queues.find(JOURNAL_TOPIC, 0)
-    if queue is None:
-        return 0
-    for offset, size, _ in queue.units_below(end):
-        record = _read(store, offset, size)
-        if record is None:
-            continue
-        said = JOURNAL_FORMAT.decode_record(record.body)
-        if isinstance(said, DeliveriesChanged | SnapshotPart):
-            return offset
-    return 0
 
 
 def _contents_of(store: MessageStore, topic: str, since: int, end: int) -> Iterator[_Content]:

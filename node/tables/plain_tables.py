@@ -150,6 +150,10 @@ class PlainTables:
         """See `Tables`."""
         return self.shown.part_table(kind).part
 
+    def last_record(self, kind: type[msgspec.Struct], end: int) -> int:
+        """See `Tables`."""
+        return 0
+
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """See `Tables`."""
         self.offsets.commit(group, topic, queue_id, offset)

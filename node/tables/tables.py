@@ -136,6 +136,12 @@ class Tables(Protocol):
     def as_confirmed(self, kind: type[P]) -> P:
         """Return such a table as this node knows it. For reading."""
 
+    def last_record(self, kind: type[msgspec.Struct], end: int) -> int:
+        """Return where in the log, below `end`, its last record of a kind is, or a later snapshot.
+
+        0 if there is none, as where tables are files.
+        """
+
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Take in an offset. Ignored: negative ones, and all where none may be committed.
 

@@ -16,7 +16,12 @@ from node.tables.consumer_offset_table import TOPIC_GROUP_SEPARATOR
 from node.tables.deleted import Deleted
 from node.tables.journal.group_journal import GroupJournal
 from node.tables.journal.journal_file import JournalFile
-from node.tables.journal.journal_records import GroupTables, JournalFormat
+from node.tables.journal.journal_records import (
+    JOURNAL_FORMAT,
+    GroupTables,
+    JournalFormat,
+    SnapshotPart,
+)
 from node.tables.names import check_name
 from node.tables.node_table import TableFiles, open_tables
 from node.tables.replicated_groups import GroupsChanged, GroupsTable
@@ -25,6 +30,8 @@ from node.tables.replicated_tables import REPLICATED_TABLES
 from node.tables.replicated_topics import TopicsChanged, TopicsPart, TopicsTable
 from node.tables.saving import Saving
 from store.machine.errors import StoreError
+from tandem.wire.errors import MalformedMessageError
+from tandem.wire.message import decode_message
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import JOURNAL_TOPIC
 
@@ -147,6 +154,7 @@ class JournalTables:
         self.groups = saved.shown.of(GroupsTable).table
         self._offsets_table = saved.shown.of(OffsetsTable)
         self.offsets = self._offsets_table.table
+        self._store = store
         self._hide = store.queues.hide
         self._saved = saved
         self._replication = replication
@@ -234,6 +242,23 @@ class JournalTables:
     def as_confirmed(self, kind: type[P]) -> P:
         """See `Tables`."""
         return self.shown.part_table(kind).part
+
+    def last_record(self, kind: type[msgspec.Struct], end: int) -> int:
+        """See `Tables`."""
+        queue = self._store.queues.find(JOURNAL_TOPIC, 0)
+        if queue is None:
+            return 0
+        for offset, size, _ in queue.units_below(end):
+            view = self._store.commit_log.message(offset, size)
+            if view is None:
+                continue
+            try:
+                body = decode_message(view)[0].body
+            except MalformedMessageError:
+                continue
+            if isinstance(JOURNAL_FORMAT.decode_record(body), kind | SnapshotPart):
+                return offset
+        return 0
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """See `Tables`. Nodes that are not the master ignore it."""

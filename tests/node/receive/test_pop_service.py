@@ -363,7 +363,9 @@ async def test_a_classic_master_whose_log_lost_its_end_hands_out_what_comes_in_i
     world.ack(handles(world.receive())[2])
     world.tables.save()
     for name in ("pop.json", "consumerOffset.json", "subscriptionGroup.json", "topics.json"):
-        before.replace(f"s/config/{name}", world.disk.read(f"s/config/{name}"))
+        content = world.disk.read(f"s/config/{name}")
+        assert content is not None
+        before.replace(f"s/config/{name}", content)
     again = PopWorld(before, is_fenced=False, begins=False)
     again.open()
     again.put(b"other 2", b"other 3")
