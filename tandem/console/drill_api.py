@@ -3,7 +3,7 @@
 from typing import Any
 
 from tandem.console.asking import Asked, not_found
-from tandem.console.drill_reports import (
+from tandem.views.drill_reports import (
     ReportError,
     read_reports,
     read_summary,

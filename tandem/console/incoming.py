@@ -107,7 +107,7 @@ def incoming(
         _query(query),
         _cookies(headers.get(b"cookie", b"")),
         body,
-        headers.get(b"last-event-id", b"").decode("latin-1"),
+        headers.get(b"last-event-id", b"").decode("ascii", "replace"),
         client,
     )
 
@@ -130,7 +130,7 @@ def no_route() -> APIError:
 
 
 def _check_place(headers: Mapping[bytes, bytes], places: Places) -> None:
-    host = headers.get(b"host", b"").decode("latin-1").lower()
+    host = headers.get(b"host", b"").decode("ascii", "replace").lower()
     if host not in places.hosts:
         raise APIError(
             HTTPStatus.MISDIRECTED_REQUEST,
@@ -165,7 +165,7 @@ def _check_change(verb: str, headers: Mapping[bytes, bytes]) -> None:
 
 
 def _is_own(origin: bytes, places: Places) -> bool:
-    return origin.decode("latin-1").lower() in places.origins
+    return origin.decode("ascii", "replace").lower() in places.origins
 
 
 def _wrong_origin() -> APIError:
@@ -207,7 +207,7 @@ def _decoded(raw: bytes, what: str) -> str:
 
 
 def _cookies(header: bytes) -> dict[str, str]:
-    pairs = (part.strip().partition("=") for part in header.decode("latin-1").split(";"))
+    pairs = (part.strip().partition("=") for part in header.decode("ascii", "replace").split(";"))
     # The first one wins: browsers send the one of the longest path first.
     found: dict[str, str] = {}
     for name, _, value in pairs:

@@ -42,7 +42,8 @@ def page_of(body: bytes) -> Page:
     hashes: dict[bytes, list[str]] = {b"script": [], b"style": []}
     for kind, attributes, content in _ELEMENT.findall(body):
         if re.search(rb"\bsrc\s*=", attributes, re.IGNORECASE):
-            raise ValueError(f"the page loads something: <{kind.decode()}{attributes.decode()}>")
+            tag = (kind + attributes).decode("ascii", "replace")
+            raise ValueError(f"the page loads something: <{tag}>")
         digest = b64encode(hashlib.sha256(content).digest()).decode()
         hashes[kind.lower()].append(f"'sha256-{digest}'")
     sources = {

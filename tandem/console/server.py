@@ -16,6 +16,7 @@ import h11
 import msgspec
 import trio
 
+from tandem.console.accounts import Account
 from tandem.console.asking import Asked, Console, Reply, asked_of
 from tandem.console.cluster_api import events, listening
 from tandem.console.errors import APIError, too_many
@@ -23,6 +24,7 @@ from tandem.console.feed import event
 from tandem.console.incoming import BODY_BYTES_MAX, Incoming, Places, incoming, wrong_method
 from tandem.console.page import Page
 from tandem.console.routes import EVENTS, answer, error_reply, internal
+from tandem.console.sessions import Session
 from tandem.http_port import JSON, HTTPConnection, HTTPLimits
 
 _log = logging.getLogger(__name__)
@@ -159,20 +161,26 @@ class Server:
         with listening(self._console, session):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_wait_gone, connection, nursery.cancel_scope)
-                await connection.start_stream(EVENT_STREAM)
-                stream = events(self._console, session, came.last_event_id)
-                try:
-                    async with aclosing(stream):
-                        async for data in stream:
-                            await connection.send_chunk(data)
-                    await connection.end_stream()
-                except trio.Cancelled:
-                    # The console ends; whoever has gone away does not hear it.
-                    with trio.move_on_after(FAREWELL_SECONDS, shield=True), suppress(*GONE):
-                        await connection.send_chunk(event("over", {"reason": "ended"}))
-                    raise
+                # Within the nursery: an error that leaves it is in a group.
+                with suppress(*GONE):
+                    await self._send_events(connection, session, came.last_event_id)
                 nursery.cancel_scope.cancel()
         connection.is_over = True
+
+    async def _send_events(
+        self, connection: HTTPConnection, session: Session[Account], last_event_id: str
+    ) -> None:
+        await connection.start_stream(EVENT_STREAM)
+        try:
+            async with aclosing(events(self._console, session, last_event_id)) as stream:
+                async for data in stream:
+                    await connection.send_chunk(data)
+        except trio.Cancelled:
+            # The console ends; whoever has gone away does not hear it.
+            with trio.move_on_after(FAREWELL_SECONDS, shield=True), suppress(*GONE):
+                await connection.send_chunk(event("over", {"reason": "ended"}))
+            raise
+        await connection.end_stream()
 
 
 async def _wait_gone(connection: HTTPConnection, scope: trio.CancelScope) -> None:

@@ -23,9 +23,9 @@ from tandem.drill.summary import (
 )
 from tandem.drill.timeline import Timeline
 from tandem.drill.watched_group import Change
+from tandem.views.drill_reports import SUMMARY_NAME
 
 PAGE_NAME: Final = "index.html"
-SUMMARY_NAME: Final = "summary.json"
 
 GLOSSARY: Final = (
     (

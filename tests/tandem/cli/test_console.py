@@ -3,7 +3,7 @@
 import http.client
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -57,7 +57,7 @@ class Page:
     def connection(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
 
-    def snapshots(self) -> Iterator[Any]:
+    def snapshots(self) -> Generator[Any, None, None]:
         """Listen, and yield each snapshot of the cluster."""
         connection = self.connection()
         connection.request("GET", "/api/v1/events", headers={"Cookie": self.cookie})
@@ -133,7 +133,7 @@ def test_an_open_cluster_is_shown_to_who_has_the_token(tmp_path: Path) -> None:
         snapshots = page.snapshots()
         master = next(snapshots)["groups"][0]["master"]
         cluster.kill(master)
-        roles = {}
+        roles: dict[str, str] = {}
         while roles.get(master) != "down":
             roles = {node["node"]: node["role"] for node in next(snapshots)["groups"][0]["nodes"]}
         while (found := next(snapshots)["groups"][0]["master"]) in ("", master):

@@ -3,9 +3,9 @@ from pathlib import Path
 
 from trio.testing import MockClock
 
-from tests.tandem.console.drill_samples import write_run
 from tests.tandem.console.fake_cluster import FakeCluster
 from tests.tandem.console.running_console import browser_of
+from tests.tandem.views.drill_samples import write_run
 
 
 async def test_runs_are_listed_newest_first_with_their_trend(

@@ -9,7 +9,14 @@ from trio.testing import MockClock
 
 from tandem.console.server import CONNECTIONS_MAX, LIMITS, encoded
 from tests.tandem.console.fake_cluster import FakeCluster
-from tests.tandem.console.running_console import HOST, PAGE, browser_of, consoles, parsed
+from tests.tandem.console.running_console import (
+    HOST,
+    PAGE,
+    EventReader,
+    browser_of,
+    consoles,
+    parsed,
+)
 
 CHANGES = ("/api/v1/session", "/api/v1/dead-letters/resend", "/api/v1/groups/billing/reset")
 READS = (
@@ -309,3 +316,40 @@ def test_half_of_a_surrogate_pair_is_json_too() -> None:
     assert data.isascii()
     assert b"\\ud800" in data
     assert msgspec.json.decode(encoded({"a": "é"})) == {"a": "é"}
+
+
+async def test_a_listener_that_does_not_read_is_cut_off(autojump_clock: MockClock) -> None:
+    async with browser_of(FakeCluster()) as browser:
+        ours, theirs = trio.testing.lockstep_stream_pair()  # takes no more than is read
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(browser.running.server.serve_stream, theirs, "127.0.0.1")
+            head = f"Host: {HOST}\r\nCookie: {browser.cookie}\r\n\r\n"
+            await ours.send_all(f"GET /api/v1/events HTTP/1.1\r\n{head}".encode())
+            await ours.receive_some(10)
+            assert browser.running.console.listeners_count == 1
+            start = trio.current_time()
+        assert trio.current_time() - start <= LIMITS.request_seconds + 2
+        assert browser.running.console.listeners_count == 0
+
+
+async def test_who_goes_away_is_no_listener_any_more(autojump_clock: MockClock) -> None:
+    async with browser_of(FakeCluster()) as browser:
+        for _ in range(10):
+            async with browser.events() as reader:
+                await reader.cluster()
+            await trio.sleep(1.5)
+        assert browser.running.console.listeners_count == 0
+
+
+async def test_who_listens_hears_that_the_console_ends(autojump_clock: MockClock) -> None:
+    async with browser_of(FakeCluster()) as browser:
+        ours, theirs = trio.testing.memory_stream_pair()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(browser.running.server.serve_stream, theirs, "127.0.0.1")
+            head = f"Host: {HOST}\r\nCookie: {browser.cookie}\r\n\r\n"
+            await ours.send_all(f"GET /api/v1/events HTTP/1.1\r\n{head}".encode())
+            reader = EventReader(ours)
+            await reader.cluster()
+            nursery.cancel_scope.cancel()
+        fields = await reader.next()
+        assert fields == {"event": "over", "data": '{"reason":"ended"}'}

@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from tandem.console import drill_reports
-from tandem.console.drill_reports import (
+from tandem.drill.summary import Summary
+from tandem.views import drill_reports
+from tandem.views.drill_reports import (
     RUNS_MAX,
     ReportError,
     read_reports,
@@ -12,8 +13,7 @@ from tandem.console.drill_reports import (
     report_files,
     trend,
 )
-from tandem.drill.summary import Summary
-from tests.tandem.console.drill_samples import write_run
+from tests.tandem.views.drill_samples import write_run
 
 
 def test_a_directory_that_is_not_there_has_no_reports(tmp_path: Path) -> None:

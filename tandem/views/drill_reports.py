@@ -14,7 +14,7 @@ from tandem.wire.untrusted import UnreadableError, decode_json
 
 T = TypeVar("T")
 
-SUMMARY: Final = "summary.json"
+SUMMARY_NAME: Final = "summary.json"
 RUNS_MAX: Final = 200
 DIRECTORIES_MAX: Final = 2_000
 SUMMARY_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -105,7 +105,7 @@ class ReportError(Exception):
 def report_files(directory: Path) -> dict[str, Path]:
     """Return where reports are, by their ids: the names of their directories."""
     found = {}
-    own = directory / SUMMARY
+    own = directory / SUMMARY_NAME
     if own.is_file():
         found[directory.resolve().name or "report"] = own
     try:
@@ -114,7 +114,7 @@ def report_files(directory: Path) -> dict[str, Path]:
     except OSError:
         return found
     for name in names:
-        file = directory / name / SUMMARY
+        file = directory / name / SUMMARY_NAME
         if file.is_file():
             found[_id(name, found)] = file
     return found
