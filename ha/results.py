@@ -38,6 +38,8 @@ class ReplicaStanding(msgspec.Struct, frozen=True, kw_only=True):
         lease_left_seconds: How long a master may go on without an answer of the coordinator.
         follows: Whether it gets the log of a master.
         behind_bytes: How much of what that master had it has not got yet.
+        switched_at_ms: When the group changed its master last, as it is recorded; 0: never.
+        switch_cause: Why, a value of `SwitchCause`; empty if it is not known.
     """
 
     role: str
@@ -46,6 +48,8 @@ class ReplicaStanding(msgspec.Struct, frozen=True, kw_only=True):
     lease_left_seconds: float | None = None
     follows: bool = False
     behind_bytes: int | None = None
+    switched_at_ms: int = 0
+    switch_cause: str = ""
 
 
 class Ack(enum.Enum):

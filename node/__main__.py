@@ -38,6 +38,7 @@ import msgspec
 import trio
 
 from node.errors import NodeError
+from node.metrics.exporters import exporter_of
 from node.run import run_node
 from node.security.audit import AUDIT_LOGGER
 from node.shadow.command import NotAConfigError, follow, read_config
@@ -198,8 +199,16 @@ async def _run_until_stopped(
     stop: trio.Event,
     task_status: trio.TaskStatus[None],
 ) -> None:
+    exporter = exporter_of(config)
     async with _coordinator(config) as coordinator:
-        await run_node(config, machine, stop=stop, coordinator=coordinator, task_status=task_status)
+        await run_node(
+            config,
+            machine,
+            stop=stop,
+            coordinator=coordinator,
+            exporter=exporter,
+            task_status=task_status,
+        )
     nursery.cancel_scope.cancel()
 
 

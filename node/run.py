@@ -23,6 +23,7 @@ from node.broker.classic_round import run_classic_round
 from node.broker.fenced_rounds import run_fenced_rounds
 from node.errors import ConfigError
 from node.figures.node_report import NodeReport
+from node.metrics.collection import Collection
 from node.metrics.port import MetricsPort
 from node.name_server.name_server import NameServer
 from node.security.audit import Audit
@@ -33,6 +34,7 @@ from store.machine.service_manager import READY, STOPPING, WATCHDOG
 from tandem.wire import native
 
 if TYPE_CHECKING:
+    from node.metrics.exporters import Exporter
     from store.machine.machine import Machine
     from store.machine.service_manager import ServiceManager
     from tandem.cluster_file.cluster_config import NodeConfig
@@ -47,11 +49,13 @@ async def run_node(
     *,
     stop: trio.Event,
     coordinator: Coordinator | None = None,
+    exporter: Exporter | None = None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run one node until `stop` is set. Started once it is recovered and listening.
 
     `coordinator` keeps the record of the master of a fenced group; a classic one needs none.
+    `exporter` sends figures to a collector, if there is one.
 
     Raises:
         ConfigError: The node is of a fenced group, and there is no coordinator; or it would be open
@@ -95,7 +99,12 @@ async def run_node(
     async with trio.open_nursery() as nursery:
         if certificates is not None:
             nursery.start_soon(certificates.watch)
-        await nursery.start(MetricsPort(config, machine, report).run)
+        collection = Collection(config, machine, report)
+        await nursery.start(MetricsPort(config, machine, report, collection).run)
+        if exporter is not None:
+            nursery.start_soon(exporter.run, collection)
+        if exporter is not None or config.metrics_place is not None:
+            nursery.start_soon(collection.watch_loop)
         nursery.start_soon(_tell_service_manager, machine.service_manager, report, stop)
         await nursery.start(names.run, machine.network)
         if not config.is_fenced or coordinator is None:

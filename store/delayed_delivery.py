@@ -15,7 +15,7 @@ from store.delayed.delay_offset_table import DelayOffsetTable
 from store.delayed.earlier_deliveries import EarlierDeliveries
 from store.delayed.journaled_timers import JournaledTimers
 from store.delayed.schedule_message_service import ScheduleMessageService
-from store.delayed.timer_checkpoint import classic_place
+from store.delayed.timer_checkpoint import checkpoint_of, classic_place
 from store.delayed.timer_message_store import TimerMessageStore
 from store.delayed.timer_place import TimerPlace
 from store.delayed.timer_request import TimerSettings
@@ -78,6 +78,7 @@ class DelayedDelivery:
         self._disk = disk
         self._wall_clock_ms = wall_clock_ms
         self._random = random
+        self._journaled = journaled
         directory = store.config.directory
         self._offsets = (
             delay_offset_table(disk, directory, wall_clock_ms)
@@ -179,6 +180,17 @@ class DelayedDelivery:
     def delay_progress(self) -> dict[int, int]:
         """How far each delay level has got; levels without a delivery are left out."""
         return self._offsets.progress()
+
+    def timer_checkpoint(self) -> bytes | None:
+        """How far timers have got, as `config/timercheck` of RocketMQ has it; None: there are none.
+
+        Source: TimerCheckpoint.encode.
+        """
+        if self._files is not None:
+            return self._files.checkpoint
+        if self._timers is None or self._journaled is None:
+            return None
+        return checkpoint_of(self._journaled.timers or TimerPlace())
 
     def message_arrived(self, topic: str) -> None:
         """Look again, if the topic is one of those that messages wait in."""

@@ -8,7 +8,7 @@ sends bytes, and what it raises is for the caller.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, Protocol, TypeAlias
 
 import h11
@@ -47,8 +47,10 @@ RECEIVE_BYTES_MAX: Final = 64 * 1024
 Respond: TypeAlias = "Callable[[HTTPConnection, h11.Request, bytes], Awaitable[None]]"
 """Answers one request with its body, by methods of the connection."""
 
-Refuse: TypeAlias = Callable[[str], bytes]
-"""The body that says in words why a request could not be read."""
+Headers: TypeAlias = Iterable[tuple[str, str]]
+
+Refuse: TypeAlias = Callable[[int, str], bytes]
+"""The body that says, by status and in words, why a request could not be read."""
 
 
 class HTTPConnection:
@@ -58,8 +60,18 @@ class HTTPConnection:
         is_over: No request is read any more.
     """
 
-    def __init__(self, stream: ByteStream, limits: HTTPLimits, refuse: Refuse) -> None:
+    def __init__(
+        self,
+        stream: ByteStream,
+        limits: HTTPLimits,
+        refuse: Refuse,
+        refusal_type: str = JSON,
+        headers: Headers = (),
+    ) -> None:
+        """`refusal_type` is that of what `refuse` returns; `headers` are in every answer."""
         self._stream = stream
+        self._refusal_type = refusal_type
+        self._headers = list(headers)
         self._limits = limits
         self._refuse = refuse
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.head_bytes)
@@ -89,22 +101,41 @@ class HTTPConnection:
                 return
             self._http.start_next_cycle()
 
-    async def send_reply(self, status: int, body: bytes, content_type: str = JSON) -> None:
+    async def send_reply(
+        self, status: int, body: bytes, content_type: str = JSON, headers: Headers = ()
+    ) -> None:
         """Send a whole answer."""
-        headers = [("Content-Type", content_type), ("Content-Length", str(len(body)))]
+        headers = [
+            ("Content-Type", content_type),
+            ("Content-Length", str(len(body))),
+            *self._headers,
+            *headers,
+        ]
         head = self._http.send(h11.Response(status_code=status, headers=headers))
         data = self._http.send(h11.Data(data=body)) if self._wants_body else b""
         end = self._http.send(h11.EndOfMessage())
+        if len(body) > RECEIVE_BYTES_MAX:
+            # A long body is not copied: several clients may be sent the same.
+            await self._send(head)
+            head = b""
         await self._send(head, data, end)
 
-    async def start_stream(self) -> None:
+    async def start_stream(self, content_type: str = JSON) -> None:
         """Begin an answer of unknown length."""
-        headers = [("Content-Type", JSON), ("Transfer-Encoding", "chunked")]
+        headers = [
+            ("Content-Type", content_type),
+            ("Transfer-Encoding", "chunked"),
+            *self._headers,
+        ]
         await self._send(self._http.send(h11.Response(status_code=200, headers=headers)))
 
     async def send_chunk(self, data: bytes) -> None:
         """Send a part of it."""
         await self._send(self._http.send(h11.Data(data=data)))
+
+    async def end_stream(self) -> None:
+        """End an answer of unknown length: it is whole."""
+        await self._send(self._http.send(h11.EndOfMessage()))
 
     async def wait_end(self) -> None:
         """Wait until the client has ended the connection; what it says is ignored."""
@@ -144,7 +175,8 @@ class HTTPConnection:
 
     async def _send_last_reply(self, error: h11.RemoteProtocolError) -> None:
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            await self.send_reply(error.error_status_hint, self._refuse(str(error)))
+            status = error.error_status_hint
+            await self.send_reply(status, self._refuse(status, str(error)), self._refusal_type)
 
     async def _send(self, *parts: bytes | None) -> None:
         with trio.fail_after(self._limits.request_seconds):

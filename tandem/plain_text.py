@@ -40,6 +40,15 @@ def plain_json(encoded: bytes) -> bytes:
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", encoded.decode()).encode()
 
 
+def is_utf8(text: str) -> bool:
+    """Whether a text can be sent and stored; one of the command line may be any bytes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def shortened(text: str, characters_max: int = LINE_CHARACTERS_MAX) -> str:
     """Return the beginning of a text that is too long, and say how long it was."""
     if len(text) <= characters_max:

@@ -213,7 +213,7 @@ class RunningTable:
                     column.title, cell, self._width, indent=INDENT, folds_at=column.folds_at
                 )
                 used = sum(cell_width(span.text) for span in lines[-1])
-        return lines
+        return [_trimmed(line) for line in lines]
 
     def _block(self, cells: Row) -> list[Line]:
         assert self._width is not None
@@ -253,11 +253,12 @@ def named_lines(
         parts = folded_lines(cell.text, beside, folds_at)
         blanks = " " * (indent + cell_width(name))
         first = [Span(before), Span(name, style), Span(parts[0], cell.style)]
-        return [first, *([Span(blanks), Span(part, cell.style)] for part in parts[1:])]
+        rest = [_trimmed([Span(blanks), Span(part, cell.style)]) for part in parts[1:]]
+        return [_trimmed(first), *rest]
     if widest_word > width - hang:
         hang = 0
     parts = folded_lines(cell.text, width - hang, folds_at)
-    below = [[Span(" " * hang), Span(part, cell.style)] for part in parts]
+    below = [_trimmed([Span(" " * hang), Span(part, cell.style)]) for part in parts]
     return [_trimmed([Span(before), Span(name, style)]), *below]
 
 

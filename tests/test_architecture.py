@@ -37,6 +37,7 @@ pytestmark = pytest.mark.xdist_group("architecture")
 COVERED_ELSEWHERE = {
     "tandem/client/pull_elsewhere.py": "tests/tandem/client/test_pull_flow.py",
     "tandem/cli/command_line.py": "tests/tandem/cli/test_every_command.py",
+    "tandem/console/asking.py": "tests/tandem/console/test_server.py",
     "tandem/cluster/__main__.py": "tests/tandem/cluster/test_detached.py",
     "tandem/client/plain_socket.py": "tests/tandem/client/test_blocking_shell.py",
     "ha/fenced/events.py": "tests/ha/fenced/test_master.py",
@@ -73,6 +74,7 @@ TEXTS_THAT_MAY_BE_EMPTY = {
     "node/filter/sql92_parser.py _Parser._taken",
     "node/filter/sql92_tokens.py escaped",
     "node/handlers/broker_runtime_info.py tps_text",
+    "node/metrics/otlp_request.py _unit",
     "node/handlers/send_properties.py with_delay_level",
     "node/tables/put_times.py distribution_text",
     "store/log/damage.py LogDamage.in_words",

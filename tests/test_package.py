@@ -110,7 +110,7 @@ def test_a_wheel_has_all_modules_the_types_and_the_example(built: tuple[Path, Pa
             is_discovered = file.name.startswith("pyspark_")  # by Spark, where it is at the top
             where = file.name if is_discovered else f"{folder}{file.relative_to(ROOT)}"
             assert where in found
-    assert {"tandem/py.typed", "tandem/cluster/cluster.yaml"} <= found
+    assert {"tandem/py.typed", "tandem/cluster/cluster.yaml", "tandem/console/page.html"} <= found
     assert not [name for name in found if "__pycache__" in name]
 
 

@@ -137,7 +137,7 @@ class HAService:
                 ha_client_runtime_info=self._client_info(service),
                 damage=self._store.commit_log.damage.in_words(),
             )
-        log_end = self._store.max_physical_offset
+        log_end, refusal = self._store.max_physical_offset, self._store.refusal
         return HARuntimeInfo(
             master=True,
             master_commit_log_max_offset=log_end,
@@ -146,6 +146,7 @@ class HAService:
                 self._connection_info(service, slave, log_end) for slave in self._config.slaves
             ],
             damage=self._store.commit_log.damage.in_words(),
+            refusal="" if refusal is None else refusal.text,
         )
 
     def _connection_info(

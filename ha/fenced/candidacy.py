@@ -107,7 +107,7 @@ class Candidacy:
             view.state,
             view.nodes,
             own,
-            reason=why_switched(view.state, own.name),
+            why=why_switched(view.state, own.name),
             wall_clock_ms=self._wall_clock_ms(),
             epoch_id=self._epoch_id,
         )

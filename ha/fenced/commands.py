@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import trio
 
+from ha.fenced.election import farewell
 from ha.fenced.replica_role import ReplicaRole
 from store.machine.errors import StoreError
 from tandem.coordinator.interface import CoordinatorError
@@ -97,7 +98,7 @@ class FencedCommands:
         why = f"an operator promotes {name}"
         try:
             if self._is_member(master, name) and await self._hand_over(master, name, why):
-                state = msgspec.structs.replace(master.state, preferred=name)
+                state = msgspec.structs.replace(farewell(master.state, why), preferred=name)
                 return await self._leave(master, state, why, self._leadership.step_down)
         finally:
             if master.closed_because is None:
@@ -149,7 +150,7 @@ class FencedCommands:
             )
         why = f"an operator promotes {name}, accepting that {lacks}"
         state = msgspec.structs.replace(
-            master.state,
+            farewell(master.state, why),
             isr={name: node.incarnation},
             preferred=name,
             loss_accepted=master.epoch,
@@ -209,8 +210,7 @@ class FencedCommands:
             with trio.move_on_after(HAND_OVER_SECONDS):
                 while master.isr.confirm < self._store.max_physical_offset:
                     await master.moved.wait()
-            reason = f"{self._config.name} stepped down: {why}"
-            state = msgspec.structs.replace(master.state, reason=reason)
+            state = farewell(master.state, why)
             return await self._leave(master, state, why, self._leadership.resign)
         finally:
             if master.closed_because is None:

@@ -46,6 +46,7 @@ from tandem.wire.group_state import (
     accounted_for,
     confirmed_elsewhere,
 )
+from tandem.wire.switch_cause import SwitchCause
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -244,11 +245,13 @@ def state_if_won(
     nodes: dict[str, NodeRecord],
     own: OwnFacts,
     *,
-    reason: str,
+    why: tuple[SwitchCause | str, str],
     wall_clock_ms: int,
     epoch_id: str = "",
 ) -> GroupState:
     """Return the record with which this node asks to be master; `epoch_id` is new and random.
+
+    `why` there is a new master: see `why_switched`.
 
     Members that do not live leave the set, so that nobody waits for them, but never below
     `min_isr`: those still hold everything acknowledged, and can be elected when they are back.
@@ -261,12 +264,14 @@ def state_if_won(
     for name in others:
         if len(isr) < own.min_isr and name not in isr:
             isr[name] = state.isr[name]
+    cause, reason = why
     return GroupState(
         epoch=state.epoch + 1,
         master=own.name,
         isr=isr,
         min_isr=own.min_isr,
         reason=reason,
+        cause=cause,
         switched_at_ms=wall_clock_ms,
         previous_master=state.master or state.previous_master,
         epoch_id=epoch_id,
@@ -275,15 +280,23 @@ def state_if_won(
     )
 
 
-def why_switched(state: GroupState, winner: str) -> str:
-    """Return why there is a new master, for people to read later."""
+def why_switched(state: GroupState, winner: str) -> tuple[SwitchCause | str, str]:
+    """Return why there is a new master: the cause, and in words for people to read later."""
     if not state.master:
-        return state.reason or "the group's first master"
+        return state.cause or SwitchCause.FIRST, state.reason or "the group's first master"
     if state.preferred == winner:
-        return f"an operator promoted {winner}"
-    if state.reason.startswith(f"{state.master} stepped down"):
-        return state.reason
-    return f"the lease of {state.master} ended"
+        return SwitchCause.PROMOTED, f"an operator promoted {winner}"
+    if state.has_stepped_down:
+        return state.cause, state.reason
+    return SwitchCause.LEASE_ENDED, f"the lease of {state.master} ended"
+
+
+def farewell(
+    state: GroupState, reason: str, cause: SwitchCause = SwitchCause.STEPPED_DOWN
+) -> GroupState:
+    """Return the record of a group whose master steps down: its successor says why."""
+    because = f"{state.master} stepped down: {reason}"
+    return msgspec.structs.replace(state, reason=because, cause=cause, has_stepped_down=True)
 
 
 def what_is_lacking(view: GroupView | None, name: str, log_end: int) -> str | None:
@@ -479,5 +492,6 @@ def _without_state(view: GroupView, own: OwnFacts) -> Decision:
             isr={name: view.nodes[name].incarnation for name in own.members},
             min_isr=own.min_isr,
             reason="the group's first master",
+            cause=SwitchCause.FIRST,
         )
     )

@@ -18,16 +18,17 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-import msgspec
 import trio
 
 from ha.errors import LocalHAError
+from ha.fenced.election import farewell
 from ha.fenced.events import Elected, EpochAppended, MasterOpened, SteppedDown
 from ha.fenced.master import FencedMaster
 from ha.fenced.mastership_end import ORDER, ORDER_OF_A_STOP, EndStep
 from ha.fenced.replica_role import ReplicaRole
 from store.machine.errors import StoreError
 from tandem.coordinator.interface import CoordinatorError
+from tandem.wire.switch_cause import SwitchCause
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -121,7 +122,7 @@ class Leadership:
         if self._standing.role is not ReplicaRole.OPENING:
             return
         if not self._session.holds():
-            self.step_down("its lease ended before it could open")
+            self.step_down("its lease ended before it could open", SwitchCause.LEASE_ENDED)
             return
         self._standing.become(ReplicaRole.MASTER)
         master.is_open = True
@@ -157,7 +158,7 @@ class Leadership:
 
     def lease_lost(self, reason: str) -> None:
         """See `GroupListener`."""
-        self.step_down(reason)
+        self.step_down(reason, SwitchCause.LEASE_ENDED)
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -170,24 +171,26 @@ class Leadership:
         self.step_down(reason)
         self._replica.stand_back(until)
 
-    def step_down(self, reason: str) -> None:
+    def step_down(self, reason: str, cause: SwitchCause = SwitchCause.STEPPED_DOWN) -> None:
         """Be master no more, from this very step on, and end the round. Harmless if it is not."""
-        self._end(reason, ORDER)
+        self._end(reason, cause, ORDER)
 
     def close(self, reason: str) -> bool:
         """The process stops: the same, without another round. True if this node was master."""
-        return self._end(reason, ORDER_OF_A_STOP)
+        return self._end(reason, SwitchCause.STEPPED_DOWN, ORDER_OF_A_STOP)
 
-    def _end(self, reason: str, steps: Sequence[EndStep]) -> bool:
+    def _end(self, reason: str, cause: SwitchCause, steps: Sequence[EndStep]) -> bool:
         """Carry out the end of a mastership; False if there is none, or it is over."""
         master = self._standing.mastership
         if master is None or master.closed_because is not None:
             return False
         for step in steps:
-            self._carry_out(step, master, reason)
+            self._carry_out(step, master, reason, cause)
         return True
 
-    def _carry_out(self, step: EndStep, master: FencedMaster, reason: str) -> None:
+    def _carry_out(
+        self, step: EndStep, master: FencedMaster, reason: str, cause: SwitchCause
+    ) -> None:
         name = self._config.name
         match step:
             case EndStep.REFUSE_PUTS:
@@ -195,8 +198,7 @@ class Leadership:
             case EndStep.LEAVE_ROLE:
                 self._standing.become(ReplicaRole.RESTARTING)
             case EndStep.KEEP_FAREWELL:
-                because = f"{name} stepped down: {reason}"
-                self._farewell = msgspec.structs.replace(master.state, reason=because)
+                self._farewell = farewell(master.state, reason, cause)
             case EndStep.STOP_ANSWERING:
                 master.stop_answering(reason)
             case EndStep.FAIL_WAITING:

@@ -34,6 +34,7 @@ from store.machine.tell_once import TellOnce
 from tandem.cluster_file.choices import AckLevel
 from tandem.coordinator.interface import CoordinatorError
 from tandem.wire.response_code import ResponseCode
+from tandem.wire.switch_cause import SwitchCause
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +66,7 @@ class MasterListener(Protocol):
     def answered(self) -> None:
         """Waiting puts were answered: once after each round of answers, to send them together."""
 
-    def step_down(self, reason: str) -> None:
+    def step_down(self, reason: str, cause: SwitchCause) -> None:
         """This node must not be master any more."""
 
     def resign(self, reason: str) -> None:
@@ -464,7 +465,7 @@ class FencedMaster:
     async def _keep_watch(self) -> None:
         while True:
             if not self._session.holds():
-                self._listener.step_down("its lease is over")
+                self._listener.step_down("its lease is over", SwitchCause.LEASE_ENDED)
                 return
             # A node that does not follow, because it does not believe the records, cannot object.
             view, end = self._session.view, self._store.max_physical_offset

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import trio
 
 from ha.fenced.in_sync_replicas import UNKNOWN
@@ -60,6 +61,7 @@ def fenced_status(parts: ReplicaParts, healing: Healing, refusal: str | None) ->
         healed=healing.healed[-HEALED_SHOWN_MAX:],
         replicas=_replicas(master) if master and master.closed_because is None else [],
         last_switch_reason=state.reason if state else "",
+        last_switch_cause=state.cause if state else "",
         last_switch_at_ms=state.switched_at_ms if state else 0,
         previous_master=state.previous_master if state else "",
     )
@@ -106,6 +108,15 @@ def _trouble(master: FencedMaster, name: str, now: float) -> str:
 
 def replica_standing(parts: ReplicaParts) -> ReplicaStanding:
     """Return what this replica is at the moment; only a master in office knows who is in sync."""
+    found, view = _standing(parts), parts.session.view
+    if view is None or view.state is None:
+        return found
+    return msgspec.structs.replace(
+        found, switched_at_ms=view.state.switched_at_ms, switch_cause=view.state.cause
+    )
+
+
+def _standing(parts: ReplicaParts) -> ReplicaStanding:
     standing, lease, role = parts.standing, parts.session.lease, parts.standing.role.value
     master, follower = standing.mastership, standing.follower
     if master is not None:

@@ -114,6 +114,7 @@ class Broker:
             when_known=self._registration.when_known,
             route_of=names.routes.route,
             delay_progress=self._delay_progress,
+            timer_checkpoint=self._timer_checkpoint,
             spawn=self.spawn,
             sender_of=names.guard.sender_of,
             refused=names.guard.quotas.refused,
@@ -315,9 +316,11 @@ class Broker:
     def _delay_progress(self) -> dict[int, int]:
         return {} if self._delayed is None else self._delayed.delay_progress()
 
+    def _timer_checkpoint(self) -> bytes | None:
+        return None if self._delayed is None else self._delayed.timer_checkpoint()
+
     def _connection_closed(self, connection: Connection) -> None:
         self._names.connection_closed(connection)
-        self._guard.quotas.connection_closed(connection)
         self._parts.holds.connection_closed(connection)
         self._handlers.pop.held.connection_closed(connection)
         self._handlers.clients.notify(self._parts.clients.connection_closed(connection))
@@ -331,6 +334,7 @@ class Broker:
         await self._replication.run(self, task_status=task_status)
 
     def _start_services(self, services: trio.Nursery) -> None:
+        self._guard.quotas.broker_begins()
         services.start_soon(self._registration.run)
         services.start_soon(self._parts.holds.run)
         services.start_soon(self._parts.pop.run, self.end_round)
@@ -339,7 +343,6 @@ class Broker:
         services.start_soon(self._parts.counting.run)
         services.start_soon(self._parts.filters.run)
         services.start_soon(self._forget_the_silent)
-        services.start_soon(self._guard.quotas.run, self._outbox.flush)
 
     async def _until_over(self, stop: trio.Event) -> None:
         async with trio.open_nursery() as nursery:

@@ -25,6 +25,7 @@ from node.handlers.queue_offset import QueueOffset
 from node.handlers.recall_message import RecallMessage
 from node.handlers.reply_message import ReplyMessage
 from node.handlers.reset_offset import ResetOffset
+from node.handlers.resume_check import ResumeCheck
 from node.handlers.send_back import SendBack
 from node.handlers.send_message import SendMessage
 from node.handlers.send_runs import SendRunHandler, send_runs
@@ -67,6 +68,7 @@ def handlers_of(
     when_known: Callable[[Callable[[], None]], None],
     route_of: Callable[[str], TopicRouteData | None],
     delay_progress: Callable[[], dict[int, int]],
+    timer_checkpoint: Callable[[], bytes | None],
     spawn: Callable[[Callable[[], Awaitable[None]]], None],
     sender_of: SenderOf | None = None,
     refused: Callable[[str], dict[str, int]] = lambda _: {},
@@ -78,6 +80,7 @@ def handlers_of(
         when_known: Calls back when the name servers know the topics there are.
         route_of: What the name server beside the broker knows of a topic.
         delay_progress: How far each delay level is delivered.
+        timer_checkpoint: How far messages with a time of their own are; None where there are none.
         spawn: Starts a task that ends with the broker.
         sender_of: Says who has signed what came together; None: nobody signs.
         refused: How many requests of a user were over a bound, by the bound.
@@ -90,6 +93,7 @@ def handlers_of(
     families = (
         send,
         EndTransactions(store, parts.transactions, send, replication),
+        ResumeCheck(store, send),
         SendBack(store, tables, send, parts.random, parts.stats),
         _replier(parts, send),
         _recaller(parts, send),
@@ -113,7 +117,13 @@ def handlers_of(
             parts.own_names,
             timeout_seconds=timeout_seconds,
         ),
-        *inspections(parts, route_of=route_of, delay_progress=delay_progress, spawn=spawn),
+        *inspections(
+            parts,
+            route_of=route_of,
+            delay_progress=delay_progress,
+            timer_checkpoint=timer_checkpoint,
+            spawn=spawn,
+        ),
     )
     runs = send_runs(
         store, suffix=parts.stamp.suffix, host=parts.host, are_signed=sender_of is not None

@@ -28,6 +28,7 @@ def inspections(
     *,
     route_of: Callable[[str], TopicRouteData | None],
     delay_progress: Callable[[], dict[int, int]],
+    timer_checkpoint: Callable[[], bytes | None],
     spawn: Callable[[Callable[[], Awaitable[None]]], None],
 ) -> tuple[object, ...]:
     """Return one object for each family of these requests; see `handlers_of`."""
@@ -56,5 +57,5 @@ def inspections(
         BrokerConfig(parts.config, store, tables, parts.replication),
         CleanUp(store, spawn),
         QueryAssignment(clients, tables, route_of, timeout_seconds=parts.timeout_seconds),
-        DelayOffset(delay_progress),
+        DelayOffset(delay_progress, timer_checkpoint),
     )

@@ -51,6 +51,7 @@ def _traffic(sources: Sources) -> Iterator[Figure]:
     yield from _rates("getmiss", stats.missed_tps)
     yield from _rates("gettotal", stats.found_tps, stats.missed_tps)
     yield from _rates("gettransfered", stats.transferred_tps)
+    yield _shown("get_message_entire_time_max", stats.longest_get_ms)
     gets = stats.get_totals
     yield _shown("msg_gettotal_yesterdaymorning", gets.yesterday_morning)
     yield _shown("msg_gettotal_todaymorning", gets.today_morning)
@@ -140,7 +141,7 @@ def _disks(sources: Sources) -> Iterator[Figure]:
 
 
 def _tables(sources: Sources) -> Iterator[Figure]:
-    is_refused = sources.replication.refusal() is not None
+    is_refused = sources.why_refused is not None
     yield _own("rocketmq_broker_permission", READ if is_refused else READ | WRITE)
     yield _own("rocketmq_topic_number", len(sources.tables.topics.configs.topic_config_table))
     groups = sources.tables.groups.configs.subscription_group_table

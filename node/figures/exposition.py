@@ -1,10 +1,8 @@
 """Figures as text: Prometheus' format 0.0.4, and OpenMetrics 1.0.
 
 Every figure is of a family of the catalogue. Families come in the order of their first figure, each
-with all of its lines together, whatever the order of the figures. The number of lines of a family
-is bounded; the rest is left out, and one series says how many those were:
-
-    tandem_series_left_out{family="rocketmq_consumer_lag_messages"} 17
+with all of its lines together, whatever the order of the figures. How many there are is bounded;
+see `node.figures.selection`.
 
 Source: Prometheus, Exposition formats; OpenMetrics 1.0.0.
 """
@@ -12,25 +10,21 @@ Source: Prometheus, Exposition formats; OpenMetrics 1.0.0.
 from __future__ import annotations
 
 import enum
-from itertools import groupby, islice
-from operator import itemgetter
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from node.figures.families import FAMILIES, Kind, sample_names
-from node.figures.figure import Figure, Labels
+from node.figures.families import FAMILIES, FAMILY_OF, Kind
+from node.figures.figure import columns
+from node.figures.selection import Selection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from node.figures.families import Base
+    from node.figures.figure import Column, Figure, Labels
 
-LINES_A_STEP: Final = 512
+LINES_A_STEP: Final = 256
 """After this many lines the caller may let others have their turn."""
-
-_NOT_WANTED: Final = ""
-_NAME: Final = itemgetter(0)
-
-LEFT_OUT: Final = "tandem_series_left_out"
 
 
 class Format(enum.Enum):
@@ -78,14 +72,12 @@ class Exposition:
             with_exporter_names: Whether families with the names of RocketMQ's exporter are.
         """
         self._series_max = series_max
-        self._heads: dict[str, tuple[str, str]] = {}
-        """Family and beginning of each line, by the name of a sample."""
-        for name, family in FAMILIES.items():
-            is_wanted = with_exporter_names or not family.is_exporters
-            base = bases[family.base].text[1:]
-            for sample in sample_names(name, family):
-                head = name if is_wanted else _NOT_WANTED, f"{sample}{{{base}"
-                self._heads[sample] = head
+        self._with_exporter_names = with_exporter_names
+        self._heads = {
+            sample: f"\n{sample}{{{bases[FAMILIES[family].base].text[1:]}"
+            for sample, family in FAMILY_OF.items()
+        }
+        """The end of the line before, and what each line of a sample begins with."""
 
     def write(self, figures: Iterable[Figure], format_: Format) -> Iterator[bytes]:
         """Yield parts of the text; after each, others may have their turn.
@@ -93,57 +85,36 @@ class Exposition:
         Raises:
             KeyError: a figure is of no family.
         """
+        selection = Selection(
+            series_max=self._series_max, with_exporter_names=self._with_exporter_names
+        )
         parts: dict[str, list[bytes]] = {}
-        counts: dict[str, int] = {}
         left = iter(figures)
         while chunk := list(islice(left, LINES_A_STEP)):
-            for name, some in _by_name(chunk):
-                self._add(name, some, parts, counts)
+            for column in columns(chunk):
+                family = FAMILY_OF[column.name]
+                if room := selection.room(family, len(column.values)):
+                    parts.setdefault(family, []).append(self._lines(column, room))
             yield b""
-        parts.pop(_NOT_WANTED, None)
-        counts.pop(_NOT_WANTED, None)
-        most = self._series_max
-        if beyond := {name: count - most for name, count in counts.items() if count > most}:
-            _, head = self._heads[LEFT_OUT]
-            parts[LEFT_OUT] = [
-                f"{head}{Labels(family=name).tail}{count}\n".encode()
-                for name, count in beyond.items()
-            ]
+        for column in columns([*selection.left_out()]):
+            parts[column.name] = [self._lines(column, len(column.values))]
         is_open = format_ is Format.OPEN_METRICS
+        end = ""
         for name, own in parts.items():
             family_ = FAMILIES[name]
             is_cut = is_open and family_.kind is Kind.COUNTER
             shown = name.removesuffix("_total") if is_cut else name
-            yield f"# HELP {shown} {family_.help}\n# TYPE {shown} {family_.kind.value}\n".encode()
+            kind = family_.kind.value
+            yield f"{end}# HELP {shown} {family_.help}\n# TYPE {shown} {kind}".encode()
             yield from own
-        if is_open:
-            yield b"# EOF\n"
+            end = "\n"
+        yield f"{end}# EOF\n".encode() if is_open else end.encode()
 
-    def _add(
-        self,
-        name: str,
-        some: list[Figure],
-        parts: dict[str, list[bytes]],
-        counts: dict[str, int],
-    ) -> None:
-        """Write figures of one name, as far as there is room in their family."""
-        family, head = self._heads[name]
-        own = parts.setdefault(family, [])
-        room = self._series_max - counts.get(family, 0)
-        counts[family] = counts.get(family, 0) + len(some)
-        if len(some) > room:
-            some = some[: max(0, room)]
-        if family and some:
-            # Each line is the head, and what follows it; the head is written by the join.
-            lines = [f"{labels.tail}{value}\n" for _, labels, value in some]
-            own.append(f"{head}{head.join(lines)}".encode())
-
-
-def _by_name(figures: list[Figure]) -> Iterator[tuple[str, list[Figure]]]:
-    """Parts of one name each. Mostly all have one, and to see that is quicker than to part them."""
-    names = list(map(_NAME, figures))
-    if names.count(names[0]) == len(names):
-        yield names[0], figures
-        return
-    for name, some in groupby(figures, _NAME):
-        yield name, list(some)
+    def _lines(self, column: Column, count: int) -> bytes:
+        """Write the first ones of a column, each after the end of the line before."""
+        name, labels, values = column
+        # One join of all pieces: to make a text of each line first takes longer.
+        pieces = [self._heads[name]] * (3 * count)
+        pieces[1::3] = [each.tail for each in labels[:count]]
+        pieces[2::3] = map(repr, values[:count])
+        return "".join(pieces).encode()

@@ -46,6 +46,8 @@ class Family(msgspec.Struct, frozen=True):
     kind: Kind
     help: str
     base: Base = Base.OURS
+    is_of_process: bool = False
+    """Whether it counts from the beginning of the process, and not of the store."""
 
     @property
     def is_exporters(self) -> bool:
@@ -62,8 +64,10 @@ def sample_names(name: str, family: Family) -> Iterator[str]:
         yield name
 
 
-def _of(base: Base, kind: Kind, helps: dict[str, str]) -> dict[str, Family]:
-    return {name: Family(kind, words, base) for name, words in helps.items()}
+def _of(
+    base: Base, kind: Kind, helps: dict[str, str], *, is_of_process: bool = False
+) -> dict[str, Family]:
+    return {name: Family(kind, words, base, is_of_process) for name, words in helps.items()}
 
 
 PUT_STEPS: Final = (
@@ -127,6 +131,9 @@ FAMILIES: Final[dict[str, Family]] = {
             "tandem_replica_connected": "1 for another node that is connected, else 0",
             "tandem_replica_lag_bytes": "Bytes of the log that another node has not acknowledged",
             "tandem_lease_left_seconds": "How long the master may go on without an answer",
+            "tandem_last_switch_timestamp_seconds": (
+                "When the group changed its master last, in seconds since 1970, and why"
+            ),
             "tandem_log_start_bytes": "Offset of the first byte of the log",
             "tandem_log_end_bytes": "Offset after the last byte of the log",
             "tandem_log_flushed_bytes": "Offset up to which the log is on the disk",
@@ -162,11 +169,25 @@ FAMILIES: Final[dict[str, Family]] = {
             "tandem_pulls_found_total": "Pulls that were given messages",
             "tandem_pulls_missed_total": "Pulls that were answered without one",
             "tandem_messages_sent_back_total": "Messages that consumers gave back",
+        },
+    ),
+    **_of(
+        Base.OURS,
+        Kind.COUNTER,
+        {
             "tandem_elections_won_total": "Times that the node became master since it began",
             "tandem_node_rounds_total": "Times that the store was opened since the node began",
+            "tandem_otlp_exports_total": "Exports to the collector, by how they ended",
             "process_cpu_seconds_total": "Processor time of the process",
             "process_major_page_faults_total": "Times that it waited for a page from a disk",
         },
+        is_of_process=True,
+    ),
+    **_of(
+        Base.OURS,
+        Kind.HISTOGRAM,
+        {"tandem_loop_late_seconds": "How late a task goes on that slept for 0.1 s"},
+        is_of_process=True,
     ),
     **_of(
         Base.OURS,
@@ -175,7 +196,6 @@ FAMILIES: Final[dict[str, Family]] = {
             "tandem_replication_seconds": "How long puts waited for replicas",
             "tandem_flush_wait_seconds": "How long puts waited for the disk of the master",
             "tandem_disk_sync_seconds": "How long a sync of a file took",
-            "tandem_loop_late_seconds": "How late a task goes on that slept for 0.1 s",
         },
     ),
     **_of(
@@ -209,6 +229,7 @@ FAMILIES: Final[dict[str, Family]] = {
                     "put_message_average_size",
                     "putmessage_failed_times",
                     "putmessage_entire_time_max",
+                    "get_message_entire_time_max",
                     "put_latency_99",
                     "put_latency_999",
                     "msg_puttotal_yesterdaymorning",
@@ -231,3 +252,8 @@ FAMILIES: Final[dict[str, Family]] = {
         },
     ),
 }
+
+FAMILY_OF: Final[dict[str, str]] = {
+    sample: name for name, family in FAMILIES.items() for sample in sample_names(name, family)
+}
+"""The family of each sample."""

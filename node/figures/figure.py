@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _SPECIAL: Final = re.compile(r'[\\"\n]')
 _ESCAPED: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n"}
@@ -52,11 +53,36 @@ class Figure(NamedTuple):
 NO_LABELS: Final = Labels()
 
 
+class Column(NamedTuple):
+    """Figures of one name."""
+
+    name: str
+    labels: tuple[Labels, ...]
+    values: tuple[float, ...]
+
+
+def columns(figures: list[Figure]) -> Iterator[Column]:
+    """Parts of one name each. Mostly all have one, and to see that is quicker than to part them."""
+    if not figures:
+        return
+    names, labels, values = zip(*figures, strict=True)
+    if names.count(names[0]) == len(names):
+        yield Column(names[0], labels, values)
+        return
+    end = 0
+    for name, some in groupby(names):
+        start, end = end, end + len(list(some))
+        yield Column(name, labels[start:end], values[start:end])
+
+
+def plain(value: str) -> str:
+    """A label's value as text; half a pair of UTF-16, which no text has, becomes `?`."""
+    return value if value.isascii() else value.encode(errors="replace").decode()
+
+
 def escaped(value: str) -> str:
-    """A label's value as it is written. Half a pair of UTF-16, which no text has, becomes `?`."""
-    if value.isascii():
-        return _SPECIAL.sub(_replaced, value) if _SPECIAL.search(value) else value
-    return _SPECIAL.sub(_replaced, value.encode(errors="replace").decode())
+    """The same as it is written in an exposition."""
+    return _SPECIAL.sub(_replaced, plain(value)) if _SPECIAL.search(value) else plain(value)
 
 
 def _replaced(match: re.Match[str]) -> str:

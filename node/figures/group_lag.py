@@ -105,7 +105,9 @@ class GroupLags:
             pulled = stats.pull_offset(group, topic, queue_id)
             has_pulled = has_pulled or pulled > 0
             in_flight += min(lag, max(0, pulled - offset))
-            stored_ms = self._stored(sources, (topic, queue_id, offset), kept)
+            # What is before the first message has been deleted: the group goes on at that one.
+            first = max(offset, reads.min_offset_in_queue(topic, queue_id))
+            stored_ms = self._stored(sources, (topic, queue_id, first), kept)
             if oldest_ms is not None:
                 oldest_ms = None if stored_ms is None else min(oldest_ms, stored_ms)
         messages = total_lag(lags)
@@ -131,12 +133,8 @@ class GroupLags:
         """When the first message that is not consumed was stored; None if nobody knows."""
         stored_ms = self._stored_ms.get(place)
         if stored_ms is None:
-            topic, queue_id, offset = place
-            reads = sources.store.reads
-            # What is before the first message has been deleted: the group goes on at that one.
-            first = max(offset, reads.min_offset_in_queue(topic, queue_id))
             try:
-                stored_ms = reads.message_store_timestamp_ms(topic, queue_id, first)
+                stored_ms = sources.store.reads.message_store_timestamp_ms(*place)
             except RecordDamagedError:
                 return None
             if stored_ms < 0:

@@ -18,6 +18,7 @@ class NodeReport:
 
     Attributes:
         sources: Where figures of the broker come from; None while its store is closed.
+        since_ms: When that was opened, in ms since 1970; None while it is closed.
         rounds_count: How often a store was opened.
         elections_count: How often this node became the master.
         lags: What is remembered of how far groups are behind.
@@ -26,6 +27,7 @@ class NodeReport:
 
     def __init__(self) -> None:
         self.sources: Sources | None = None
+        self.since_ms: int | None = None
         self.rounds_count = 0
         self.elections_count = 0
         self.lags = GroupLags()
@@ -37,7 +39,8 @@ class NodeReport:
         self.rounds_count += 1
         self.lags = GroupLags()
         self.sources = sources
+        self.since_ms = sources.wall_clock_ms()
         try:
             yield
         finally:
-            self.sources = None
+            self.sources = self.since_ms = None

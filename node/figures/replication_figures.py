@@ -16,7 +16,7 @@ def replication_figures(sources: Sources) -> Iterator[Figure]:
     """Yield them, as far as this node knows."""
     replication, standing = sources.replication, sources.replication.replica_standing()
     yield Figure("tandem_role", Labels(role=standing.role.lower()), 1)
-    yield _own("tandem_takes_messages", int(replication.refusal() is None))
+    yield _own("tandem_takes_messages", int(sources.why_refused is None))
     if replication.epoch:
         yield _own("tandem_epoch", replication.epoch)
     for name, value in (
@@ -26,6 +26,10 @@ def replication_figures(sources: Sources) -> Iterator[Figure]:
     ):
         if value is not None:
             yield _own(name, value)
+    if standing.switched_at_ms:
+        cause = Labels(cause=standing.switch_cause)
+        at = standing.switched_at_ms / 1000
+        yield Figure("tandem_last_switch_timestamp_seconds", cause, at)
     yield from _others(sources)
     if replication.is_master:
         yield from _unconfirmed(sources)

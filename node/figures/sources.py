@@ -44,6 +44,12 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
     of_group: LabelsOf
     with_exporter_names: bool = False
 
+    @property
+    def why_refused(self) -> str | None:
+        """Why no message is taken: by the role of this node, or by its store; None if all are."""
+        refusal = self.replication.refusal() or self.store.refusal
+        return None if refusal is None else refusal.text
+
 
 def _of_topic(topic: str, message_type: str) -> Labels:
     return Labels(

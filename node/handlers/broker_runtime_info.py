@@ -4,8 +4,8 @@ Its numbers are figures (`node.figures.broker_figures`); here they are written a
 them.
 
 What this broker does not have is 0 where the tools need a number (its thread pools: there are
-none), and left out otherwise (how long single gets take: nobody measures that). Paths are nobody's
-business, so the ratio of each single directory is left out, too.
+none), and left out otherwise. Paths are nobody's business, so the ratio of each single directory is
+left out, too.
 
 Source: RocketMQ 5.3.3, AdminBrokerProcessor.prepareRuntimeInfo, DefaultMessageStore.getRuntimeInfo,
 StoreStatsService.
@@ -155,6 +155,7 @@ def _traffic(shown: Mapping[str, float], *, is_slave: bool) -> dict[str, str]:
         "putMessageAverageSize": str(shown.get("put_message_average_size", 0.0)),
         "putMessageDistributeTime": distribution_text(counts),
         "putMessageEntireTimeMax": str(round(shown.get("putmessage_entire_time_max", 0))),
+        "getMessageEntireTimeMax": str(round(shown.get("get_message_entire_time_max", 0))),
         "putLatency99": f"{shown.get('put_latency_99', 0.0):.2f}",
         "putLatency999": f"{shown.get('put_latency_999', 0.0):.2f}",
     }

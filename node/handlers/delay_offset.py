@@ -1,9 +1,16 @@
-"""GET_ALL_DELAY_OFFSET: how far the delivery of each delay level is, for a slave to copy."""
+"""How far the delivery of delayed messages is, for a RocketMQ slave to copy.
+
+    GET_ALL_DELAY_OFFSET     the next offset of each delay level
+    GET_TIMER_CHECK_POINT    messages with a time of their own
+
+How many of the latter wait for each topic (GET_TIMER_METRICS) nobody counts here; it is not served.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from node.errors import RequestError
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import of_cluster, serves
@@ -11,6 +18,7 @@ from store.delayed.delay_offset_table import DelayOffsetSerializeWrapper
 from tandem.wire.access_control import Right
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import DataVersion
+from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import encode_json_body
 
 if TYPE_CHECKING:
@@ -21,10 +29,19 @@ if TYPE_CHECKING:
 
 
 class DelayOffset:
-    """Serves that request; `progress` is the next offset by delay level."""
+    """Serves them.
 
-    def __init__(self, progress: Callable[[], dict[int, int]]) -> None:
+    `progress` is the next offset by delay level, `timer_checkpoint` how far timers are; None where
+    there are none.
+    """
+
+    def __init__(
+        self,
+        progress: Callable[[], dict[int, int]],
+        timer_checkpoint: Callable[[], bytes | None],
+    ) -> None:
         self._progress = progress
+        self._timer_checkpoint = timer_checkpoint
 
     @serves(
         RequestCode.GET_ALL_DELAY_OFFSET,
@@ -35,3 +52,22 @@ class DelayOffset:
         """GET_ALL_DELAY_OFFSET. Source: AdminBrokerProcessor.getAllDelayOffset."""
         body = DelayOffsetSerializeWrapper(DataVersion(), self._progress())
         return response_to(command, body=encode_json_body(body))
+
+    @serves(
+        RequestCode.GET_TIMER_CHECK_POINT,
+        (Resource.OFFSETS, Action.READ),
+        of_cluster(Right.GET),
+    )
+    def timer_checkpoint(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """GET_TIMER_CHECK_POINT: seven numbers of eight bytes.
+
+        Source: AdminBrokerProcessor.getTimerCheckPoint.
+        """
+        data = self._timer_checkpoint()
+        if data is None:
+            raise RequestError(
+                ResponseCode.SYSTEM_ERROR,
+                "The checkpoint is null: this node delivers no timers (timer_wheel_enable, and only"
+                " a master does)",
+            )
+        return response_to(command, body=data)

@@ -139,7 +139,8 @@ class ParkedPuts:
     def _submit(self) -> None:
         """Have the puts parked in this round waited for."""
         rounds, self._rounds = self._rounds, {}
-        for parked in rounds.values():
+        # Those for disks wait longest: what is in flight ends with them.
+        for _, parked in sorted(rounds.items(), reverse=True):
             parked.submit(trio.current_time())
 
     def _unpark(self, count: int, began: float) -> None:
@@ -189,7 +190,7 @@ class ParkedRound:
 
         Source: CommitLog.handleDiskFlushAndHA.
         """
-        self._owed = self.connection.owe(self._count)
+        self._owed = self.connection.owe_puts(self._count)
         self._began = now
         end_offset = self._puts[-1][0]
         flush, replication = self._policy.flush, self._policy.replication

@@ -136,7 +136,7 @@ class PullMessage:
             held = self._held(connection, command, header, wanted, deadline)
             if self._holds.hold(header.topic, header.queue_id, held):
                 return
-        if (share := connection.caller.share) is not None:
+        if (share := connection.caller.share) is not None:  # written out: a call less
             share.read(trio.current_time(), result.body_bytes)
         connection.respond(command, self._answer(command, header, result), result.body)
 
@@ -231,7 +231,8 @@ class PullMessage:
             )
 
     def _read(self, header: PullMessageRequestHeader, wanted: Wanted) -> GetMessageResult:
-        return self._store.reads.get_message(
+        began = trio.current_time()
+        result = self._store.reads.get_message(
             header.topic,
             header.queue_id,
             header.queue_offset,
@@ -239,6 +240,8 @@ class PullMessage:
             tags_codes=wanted.tags_codes,
             message_filter=wanted.message_filter,
         )
+        self._stats.took(trio.current_time() - began)
+        return result
 
     def _code(self, header: PullMessageRequestHeader, result: GetMessageResult) -> ResponseCode:
         if result.status in _EMPTY_QUEUE and (header.queue_offset == 0 or self._store.is_slave):

@@ -16,6 +16,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import trio
+
 from node.errors import RequestError
 from node.tables.names import check_group_of_clients
 from store.results import GetMessageStatus
@@ -84,7 +86,9 @@ class PullRunHandler:
             # No pull is looked at more than twice: these are now handled one by one.
             connection.one_by_one = found - 1
             return False
+        began = trio.current_time()
         answers = self._reads.answer_run(runs, queues, wanted.tags_codes)
+        self._stats.took(trio.current_time() - began)
         if not runs.count:
             connection.one_by_one = found - 1
             return False

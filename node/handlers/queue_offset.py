@@ -158,7 +158,9 @@ class QueueOffset:
             )
         for record in found.records:
             check_found(connection.caller, record, Right.SUB, Right.GET)
-        return response_to(command, ext=ext, body=b"".join(found.records))
+        body = b"".join(found.records)
+        connection.note_read(len(body))
+        return response_to(command, ext=ext, body=body)
 
     @serves(
         RequestCode.VIEW_MESSAGE_BY_ID,
@@ -175,4 +177,5 @@ class QueueOffset:
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}"
             )
         check_found(connection.caller, record, Right.SUB, Right.GET)
+        connection.note_read(len(record))
         return response_to(command, body=record)

@@ -78,6 +78,7 @@ class SendBack:
             )
         check_found(connection.caller, record, Right.SUB)
         times = header.max_reconsume_times
+        connection.note_read(len(record))
         original = decode_messages(record)[0]
         message = send_back(
             original,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 if TYPE_CHECKING:
-    from ha.replication import Replication
     from node.figures.node_report import NodeReport
+    from node.figures.sources import Sources
 
 BEHIND_BYTES_MAX: Final = 64 << 20
 """A follower that lacks more is not ready: it would not be elected, and readers would wait."""
@@ -43,19 +43,19 @@ def ready(report: NodeReport) -> Health:
         return Health(ok=False, why=["the store is closed, or being opened"])
     replication = report.sources.replication
     standing = replication.replica_standing()
-    why = _why_not_ready(replication)
+    why = _why_not_ready(report.sources)
     return Health(
         ok=not why, role=standing.role, in_sync=standing.in_sync, needed=standing.needed, why=why
     )
 
 
-def _why_not_ready(replication: Replication) -> list[str]:
+def _why_not_ready(sources: Sources) -> list[str]:
+    replication = sources.replication
     standing = replication.replica_standing()
     if replication.is_quarantined:
         return [replication.why_not_served()]
     if replication.is_master:
-        refusal = replication.refusal()
-        return [] if refusal is None else [refusal.text]
+        return [] if sources.why_refused is None else [sources.why_refused]
     if not standing.follows:
         return [f"it is {standing.role}, and gets no log from a master"]
     if standing.behind_bytes is not None and standing.behind_bytes > BEHIND_BYTES_MAX:

@@ -11,6 +11,7 @@ client may take for it is bounded, as is the number of clients.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, urlsplit
 
@@ -18,20 +19,15 @@ import msgspec
 import trio
 
 from node.figures.exposition import Exposition, Format, wanted_format
-from node.figures.families import Base
-from node.figures.figure import NO_LABELS, Figure, Labels
-from node.figures.stream import figures
 from node.metrics.health import Health, group_ready, live, ready
-from node.metrics.node_figures import LoopLateness, node_figures
 from store.machine.network import ConnectionLost
 from tandem.http_port import JSON, HTTPConnection, HTTPLimits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import h11
 
     from node.figures.node_report import NodeReport
+    from node.metrics.collection import Collection
     from store.machine.machine import Machine
     from store.machine.network import Listener, Stream
     from tandem.cluster_file.cluster_config import NodeConfig
@@ -39,7 +35,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 16
-"""More are closed at once. Two Prometheus servers and a few probes are six."""
+"""Of more, the one that has been quiet for longest is closed: strangers do not shut probes out."""
 
 LIMITS: Final = HTTPLimits(head_bytes=8 * 1024, body_bytes=0, idle_seconds=90, request_seconds=10)
 """Prometheus keeps a connection from one scrape to the next: a minute, mostly."""
@@ -50,30 +46,30 @@ SAME_SECONDS: Final = 1.0
 TEXT: Final = "text/plain; charset=utf-8"
 
 
+def _unreadable(_status: int, why: str) -> bytes:
+    return why.encode()
+
+
 class MetricsPort:
     """The port of one node."""
 
-    def __init__(self, config: NodeConfig, machine: Machine, report: NodeReport) -> None:
-        """Serve what is in `report`, at the place of the cluster file."""
+    def __init__(
+        self, config: NodeConfig, machine: Machine, report: NodeReport, collection: Collection
+    ) -> None:
+        """Serve what is collected, and how `report` is, at the place of the cluster file."""
         self._place = config.metrics_place
         self._network = machine.network
-        self._process = machine.process
         self._report = report
-        self._late = LoopLateness()
+        self._collection = collection
         self._count = 0
+        self._quiet: dict[trio.CancelScope, None] = {}
+        """Connections without a request at the moment, the one that is so for longest first."""
         self._collecting = trio.Lock()
         self._collected: dict[Format, tuple[float, bytes]] = {}
-        cluster, node, metrics = config.cluster.cluster, config.node, config.cluster.metrics
         self._exposition = Exposition(
-            {
-                Base.ROCKETMQ: Labels(cluster=cluster.name, node_type="broker", node_id=node.group),
-                Base.OURS: Labels(cluster=cluster.name, group=node.group, node=node.name),
-                Base.EXPORTER: Labels(
-                    cluster=cluster.name, broker=node.group, brokerIP=node.broker_address
-                ),
-            },
-            series_max=metrics.series_max,
-            with_exporter_names=metrics.exporter_names,
+            collection.bases,
+            series_max=collection.settings.series_max,
+            with_exporter_names=collection.settings.exporter_names,
         )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -89,7 +85,6 @@ class MetricsPort:
         _log.info("metrics are served at %s:%d", *self._place)
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._late.run)
                 task_status.started()
                 await self._accept(listener, nursery)
         finally:
@@ -100,36 +95,54 @@ class MetricsPort:
         while True:
             stream = await listener.accept()
             if self._count >= CONNECTIONS_MAX:
-                stream.close_nowait()
-                continue
+                if not self._quiet:
+                    stream.close_nowait()
+                    continue
+                longest = next(iter(self._quiet))
+                del self._quiet[longest]
+                longest.cancel()
             self._count += 1
             nursery.start_soon(self._serve, stream)
 
     async def _serve(self, stream: Stream) -> None:
         # A probe that connects and ends is nothing to write a line about.
+        scope = trio.CancelScope()
+        self._quiet[scope] = None
         try:
-            await HTTPConnection(stream, LIMITS, str.encode).run(self._respond)
+            with scope:
+                respond = partial(self._respond, scope)
+                await HTTPConnection(stream, LIMITS, _unreadable, TEXT).run(respond)
         except (ConnectionLost, trio.TooSlowError):
             return
         finally:
+            self._quiet.pop(scope, None)
             self._count -= 1
             stream.close_nowait()
 
     async def _respond(
-        self, connection: HTTPConnection, request: h11.Request, _body: bytes
+        self,
+        scope: trio.CancelScope,
+        connection: HTTPConnection,
+        request: h11.Request,
+        _body: bytes,
     ) -> None:
+        self._quiet.pop(scope, None)
         try:
             status, body, content_type = await self._answer(request)
         except Exception:  # noqa: BLE001 - a scrape must not end a node
             _log.exception("a request for metrics failed: a bug")
             status, body, content_type = 500, b"The node has failed to answer: see its log.\n", TEXT
         await connection.send_reply(status, body, content_type)
+        self._quiet[scope] = None
 
     async def _answer(self, request: h11.Request) -> tuple[int, bytes, str]:
         """Return status, body and its type."""
         if request.method not in (b"GET", b"HEAD"):
             return 405, b"Only GET and HEAD are served here.\n", TEXT
-        target = urlsplit(request.target.decode("ascii", "replace"))
+        try:
+            target = urlsplit(request.target.decode("ascii", "replace"))
+        except ValueError as error:
+            return 400, f"not a URL: {error}\n".encode(), TEXT
         if target.path == "/metrics":
             accept = b",".join(value for name, value in request.headers if name == b"accept")
             format_ = wanted_format(accept.decode("ascii", "replace"))
@@ -154,24 +167,12 @@ class MetricsPort:
             at, text = self._collected.get(format_, (-SAME_SECONDS, b""))
             if trio.current_time() - at >= SAME_SECONDS:
                 parts = []
-                for part in self._exposition.write(self._figures(), format_):
+                for part in self._exposition.write(self._collection.figures(), format_):
                     parts.append(part)
                     await trio.lowlevel.checkpoint()
                 text = b"".join(parts)
                 self._collected[format_] = trio.current_time(), text
             return text
-
-    def _figures(self) -> Iterator[Figure]:
-        began = trio.current_time()
-        report = self._report
-        yield from node_figures(report, self._late, self._process)
-        # The broker may close while this waits for its turn.
-        if (sources := report.sources) is not None:
-            for figure in figures(sources, report.lags):
-                if report.sources is not sources:
-                    return
-                yield figure
-        yield Figure("tandem_figures_seconds", NO_LABELS, trio.current_time() - began)
 
 
 def _unknown(_report: NodeReport) -> Health:

@@ -86,10 +86,12 @@ class NameServer:
             nursery.start_soon(self._server.listen, listener, dispatcher, nursery)
             nursery.start_soon(self._server.close_idle)
             nursery.start_soon(self._forget_the_silent)
+            nursery.start_soon(self.guard.quotas.run)
             task_status.started()
 
     def connection_closed(self, connection: Connection) -> None:
-        """Forget the brokers that registered by this connection."""
+        """Forget the brokers that registered by this connection, and its place; at all ports."""
+        self.guard.quotas.connection_closed(connection)
         for address in self.routes.connection_closed(connection):
             _log.info("broker at %s left: its connection closed", address)
 

@@ -14,7 +14,7 @@ import msgspec
 from tandem.wire.remoting_command import Int32, Int64
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 
 class QueueKey(NamedTuple):
@@ -100,8 +100,10 @@ class Cut(msgspec.Struct, frozen=True, array_like=True, tag="c"):
 Change = Popped | Acked | Revived | Moved | Reset | Cut
 
 
-def runs_of(offsets: Iterable[int]) -> list[int]:
+def runs_of(offsets: Sequence[int]) -> list[int]:
     """Return ascending offsets as runs."""
+    if offsets and offsets[-1] - offsets[0] == len(offsets) - 1:
+        return [offsets[0], len(offsets)]
     runs: list[int] = []
     end = -1
     for offset in offsets:

@@ -26,7 +26,7 @@ When the time of a message is over is not in here: see `node/pop/due_times.py`.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -350,19 +350,17 @@ class Deliveries:
 
 
 def _row(key: QueueKey, queue: QueueDeliveries) -> QueueRow:
-    held: dict[Handout, list[int]] = {}
-    for offset, handout in queue.invisible.items():
-        held.setdefault(handout, []).append(offset)
-    handouts = [
-        HandoutRow(
-            handout.pop_time_ms,
-            handout.invisible_ms,
-            runs_of(offsets),
-            handout.is_orderly,
-            handout.attempt_id,
+    handouts = []
+    for handout, count in Counter(queue.invisible.values()).items():
+        is_whole = count == len(handout.offsets)
+        handouts.append(
+            HandoutRow(
+                handout.pop_time_ms,
+                handout.invisible_ms,
+                runs_of(handout.offsets if is_whole else queue.held_of(handout)),
+                handout.is_orderly,
+                handout.attempt_id,
+            )
         )
-        for handout, offsets in held.items()
-    ]
-    return QueueRow(
-        *key, queue.next_offset, queue.last_pop_ms, handouts, list(queue.counts.items())
-    )
+    counts = list(queue.counts.items())
+    return QueueRow(*key, queue.next_offset, queue.last_pop_ms, handouts, counts)

@@ -32,12 +32,12 @@ from node.pop.changes import Cut, Moved, QueueKey, Reset, Revived, runs_of
 from node.receive.put_again import Outcome, PutAgain, check_retry_topic
 from node.receive.put_before import put_before
 from node.receive.requests import (
-    INVISIBLE_MS_MAX,
     MESSAGES_MAX,
     Changed,
     Found,
     Mark,
     Received,
+    check_invisible,
 )
 from node.receive.taking import Taking
 from node.receive.waiting import Place, WaitingRequests
@@ -143,7 +143,7 @@ class PopService:
                 ResponseCode.INVALID_PARAMETER,
                 f"{request.count_max} messages were asked for, allowed are 1 to {MESSAGES_MAX}",
             )
-        _check_invisible(request.invisible_ms, 1)
+        check_invisible(request.invisible_ms, 1)
         check_retry_topic(request.group, request.topic, self._retry_mark)
         self._taking.check_room(request)
 
@@ -281,7 +281,7 @@ class PopService:
     ) -> None:
         try:
             self._tables.check_change()
-            _check_invisible(invisible_ms, 0)
+            check_invisible(invisible_ms, 0)
         except RequestError as error:
             done(error)
             return
@@ -487,15 +487,6 @@ class _Receive:
 
 def _place(request: Receive) -> Place:
     return Place(request.group, request.topic, request.queue_id)
-
-
-def _check_invisible(invisible_ms: int, least_ms: int) -> None:
-    if not least_ms <= invisible_ms <= INVISIBLE_MS_MAX:
-        raise RequestError(
-            ResponseCode.INVALID_PARAMETER,
-            f"a message can be invisible for {least_ms} to {INVISIBLE_MS_MAX} ms,"
-            f" {invisible_ms} were asked for",
-        )
 
 
 def _unknown(trouble: str) -> RequestError:

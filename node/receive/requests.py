@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
+from node.errors import RequestError
 from node.pop.changes import QueueKey
 from store.messages.message_filter import MessageFilter
+from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from node.errors import RequestError
 
 ALL_QUEUES: Final = -1
 
@@ -175,3 +176,17 @@ class Waiting(Protocol):
 
     def cancel(self) -> None:
         """Forget it: nothing is handed out for it, and it is not answered. Harmless if it was."""
+
+
+def check_invisible(invisible_ms: int, least_ms: int) -> None:
+    """Refuse a time that no message can be invisible for.
+
+    Raises:
+        RequestError: INVALID_PARAMETER.
+    """
+    if not least_ms <= invisible_ms <= INVISIBLE_MS_MAX:
+        raise RequestError(
+            ResponseCode.INVALID_PARAMETER,
+            f"a message can be invisible for {least_ms} to {INVISIBLE_MS_MAX} ms,"
+            f" {invisible_ms} were asked for",
+        )

@@ -99,6 +99,7 @@ class Connection:
         refusals: When the last few signatures were wrong; see `Guard`.
         when_answered: By opaque, what wants to know what a request is answered; see `Audit`.
         unfinished: The rest of a request that is handled in pieces; the next ones wait for it.
+        outbox: Sends what is written here.
         charges: Bytes in flight of the requests of this round, of users with a bound on them.
     """
 
@@ -124,7 +125,7 @@ class Connection:
         self.unfinished: Generator[None, None, None] | None = None
         self.charges: tuple[Charge, ...] = ()
         self.is_closed = False
-        self._outbox = outbox
+        self.outbox = outbox
         self._out = bytearray()
         self._sending_bytes = 0
         self._on_kept = on_kept
@@ -174,7 +175,7 @@ class Connection:
 
     def note_refused(self, code: int) -> None:
         """Count a request that is answered with an error."""
-        self._outbox.refused[code] += 1
+        self.outbox.refused[code] += 1
 
     def write(self, frame: bytes | memoryview) -> None:
         """Add a frame, or the next part of one, to what will be sent.
@@ -186,7 +187,7 @@ class Connection:
         self._out += frame
         if not self._in_outbox:
             self._in_outbox = True
-            self._outbox.add(self)
+            self.outbox.add(self)
 
     def write_now(self, frames: memoryview) -> None:
         """Send frames at once, as far as the kernel takes them and nothing waits before them.
@@ -233,12 +234,22 @@ class Connection:
     def owe(self, count: int = 1) -> OwedAnswers:
         """Promise answers that come later: the connection is not closed in order before them."""
         self.owed_count += count
+        return OwedAnswers(self, count)
+
+    def owe_puts(self, count: int) -> OwedAnswers:
+        """Promise the answers to the puts of this round: with them its charges are released."""
+        self.owed_count += count
         charges, self.charges = self.charges, ()
         return OwedAnswers(self, count, charges)
 
     def charge(self, charge: Charge) -> None:
-        """Have a charge released with the next answers owed, or at the end of the round."""
+        """Have a charge released with the puts of this round, or at its end if none waits."""
         self.charges = (*self.charges, charge)
+
+    def note_read(self, size: int) -> None:
+        """Count bytes of records that the request handled now gives to who has sent it."""
+        if (share := self.caller.share) is not None:
+            share.read(trio.current_time(), size)
 
     def answered(self, count: int) -> None:
         """That many answers owed have been written."""
@@ -356,6 +367,8 @@ class OwedAnswers:
         self, connection: Connection, count: int, charges: tuple[Charge, ...] = ()
     ) -> None:
         self._connection = connection
+        self.outbox = connection.outbox
+        """By which they are sent."""
         self._count = count
         self._charges = charges
 

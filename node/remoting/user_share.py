@@ -148,47 +148,41 @@ class Rate:
 
 
 class Place:
-    """One connection of a user.
+    """One connection of a user. What is in flight on it stays so when it has ended."""
 
-    Attributes:
-        in_flight_bytes: Of its requests that are not answered.
-    """
-
-    __slots__ = ("_share", "in_flight_bytes")
+    __slots__ = ("_share",)
 
     def __init__(self, share: UserShare) -> None:
-        self._share: UserShare | None = share
-        self.in_flight_bytes = 0
+        self._share = share
 
     def begin(self, size: int) -> Charge:
         """Note a request whose answer is waited for."""
-        self.in_flight_bytes += size
-        if self._share is not None:
-            self._share.in_flight_bytes += size
+        return self._share.in_flight.begin(size)
+
+
+class InFlight:
+    """The bytes of one user's requests that wait, whether their connections are there or not."""
+
+    __slots__ = ("size",)
+
+    def __init__(self) -> None:
+        self.size = 0
+
+    def begin(self, size: int) -> Charge:
+        """Note a request whose answer is waited for."""
+        self.size += size
         return Charge(self, size)
-
-    def end(self, size: int) -> None:
-        """Note that one was answered."""
-        self.in_flight_bytes -= size
-        if self._share is not None:
-            self._share.in_flight_bytes -= size
-
-    def leave(self) -> None:
-        """The connection has ended: what was in flight on it counts no more."""
-        if self._share is not None:
-            self._share.in_flight_bytes -= self.in_flight_bytes
-            self._share = None
 
 
 class Charge(NamedTuple):
     """Bytes in flight, until they are answered. Release it once."""
 
-    place: Place
+    of: InFlight
     size: int
 
     def release(self) -> None:
-        """They were answered."""
-        self.place.end(self.size)
+        """They wait no more."""
+        self.of.size -= self.size
 
 
 class UserShare:
@@ -198,7 +192,7 @@ class UserShare:
         name: Of the user.
         quota: The bounds that count: None and 0 are none.
         places: The user's connections, by connection.
-        in_flight_bytes: Of all of them.
+        in_flight: What waits, also of connections that have ended.
         refused: How many requests were, by bound, since this node runs.
     """
 
@@ -206,7 +200,7 @@ class UserShare:
         self.name = name
         self.quota = UserQuota()
         self.places: dict[Any, Place] = {}
-        self.in_flight_bytes = 0
+        self.in_flight = InFlight()
         self.refused: Counter[Bound] = Counter()
         self._requests: Rate | None = None
         self._bytes: Rate | None = None
@@ -234,7 +228,7 @@ class UserShare:
         if size_rate is not None and (wait := size_rate.wait_seconds(now, key)):
             return Over(Bound.BYTES, size_rate.per_second, wait, size, key)
         most = self.quota.bytes_in_flight_max or 0
-        if most and size and 0 < self.in_flight_bytes > most - size:
+        if most and size and 0 < self.in_flight.size > most - size:
             return Over(Bound.IN_FLIGHT, most, IN_FLIGHT_SECONDS)
         return None
 
@@ -246,7 +240,7 @@ class UserShare:
         if self._bytes is not None:
             count = self._bytes.room(now, sizes[:count])
         if most := self.quota.bytes_in_flight_max:
-            in_flight = self.in_flight_bytes
+            in_flight = self.in_flight.size
             for number, size in enumerate(sizes[:count]):
                 if size and 0 < in_flight > most - size:
                     return number
@@ -264,6 +258,10 @@ class UserShare:
         """Note bytes of messages that a request, taken before, has brought."""
         if self._bytes is not None and size:
             self._bytes.take(now, size)
+
+    def forget_in_flight(self) -> None:
+        """The broker that was to answer has ended: its answers may never come."""
+        self.in_flight = InFlight()
 
     @property
     def counts_in_flight(self) -> bool:
@@ -285,8 +283,7 @@ class UserShare:
 
     def leave(self, connection: object) -> None:
         """Count a connection no more. Harmless if it is not counted."""
-        if (place := self.places.pop(connection, None)) is not None:
-            place.leave()
+        self.places.pop(connection, None)
 
     # -- refusing --------------------------------------------------------------------------------
 

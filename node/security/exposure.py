@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from node.errors import ConfigError
 from tandem.cluster_file.choices import ClientAccess, ClientAuth, TLSMode
@@ -29,6 +30,7 @@ def check_exposure(config: NodeConfig) -> None:
             setting="cluster.secret_file",
         )
     _check_metrics(config)
+    _check_export(config)
     addresses = [node.address]
     if config.group.master_address is not None:
         addresses.append(config.group.master_address.rpartition(":")[0])
@@ -92,6 +94,29 @@ def _check_metrics(config: NodeConfig) -> None:
                 " metrics.allow_in_clear: true"
             ]
         )
+
+
+def _check_export(config: NodeConfig) -> None:
+    """Figures, and the token of the collector, leave this machine in clear only if that is said."""
+    metrics = config.cluster.metrics
+    url = urlsplit(metrics.otlp_endpoint or "")
+    if url.scheme != "http" or metrics.allow_in_clear or _is_here(url.hostname or ""):
+        return
+    raise ConfigError(
+        [
+            f"{config.cluster.file}: {config.node.name} would send metrics to {url.netloc}, beyond"
+            " this machine, in clear: they have the names of all topics and groups. Give an"
+            " https:// URL; or, on a network of its own, metrics.allow_in_clear: true"
+        ],
+        setting="metrics.otlp_endpoint",
+    )
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def asks_for_certificates(config: NodeConfig) -> bool:

@@ -38,10 +38,10 @@ from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import MASTER_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+    from collections.abc import Container
 
     from node.remoting.caller import Caller
-    from node.remoting.connection import Connection, OwedAnswers
+    from node.remoting.connection import Connection, Outbox, OwedAnswers
     from node.remoting.dispatcher import Answer, Handler
     from node.remoting.user_share import Place
     from node.security.audit import Audit
@@ -131,6 +131,11 @@ class Quotas:
         for name in [name for name in self._shares if name not in names]:
             del self._shares[name]
 
+    def broker_begins(self) -> None:
+        """Whatever waited for the answer of another one waits no more."""
+        for share in self._shares.values():
+            share.forget_in_flight()
+
     # -- requests --------------------------------------------------------------------------------
 
     def take(
@@ -206,10 +211,7 @@ class Quotas:
         if not command.flag & ONEWAY_FLAG:
             frame = encode_frame(_answer(command, why))
         at = math.ceil((now + delay) / TICK_SECONDS) * TICK_SECONDS
-        # What is in flight on this connection ends with its own answers, and not with this one.
-        charges, connection.charges = connection.charges, ()
         late = (at, next(self._numbers), connection.owe(_WEIGHT), frame)
-        connection.charges = charges
         heapq.heappush(self._late, late)
         if self._late[0] is late:
             self._wake.notify()
@@ -238,23 +240,23 @@ class Quotas:
         """Answer every refusal now, for this node takes its leave."""
         self._answer_until(math.inf)
 
-    async def run(self, send: Callable[[], None]) -> None:
-        """Answer refusals when they are due, until cancelled; `send` sends what was answered."""
+    async def run(self) -> None:
+        """Answer refusals when they are due, on all ports of the node, until cancelled."""
         while True:
             with trio.move_on_at(self._late[0][0] if self._late else math.inf):
                 await self._wake.wait()
-            if self._answer_until(trio.current_time()):
-                send()
+            self._answer_until(trio.current_time())
             await trio.lowlevel.checkpoint()
 
-    def _answer_until(self, end: float) -> bool:
-        """Answer what is due; return whether anything was."""
-        any_due = False
+    def _answer_until(self, end: float) -> None:
+        """Answer what is due, and send it."""
+        outboxes: set[Outbox] = set()
         while self._late and self._late[0][0] <= end:
             _, _, owed, frame = heapq.heappop(self._late)
             owed.write(frame)
-            any_due = True
-        return any_due
+            outboxes.add(owed.outbox)
+        for outbox in outboxes:
+            outbox.flush()
 
 
 def _answer(command: RemotingCommand, why: str) -> RemotingCommand:

@@ -64,6 +64,11 @@ class TimerCheckpoint:
         """What is to be synced."""
         return self._file.file
 
+    @property
+    def data(self) -> bytes:
+        """What the file says, as a slave is told it."""
+        return bytes(self.file.buffer[: _CHECKPOINT.size])
+
     def note(self, progress: TimerProgress, log_flushed: int, now_ms: int) -> bool:
         """Write what is durable of the progress so far; False if nothing is new.
 
@@ -88,6 +93,15 @@ class TimerCheckpoint:
     def close(self) -> None:
         """Close the file without syncing."""
         self._file.close()
+
+
+def checkpoint_of(place: TimerPlace) -> bytes:
+    """Return what the file would say of timers that are kept in a journal.
+
+    They have no timer log; nothing counts the changes.
+    """
+    looked_at = place.looked_at
+    return _CHECKPOINT.pack(max(0, place.slot_ms), 0, looked_at, looked_at, 0, 0, 0)
 
 
 def classic_place(disk: Disk, directory: str) -> TimerPlace:

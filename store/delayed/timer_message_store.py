@@ -157,6 +157,11 @@ class TimerMessageStore:
         self._puts = 0
         self._put_end = 0
 
+    @property
+    def checkpoint(self) -> bytes:
+        """How far they have got, as far as that is durable: what `config/timercheck` says."""
+        return self._checkpoint.data
+
     # -- start -----------------------------------------------------------------------------------
 
     def recover(self) -> None:

@@ -5,6 +5,7 @@
     either end op         RMQ_SYS_TRANS_OP_HALF_TOPIC, tags d: queue offsets of halves that ended
     check      half again the same, at the end of the queue, with one more check counted
     give up    half       TRANS_CHECK_MAX_TIME_TOPIC, for people
+    resume     half again of what was given up, which was never checked
 
 No record says that a message was rolled back: it just never leaves the half topic.
 
@@ -172,6 +173,21 @@ def given_up_message(half: MessageExt) -> PutMessage:
     Source: DefaultTransactionalMessageCheckListener.toMessageExtBrokerInner.
     """
     return _copy(half, half.properties, TRANS_CHECK_MAX_TIME_TOPIC, 0)
+
+
+def resumed_half(given_up: MessageExt) -> PutMessage:
+    """Return the half to put for one that was given up: its producer is asked anew.
+
+    It is no copy of the half that has ended, so it does not name that one.
+
+    Source: AdminBrokerProcessor.resumeCheckHalfMessage and toMessageExtBrokerInner.
+    """
+    properties = given_up.properties | {
+        PROPERTY_TRANSACTION_CHECK_TIMES: "0",
+        PROPERTY_WAIT_STORE_MSG_OK: "false",
+    }
+    properties.pop(PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET, None)
+    return _copy(given_up, properties, RMQ_SYS_TRANS_HALF_TOPIC, HALF_QUEUE_ID)
 
 
 def op_message(ended: Iterable[int], now_ms: int, store_host: Host) -> PutMessage:

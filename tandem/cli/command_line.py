@@ -13,6 +13,7 @@ from tandem.cli import (
     acl,
     cluster,
     config,
+    console,
     consume,
     drill,
     group,
@@ -87,6 +88,7 @@ app.command()(produce.produce)
 app.command()(consume.consume)
 app.command()(why.why)
 app.command()(drill.drill)
+app.command()(console.console)
 app.command()(shadow.shadow)
 
 

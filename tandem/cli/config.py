@@ -3,7 +3,7 @@
 import difflib
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 import typer
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from tandem.cluster_file.catalogue import Setting
     from tandem.cluster_file.cluster_config import ClusterConfig
+    from tandem.views.file_settings import Value
 
 LIVE: Final = {"store.file_reserved_time_hours": "fileReservedTime"}
 """What a broker changes while it runs, and RocketMQ's name for it."""
@@ -37,20 +38,6 @@ KeysArgument = Annotated[
         show_default=False,
     ),
 ]
-
-
-class Value(msgspec.Struct, frozen=True):
-    """One setting and what a file has for it."""
-
-    name: str
-    value: Any
-    default: Any
-    is_needed: bool
-
-    @property
-    def is_changed(self) -> bool:
-        """Whether the file has another value than it would have by itself."""
-        return not self.is_needed and bool(self.value != self.default)
 
 
 @app.command()
@@ -102,9 +89,9 @@ def get(
         return
     values = [each for each in _values(keys, config) if each.is_changed or not changed]
     columns = [
-        Column[Value]("setting", lambda each: each.name),
-        Column[Value]("value", lambda each: _words(each.value), folds_at=" "),
-        Column[Value]("default", lambda each: "-" if each.is_needed else _words(each.default)),
+        Column["Value"]("setting", lambda each: each.name),
+        Column["Value"]("value", lambda each: _words(each.value), folds_at=" "),
+        Column["Value"]("default", lambda each: "-" if each.is_needed else _words(each.default)),
     ]
     text = (lambda each: _words(each.value)) if keys and len(values) == 1 else None
     write(output_format, Section(values, columns, none="everything is the default"), text=text)
@@ -227,29 +214,16 @@ def _chosen(keys: list[str] | None) -> "list[Setting]":
     return list(chosen.values())
 
 
-def _values(keys: list[str] | None, config: Path | None) -> list[Value]:
-    loaded = _loaded(config)
-    values = []
-    for setting in _chosen(keys):
-        for name, owner in _owners(setting, loaded).items():
-            value = msgspec.to_builtins(getattr(owner, setting.key))
-            default = None if setting.is_needed else msgspec.to_builtins(setting.default)
-            values.append(Value(f"{name}.{setting.key}", value, default, setting.is_needed))
+def _values(keys: list[str] | None, config: Path | None) -> "list[Value]":
+    from tandem.views.file_settings import values_of
+
+    values = [value for _, value in values_of(_chosen(keys), _loaded(config))]
     # `groups.broker-a.min_isr` means that group's; `min_isr` that of all groups.
     named = {each.name for each in values}.intersection(keys or ())
     of_one = {name.rpartition(".")[2] for name in named if name.startswith(_OF_ONE)}
     return [
         each for each in values if each.name in named or each.name.rpartition(".")[2] not in of_one
     ]
-
-
-def _owners(setting: "Setting", loaded: "ClusterConfig") -> dict[str, object]:
-    """Return the records of a file that have a setting, by where they are."""
-    if setting.section == "groups.NAME":
-        return {f"groups.{name}": group for name, group in loaded.groups.items()}
-    if setting.section == "nodes[]":
-        return {f"nodes.{node.name}": node for node in loaded.nodes}
-    return {setting.section: getattr(loaded, setting.section)}
 
 
 def _words(value: object) -> str:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from tandem.cli.formats import Column, Section, section_lines
-from tandem.cli.group_view import DOWN, MASTER, GroupView, NodeView
 from tandem.cli.output import human_bytes
 from tandem.text_table import Line, words_lines
+from tandem.views.group_view import DOWN, MASTER, GroupView, NodeView
 
 INCARNATION_CHARACTERS: Final = 8
 

@@ -6,10 +6,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
-import msgspec
 import typer
 
-from tandem.cli.classic_view import NodeReplication, classic_nodes, classic_section, replication
+from tandem.cli.classic_view import classic_section
 from tandem.cli.formats import (
     Column,
     Format,
@@ -20,8 +19,6 @@ from tandem.cli.formats import (
     write_words,
 )
 from tandem.cli.grammar import TandemGroup
-from tandem.cli.group_view import GroupView, Member, NodeView
-from tandem.cli.ha_check import check
 from tandem.cli.output import (
     FAILED,
     ConfigOption,
@@ -37,21 +34,22 @@ from tandem.cli.output import (
 from tandem.cli.progress import run_with_progress
 from tandem.plain_text import plain, plain_lines
 from tandem.text_table import Line, rich_text
+from tandem.views.classic_nodes import NodeReplication, classic_nodes
+from tandem.views.cluster_check import check
+from tandem.views.group_view import NodeView
 
 if TYPE_CHECKING:
-    from tandem.cli.group_orders import FencedGroup, Outcome, RecordStore
+    from tandem.cli.group_orders import Outcome
     from tandem.client import Admin
-    from tandem.cluster.spec import ClusterSpec, NodeSpec
-    from tandem.wire.request_headers import HARuntimeInfo
+    from tandem.cluster.spec import ClusterSpec
+    from tandem.views.cluster_look import ClusterLook
+    from tandem.views.fenced_group import FencedGroup, RecordStore
 
 app = typer.Typer(
     cls=TandemGroup,
     help="What the nodes say about replication, and orders to fenced groups.",
     no_args_is_help=True,
 )
-
-ANSWER_SECONDS_MAX: Final = 3.0
-"""A frozen node accepts connections and says nothing; waiting longer would not change that."""
 
 WATCH_SECONDS: Final = 1.0
 
@@ -73,19 +71,6 @@ WaitOption = Annotated[
         help="Seconds to wait for the next master.",
     ),
 ]
-
-
-class HAStatus(msgspec.Struct, frozen=True):
-    """What is known of a cluster: nodes of classic groups, and fenced groups."""
-
-    classic_nodes: list[NodeReplication]
-    groups: list[GroupView]
-
-    @property
-    def is_silent(self) -> bool:
-        """True if not one node has answered."""
-        nodes = [node.role for group in self.groups for node in group.nodes]
-        return {*nodes, *(row.state for row in self.classic_nodes)} <= {"down"}
 
 
 @app.command()
@@ -242,15 +227,10 @@ def _spec_of(config: Path | None) -> "ClusterSpec":
     return read_spec(config or default_config())
 
 
-def fenced_groups(spec: "ClusterSpec") -> list[str]:
-    """Return the names of the groups that elect their masters."""
-    from tandem.cluster_file.choices import GroupKind
-
-    return [name for name, group in spec.groups.items() if group.kind is GroupKind.FENCED]
-
-
 def _fenced_group(spec: "ClusterSpec", name: str) -> str:
     """Check the name of a fenced group; "" is the only one there is."""
+    from tandem.views.cluster_look import fenced_groups
+
     names = fenced_groups(spec)
     if not name and len(names) == 1:
         return names[0]
@@ -282,45 +262,24 @@ async def _give_order(
     spec: "ClusterSpec", group: str, order: "Callable[[FencedGroup], Awaitable[Outcome]]"
 ) -> "Outcome":
     from tandem.client import Admin
+    from tandem.views.cluster_look import coordinator_of
 
     spec.read_secret()  # an order without it is refused: say why here
     access = access_of_spec(spec)
-    async with Admin(access) as admin, _coordinator_of(spec) as coordinator:
+    async with Admin(access) as admin, coordinator_of(spec) as coordinator:
         return await order(_group_of(spec, group, admin, coordinator))
 
 
 def _group_of(
     spec: "ClusterSpec", group: str, admin: "Admin", coordinator: "RecordStore | str"
 ) -> "FencedGroup":
-    from tandem.cli.group_orders import FencedGroup
+    from tandem.views.cluster_look import members_of
+    from tandem.views.fenced_group import FencedGroup
 
-    members = [Member(node.name, node.client_address) for node in spec.nodes if node.group == group]
-    return FencedGroup(spec.name, group, members, admin, coordinator)
-
-
-@asynccontextmanager
-async def _coordinator_of(spec: "ClusterSpec") -> "AsyncIterator[RecordStore | str]":
-    """Have a client of the cluster's coordinator, or why there is none."""
-    from tandem.cluster_file.choices import CoordinatorKind
-    from tandem.cluster_file.secret_file import SecretFileError
-    from tandem.coordinator.client import connect
-    from tandem.coordinator.interface import CoordinatorError
-
-    try:
-        is_ours = spec.coordinator.kind is CoordinatorKind.EMBEDDED
-        client = connect(spec.coordinator, secret=spec.read_secret() if is_ours else "")
-    except (CoordinatorError, SecretFileError) as error:
-        trouble = str(error)
-    else:
-        try:
-            yield client
-        finally:
-            await client.aclose()
-        return
-    yield trouble
+    return FencedGroup(spec.name, group, members_of(spec, group), admin, coordinator)
 
 
-def _print(seen: HAStatus, output_format: Format) -> None:
+def _print(seen: "ClusterLook", output_format: Format) -> None:
     if output_format is Format.TABLE:
         print_lines(_as_lines(seen))
         return
@@ -358,44 +317,28 @@ async def _watch(spec: "ClusterSpec", output_format: Format) -> None:
                 await trio.sleep(WATCH_SECONDS)
 
 
-async def _look_once(spec: "ClusterSpec") -> HAStatus:
+async def _look_once(spec: "ClusterSpec") -> "ClusterLook":
     async with _looker(spec) as look:
         return await look()
 
 
 @asynccontextmanager
-async def _looker(spec: "ClusterSpec") -> AsyncIterator[Callable[[], Awaitable[HAStatus]]]:
+async def _looker(spec: "ClusterSpec") -> AsyncIterator[Callable[[], Awaitable["ClusterLook"]]]:
     from tandem.client import Admin
+    from tandem.views.cluster_look import coordinator_of, fenced_groups, look
 
     access = access_of_spec(spec, with_secret=False)
-    async with Admin(access) as admin, _coordinator_of(spec) as coordinator:
+    async with Admin(access) as admin, coordinator_of(spec) as coordinator:
         groups = [_group_of(spec, name, admin, coordinator) for name in fenced_groups(spec)]
+        nodes = classic_nodes(spec)
 
-        async def look() -> HAStatus:
-            return await _look(spec, admin, groups)
+        async def again() -> "ClusterLook":
+            return await look(nodes, admin, groups)
 
-        yield look
-
-
-async def _look(spec: "ClusterSpec", admin: "Admin", groups: "list[FencedGroup]") -> HAStatus:
-    """Ask everybody at once."""
-    import trio
-
-    views: dict[str, GroupView] = {}
-    answers: dict[str, HARuntimeInfo | str] = {}
-
-    async def view(group: "FencedGroup") -> None:
-        views[group.name] = await group.view()
-
-    async with trio.open_nursery() as nursery:
-        for group in groups:
-            nursery.start_soon(view, group)
-        for node in classic_nodes(spec):
-            nursery.start_soon(_ask, admin, node, answers)
-    return HAStatus(replication(spec, answers), [views[group.name] for group in groups])
+        yield again
 
 
-def _as_lines(seen: HAStatus) -> list[Line]:
+def _as_lines(seen: "ClusterLook") -> list[Line]:
     import time
 
     from tandem.cli.group_table import group_lines
@@ -408,16 +351,3 @@ def _as_lines(seen: HAStatus) -> list[Line]:
     if seen.classic_nodes:
         lines += section_lines(classic_section(seen.classic_nodes), width)
     return lines
-
-
-async def _ask(admin: "Admin", node: "NodeSpec", answers: "dict[str, HARuntimeInfo | str]") -> None:
-    import trio
-
-    from tandem.client.errors import ClientError
-
-    answers[node.name] = f"no answer in {ANSWER_SECONDS_MAX:.0f} s"
-    with trio.move_on_after(ANSWER_SECONDS_MAX):
-        try:
-            answers[node.name] = await admin.ha_runtime_info(node.client_address)
-        except ClientError as error:
-            answers[node.name] = str(error)

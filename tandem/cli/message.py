@@ -43,7 +43,6 @@ IdArgument = Annotated[
 TopicOption = Annotated[str, typer.Option("--topic", "-t", help="The topic it is in.")]
 MaxOption = Annotated[int, typer.Option("--max", min=1, max=100_000, help="At most this many.")]
 
-RESEND_GROUP: Final = "tandem-resend"
 DEAD_LETTERS_MAX: Final = 100_000
 
 
@@ -245,10 +244,11 @@ def _print_resent(group: str, results: list[Resent], output_format: Format) -> N
 
 _WOULD_BE_SENT: Final = "would be sent"
 _SENT: Final = "sent"
+_TWO_SENDERS: Final = "sent; it is there twice: another has sent it at the same moment"
 _TWICE: Final = "there twice: sent once"
 _BEFORE: Final = "sent before"
 _IN_FLIGHT: Final = "in flight, outcome unknown"
-_GOOD: Final = frozenset({_WOULD_BE_SENT, _SENT, _TWICE, _BEFORE})
+_GOOD: Final = frozenset({_WOULD_BE_SENT, _SENT, _TWO_SENDERS, _TWICE, _BEFORE})
 
 
 class Resending(msgspec.Struct, frozen=True):
@@ -301,8 +301,8 @@ async def _resend(
 ) -> None:
     """Add what became of each letter to `results`, as it becomes known."""
     from tandem.client import Admin, Producer
-    from tandem.client.dead_letter import key_again, message_again
     from tandem.client.errors import ClientError
+    from tandem.views.resending import RESEND_GROUP, find_resent, send_again
 
     sent: dict[str, str] = {}
     async with (
@@ -314,33 +314,23 @@ async def _resend(
             results.append(planned)
             if planned.result != _WOULD_BE_SENT:
                 continue
-            key = key_again(letter)
+            before = None if options.again else await find_resent(admin, letter)
             if planned.origin_id in sent:
                 results[-1] = _with(planned, _TWICE, sent[planned.origin_id])
-            elif not options.again and await _is_there(admin, planned.topic, key):
-                sent[planned.origin_id] = key
-                results[-1] = _with(planned, _BEFORE, key)
+            elif before is not None:
+                sent[planned.origin_id] = before.message_id
+                results[-1] = _with(planned, _BEFORE, before.message_id)
             elif options.execute:
                 results[-1] = _with(planned, _IN_FLIGHT)
                 try:
-                    message = message_again(letter, unique_key="" if options.again else key)
-                    answer = await producer.send(message)
+                    answer = await send_again(admin, producer, letter, by=access.access_key)
                 except ClientError as error:
                     results[-1] = _with(planned, str(error))
                 else:
-                    sent[planned.origin_id] = answer.msg_id
-                    results[-1] = _with(planned, _SENT, answer.msg_id)
+                    sent[planned.origin_id] = answer.message_id
+                    result = _TWO_SENDERS if (answer.copies or 1) > 1 else _SENT
+                    results[-1] = _with(planned, result, answer.message_id)
 
 
 def _with(planned: Resent, result: str, message_id: str = "") -> Resent:
     return msgspec.structs.replace(planned, result=result, message_id=message_id)
-
-
-async def _is_there(admin: "Admin", topic: str, unique_key: str) -> bool:
-    from tandem.client.errors import MessageNotFoundError, RouteNotFoundError
-
-    try:
-        await admin.message(unique_key, topic)
-    except (MessageNotFoundError, RouteNotFoundError):
-        return False
-    return True

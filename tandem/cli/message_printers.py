@@ -5,8 +5,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-import msgspec
-
 from tandem.cli.formats import Column, Section, print_sections
 from tandem.cli.message_format import (
     BodyForm,
@@ -17,7 +15,8 @@ from tandem.cli.message_format import (
     compiled_template,
     local_time,
 )
-from tandem.plain_text import one_line, plain_json
+from tandem.cli.output import json_bytes
+from tandem.plain_text import one_line
 
 if TYPE_CHECKING:
     from tandem.wire.message import MessageExt
@@ -137,7 +136,7 @@ def message_printer(output_format: str, form: BodyForm) -> MessagePrinter:
 
 
 def _json_line(record: dict[str, Any]) -> bytes:
-    return plain_json(msgspec.json.encode(record)) + b"\n"
+    return json_bytes(record) + b"\n"
 
 
 def _output() -> IO[bytes]:

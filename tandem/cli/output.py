@@ -74,10 +74,11 @@ def expected_errors() -> tuple[type[Exception], ...]:
     """The errors whose text is for the user. Imported here, where one has already happened."""
     from tandem.client.errors import ClientError
     from tandem.cluster_file.errors import ClusterError
+    from tandem.console.errors import ConsoleError
     from tandem.drill.errors import DrillError
     from tandem.tls_files import TLSFileError
 
-    return (ClusterError, ClientError, DrillError, CommandError, TLSFileError)
+    return (ClusterError, ClientError, DrillError, CommandError, ConsoleError, TLSFileError)
 
 
 def exit_status(error: Exception) -> int:
@@ -178,7 +179,27 @@ def say(text: str) -> None:
 
 def print_json(value: object) -> None:
     """Write a value to standard output as one line of JSON."""
-    sys.stdout.buffer.write(plain_json(msgspec.json.encode(value)) + b"\n")
+    sys.stdout.buffer.write(json_bytes(value) + b"\n")
+
+
+def json_bytes(value: object) -> bytes:
+    r"""Return JSON that no terminal acts on.
+
+    Names of files need not be UTF-8, and JSON has to be: what is not is spelled out, `\udcff`, as
+    in text.
+    """
+    try:
+        return plain_json(msgspec.json.encode(value))
+    except UnicodeEncodeError:
+        return plain_json(msgspec.json.encode(_spelled_out(msgspec.to_builtins(value))))
+
+
+def _spelled_out(value: object) -> object:
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_spelled_out(key): _spelled_out(each) for key, each in value.items()}
+    return [*map(_spelled_out, value)] if isinstance(value, list | tuple) else value
 
 
 def is_for_people(stream: TextIO | None = None) -> bool:

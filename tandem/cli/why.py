@@ -17,7 +17,7 @@ from tandem.cli.output import (
 from tandem.cli.progress import run_blocking
 from tandem.cli.times import now_ms
 from tandem.cli.why_text import why_lines
-from tandem.plain_text import one_line, plain
+from tandem.plain_text import is_utf8, one_line, plain
 
 if TYPE_CHECKING:
     from tandem.client import Admin
@@ -68,6 +68,9 @@ def why(
     """
     if not message.strip() or len(message) > MESSAGE_CHARACTERS_MAX:
         raise typer.BadParameter("give a message id or a key of a message", param_hint="MESSAGE")
+    for text, hint in ((message, "MESSAGE"), (topic, "--topic")):
+        if not is_utf8(text):
+            raise typer.BadParameter(f"{text!r} is not UTF-8, as all keys are", param_hint=hint)
     if store and (name_server or config):
         raise typer.BadParameter("--store reads directories: without --name-server and --config")
     if scan and not store:

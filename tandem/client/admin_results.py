@@ -156,6 +156,20 @@ class ResetWay(enum.Enum):
     """Committed as by a consumer: for brokers that tell members themselves, and find none."""
 
 
+class FoundMessage(msgspec.Struct, frozen=True):
+    """A message, and the name of the broker that has it."""
+
+    broker_name: str
+    message: MessageExt
+
+
+class MessagePage(msgspec.Struct, frozen=True):
+    """Some messages in the order of time, and whether those are all, for now."""
+
+    messages: list[FoundMessage]
+    is_whole: bool
+
+
 class FateAt(msgspec.Struct, frozen=True, kw_only=True):
     """One place of a message on its way: itself, a retry, or a dead letter."""
 

@@ -101,7 +101,9 @@ class BlockingSubscription:
                 if not taken:
                     return None
                 self._ahead.extend(taken)
-            elif not message.delivery.is_lost:
+            elif message.delivery.is_lost:
+                self._call_soon(message.delivery.put_back)  # where it is left out
+            else:
                 return _for_plain_code(message, self._portal)
 
     def pause(self) -> None:
@@ -110,6 +112,10 @@ class BlockingSubscription:
 
     def _pause(self) -> None:
         self._subscription.pause()
+        self.put_back()
+
+    def put_back(self) -> None:
+        """Have what is not handed out yet be the next of its topic. In the event loop only."""
         ahead: list[ReceivedMessage] = []
         while self._ahead:
             ahead.append(self._ahead.popleft())
@@ -175,14 +181,21 @@ class BlockingConsumer:
             hooks=hooks,
         )
         self._open_portal: BlockingPortal | None = None
+        self._subscriptions: list[BlockingSubscription] = []
         self._exit = ExitStack()
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             self._open_portal = stack.enter_context(start_blocking_portal())
             stack.enter_context(self._open_portal.wrap_async_context_manager(self._consumer))
+            stack.callback(self._open_portal.call, self._put_back)
             self._exit = stack.pop_all()
         return self
+
+    def _put_back(self) -> None:
+        self._consumer.stop()
+        for subscription in self._subscriptions:
+            subscription.put_back()
 
     def __exit__(self, *error: object) -> None:
         self._exit.close()
@@ -202,7 +215,9 @@ class BlockingConsumer:
         def subscribe() -> Subscription:
             return self._consumer.subscribe(topic, tags=tags, sql=sql)
 
-        return BlockingSubscription(self._portal.call(subscribe), self._portal)
+        subscription = BlockingSubscription(self._portal.call(subscribe), self._portal)
+        self._subscriptions.append(subscription)
+        return subscription
 
     def consume(
         self,

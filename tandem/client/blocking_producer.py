@@ -65,6 +65,8 @@ class BlockingProducer(BlockingFace, SendOperations):
         self._traces = traces
 
     def __exit__(self, *error: object) -> None:
-        if self._traces is not None and (error[0] is None or isinstance(error[1], Exception)):
-            self._shell.run(self._traces.flush())
-        super().__exit__(*error)
+        try:
+            if self._traces is not None and (error[0] is None or isinstance(error[1], Exception)):
+                self._shell.run(self._traces.flush())
+        finally:
+            super().__exit__(*error)

@@ -7,10 +7,13 @@ The upkeep (routes, heartbeats) has no task of its own here: it is done before a
 passed since the last time.
 """
 
+import math
 import socket
 import time
 from collections.abc import Callable
 from typing import Final, TypeVar, assert_never
+
+import msgspec
 
 from tandem.client.broker_request import BrokerRequest
 from tandem.client.core import UPKEEP_SECONDS, ClientCore, split_address
@@ -155,11 +158,12 @@ class BlockingShell:
             self._run(self._core.upkeep())
         return self._run(flow)
 
-    def _run(self, flow: Flow[T]) -> T:
+    def _run(self, flow: Flow[T], until: float = math.inf) -> T:
+        """Run a flow to its end; nothing that it waits for takes longer than `until`."""
         try:
             effect = next(flow)
             while True:
-                answer = self._carry_out(effect)
+                answer = self._carry_out(effect if until == math.inf else _ending(effect, until))
                 if isinstance(answer, ClientError):
                     effect = flow.throw(answer)
                 else:
@@ -179,9 +183,9 @@ class BlockingShell:
                 return None
             case Shared():
                 try:
-                    self._run(effect.flow())
+                    self._run(effect.flow(), effect.deadline)
                 except ClientError as error:
-                    return error
+                    return error if time.monotonic() < effect.deadline else None
                 return None
             case _:
                 assert_never(effect)
@@ -199,6 +203,8 @@ class BlockingShell:
         return [answers[index] for index in range(len(calls))]
 
     def _call_address(self, address: str, calls: list[Call]) -> list[Answer]:
+        if max(call.deadline for call in calls) <= time.monotonic():
+            return [RequestTimeoutError(address, outcome_unknown=False)] * len(calls)
         try:
             connection = self._connection(address, calls[0].deadline)
         except ClientError as error:
@@ -259,6 +265,23 @@ def open_connection(
         return opened
     opened.settimeout(timeout_seconds)
     return TLSSocket.open(opened, core.tls(), host)
+
+
+def _ending(effect: Effect, until: float) -> Effect:
+    """Return the same effect, which does not take longer than `until`."""
+    match effect:
+        case Call() | Shared():
+            return msgspec.structs.replace(effect, deadline=min(effect.deadline, until))
+        case CallMany():
+            calls = [
+                msgspec.structs.replace(call, deadline=min(call.deadline, until))
+                for call in effect.calls
+            ]
+            return msgspec.structs.replace(effect, calls=calls)
+        case Pause():
+            return Pause(min(effect.seconds, max(0.0, until - time.monotonic())))
+        case _:
+            assert_never(effect)
 
 
 def _sleep(seconds: float) -> None:

@@ -42,7 +42,7 @@ from tandem.client.errors import ClientError
 from tandem.client.event_loop import LoopClock
 from tandem.client.group_flow import Filter
 from tandem.client.group_reader import GroupReader
-from tandem.client.hooks import ConsumeMessageHook
+from tandem.client.hooks import ConsumeHooks, ConsumeMessageHook
 from tandem.client.identity import wall_clock_ms
 from tandem.client.inbox import Item
 from tandem.client.operator_requests import OperatorRequests
@@ -131,7 +131,7 @@ class Consumer:
         path = None if offsets_file is None else Path(offsets_file)
         self._reader = GroupReader(core, self._shell, settings, wall_clock_ms, path)
         self._traces = TraceTasks(self._shell, core, group, trace, wall_clock_ms)
-        self._hooks = (*hooks, *self._traces.hooks)
+        self._hooks = ConsumeHooks(group, (*hooks, *self._traces.hooks))
         OperatorRequests(
             self._reader,
             core.broker_requests,
@@ -147,7 +147,10 @@ class Consumer:
 
     async def __aexit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         try:
-            await self._reader.stop()
+            try:
+                await self._reader.stop()
+            finally:
+                self._hooks.close()
             await self._traces.close(error_type)
         finally:
             await self._shell.close(politely=True)

@@ -31,6 +31,8 @@ from tandem.wire.message_properties import (
 )
 from tandem.wire.system_topics import DLQ_GROUP_TOPIC_PREFIX
 
+PROPERTY_RESENT_BY: Final = "TANDEM_RESENT_BY"
+"""Ours: the access key of who had a dead letter sent again, as its sender says."""
 _KEY_CHARACTERS: Final = 32
 _KEY_TIME: Final = slice(20, 28)
 """Where the milliseconds are in a unique key. Source: MessageClientIDSetter.createUniqID."""
@@ -49,6 +51,7 @@ _OF_THE_WAY: Final = DELAYING_PROPERTIES | {
     PROPERTY_ORIGIN_MESSAGE_ID,
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
+    PROPERTY_RESENT_BY,
     PROPERTY_RETRY_TOPIC,
     "RECONSUME_TIME",
     "MAX_RECONSUME_TIMES",
@@ -73,24 +76,27 @@ def origin_id(letter: MessageExt) -> str:
     )
 
 
-def key_again(letter: MessageExt) -> str:
+def key_again(letter: MessageExt, times: int = 0) -> str:
     """Return the unique key of the message that a dead letter becomes: always the same one.
+
+    `times`: how often it was sent again before, each time with the key of that time.
 
     So a sender can look first whether it was sent already, and two that send it at the same time
     make copies that can be recognized. It depends on the group, which is in the letter's topic. The
     time in it is the origin's, because RocketMQ's tools look from there on.
     """
     origin = origin_id(letter)
-    digest = hashlib.sha256(f"{letter.topic}\0{origin}".encode()).hexdigest().upper()
+    of_time = f"\0{times}" if times else ""
+    digest = hashlib.sha256(f"{letter.topic}\0{origin}{of_time}".encode()).hexdigest().upper()
     is_usual = len(origin) == _KEY_CHARACTERS and not origin.strip("0123456789ABCDEF")
     time = origin[_KEY_TIME] if is_usual else digest[_KEY_TIME]
     return f"{digest[: _KEY_TIME.start]}{time}{digest[_KEY_TIME.stop : _KEY_CHARACTERS]}"
 
 
-def message_again(letter: MessageExt, *, unique_key: str = "") -> Message:
+def message_again(letter: MessageExt, *, unique_key: str = "", by: str = "") -> Message:
     """Return the message that a dead letter was, to be sent to its topic once more.
 
-    Without a `unique_key` its producer makes one.
+    Without a `unique_key` its producer makes one. `by`: who had it sent, an access key.
 
     Raises:
         ArgumentError: it does not say to which topic.
@@ -109,6 +115,8 @@ def message_again(letter: MessageExt, *, unique_key: str = "") -> Message:
     properties[PROPERTY_DLQ_ORIGIN_MESSAGE_ID] = origin_id(letter)
     if unique_key:
         properties[PROPERTY_UNIQUE_KEY] = unique_key
+    if by:
+        properties[PROPERTY_RESENT_BY] = by
     return Message(
         topic,
         letter.body,

@@ -6,7 +6,6 @@ broadcasting              the same: there is no group to give it back to
 """
 
 import logging
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
@@ -15,7 +14,7 @@ import anyio
 from tandem.client.errors import ClientError
 from tandem.client.group_flow import NO_MORE_TRIES, delay_level
 from tandem.client.group_reader import GroupReader
-from tandem.client.hooks import ConsumeMessageHook, ConsumeOutcome, Consumptions
+from tandem.client.hooks import ConsumeHooks, ConsumeOutcome
 from tandem.client.queue_reader import QueueReader
 from tandem.client.received_message import ReceivedMessage
 from tandem.wire.message import MessageExt
@@ -41,7 +40,7 @@ class GroupDelivery:
         reader: QueueReader,
         stored: MessageExt,
         *,
-        hooks: Sequence[ConsumeMessageHook] = (),
+        hooks: ConsumeHooks,
     ) -> None:
         self._group = group
         self._reader = reader
@@ -67,9 +66,7 @@ class GroupDelivery:
             stored.body_crc,
             self,
         )
-        self._consumptions = (
-            Consumptions(hooks, group.settings.group, self.message) if hooks else None
-        )
+        self._consumptions = hooks.consuming(self.message)
 
     def handling(self) -> AbstractContextManager[object]:
         """See `tandem.client.received_message.Delivery`."""

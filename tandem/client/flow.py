@@ -53,8 +53,8 @@ class Shared(msgspec.Struct, frozen=True):
     """Run `flow()` unless it is being run under this `key` already; wait for its end either way.
 
     Cancelling one caller does not end it for the others. Nor does the `deadline`: it is when
-    this one stops waiting, without an error. (The blocking shell, where nobody else can wait, runs
-    the flow to its end.)
+    this one stops waiting, without an error. (In the blocking shell nobody else can wait: what the
+    flow waits for there ends at the deadline.)
     """
 
     key: str

@@ -5,9 +5,12 @@
 
     ConsumeMessageHook.consuming  before a message is given to the user
        --> Consumption.handling   around the handler of `Consumer.consume`
-       --> Consumption.ended      called once, when something was said about it
+       --> Consumption.ended      called once, when something was said about it, or when its
+                                  consumer is closed
 
-Hooks run on the way of every message: they do not wait, and they do not raise.
+Hooks run on the way of every message: they do not wait, and they do not raise. One that raises is
+an error of the call that it is in: what it was called for is not done, and hooks after it are not
+called.
 
 Source: RocketMQ 5.3.3, SendMessageHook, ConsumeMessageHook, EndTransactionHook.
 """
@@ -72,6 +75,9 @@ class ConsumeOutcome(enum.Enum):
     PUT_BACK = "put back"
     """It was not handed out after all."""
 
+    LEFT = "left"
+    """Nothing, and the consumer was closed: its group gets the message again."""
+
 
 class Consumption(Protocol):
     """One message in the hands of a consumer."""
@@ -122,16 +128,39 @@ class SendHooks:
             hook.transaction_ended(self._group, end)
 
 
+class ConsumeHooks:
+    """All hooks of one consumer, and which of its messages are still in somebody's hands."""
+
+    def __init__(self, group: str, hooks: Sequence[ConsumeMessageHook]) -> None:
+        """Take them in the order in which they are called."""
+        self._group = group
+        self._hooks = tuple(hooks)
+        self._open: dict[Consumptions, None] = {}
+
+    def consuming(self, message: MessageExt) -> "Consumptions | None":
+        """Call all of them before a message is given to the user; None: there are none."""
+        if not self._hooks:
+            return None
+        each = [hook.consuming(self._group, message) for hook in self._hooks]
+        consumptions = Consumptions(self._open, each)
+        self._open[consumptions] = None
+        return consumptions
+
+    def close(self) -> None:
+        """End what nothing was said about. The consumer is being closed."""
+        for consumptions in list(self._open):
+            consumptions.ended(ConsumeOutcome.LEFT)
+
+
 class Consumptions:
     """What all hooks of one consumer know of one message."""
 
-    __slots__ = ("_each",)
+    __slots__ = ("_each", "_open")
 
-    def __init__(
-        self, hooks: Sequence[ConsumeMessageHook], group: str, message: MessageExt
-    ) -> None:
-        """Call them before the message is given to the user."""
-        self._each = [hook.consuming(group, message) for hook in hooks]
+    def __init__(self, open_ones: "dict[Consumptions, None]", each: Sequence[Consumption]) -> None:
+        """Be among the open ones, from when the caller has put it there until it has ended."""
+        self._open = open_ones
+        self._each = each
 
     @contextmanager
     def handling(self) -> Iterator[None]:
@@ -142,6 +171,8 @@ class Consumptions:
             yield
 
     def ended(self, outcome: ConsumeOutcome) -> None:
-        """Say what was said about it."""
-        for each in self._each:
-            each.ended(outcome)
+        """Say what was said about it. Only the first word counts."""
+        if self in self._open:
+            del self._open[self]
+            for each in self._each:
+                each.ended(outcome)

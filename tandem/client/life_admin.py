@@ -24,6 +24,7 @@ from tandem.client.topic_admin import TopicAdministration
 from tandem.life.evidence import Copy, Evidence, Look
 from tandem.life.lives import LIVES_MAX, fits, why_of
 from tandem.life.made_id import offset_id_of
+from tandem.life.pop_retries import PROPERTY_FIRST_POP_TIME, pop_retry_topics
 from tandem.life.records import Record, Role, records_of, role_of
 from tandem.life.result import Why
 from tandem.life.words import list_words
@@ -91,7 +92,9 @@ class LifeAdministration:
         yield from self._first(search, message, topic)
         families = search.families(message)
         evidence.families_left_out = max(0, len(families) - LIVES_MAX)
-        for family in families[-LIVES_MAX:]:
+        families = families[-LIVES_MAX:]
+        evidence.copies = [each for each in evidence.copies if each.family in families]
+        for family in families:
             yield from search.follow(family)
         yield from search.see_who_has_it()
         return why_of(evidence)
@@ -100,6 +103,10 @@ class LifeAdministration:
         """Look for the message itself."""
         yield from search.by_place(message)
         topics = [topic] if topic else []
+        search.evidence.topics_known |= set(topics)
+        if not topics and search.is_popped():
+            # Of which of these topics it is, its name alone does not say.
+            search.evidence.topics_known |= set((yield from self._all_topics(search.evidence)))
         if not topics and not search.families(message):
             topics = yield from self._all_topics(search.evidence)
         for each in topics:
@@ -140,6 +147,10 @@ class _Search:
         copies = [each for each in self.evidence.copies if fits(each, message)]
         copies.sort(key=lambda each: each.message.store_timestamp_ms)
         return list(dict.fromkeys(each.family for each in copies))
+
+    def is_popped(self) -> bool:
+        """Whether a retry was found that came back to a group that pops."""
+        return any(PROPERTY_FIRST_POP_TIME in c.message.properties for c in self.evidence.copies)
 
     def by_place(self, message: str) -> Flow[None]:
         """Ask every node for the record that an offset id names."""
@@ -251,8 +262,8 @@ class _Search:
             groups |= yield from self._groups.readers(topic)
         for group in sorted(groups):
             if key:
-                yield from self.by_key(retry_topic(group), key)
-                yield from self.by_key(dlq_topic(group), key)
+                for topic in (retry_topic(group), dlq_topic(group), *_popped(group, topics)):
+                    yield from self.by_key(topic, key)
             if group not in self._groups_asked:
                 self._groups_asked.add(group)
                 yield from self._groups.gather(group, topics)
@@ -269,7 +280,8 @@ class _Search:
                 yield from self.by_key(topic, key_again(letter))
 
     def _of(self, family: str) -> list[Record]:
-        return records_of(each for each in self.evidence.copies if each.family == family)
+        copies = [each for each in self.evidence.copies if each.family == family]
+        return records_of(copies, self.evidence.topics_known)
 
     def see_who_has_it(self) -> Flow[None]:
         """Ask each node of a group for each record that was found."""
@@ -277,6 +289,10 @@ class _Search:
             for copy in (yield from self._at(record.broker, record.message.physical_offset)):
                 if copy.message == record.message:
                     self._add(copy)
+
+
+def _popped(group: str, topics: Iterable[str]) -> list[str]:
+    return [each for topic in sorted(topics) for each in pop_retry_topics(group, topic)]
 
 
 def _topic_of(record: Record) -> str:

@@ -9,6 +9,7 @@ from tandem.client.flow import Flow
 from tandem.client.group_admin import is_group_of_system, queues_of
 from tandem.client.life_nodes import Nodes
 from tandem.life.evidence import Evidence, GroupAt, QueueAt
+from tandem.life.pop_retries import pop_retry_topics
 from tandem.wire.admin_headers import ClientRequestHeader, ConsumerConnection
 from tandem.wire.errors import MalformedFrameError
 from tandem.wire.heartbeat import MESSAGE_MODELS
@@ -56,7 +57,8 @@ class LifeGroups:
 
     def gather(self, group: str, topics: set[str]) -> Flow[None]:
         """Ask how far a group is in some topics and in its retries, and who its members are."""
-        wanted = {*topics, retry_topic(group)}
+        popped = [each for topic in topics for each in pop_retry_topics(group, topic)]
+        wanted = {*topics, retry_topic(group), *popped}
         connected, sources = yield from self._connected(group)
         queues, places = yield from self._queues(group)
         readers = yield from self._clients_by_queue(group, connected)

@@ -15,12 +15,16 @@ Source: RocketMQ 5.3.3, MQAdminImpl.queryMessage, viewMessage; SendMessageProces
 consumerSendMsgBack; MessageTrackDetail.
 """
 
+from collections import deque
+from heapq import heappop, heappush
 from typing import Final
 
 from tandem.client.admin_calls import AdminCalls, illegible
 from tandem.client.admin_results import (
     FateAt,
+    FoundMessage,
     GroupFate,
+    MessagePage,
     MessageTrace,
     TopicQueue,
 )
@@ -28,6 +32,8 @@ from tandem.client.compression import decompressed
 from tandem.client.errors import (
     CompressedBodyError,
     MessageNotFoundError,
+    RouteCause,
+    RouteNotFoundError,
 )
 from tandem.client.flow import Flow
 from tandem.client.group_admin import TOOLS_GROUP, GroupAdministration
@@ -51,6 +57,7 @@ from tandem.wire.system_topics import SCHEDULE_TOPIC, dlq_topic, retry_topic
 
 MESSAGES_PER_PULL_MAX: Final = 256
 MESSAGES_MAX_DEFAULT: Final = 64
+PAGE_BYTES_MAX: Final = 8 * 1024 * 1024
 TIME_MAX_MS: Final = (1 << 63) - 1
 
 
@@ -67,6 +74,16 @@ CONSUMED: Final = "consumed"
 NOT_YET: Final = "not yet consumed"
 AGAIN: Final = "to be delivered again"
 DEAD: Final = "dead letter"
+
+
+class _Reading:
+    """How far one queue has been read; `chunk` messages at most with each pull."""
+
+    def __init__(self, queue: TopicQueue, offset: int, chunk: int) -> None:
+        self.queue = queue
+        self.offset = offset
+        self.chunk = chunk
+        self.messages: deque[MessageExt] = deque()
 
 
 class MessageAdministration:
@@ -206,31 +223,151 @@ class MessageAdministration:
         """Return up to this many messages from an offset on."""
         found: list[MessageExt] = []
         while offset < queue.max_offset and len(found) < count_max:
-            header = PullMessageRequestHeader(
-                consumer_group=TOOLS_GROUP,
-                topic=topic,
-                queue_id=queue.queue_id,
-                queue_offset=offset,
-                max_msg_nums=min(MESSAGES_PER_PULL_MAX, count_max - len(found)),
-                sys_flag=PULL_FLAG_SUBSCRIPTION,
-                commit_offset=0,
-                suspend_timeout_millis=0,
-                sub_version=0,
-                subscription=ALL_TAGS,
-                expression_type="TAG",
-                broker_name=queue.broker_name,
-            )
-            answer = yield from self._calls.broker(
-                queue.broker_name, RequestCode.PULL_MESSAGE, header, accepted=PULL_ANSWERS
-            )
-            result = pull_result(
-                answer.command, answer.address, topic, queue.queue_id, ALL_TAGS, offset
-            )
-            found += result.messages
-            if result.next_begin_offset <= offset:
+            wanted = min(MESSAGES_PER_PULL_MAX, count_max - len(found))
+            messages, next_offset = yield from self._pull(topic, queue, offset, wanted)
+            found += messages
+            if next_offset <= offset:
                 break
-            offset = result.next_begin_offset
+            offset = next_offset
         return found[:count_max]
+
+    def _pull(
+        self, topic: str, queue: TopicQueue, offset: int, count_max: int
+    ) -> Flow[tuple[list[MessageExt], int]]:
+        """Return what one pull gives, and where to go on."""
+        header = PullMessageRequestHeader(
+            consumer_group=TOOLS_GROUP,
+            topic=topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=count_max,
+            sys_flag=PULL_FLAG_SUBSCRIPTION,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            sub_version=0,
+            subscription=ALL_TAGS,
+            expression_type="TAG",
+            broker_name=queue.broker_name,
+        )
+        answer = yield from self._calls.broker(
+            queue.broker_name, RequestCode.PULL_MESSAGE, header, accepted=PULL_ANSWERS
+        )
+        result = pull_result(
+            answer.command, answer.address, topic, queue.queue_id, ALL_TAGS, offset
+        )
+        return list(result.messages), result.next_begin_offset
+
+    def page_of_queue(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        *,
+        broker_name: str = "",
+        count_max: int = MESSAGES_MAX_DEFAULT,
+        bytes_max: int = PAGE_BYTES_MAX,
+    ) -> Flow[MessagePage]:
+        """Return some messages of one queue from an offset on, of this many bytes at most.
+
+        One is in it also if it is longer. Without a broker name the queue has to be at one alone.
+
+        Raises:
+            RouteNotFoundError: no broker has the topic, or the queue, or several have the queue.
+        """
+        queues = [
+            each
+            for each in (yield from self._topics.queues(topic))
+            if each.queue_id == queue_id and broker_name in ("", each.broker_name)
+        ]
+        if len(queues) != 1:
+            names = ", ".join(each.broker_name for each in queues)
+            reason = f"queue {queue_id} is at {names}" if queues else f"it has no queue {queue_id}"
+            raise RouteNotFoundError(topic, RouteCause.NO_QUEUE, reason)
+        reading = _Reading(queues[0], max(offset, queues[0].min_offset), count_max)
+        found: list[FoundMessage] = []
+        left = bytes_max
+        while len(found) < count_max and left > 0:
+            yield from self._fill(topic, reading)
+            if not reading.messages:
+                break
+            message = reading.messages.popleft()
+            found.append(FoundMessage(reading.queue.broker_name, message))
+            left -= len(message.body)
+        return MessagePage(found, is_whole=not (yield from self._fill(topic, reading)))
+
+    def page_by_time(
+        self,
+        topic: str,
+        *,
+        from_ms: int,
+        to_ms: int = TIME_MAX_MS,
+        skip: int = 0,
+        count_max: int = MESSAGES_MAX_DEFAULT,
+        bytes_max: int = PAGE_BYTES_MAX,
+    ) -> Flow[MessagePage]:
+        """Return the first messages stored at `from_ms` or later, and before `to_ms`.
+
+        `skip`: this many of those stored at `from_ms` itself are left out: a page before had them.
+        Queues are read side by side, no further than needed. One message is in the page also if it
+        is longer than `bytes_max`.
+
+        Raises:
+            RouteNotFoundError: no broker has the topic.
+        """
+        queues = yield from self._topics.queues(topic)
+        chunk = max(1, min(count_max, 2 * count_max // max(1, len(queues))))
+        row: list[tuple[int, str, int, int, _Reading]] = []
+        for queue in queues:
+            code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+            header = SearchOffsetRequestHeader(topic, queue.queue_id, from_ms)
+            answer = yield from self._calls.broker(queue.broker_name, code, header)
+            offset = answer.command.decode_header(OffsetResponseHeader).offset
+            reading = _Reading(queue, max(offset, queue.min_offset), chunk)
+            yield from self._line_up(topic, reading, row, from_ms, to_ms)
+        found: list[FoundMessage] = []
+        left = bytes_max
+        while row and len(found) < count_max and left > 0:
+            at_ms, name, _, _, reading = heappop(row)
+            message = reading.messages.popleft()
+            if at_ms == from_ms and skip > 0:
+                skip -= 1
+            else:
+                found.append(FoundMessage(name, message))
+                left -= len(message.body)
+            yield from self._line_up(topic, reading, row, from_ms, to_ms)
+        return MessagePage(found, is_whole=not row)
+
+    def _line_up(
+        self,
+        topic: str,
+        reading: _Reading,
+        row: list[tuple[int, str, int, int, _Reading]],
+        from_ms: int,
+        to_ms: int,
+    ) -> Flow[None]:
+        """Have the next message of a queue in the row, if it has one of that time."""
+        while (yield from self._fill(topic, reading)):
+            message = reading.messages[0]
+            at_ms = message.store_timestamp_ms
+            if at_ms >= to_ms:
+                return
+            if at_ms >= from_ms:
+                name, queue_id = reading.queue.broker_name, reading.queue.queue_id
+                heappush(row, (at_ms, name, message.physical_offset, queue_id, reading))
+                return
+            reading.messages.popleft()
+
+    def _fill(self, topic: str, reading: _Reading) -> Flow[bool]:
+        """Read on if nothing is left of what was read; return whether there is a message."""
+        while not reading.messages and reading.offset < reading.queue.max_offset:
+            messages, next_offset = yield from self._pull(
+                topic, reading.queue, reading.offset, reading.chunk
+            )
+            reading.messages.extend(messages)
+            if next_offset <= reading.offset:
+                break
+            reading.offset = next_offset
+        return bool(reading.messages)
 
     def trace(self, topic: str, message_id: str) -> Flow[MessageTrace]:
         """Return a message, and what became of it in every group that reads its topic.

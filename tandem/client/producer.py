@@ -154,8 +154,10 @@ class Producer(AsyncFace, SendOperations):
 
     async def __aexit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         self._auto_batch.close()
-        await self._traces.close(error_type)
-        await super().__aexit__(error_type)
+        try:
+            await self._traces.close(error_type)
+        finally:
+            await super().__aexit__(error_type)
 
     def send(
         self,

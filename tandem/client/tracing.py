@@ -12,6 +12,7 @@ Source: RocketMQ 5.3.3, AsyncTraceDispatcher, SendMessageTraceHookImpl, ConsumeM
 
 import logging
 import math
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -48,6 +49,9 @@ logger = logging.getLogger(__name__)
 WAITING_RECORDS_MAX: Final = 8_192
 """That wait to be sent; more are left out."""
 
+WAITING_BYTES_MAX: Final = 8 * 1024 * 1024
+"""The same in memory: a record has the keys of its message, which may have 32,767 bytes."""
+
 RECORDS_PER_MESSAGE_MAX: Final = 100
 """RocketMQ's traceMsgBatchNum is 20; a message of ours has more of them."""
 
@@ -60,6 +64,9 @@ BODY_BYTES_MAX: Final = 128_000
 FLUSH_SECONDS: Final = 1.0
 
 SEND_TIMEOUT_MS: Final = 5_000
+
+REST_SECONDS: Final = 30.0
+"""After a failure, where sends would wait for the next flush."""
 
 _STATES: Final = {
     "commit": "COMMIT_MESSAGE",
@@ -86,6 +93,7 @@ class Tracer:
         self._wall_clock_ms = wall_clock_ms
         self._next_key = next_key
         self._records: deque[tuple[bytes, str]] = deque()
+        self._bytes = 0
 
     # -- sends -----------------------------------------------------------------------------------
 
@@ -177,7 +185,8 @@ class Tracer:
         outcome: ConsumeOutcome,
     ) -> None:
         """Note what became of a message that was given to a consumer."""
-        if outcome is ConsumeOutcome.PUT_BACK or message.topic == self.topic:
+        unsaid = (ConsumeOutcome.PUT_BACK, ConsumeOutcome.LEFT)
+        if outcome in unsaid or message.topic == self.topic:
             return
         now_ms = self._wall_clock_ms()
         is_done = outcome is ConsumeOutcome.DONE
@@ -196,10 +205,12 @@ class Tracer:
     # -- messages of traces ----------------------------------------------------------------------
 
     def _note(self, record: TraceRecord, msg_id: str, keys: str) -> None:
-        if len(self._records) >= WAITING_RECORDS_MAX:
+        if len(self._records) >= WAITING_RECORDS_MAX or self._bytes >= WAITING_BYTES_MAX:
             self.left_out += 1
             return
-        self._records.append((encode_traces([record]), f"{msg_id} {keys}"))
+        waiting = encode_traces([record]), f"{msg_id} {keys}"
+        self._bytes += _size(waiting)
+        self._records.append(waiting)
 
     def take_message(self) -> Message | None:
         """Return the next message of traces; None: nothing is left to be said."""
@@ -217,7 +228,7 @@ class Tracer:
             )
             if records and is_full:
                 break
-            self._records.popleft()
+            self._bytes -= _size(self._records.popleft())
             records.append(record)
             keys |= new
             body_bytes += len(record)
@@ -275,8 +286,9 @@ class TraceSender:
 
     @property
     def is_due(self) -> bool:
-        """Whether the last flush is a while ago."""
-        return self._clock() - self._flushed_at >= FLUSH_SECONDS
+        """Whether the last flush is a while ago; a longer one if it failed."""
+        pause = REST_SECONDS if self._has_failed else FLUSH_SECONDS
+        return self._clock() - self._flushed_at >= pause
 
     def flush(self) -> Flow[None]:
         """Send all that is gathered."""
@@ -299,6 +311,7 @@ class TraceSender:
                 "traces of messages are lost: topic %s takes none: %s", self.tracer.topic, error
             )
         self._has_failed = True
+        self._flushed_at = self._clock()
 
 
 def trace_topic(trace: bool | str) -> str | None:  # noqa: FBT001  an argument as users give it
@@ -306,6 +319,11 @@ def trace_topic(trace: bool | str) -> str | None:  # noqa: FBT001  an argument a
     if isinstance(trace, str):
         return trace or None
     return TRACE_TOPIC if trace else None
+
+
+def _size(waiting: tuple[bytes, str]) -> int:
+    """Return how much memory a record takes while it waits."""
+    return sum(map(sys.getsizeof, waiting))
 
 
 def _type_of(message: Message) -> MessageType:

@@ -26,6 +26,7 @@ from tandem.cluster_file.choices import CoordinatorKind
 from tandem.cluster_file.cluster_config import ClusterConfig
 from tandem.cluster_file.coordinator_settings import CoordinatorSettings, check_coordinator
 from tandem.cluster_file.group_checks import check_groups
+from tandem.cluster_file.metrics_checks import check_metrics
 from tandem.cluster_file.node_checks import check_nodes, check_reach
 from tandem.cluster_file.ranges import Name
 from tandem.cluster_file.secret_file import SecretFileError, read_secret
@@ -109,6 +110,7 @@ def load_config(file: Path) -> ClusterConfig:
     check_coordinator(reader, config.coordinator)
     check_security(reader, config.security)
     check_tls(reader, config.tls)
+    check_metrics(reader, config.metrics)
     _check_intervals(reader, config)
     _check_bit_maps(reader, config)
     if reader.all_nodes_read:

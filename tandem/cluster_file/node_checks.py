@@ -62,16 +62,6 @@ def _check_metrics(
     reader: Reader, config: ClusterConfig, sockets: dict[tuple[str, int], str]
 ) -> None:
     """Ports of metrics are nobody else's. Nodes on several machines may share an address there."""
-    if config.metrics.address is not None:
-        try:
-            ipaddress.ip_address(config.metrics.address)
-        except ValueError:
-            reader.complain(
-                "metrics.address",
-                f"{config.metrics.address!r} is not an IP address; give one of the machine, or"
-                " 0.0.0.0 for all of them",
-            )
-            return
     own: dict[tuple[str, tuple[str, int]], str] = {}
     for path, node in zip(reader.node_paths, config.nodes, strict=True):
         try:

@@ -96,7 +96,7 @@ class LoggingSettings(Struct, frozen=True):
 
 
 class MetricsSettings(Struct, frozen=True):
-    """`metrics:` of the file: what each node serves by HTTP of itself."""
+    """`metrics:` of the file: what each node serves by HTTP of itself, and what it exports."""
 
     port: Port | None = None
     """None: nothing."""
@@ -109,7 +109,14 @@ class MetricsSettings(Struct, frozen=True):
     allow_unauthenticated: bool = False
     """Whether it may be beyond this machine though it asks for no certificate."""
     allow_in_clear: bool = False
-    """Whether it may be beyond this machine without TLS."""
+    """Whether it may be beyond this machine without TLS, and exports go there without."""
+    otlp_endpoint: str | None = None
+    """The URL of an OpenTelemetry collector; without a path, /v1/metrics there. None: none."""
+    otlp_interval_ms: Annotated[int, milliseconds(1_000, 3_600_000)] = 60_000
+    otlp_headers_file: str | None = None
+    """Lines of `Name: value` for each export, a token for example."""
+    otlp_ca_file: str | None = None
+    """What the collector's certificate is signed with; None: what the system trusts."""
 
 
 class SecuritySettings(Struct, frozen=True):

@@ -272,11 +272,14 @@ class CoordinatorServer:
         if self._tls is None:
             return stream
         with trio.fail_after(HANDSHAKE_SECONDS_MAX):
-            first = await stream.socket.recv(1, socket.MSG_PEEK)
+            try:
+                first = await stream.socket.recv(1, socket.MSG_PEEK)
+                address = stream.socket.getpeername()[0]
+            except OSError as error:
+                raise trio.BrokenResourceError from error
             if not speaks_tls(first):
                 return stream if self._takes_clear else None
             secured = SecuredStream(stream, TLSEngine(self._tls()))
-            address = stream.socket.getpeername()[0]
             await secured.handshake(partial(self._turns.run, address))
         return secured
 
@@ -357,7 +360,7 @@ async def _send(connection: HTTPConnection, reply: Reply) -> None:
     await connection.send_reply(reply.status, reply.body)
 
 
-def _unreadable(why: str) -> bytes:
+def _unreadable(_status: int, why: str) -> bytes:
     return refusal(_INVALID_ARGUMENT, why).body
 
 

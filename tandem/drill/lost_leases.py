@@ -13,15 +13,16 @@ import msgspec
 
 from tandem.drill.timeline import Fault
 from tandem.drill.watched_group import Change
+from tandem.wire.switch_cause import SwitchCause
 
 LATE_SECONDS_MIN: Final = 0.25
 """A task of the drill that is woken this late is noted: five times what it sleeps between looks."""
 
+LATE_SHARE_OF_LEASE: Final = 0.1
+"""A lease is renewed several times before it ends: who is late by less than this has lost none."""
+
 MARGIN_SECONDS: Final = 0.5
 """A fault is noted this long before or after what it does is seen, at most."""
-
-LEASE: Final = "lease"
-"""In the reason of a switch: that it ended. Whoever steps down for another reason gives it back."""
 
 HEALED_BY: Final = {
     "cut": "heal the network",
@@ -47,11 +48,13 @@ class LostLease(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     epoch: int
     late_seconds: float
+    lease_seconds: float
 
     @property
     def machine_was_slow(self) -> bool:
         """Whether the drill itself did not get to run either."""
-        return self.late_seconds >= LATE_SECONDS_MIN
+        enough = max(LATE_SECONDS_MIN, LATE_SHARE_OF_LEASE * self.lease_seconds)
+        return self.late_seconds >= enough
 
     def in_words(self) -> str:
         """Return what happened, and what it means."""
@@ -80,6 +83,7 @@ def lost_leases(
             node=gone.node,
             epoch=gone.epoch,
             late_seconds=round(_latest(lateness, gone.at_seconds, lease_seconds), 3),
+            lease_seconds=lease_seconds,
         )
         for began_at, gone in _ended(history)
         if not _may_be_planned(faults, began_at, gone.at_seconds)
@@ -89,9 +93,8 @@ def lost_leases(
 def _ended(history: Sequence[Change]) -> Iterator[tuple[float, Change]]:
     """Yield when each mastership began, and the end of its lease, if it was not given back.
 
-    Its successor's record says why it ended: "the lease of a ended" if nobody knows more than that,
-    else "a stepped down: " and why, which may be that its lease was over. That there was no leader
-    in between is not always seen.
+    Its successor's record says why it ended, by the word of the master itself if it left one. That
+    there was no leader in between is not always seen.
     """
     elected = [change for change in history if change.kind == "epoch"]
     for began, following in pairwise([*elected, None]):
@@ -105,7 +108,7 @@ def _ended(history: Sequence[Change]) -> Iterator[tuple[float, Change]]:
         gone = [change.at_seconds for change in of_node if change.kind == "leader-gone"]
         if any(change.kind == "ended" for change in of_node):
             continue
-        if following is not None and LEASE in following.text:
+        if following is not None and following.cause == SwitchCause.LEASE_ENDED:
             at_seconds = gone[-1] if gone else following.at_seconds
         elif following is None and gone:
             at_seconds = gone[-1]
@@ -136,7 +139,10 @@ def _lasts(fault: Fault, faults: Iterable[Fault]) -> bool:
 
 
 def _latest(lateness: Iterable[Late], gone_at: float, lease_seconds: float) -> float:
-    """How late the drill was at most, while the lease should have been renewed."""
-    since = gone_at - 2 * lease_seconds
-    during = [each for each in lateness if since <= each.at_seconds <= gone_at + lease_seconds]
+    """How late the drill was at most, while the lease should have been renewed.
+
+    What came after its end did not end it.
+    """
+    since, until = gone_at - 2 * lease_seconds, gone_at + MARGIN_SECONDS
+    during = [each for each in lateness if since <= each.at_seconds <= until]
     return max((each.seconds for each in during), default=0.0)

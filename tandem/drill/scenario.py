@@ -45,7 +45,11 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class Expectation(msgspec.Struct, frozen=True):
-    """One thing a phase had to show. `waited_seconds` is how long it took, or the deadline."""
+    """One thing a phase had to show. `waited_seconds` is how long it took, or the deadline.
+
+    `is_liveness`: it is about time, and a machine that is too slow may explain that it did not
+    come. What is not may never be otherwise, however slow the machine is.
+    """
 
     at_seconds: float
     scenario: str
@@ -54,6 +58,7 @@ class Expectation(msgspec.Struct, frozen=True):
     seen: str
     held: bool
     waited_seconds: float
+    is_liveness: bool
 
 
 class ScenarioRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -387,14 +392,21 @@ class Stage:
                 nursery.start_soon(do, node)
         for node in nodes:
             seen, seconds = results[node]
-            self._note(f"{node} {expected}", seen, seconds)
+            self._note(f"{node} {expected}", seen, seconds, is_liveness=True)
         if not all(seen.held for seen, _ in results.values()):
             raise UnmetError
 
     async def expect(
-        self, expected: str, look: Callable[[], Seen], within_seconds: float = SEEN_SECONDS_MAX
+        self,
+        expected: str,
+        look: Callable[[], Seen],
+        within_seconds: float = SEEN_SECONDS_MAX,
+        *,
+        is_liveness: bool = True,
     ) -> None:
         """Wait until a look shows what is expected, but not for a node that ended by itself.
+
+        See `Expectation` for `is_liveness`.
 
         Raises:
             UnmetError: it did not within the time.
@@ -406,15 +418,18 @@ class Stage:
         exits = self.cluster.unexpected_exits()
         if exits and not seen.held:
             seen = Seen(held=False, text="; ".join([seen.text, *exits]))
-        self._note(expected, seen, self.now() - started)
+        self._note(expected, seen, self.now() - started, is_liveness=is_liveness)
         if not seen.held:
             raise UnmetError
 
-    def check(self, expected: str, seen: Seen) -> None:
-        """Note something that must hold now. The scenario goes on either way."""
-        self._note(expected, seen, 0.0)
+    def check(self, expected: str, seen: Seen, *, is_liveness: bool = False) -> None:
+        """Note something that must hold now. The scenario goes on either way.
 
-    def _note(self, expected: str, seen: Seen, waited_seconds: float) -> None:
+        See `Expectation` for `is_liveness`.
+        """
+        self._note(expected, seen, 0.0, is_liveness=is_liveness)
+
+    def _note(self, expected: str, seen: Seen, waited_seconds: float, *, is_liveness: bool) -> None:
         phase = self.timeline.phase
         self.expectations.append(
             Expectation(
@@ -425,6 +440,7 @@ class Stage:
                 seen=seen.text,
                 held=seen.held,
                 waited_seconds=waited_seconds,
+                is_liveness=is_liveness,
             )
         )
 

@@ -247,7 +247,7 @@ class _Drill:
             audit_seconds=self._audit_seconds,
             stream=self._stream,
             interrupted=bool(self._interrupted_by),
-            stopped_because=interrupted or recording.stopped_because or self._audit_failed,
+            stopped_because=interrupted or self._audit_failed or recording.stopped_because,
         )
 
     def tidy(self) -> None:

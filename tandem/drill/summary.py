@@ -127,6 +127,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     byte_identical: bool | None
     identical_by_slave: dict[str, bool] | None
     first_difference_by_slave: dict[str, int] | None
+    shorter_slaves: list[str] | None
+    """Of those that differ: whose logs only lack the end of the master's."""
     sends: int
     sends_by_status: dict[str, int]
     messages_read: int
@@ -191,7 +193,9 @@ def summarise(
     switches = _switches(recording)
     lease_ttl_ms = plan.coordinator.lease_ttl_ms
     lost = lost_leases(recording.history, timeline.faults, recording.lateness, lease_ttl_ms / 1000)
-    is_excused = _only_late(recording, lost) and not _is_broken(recording, audit, stream)
+    # A drill that was interrupted, or could not be audited, is not the machine's fault.
+    is_late = stopped_because == recording.stopped_because and _only_late(recording, lost)
+    is_excused = is_late and not _is_broken(recording, audit, stream)
     counts = {name: getattr(audit, name, None) for name in _AUDIT_FIELDS}
     return Summary(
         verdict=_verdict(
@@ -255,17 +259,19 @@ def _ended_at(recording: Recording) -> float:
 def _only_late(recording: Recording, lost: Sequence[LostLease]) -> bool:
     """Whether all that was not seen came after a lease that a slow machine lost, in its scenario.
 
-    What a scenario leaves undone is so for the drill: it ends there.
+    What a scenario leaves undone is so for the drill: it ends there. What is not about time no
+    slow machine excuses.
     """
     begun = [run.started_at_seconds for run in recording.runs]
     slow = [each.at_seconds for each in lost if each.machine_was_slow]
-    failed = [each.at_seconds for each in recording.expectations if not each.held]
+    failed = [each for each in recording.expectations if not each.held]
 
-    def follows(seconds: float) -> bool:
+    def follows(expectation: Expectation) -> bool:
+        seconds = expectation.at_seconds
         since = max((at for at in begun if at <= seconds), default=0.0)
         return any(since <= at <= seconds for at in slow)
 
-    return bool(failed) and all(map(follows, failed))
+    return bool(failed) and all(each.is_liveness and follows(each) for each in failed)
 
 
 def _is_broken(
@@ -273,11 +279,12 @@ def _is_broken(
 ) -> bool:
     """Whether something is wrong that no slow machine explains.
 
-    In a drill that ended early, logs may differ: the others had no time to catch up.
+    In a drill that ended early, a log may be shorter than the master's: it had no time to catch up.
+    That another byte is in it is as wrong as ever.
     """
     broken = 0 if audit is None else audit.promises_broken
     if audit is not None and recording.stopped_because:
-        broken -= audit.slaves_not_identical
+        broken -= len(audit.shorter_slaves)
     return bool(
         audit is None
         or broken
@@ -339,6 +346,7 @@ _AUDIT_FIELDS: Final = (
     "byte_identical",
     "identical_by_slave",
     "first_difference_by_slave",
+    "shorter_slaves",
 )
 
 
@@ -428,10 +436,10 @@ def why(summary: Summary) -> list[str]:
         said.append(
             f"consumers saw {summary.read_out_of_order:,} messages out of order, such as {examples}"
         )
-    if summary.stopped_because and summary.byte_identical is False:
+    if summary.stopped_because and summary.shorter_slaves:
         said.append(
-            "the drill stopped before the other nodes could catch up: that they differ says little"
-            " by itself"
+            f"the drill stopped before {' and '.join(summary.shorter_slaves)} could catch up: that"
+            " a log is shorter than the master's says little by itself"
         )
     return said
 

@@ -23,6 +23,8 @@ class Change(msgspec.Struct, frozen=True):
     leader-gone: the coordinator has no leader of the group any more. epoch: its state names a new
     one, won by `node`. open: that node says that it is master. stepped-down: it says so no more, or
     that its lease is over. ended: its process was killed or stopped.
+
+    `text` and `cause`, a value of `SwitchCause`, say why there is a new epoch.
     """
 
     at_seconds: float
@@ -30,6 +32,7 @@ class Change(msgspec.Struct, frozen=True):
     node: str
     epoch: int
     text: str = ""
+    cause: str = ""
 
 
 class WatchedGroup:
@@ -90,7 +93,9 @@ class WatchedGroup:
         # Not an epoch from a backup, nor that of a recovery, which nobody has won yet.
         if state is not None and state.master and state.epoch > self._newest_epoch:
             self._newest_epoch = state.epoch
-            self._note(now, "epoch", state.master, state.epoch, state.reason)
+            self.history.append(
+                Change(now, "epoch", state.master, state.epoch, state.reason, state.cause)
+            )
 
     def node_said(self, asked_at: float, now: float, node: str, status: FencedStatus) -> None:
         """Take a node's answer."""

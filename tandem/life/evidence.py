@@ -216,6 +216,8 @@ class Evidence(msgspec.Struct, kw_only=True):
     traces: list[TraceMark] = []
     looks: list[Look] = []
     gaps: list[Gap] = []
+    topics_known: set[str] = set()
+    """Topics of users that there are, as far as that was seen."""
     readers_known: set[str] = set()
     """Topics of which it is known which groups read them."""
     is_cluster: bool = False

@@ -31,7 +31,7 @@ def why_of(evidence: Evidence) -> Why:
     families: dict[str, list[Copy]] = defaultdict(list)
     for copy in evidence.copies:
         families[copy.family].append(copy)
-    found = [records_of(copies) for copies in families.values()]
+    found = [records_of(copies, evidence.topics_known) for copies in families.values()]
     found.sort(key=lambda records: records[0].message.store_timestamp_ms)
     lives = [_life(records, evidence) for records in found if _is_asked_for(records, evidence)]
     return Why(

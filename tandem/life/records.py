@@ -5,16 +5,17 @@ HALF       RMQ_SYS_TRANS_HALF_TOPIC: of a transaction that had not ended
 GIVEN_UP   TRANS_CHECK_MAX_TIME_TOPIC: of one that was never ended
 DELAYED    SCHEDULE_TOPIC_XXXX, for the topic in REAL_TOPIC: its own, or a retry topic
 TIMER      rmq_sys_wheel_timer: the same, with a time of its own
-RETRY      %RETRY%group
+RETRY      %RETRY%group, and what `tandem.life.pop_retries` describes
 DEAD       %DLQ%group
 """
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
 from tandem.life.evidence import Copy, Held
+from tandem.life.pop_retries import PopRetry, pop_retry_of
 from tandem.life.result import Finding, Kind
 from tandem.wire.message import MessageExt
 from tandem.wire.message_properties import PROPERTY_REAL_TOPIC, PROPERTY_RETRY_TOPIC
@@ -62,6 +63,8 @@ class Record(msgspec.Struct, frozen=True, eq=False):
 
     message: MessageExt
     copies: list[Copy]
+    topics: tuple[str, ...] = ()
+    """Which its message may have been sent to, the likeliest first."""
 
     @property
     def role(self) -> Role:
@@ -79,13 +82,25 @@ class Record(msgspec.Struct, frozen=True, eq=False):
     @property
     def origin_topic(self) -> str:
         """The topic that its message was sent to; "" of a retry that does not say."""
-        if self.group:
-            return self.message.properties.get(PROPERTY_RETRY_TOPIC, "")
-        return self.real_topic
+        if not self.group:
+            return self.real_topic
+        pop_retry = self._pop_retry(self.real_topic)
+        if pop_retry is not None:
+            return pop_retry.topic
+        origin = self.message.properties.get(PROPERTY_RETRY_TOPIC, "")
+        # Given up by a group that popped it: its topic was the one where it had come back.
+        pop_retry = pop_retry_of(origin, {}, ())
+        return origin if pop_retry is None else pop_retry.topic
+
+    def _pop_retry(self, topic: str) -> PopRetry | None:
+        return pop_retry_of(topic, self.message.properties, self.topics)
 
     @property
     def group(self) -> str:
         """The consumer group that it is for, if it is a retry, waits to be one, or is dead."""
+        pop_retry = self._pop_retry(self.real_topic)
+        if pop_retry is not None:
+            return pop_retry.group
         for prefix in (RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX):
             if self.real_topic.startswith(prefix):
                 return self.real_topic[len(prefix) :]
@@ -126,8 +141,17 @@ class Record(msgspec.Struct, frozen=True, eq=False):
         return list(dict.fromkeys(copy.source for copy in ordered))
 
 
-def records_of(copies: Iterable[Copy]) -> list[Record]:
-    """Make one of the copies of a record, in the order of their times."""
+def records_of(copies: Iterable[Copy], topics: Collection[str] = ()) -> list[Record]:
+    """Make one of the copies of a record, in the order of their times.
+
+    `topics` are some that their messages may have been sent to.
+    """
+    copies = list(copies)
+    known: dict[str, list[str]] = {}
+    for copy in copies:
+        if role_of(copy.message.topic) is Role.ORIGINAL:
+            known.setdefault(copy.family, []).append(copy.message.topic)
+    others = sorted(topics, key=len, reverse=True)
     found: dict[tuple[object, ...], Record] = {}
     for copy in copies:
         message = copy.message
@@ -140,7 +164,10 @@ def records_of(copies: Iterable[Copy]) -> list[Record]:
             message.store_host,
             message.body_crc,
         )
-        record = found.setdefault(key, Record(message, []))
+        record = found.get(key)
+        if record is None:
+            likely = tuple(dict.fromkeys([*known.get(copy.family, ()), *others]))
+            record = found[key] = Record(message, [], likely)
         if copy not in record.copies:
             record.copies.append(copy)
     return sorted(

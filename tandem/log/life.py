@@ -21,7 +21,7 @@ from tandem.data_file import DataFile
 from tandem.life.evidence import Copy, Epoch, Evidence, HalfEnd, HalvesRead, Held, Look, NodeLog
 from tandem.life.lives import LIVES_MAX, fits, why_of
 from tandem.life.made_id import offset_id_of
-from tandem.life.records import Record, Role, records_of
+from tandem.life.records import Record, Role, records_of, role_of
 from tandem.life.result import Why
 from tandem.life.words import time_words
 from tandem.log.dump import DumpedRecord, dump_records
@@ -39,6 +39,7 @@ from tandem.wire.message import MessageExt, decode_message
 from tandem.wire.message_properties import PROPERTY_UNIQUE_KEY
 from tandem.wire.store_layout import (
     FILE_NAME_DIGITS,
+    OFFSET_MAX,
     SET_ASIDE_DIRECTORY,
     SIDE_DIRECTORY,
     offset_named,
@@ -120,7 +121,7 @@ def _keep_topic(evidence: Evidence, topic: str) -> None:
     if not topic:
         return
     topics: dict[str, set[str]] = {}
-    for record in records_of(evidence.copies):
+    for record in records_of(evidence.copies, evidence.topics_known):
         topics.setdefault(record.copies[0].family, set()).update(
             (record.real_topic, record.message.topic, record.origin_topic)
         )
@@ -139,8 +140,11 @@ class _Store:
         log = _Piece(self._store.commit_log, Held.LOG, f"{root}/commitlog", store=self._store)
         self._pieces = [log, *_cut_pieces(root, evidence), *_set_aside(root, evidence)]
         self._searched: set[str] = set()
+        self._added: set[tuple[str, int]] = set()
         self._log = _node_log(self._node, self._store)
         evidence.nodes.append(self._log)
+        known = {*(queue.topic for queue in self._store.queues), *(self._store.topics or ())}
+        evidence.topics_known |= {each for each in known if role_of(each) is Role.ORIGINAL}
 
     def find(self, message: str) -> None:
         """Look for the message itself."""
@@ -156,7 +160,8 @@ class _Store:
         }
         for key in sorted(keys - {""}):
             self._by_key(key)
-        records = records_of(each for each in self._evidence.copies if each.family in families)
+        copies = [each for each in self._evidence.copies if each.family in families]
+        records = records_of(copies, self._evidence.topics_known)
         self._ends(records)
         topics = {each.message.topic for each in records if each.role is Role.ORIGINAL}
         topics |= {each.real_topic for each in records if each.role is not Role.DEAD}
@@ -234,10 +239,11 @@ class _Store:
         )
 
     def _add(self, piece: _Piece, message: MessageExt, source: str) -> int:
-        copy = self._copy(piece, message, source)
-        if copy in self._evidence.copies:
+        place = piece.where, message.physical_offset
+        if place in self._added:
             return 0
-        self._evidence.copies.append(copy)
+        self._added.add(place)
+        self._evidence.copies.append(self._copy(piece, message, source))
         return 1
 
     def _look(self, piece: _Piece, how: str, found: int, *, is_complete: bool = True) -> None:
@@ -345,6 +351,9 @@ def _cut_pieces(root: Path, evidence: Evidence) -> Iterator[_Piece]:
         named = _CUT_NAME.fullmatch(path.name)
         start = offset_named(named[1]) if named else None
         if start is None or path.suffix == ".json" or not path.is_file():
+            continue
+        if start > OFFSET_MAX:
+            evidence.gap(str(path), "no log has an offset like that of its name")
             continue
         file = DataFile(str(path), start, path.stat().st_size)
         note = path.with_name(f"{path.name}.json")

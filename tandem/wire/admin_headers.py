@@ -140,6 +140,13 @@ class CloneGroupOffsetRequestHeader(Header, frozen=True):
     offline: bool | None = None
 
 
+class ResumeCheckHalfMessageRequestHeader(Header, frozen=True):
+    """RESUME_CHECK_HALF_MESSAGE. `msg_id` is an offset id."""
+
+    msg_id: str | None = None
+    topic: str | None = None
+
+
 class GroupTopicRequestHeader(Header, frozen=True):
     """QUERY_TOPICS_BY_CONSUMER, QUERY_SUBSCRIPTION_BY_CONSUMER."""
 

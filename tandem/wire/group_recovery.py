@@ -33,6 +33,7 @@ from tandem.wire.group_state import (
     accounted_for,
     confirmed_elsewhere,
 )
+from tandem.wire.switch_cause import SwitchCause
 
 
 class LogRange(msgspec.Struct, frozen=True):
@@ -150,6 +151,7 @@ def plan_recovery(group: Group, *, min_isr: int, accept_loss: bool = False) -> R
         isr={best.node: best.incarnation},
         min_isr=min_isr,
         reason=f"an operator recovered {group.name} with the log of {best.node}",
+        cause=SwitchCause.RECOVERED,
         previous_master=state.master if state else "",
         version=1 + _newest_version(group, epoch),
         loss_accepted=epoch if doubts else state.loss_accepted if state else 0,

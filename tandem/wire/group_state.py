@@ -79,6 +79,10 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
     """Node an operator wants to win the next election; others hold back for a second."""
     reason: str = ""
     """Why the last change of master happened, in words."""
+    cause: str = ""
+    """The same as a value of `SwitchCause`; "" in a record of an older version."""
+    has_stepped_down: bool = False
+    """The master is none any more: `reason` and `cause` are of its end, and of the next change."""
     switched_at_ms: TimeMs = 0
     """Wall clock of the master that won, milliseconds since 1970."""
     previous_master: str = ""

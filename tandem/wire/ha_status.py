@@ -79,6 +79,8 @@ class FencedStatus(msgspec.Struct, frozen=True, kw_only=True):
     replicas: list[ReplicaStatus] = []
     """Filled by the master only."""
     last_switch_reason: str = ""
+    last_switch_cause: str = ""
+    """A value of `SwitchCause`, or of a newer version; empty if it is not known."""
     last_switch_at_ms: int = 0
     previous_master: str = ""
 

@@ -26,10 +26,17 @@ static const u32 constants[64] = {
 static const u32 first[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                              0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
 
-static int is_able(void) {
+static int look(void) {
     u32 a, b, c, d;
     if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_SSSE3) || !(c & bit_SSE4_1)) return 0;
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & bit_SHA);
+}
+
+/* In a virtual machine each look is an exit to its host: tens of microseconds. */
+static int is_able(void) {
+    static int able = -1;
+    if (able < 0) able = look();
+    return able;
 }
 
 __attribute__((target("sha,sse4.1,ssse3"))) static void take_blocks(u32 *state, const u8 *at,

@@ -465,12 +465,11 @@ class KVTable(Body, frozen=True):
 
 
 class HAConnectionRuntimeInfo(Body, frozen=True):
-    """What a master knows of one slave. `name` is ours, and `reason`: why it is not in sync."""
+    """A slave, `diff` bytes behind. `name` is ours, and `reason`: why it is not in sync."""
 
     addr: str
     slave_ack_offset: int
     diff: int
-    """Bytes of log that the slave has not acknowledged."""
     in_sync: bool
     transferred_byte_in_second: int = 0
     transfer_from_where: int = 0
@@ -490,7 +489,7 @@ class HAClientRuntimeInfo(Body, frozen=True):
 
 
 class HARuntimeInfo(Body, frozen=True):
-    """Body of the answer to GET_BROKER_HA_STATUS. `damage` is ours: what is bad in its log."""
+    """Body of the answer to GET_BROKER_HA_STATUS. `damage` and `refusal` (of messages) are ours."""
 
     master: bool
     master_commit_log_max_offset: int = 0
@@ -498,3 +497,4 @@ class HARuntimeInfo(Body, frozen=True):
     ha_connection_info: list[HAConnectionRuntimeInfo] = []
     ha_client_runtime_info: HAClientRuntimeInfo = HAClientRuntimeInfo()
     damage: str = ""
+    refusal: str = ""

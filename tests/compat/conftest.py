@@ -29,6 +29,13 @@ def rocketmq_classpath(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="session")
+def agent_jar(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """OpenTelemetry's agent for Java 2.9.0; skips where it cannot be had."""
+    jars = _fetch(tmp_path_factory, "-P", "agent").split(":")
+    return next(jar for jar in jars if "opentelemetry-javaagent" in jar)
+
+
+@pytest.fixture(scope="session")
 def broker_classpath(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The same with rocketmq-broker."""
     return _fetch(tmp_path_factory, "-P", "broker")
@@ -94,10 +101,14 @@ def start_java(rocketmq_classpath: str, tmp_path: Path) -> Iterator[StartJava]:
     with ExitStack() as stack:
 
         def start(
-            program: str, *arguments: object, classpath: str = rocketmq_classpath
+            program: str,
+            *arguments: object,
+            classpath: str = rocketmq_classpath,
+            options: tuple[str, ...] = (),
+            log_file: Path | None = None,
         ) -> "subprocess.Popen[str]":
-            log = stack.enter_context((home / f"{program}.log").open("w"))
-            command = [*_java(classpath, home), str(JAVA / f"{program}.java")]
+            log = stack.enter_context((log_file or home / f"{program}.log").open("w"))
+            command = [*_java(classpath, home), *options, str(JAVA / f"{program}.java")]
             process = stack.enter_context(
                 subprocess.Popen(
                     [*command, *map(str, arguments)],

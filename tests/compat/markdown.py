@@ -15,6 +15,7 @@ SUITE_TITLES: Final = {
     "node": "Node applications, ali-ons 3.12.0",
     "cpp": "C++ client 1.2, through the package `rocketmq` 0.4.4 of PyPI",
     "admin": "Operators' programs, DefaultMQAdminExt 5.3.3",
+    "sequences": "What rocketmq-exporter and the Dashboard ask",
     "mqadmin": "mqadmin 5.3.3",
     "users": "mqadmin 5.3.3: users and access lists",
 }
@@ -46,6 +47,11 @@ Tools sign with the operator's credentials ([security.md](security.md)). What ha
 here as in RocketMQ: `enable_property_filter`, `recall_message_enable`, `timer_wheel_enable`. What
 mqadmin prints is compared line by line, without numbers, times, addresses and ids; where the lines
 depend on how many brokers or topics there are, only the heads of the columns are.
+
+rocketmq-exporter and the Dashboard are not on Maven, and no Studio is on npm. What the exporter's
+tasks and the Dashboard's pages ask is asked in their order with DefaultMQAdminExt 5.3.3, and the
+answers are compared by keys and kinds of values: what RocketMQ answers has to be answered. The
+numbers that the exporter wants from a broker's runtime info, all or none, have to be numbers.
 """
 
 PROXY: Final = """\

@@ -6,8 +6,16 @@ STATIC: Final = "static topics are queues that move between brokers; a group her
 
 COLD: Final = "there is no flow control of cold data: reads come from the page cache or the disk"
 
-UNMEASURED: Final = (
-    "what is not measured is left out: the times of single reads, and the state of the timer wheel"
+UNMEASURED: Final = "what is not measured is left out: the state of the timer wheel"
+
+SETTINGS: Final = (
+    "the settings of a name server are those of its cluster file, and stay while it runs"
+)
+
+IN_ROUTES: Final = "a topic is in the routes as long as a broker has it"
+
+RESUMED: Final = (
+    "only a half that was given up is resumed: any other record would become a second message"
 )
 
 STARS: Final = "no answer has a user's secret, so there is none to copy"
@@ -18,6 +26,11 @@ REFUSALS: Final[dict[tuple[str, str], str]] = {
     ("mqadmin", "getColdDataFlowCtrInfo -b {address}"): COLD,
     ("mqadmin", "setCommitLogReadAheadMode -b {address} -m 0"): COLD,
     ("admin", "createStaticTopic"): STATIC,
+    ("admin", "resumeCheckHalfMessage of what nobody gave up"): RESUMED,
+    ("admin", "updateNameServerConfig"): SETTINGS,
+    ("admin", "deleteTopicInNameServer"): IN_ROUTES,
+    ("mqadmin", "updateNamesrvConfig -k clusterTest -v true"): SETTINGS,
+    ("mqadmin", "getNamesrvConfig, changed"): SETTINGS,
     ("mqadmin", "brokerStatus -b {address}"): UNMEASURED,
     ("admin", "getColdDataFlowCtrInfo"): COLD,
     ("users", "copyUser -f {address} -t {address} -u {new}-c"): STARS,

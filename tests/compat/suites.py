@@ -19,6 +19,7 @@ from tests.compat.mqadmin import (
     difference_of,
     problem_of,
     shape_of,
+    some_of,
 )
 from tests.compat.programs import (
     classpath,
@@ -74,6 +75,15 @@ def run_admin(target: Target, directory: Path, part: str) -> list[Outcome]:
     return _run_java("admin", "AdminTable", jars, target, directory, part)
 
 
+def run_sequences(target: Target, directory: Path, part: str) -> list[Outcome]:
+    """What rocketmq-exporter and the Dashboard ask, in their order."""
+    jars = classpath("pom.xml", "tools")
+    compile_java(jars, directory, *TOOL_PROGRAMS, "SequenceTable")
+    return _run_java(
+        "sequences", "SequenceTable", jars, target, directory, part, read=_read_answers
+    )
+
+
 def run_mqadmin(target: Target, directory: Path, part: str) -> list[Outcome]:
     """Commands of mqadmin 5.3.3, in one process."""
     commands = [each for each in COMMANDS if each.signs or not target.has_users]
@@ -112,6 +122,9 @@ def compared(outcomes: Sequence[Outcome]) -> list[Outcome]:
 def _difference(outcome: Outcome, real: Mapping[str, list[str]]) -> str:
     if outcome.target == "real" or not outcome.shape or outcome.name not in real:
         return ""
+    if outcome.suite == "sequences":
+        missing = sorted(set(real[outcome.name]) - set(outcome.shape))
+        return f"not answered: {some_of(missing)}" if missing else ""
     command = next(command for command in ALL_COMMANDS if command.name == outcome.name)
     return difference_of(command, real[outcome.name], outcome.shape)
 
@@ -123,6 +136,10 @@ def _read_printed(line: Line) -> tuple[bool, str, list[str]]:
     problem = problem_of(command, f"{line.output}\n{line.reason}")
     shape = shape_of(line.output) if command.compared != "not" else []
     return not problem, problem, shape
+
+
+def _read_answers(line: Line) -> tuple[bool, str, list[str]]:
+    return line.ok, line.reason, line.output.splitlines()
 
 
 def _as_it_says(line: Line) -> tuple[bool, str, list[str]]:
@@ -238,6 +255,7 @@ SUITES: Final[dict[str, Run]] = {
     "java5": run_java5,
     "java4": run_java4,
     "admin": run_admin,
+    "sequences": run_sequences,
     "mqadmin": run_mqadmin,
     "users": run_users,
     "go": run_go,
@@ -253,9 +271,16 @@ def suites_for(guarded: Guarded) -> list[str]:
     return list(JAVA_SUITES if guarded.with_tls else (name for name in SUITES if name != "users"))
 
 
-JAVA_SUITES: Final = ("java5", "java4", "admin", "mqadmin")
+JAVA_SUITES: Final = ("java5", "java4", "admin", "sequences", "mqadmin")
 """What can be run with TLS and with users. Of the others, Go 2.1.2 and ali-ons know no TLS; what
 C++ 1.2 knows of it is not known; none of their programs signs."""
 
-STAGES: Final = (("java5", "go", "node"), ("java4", "cpp"), ("admin",), ("mqadmin",), ("users",))
+STAGES: Final = (
+    ("java5", "go", "node"),
+    ("java4", "cpp"),
+    ("admin",),
+    ("sequences",),
+    ("mqadmin",),
+    ("users",),
+)
 """Those of a stage run side by side. Tools come last: some of them stop whoever sends."""

@@ -102,7 +102,9 @@ def test_nothing_is_lost_when_a_member_and_the_master_are_killed(
     with tandem.BlockingAdmin(cluster.name_servers) as admin:
         admin.create_topic(topic, queue_nums=6)
     with (
-        tandem.BlockingProducer(cluster.name_servers, "PG", resend_until_ok=True) as producer,
+        tandem.BlockingProducer(
+            cluster.name_servers, "PG", resend_until_ok=True, send_msg_timeout_ms=60_000
+        ) as producer,
         members(cluster, topic, tmp_path) as running,
     ):
         number = 0

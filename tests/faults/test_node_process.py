@@ -45,7 +45,7 @@ store:
   max_message_size_bytes: 65536
 replication:
   ha_reconnect_interval_ms: 100
-  slave_timeout_ms: 500
+  slave_timeout_ms: 60000
 broker:
   register_broker_interval_ms: 500
   slave_synchronize_interval_ms: 500
@@ -349,6 +349,9 @@ def test_a_node_does_not_survive_whoever_started_it(cluster: Cluster) -> None:
 
 
 def test_a_put_does_not_wait_for_ever_for_a_slave_that_stands_still(cluster: Cluster) -> None:
+    text = cluster.file.read_text(encoding="utf-8")
+    impatient = text.replace("slave_timeout_ms: 60000", "slave_timeout_ms: 500")
+    cluster.file.write_text(impatient, encoding="utf-8")
     cluster.start("a0")
     slave = cluster.start("a1")
     wait_until(lambda: slaves_in_sync(cluster) == 1)

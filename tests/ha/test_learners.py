@@ -11,6 +11,7 @@ from store import PutMessage
 from tandem.wire.message import Host
 from tests.node.doubles import NOW_MS, Broker
 from tests.node.world import fenced_cluster
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.simulated_network import SimulatedNetwork
 from tests.support.virtual_clock import Timeline
 
@@ -69,6 +70,6 @@ async def test_without_learners_nobody_listens(tmp_path: Path) -> None:
     network = SimulatedNetwork(Timeline(), random.Random(1))
     config = learner_config(fenced_cluster(tmp_path).node("a1"))
     learners = Learners(config, Broker(is_fenced=True).store, network.machine(MASTER), trio.Event())
-    with trio.fail_after(1):
+    with trio.fail_after(PATIENCE_SECONDS):
         await learners.run()
     assert network.listener_at(Host(MASTER, config.ha_port)) is None

@@ -266,7 +266,12 @@ class FakeReplication:
 
 
 def open_store(
-    disk: SimulatedDisk, *, is_slave: bool, is_fenced: bool = False, **changes: int
+    disk: SimulatedDisk,
+    *,
+    is_slave: bool,
+    is_fenced: bool = False,
+    wall_clock_ms: Callable[[], int] = lambda: NOW_MS,
+    **changes: int,
 ) -> MessageStore:
     """Open a small store; `changes` are fields of its config."""
     config = StoreConfig(
@@ -280,7 +285,7 @@ def open_store(
     return MessageStore.open(
         msgspec.structs.replace(config, **changes),
         disk=disk,
-        wall_clock_ms=lambda: NOW_MS,
+        wall_clock_ms=wall_clock_ms,
         store_host=BROKER,
         is_slave=is_slave,
         confirm_bounds_reads=is_fenced,
@@ -306,7 +311,14 @@ class Broker(BrokerParts):
         self.now_ms = NOW_MS
         self.topic_changes = 0
         disk = SimulatedDisk()
-        store = open_store(disk, is_slave=is_slave or is_fenced, is_fenced=is_fenced)
+        store = open_store(
+            disk,
+            is_slave=is_slave or is_fenced,
+            is_fenced=is_fenced,
+            wall_clock_ms=lambda: self.now_ms,
+            # Its clock jumps between two requests of one round: that is no slow disk.
+            os_page_cache_busy_timeout_ms=2**62,
+        )
         if is_fenced:
             store.become_master()
         self.plain = PlainTables(PlainFiles(disk, "s", lambda: NOW_MS), hide=store.queues.hide)
@@ -338,6 +350,7 @@ class Broker(BrokerParts):
         listen(store, self.holds.messages_arrived)
         self.routes = RouteTable(20)
         self.spawned: list[Callable[[], Awaitable[None]]] = []
+        self.timer_checkpoint: bytes | None = None
 
     def set(self, **changes: object) -> None:
         """Change settings of `broker:`; they count in the next `handlers_of`."""
@@ -372,6 +385,7 @@ def handlers_of(broker: Broker, replication: FakeReplication | None = None) -> H
         when_known=lambda known: known(),
         route_of=broker.routes.route,
         delay_progress=lambda: {3: 5},
+        timer_checkpoint=lambda: broker.timer_checkpoint,
         spawn=broker.spawned.append,
     )
 

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ha.fenced.events import HAEvent
+    from node.metrics.exporters import Exporter
     from node.remoting.remoting_client import RemotingClient
     from tandem.cluster_file.cluster_config import ClusterConfig, NodeConfig
     from tandem.coordinator.interface import Coordinator
@@ -125,6 +126,7 @@ class World:
         self.boots = {node.name: "boot-1" for node in config.nodes}
         self.events: list[tuple[str, HAEvent]] = []
         self.stops: dict[str, trio.Event] = {}
+        self.exporters: dict[str, Exporter] = {}
         self._nursery = nursery
         self._scopes: dict[str, trio.CancelScope] = {}
         self._ended: dict[str, trio.Event] = {}
@@ -148,6 +150,7 @@ class World:
                     self._machine(name),
                     stop=self.stops[name],
                     coordinator=self._coordinator(name),
+                    exporter=self.exporters.get(name),
                     task_status=task_status,
                 )
             except Exception:

@@ -55,6 +55,15 @@ CAUGHT_BY = {
     ("fenced-consumers", "a rollback commits"): 0,
     ("fenced-consumers", "a transaction ends as often as somebody ends it"): 0,
     ("fenced-consumers", "any node says where a group is"): 19,
+    ("fenced-pop", "what changes is answered before it is confirmed"): 7,
+    ("fenced-pop", "what is over is called done and is not put"): 0,
+    ("fenced-pop", "a time is over a second too soon"): 0,
+    ("fenced-pop", "a message is given up one try too soon"): 0,
+    ("fenced-pop", "a pop skips a message"): 0,
+    ("fenced-pop", "followers do not follow what is with consumers"): 1,
+    ("fenced-pop", "a queue in order is always open"): 0,
+    ("fenced-pop", "a changed time is not changed"): 0,
+    ("fenced-pop", "some of what was handed out is called done"): 0,
 }
 """Seeds. Whoever changes the plans finds others with `python -m tests.sim mutants NAME`."""
 
@@ -114,3 +123,4 @@ def test_there_are_many() -> None:
     assert len(MUTATIONS["classic"]) >= 12
     assert len(MUTATIONS["classic-consumers"]) >= 15
     assert len(MUTATIONS["fenced-consumers"]) >= 17
+    assert len(MUTATIONS["fenced-pop"]) >= 10

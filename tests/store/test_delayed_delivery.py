@@ -90,6 +90,10 @@ async def test_a_message_with_a_time_of_its_own_arrives_then(
         async with world.client(MASTER) as master:
             await trio.sleep(10)
             assert await messages_of(master) == [b"timed"]
+            told = await master.call(RequestCode.GET_TIMER_CHECK_POINT, None)
+            disk = world.disks["a0"]
+            (path,) = (path for path in disk._files if path.endswith("/config/timercheck"))
+            assert told.body == (disk.read(path) or b"")[:56] != bytes(56)
 
 
 async def test_a_time_of_its_own_is_refused_where_timers_are_off(
@@ -103,6 +107,8 @@ async def test_a_time_of_its_own_is_refused_where_timers_are_off(
             answer = await master.call(RequestCode.SEND_MESSAGE_V2, header, b"timed")
             assert answer.code == 1
             assert "timer_wheel_enable" in (answer.remark or "")
+            told = await master.call(RequestCode.GET_TIMER_CHECK_POINT, None)
+            assert (told.code, told.body) == (1, b"")
 
 
 async def test_a_consumer_that_waits_gets_a_delayed_message_at_once(
@@ -200,4 +206,5 @@ def test_a_group_that_has_noted_nothing_yet_repeats_nothing(
     store.announce()
     clock.now_ms += 3000
     assert deliver(first) == 1
+    assert len(first.timer_checkpoint() or b"") == 56
     assert deliver(become_master()) == 1 + noted

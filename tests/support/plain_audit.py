@@ -98,6 +98,7 @@ def plain_audit(
         records=len(records),
         log_bytes=logs[master].end,
         differences=differences,
+        log_ends={node: log.end for node, log in logs.items()},
         cut_records=len(cut),
     )
 

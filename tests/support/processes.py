@@ -73,8 +73,8 @@ def started(
             process.kill()
 
 
-def wait_output(process: "subprocess.Popen[str]", text: str) -> None:
-    """Read what a process prints until it has printed `text`."""
+def wait_output(process: "subprocess.Popen[str]", text: str) -> str:
+    """Read what a process prints until it has printed `text`; return it."""
     assert process.stdout is not None
     # Not `readline`: what it has buffered, `select` does not see.
     descriptor = process.stdout.fileno()
@@ -85,7 +85,7 @@ def wait_output(process: "subprocess.Popen[str]", text: str) -> None:
             data = os.read(descriptor, 65_536).decode()
             seen += data
             if text in seen:
-                return
+                return seen
             if not data:
                 break
     pytest.fail(f"no {text!r} in {seen!r}")

@@ -34,13 +34,17 @@ class Scripted:
         self.answers += data
 
 
+def refuse(status: int, why: str) -> bytes:
+    return f"{status} {why}".encode()
+
+
 async def echo(connection: HTTPConnection, request: h11.Request, body: bytes) -> None:
     await connection.send_reply(200, request.target + b":" + body, "text/plain")
 
 
 async def answers_to(*pieces: bytes) -> bytes:
     client = Scripted(*pieces)
-    await HTTPConnection(client, LIMITS, str.encode).run(echo)
+    await HTTPConnection(client, LIMITS, refuse).run(echo)
     return client.answers
 
 
@@ -87,12 +91,42 @@ async def test_what_is_no_request_is_answered_once_and_no_more_is_read(
 async def test_a_request_that_does_not_end_is_given_up(autojump_clock: object) -> None:
     client, began = Scripted(GET[:10], ends=False), trio.current_time()
     with pytest.raises(trio.TooSlowError):
-        await HTTPConnection(client, LIMITS, str.encode).run(echo)
+        await HTTPConnection(client, LIMITS, refuse).run(echo)
     assert trio.current_time() - began == pytest.approx(5)
 
 
 async def test_a_connection_that_says_nothing_is_given_up_later(autojump_clock: object) -> None:
     began = trio.current_time()
     with pytest.raises(trio.TooSlowError):
-        await HTTPConnection(Scripted(ends=False), LIMITS, str.encode).run(echo)
+        await HTTPConnection(Scripted(ends=False), LIMITS, refuse).run(echo)
     assert trio.current_time() - began == pytest.approx(60)
+
+
+async def test_headers_of_a_connection_and_of_an_answer_are_in_it() -> None:
+    async def respond(connection: HTTPConnection, _request: h11.Request, _body: bytes) -> None:
+        await connection.send_reply(200, b"", headers=[("X-One", "1")])
+
+    client = Scripted(GET)
+    headers = [("X-All", "a")]
+    await HTTPConnection(client, LIMITS, refuse, headers).run(respond)
+    assert b"X-One: 1\r\n" in client.answers
+    assert b"X-All: a\r\n" in client.answers
+    unreadable = Scripted(b"no HTTP\r\n\r\n")
+    await HTTPConnection(unreadable, LIMITS, refuse, headers).run(respond)
+    assert unreadable.answers.startswith(b"HTTP/1.1 400")
+    assert b"X-All: a\r\n" in unreadable.answers
+    assert b"\r\n\r\n400 " in unreadable.answers
+
+
+async def test_an_answer_of_unknown_length_says_where_it_ends() -> None:
+    async def respond(connection: HTTPConnection, _request: h11.Request, _body: bytes) -> None:
+        await connection.start_stream("text/event-stream")
+        await connection.send_chunk(b"one")
+        await connection.end_stream()
+        connection.is_over = True
+
+    client = Scripted(GET + GET)
+    await HTTPConnection(client, LIMITS, refuse).run(respond)
+    assert client.answers.count(b"HTTP/1.1 200") == 1
+    assert b"Content-Type: text/event-stream" in client.answers
+    assert client.answers.endswith(b"3\r\none\r\n0\r\n\r\n")

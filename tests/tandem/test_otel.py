@@ -19,6 +19,8 @@ from tandem.client.results import MessageQueue, SendResult, SendStatus
 from tandem.otel import TRACE_CONTEXT, TRACE_PARENT, Telemetry
 from tandem.testing import RunningCluster, running_fenced_cluster
 from tests.support.patience import PATIENCE_SECONDS
+from tests.tandem.client.consumer_world import a_world
+from tests.tandem.client.either_loop import under_either_loop
 from tests.tandem.client.fake_broker import message_ext
 
 if TYPE_CHECKING:
@@ -189,6 +191,18 @@ def test_what_was_not_handled_is_an_error(outcome: ConsumeOutcome) -> None:
     bench = Bench()
     bench.telemetry.consuming("CG", message_ext()).ended(outcome)
     assert bench.spans()[0].status.status_code is StatusCode.ERROR
+
+
+@under_either_loop
+async def test_the_span_of_a_message_that_a_closed_consumer_has_left_ends() -> None:
+    bench = Bench()
+    async with a_world() as world:
+        world.broker.store("orders", 0, b"a")
+        async with world.consumer(hooks=[bench.telemetry]) as consumer:
+            await anext(aiter(consumer.subscribe("orders")))
+    [span] = bench.spans()
+    assert (span.attributes or {})["tandem.outcome"] == "left"
+    assert span.status.status_code is StatusCode.UNSET
 
 
 def test_without_an_sdk_nothing_is_sent_along() -> None:

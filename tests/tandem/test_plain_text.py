@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandem.plain_text import one_line, plain, plain_json, plain_lines, shortened
+from tandem.plain_text import is_utf8, one_line, plain, plain_json, plain_lines, shortened
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,10 @@ def test_json_means_the_same_and_moves_no_terminal(text: str) -> None:
     encoded = plain_json(msgspec.json.encode({"body": text, text: 1}))
     assert json.loads(encoded) == {"body": text, text: 1}
     assert plain(encoded.decode()) == encoded.decode()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"), [("", True), ("\xff\U0001f600", True), ("a\udcff", False)]
+)
+def test_a_text_of_the_command_line_may_be_bytes(text: str, *, says: bool) -> None:
+    assert is_utf8(text) is says

@@ -114,6 +114,11 @@ def test_a_sentence_hangs_below_its_first_line() -> None:
     assert [*map(bare, words_lines("one two", None, indent=2))] == ["  one two"]
 
 
+def test_a_sentence_moves_no_cursor() -> None:
+    assert [*map(bare, words_lines("a\x1b[2J\n b", None))] == ["a\\x1b[2J\\n b"]
+    assert [*map(bare, words_lines("a\x1b[2J b", 9))] == ["a\\x1b[2J", "  b"]
+
+
 def test_a_table_that_runs_grows_and_says_its_titles_again_if_columns_leave() -> None:
     table = RunningTable([TableColumn("topic"), TableColumn("tag")], 20, [8, 4])
     said = [table.head(), table.row([Cell("a"), Cell("b")])]

@@ -1,4 +1,8 @@
-"""Sentences that wait until something is seen (`expect …`), or note what is seen (`check …`)."""
+"""Sentences that wait until something is seen (`expect …`), or note what is seen (`check …`).
+
+A slow machine may be the reason that something does not come: liveness. It is none for two masters,
+for a message that no consumer sees, or for an answer that does not say why: safety.
+"""
 
 from typing import Final
 
@@ -80,13 +84,16 @@ async def _check_answers(stage: Stage, words: Words) -> None:
     statuses = _statuses(stage, words["statuses"])
     mode = _mode(words)
     stage.check(
-        f"every {mode} send answers {' or '.join(statuses)}", stage.every_send_was(mode, *statuses)
+        f"every {mode} send answers {' or '.join(statuses)}",
+        stage.every_send_was(mode, *statuses),
+        is_liveness=True,
     )
 
 
 async def _check_all_ok(stage: Stage, words: Words) -> None:
     for mode in _MODES:
-        stage.check(f"every {mode} send answers {SEND_OK}", stage.every_send_was(mode, SEND_OK))
+        seen = stage.every_send_was(mode, SEND_OK)
+        stage.check(f"every {mode} send answers {SEND_OK}", seen, is_liveness=True)
     exits = stage.cluster.unexpected_exits()
     stage.check("no node ended by itself", Seen(not exits, "; ".join(exits) or "all are running"))
 
@@ -121,7 +128,12 @@ async def _steps_down(stage: Stage, words: Words) -> None:
         is_master = node in group.masters
         return Seen(not is_master, f"{node} {'still says' if is_master else 'no longer says'} so")
 
-    await stage.expect(f"{node} no longer says that it is master", look, float(words["seconds"]))
+    await stage.expect(
+        f"{node} no longer says that it is master",
+        look,
+        float(words["seconds"]),
+        is_liveness=False,
+    )
 
 
 async def _out_of_sync(stage: Stage, words: Words) -> None:
@@ -137,7 +149,7 @@ async def _out_of_sync(stage: Stage, words: Words) -> None:
 async def _no_election(stage: Stage, words: Words) -> None:
     group = stage.fenced_group
     held = group.epoch == stage.epoch_before_fault
-    stage.check("there was no election", Seen(held, str(group)))
+    stage.check("there was no election", Seen(held, str(group)), is_liveness=True)
 
 
 async def _one_master(stage: Stage, words: Words) -> None:
@@ -152,7 +164,8 @@ async def _unavailable(stage: Stage, words: Words) -> None:
     seconds, _ = stage.unavailable()
     allowed = float(words["seconds"])
     seen = Seen(seconds is not None and seconds <= allowed, f"{seconds} s")
-    stage.check(f"sync sends were acknowledged at least every {allowed:g} s", seen)
+    expected = f"sync sends were acknowledged at least every {allowed:g} s"
+    stage.check(expected, seen, is_liveness=True)
 
 
 async def _reasons(stage: Stage, words: Words) -> None:
@@ -164,7 +177,8 @@ async def _reasons(stage: Stage, words: Words) -> None:
 
 async def _reads(stage: Stage, words: Words) -> None:
     count = stage.timeline.phase.messages_read
-    stage.check("consumers go on reading", Seen(count > 0, f"{count:,} messages read"))
+    seen = Seen(count > 0, f"{count:,} messages read")
+    stage.check("consumers go on reading", seen, is_liveness=True)
 
 
 EXPECTATIONS: Final = (

@@ -72,6 +72,7 @@ async def drain(stage: Stage) -> None:
         "consumers have read everything",
         lambda: _none_left(stage.load.left_to_read(), "messages"),
         DRAIN_SECONDS_MAX,
+        is_liveness=False,
     )
 
 

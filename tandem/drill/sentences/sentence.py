@@ -67,7 +67,7 @@ class Step(msgspec.Struct, frozen=True):
         try:
             await self.sentence.act(stage, self.words)
         except NodeFailedError as error:
-            stage.check(self.text, Seen(held=False, text=str(error)))
+            stage.check(self.text, Seen(held=False, text=str(error)), is_liveness=True)
             raise UnmetError from error
         except NotPossibleError as error:
             raise NotPossibleError(f"line {self.line}, {self.text!r}: {error}") from error

@@ -217,5 +217,6 @@ def _summarise(work: AuditWork, reports: Sequence[TaskReport]) -> AuditSummary:
         records=sum(report.records for report in reports),
         log_bytes=work.logs[work.plan.node].end,
         differences=dict(work.differences),
+        log_ends={name: log.end for name, log in work.logs.items()},
         cut_records=len(work.cut),
     )

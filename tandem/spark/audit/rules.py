@@ -105,8 +105,9 @@ class AuditSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     `unknown_missing` includes `stored_but_missing`. `identical_by_slave` has every slave;
     `first_difference_by_slave` those that differ, with the physical offset of the first byte that
-    is not the master's (or that only one of the two has). `records` are those of the topic in the
-    master's log, `log_bytes` where that log ends.
+    is not the master's (or that only one of the two has). Of those, `shorter_slaves` have no other
+    byte than the master, and lack its end. `records` are those of the topic in the master's log,
+    `log_bytes` where that log ends.
     """
 
     sends: int
@@ -126,6 +127,7 @@ class AuditSummary(msgspec.Struct, frozen=True, kw_only=True):
     corrupt: int
     identical_by_slave: dict[str, bool]
     first_difference_by_slave: dict[str, int]
+    shorter_slaves: list[str] = []
     stored_again: int = 0
     acknowledged_cut: int = 0
     cut_records: int = 0
@@ -164,9 +166,13 @@ def summarise(
     records: int,
     log_bytes: int,
     differences: dict[str, int | None],
+    log_ends: Mapping[str, int],
     cut_records: int = 0,
 ) -> AuditSummary:
-    """Put counts by finding, SEND_OK by mode and first differences by node into one record."""
+    """Put counts by finding, SEND_OK by mode and first differences by node into one record.
+
+    `log_ends` are those of all nodes.
+    """
     every_send = (
         STORED,
         SYNC_LOST,
@@ -198,6 +204,9 @@ def summarise(
         first_difference_by_slave={
             slave: at for slave, at in differences.items() if at is not None
         },
+        shorter_slaves=[
+            slave for slave, at in differences.items() if at == log_ends[slave] < log_bytes
+        ],
         stored_again=number[STORED_AGAIN],
         acknowledged_cut=number[ACKNOWLEDGED_CUT],
         cut_records=cut_records,

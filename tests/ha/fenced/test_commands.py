@@ -16,6 +16,7 @@ from ha.fenced.standing import Parting
 from store import PutMessageStatus
 from tandem.wire.group_state import GroupState, LeaderRecord, LifeRecord, NodeRecord
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult
+from tandem.wire.switch_cause import SwitchCause
 from tests.ha.fenced_world import COORDINATOR_IP, FencedWorld, Replica, open_world, refused
 from tests.ha.fingerprinted import flip
 from tests.ha.healing_world import open_group
@@ -57,6 +58,7 @@ async def test_a_member_is_promoted_with_everything(autojump_clock: MockClock) -
         assert second.bodies == [b"m1"]
         status = second.ha.status()
         assert status.last_switch_reason == f"an operator promoted {wanted.name}"
+        assert status.last_switch_cause == SwitchCause.PROMOTED
         assert status.previous_master == first.name
         await world.wait_for(lambda: world.in_sync(second))
 
@@ -220,6 +222,7 @@ async def test_a_master_resigns_and_stands_back(autojump_clock: MockClock) -> No
         assert result.done, result.text
         second = await world.master(but=first.name)
         assert "an operator asked it to resign" in second.ha.status().last_switch_reason
+        assert second.ha.status().last_switch_cause == SwitchCause.STEPPED_DOWN
         await world.wait_for(lambda: world.in_sync(second))
         second.kill()
         world.reap(second.name)

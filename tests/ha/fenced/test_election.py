@@ -17,6 +17,7 @@ from ha.fenced.election import (
     Run,
     Show,
     Wait,
+    farewell,
     ranked,
     state_if_won,
     who_else_may_win,
@@ -29,6 +30,7 @@ from tandem.wire.group_state import (
     LifeRecord,
     NodeRecord,
 )
+from tandem.wire.switch_cause import SwitchCause
 
 NAMES = ("a", "b", "c")
 STATE = GroupState(epoch=5, master="a", isr={name: f"{name}1" for name in NAMES}, min_isr=2)
@@ -400,7 +402,7 @@ def test_no_log_that_lacks_what_was_acknowledged_wins_while_fewer_than_min_isr_w
 
 def test_the_new_set_is_the_members_that_live() -> None:
     won = state_if_won(
-        STATE, view(STATE, None, node("b"), node("c")).nodes, own(), reason="r", wall_clock_ms=7
+        STATE, view(STATE, None, node("b"), node("c")).nodes, own(), why=("c", "r"), wall_clock_ms=7
     )
     assert won == GroupState(
         epoch=6,
@@ -408,6 +410,7 @@ def test_the_new_set_is_the_members_that_live() -> None:
         isr={"b": "b1", "c": "c1"},
         min_isr=2,
         reason="r",
+        cause="c",
         switched_at_ms=7,
         previous_master="a",
     )
@@ -415,15 +418,15 @@ def test_the_new_set_is_the_members_that_live() -> None:
 
 def test_the_new_set_is_never_below_the_minimum_if_the_old_was_not() -> None:
     nodes = view(STATE, None, node("b"), node("c", incarnation="c2")).nodes
-    won = state_if_won(STATE, nodes, own(), reason="", wall_clock_ms=0)
+    won = state_if_won(STATE, nodes, own(), why=("", ""), wall_clock_ms=0)
     assert won.isr == {"b": "b1", "a": "a1"}
-    won = state_if_won(STATE, nodes, own(min_isr=3), reason="", wall_clock_ms=0)
+    won = state_if_won(STATE, nodes, own(min_isr=3), why=("", ""), wall_clock_ms=0)
     assert won.isr == STATE.isr
 
 
 def test_nobody_joins_the_set_by_an_election() -> None:
     nodes = view(STATE, None, node("b"), node("d")).nodes
-    won = state_if_won(STATE, nodes, own(min_isr=1), reason="", wall_clock_ms=0)
+    won = state_if_won(STATE, nodes, own(min_isr=1), why=("", ""), wall_clock_ms=0)
     assert won.isr == {"b": "b1"}
 
 
@@ -440,7 +443,7 @@ def test_a_new_set_is_a_part_of_the_old_one_with_enough_members(
         name: node(name, incarnation=f"{name}1" if same else f"{name}2")
         for name, same in alive.items()
     }
-    won = state_if_won(state, nodes, own(min_isr=min_isr), reason="", wall_clock_ms=0)
+    won = state_if_won(state, nodes, own(min_isr=min_isr), why=("", ""), wall_clock_ms=0)
     assert won.isr.items() <= state.isr.items()
     assert won.isr["b"] == "b1"
     assert len(won.isr) >= min(min_isr, len(state.isr))
@@ -448,12 +451,31 @@ def test_a_new_set_is_a_part_of_the_old_one_with_enough_members(
 
 def test_the_reason_of_a_switch_is_told() -> None:
     replace = msgspec.structs.replace
-    assert why_switched(STATE, "b") == "the lease of a ended"
-    assert why_switched(replace(STATE, preferred="b"), "b") == "an operator promoted b"
-    resigned = replace(STATE, reason="a stepped down: its disk is full")
-    assert why_switched(resigned, "b") == "a stepped down: its disk is full"
-    recovered = replace(STATE, master="", reason="recovered by an operator")
-    assert why_switched(recovered, "b") == "recovered by an operator"
+    ended = SwitchCause.LEASE_ENDED, "the lease of a ended"
+    assert why_switched(STATE, "b") == ended
+    # What is recorded of a's own election says nothing of its end.
+    won = replace(STATE, reason="a stepped down", cause=SwitchCause.STEPPED_DOWN)
+    assert why_switched(won, "b") == ended
+    promoted = replace(farewell(STATE, "an operator promotes b"), preferred="b")
+    assert why_switched(promoted, "b") == (SwitchCause.PROMOTED, "an operator promoted b")
+    stepped_down = SwitchCause.STEPPED_DOWN, "a stepped down: an operator promotes b"
+    assert why_switched(promoted, "c") == stepped_down  # another was faster
+    over = farewell(STATE, "its lease is over", SwitchCause.LEASE_ENDED)
+    assert why_switched(over, "b") == (
+        SwitchCause.LEASE_ENDED,
+        "a stepped down: its lease is over",
+    )
+    recovered = replace(STATE, master="", reason="recovered", cause=SwitchCause.RECOVERED)
+    assert why_switched(recovered, "b") == (SwitchCause.RECOVERED, "recovered")
+    assert why_switched(replace(STATE, master=""), "b")[0] is SwitchCause.FIRST
+
+
+def test_who_wins_takes_the_cause_into_its_record_and_nothing_of_the_end_before_it() -> None:
+    state = state_if_won(
+        farewell(STATE, "why"), {}, own(), why=(SwitchCause.STEPPED_DOWN, "w"), wall_clock_ms=0
+    )
+    assert (state.cause, state.reason) == (SwitchCause.STEPPED_DOWN, "w")
+    assert not state.has_stepped_down
 
 
 # beginning
@@ -521,7 +543,7 @@ def test_a_coordinator_that_was_set_back_is_not_believed() -> None:
 
 def test_what_an_operator_has_accepted_outlives_the_election() -> None:
     state = msgspec.structs.replace(STATE, loss_accepted=4, recoveries=2)
-    won = state_if_won(state, {}, own(), reason="r", wall_clock_ms=0, epoch_id="new")
+    won = state_if_won(state, {}, own(), why=("c", "r"), wall_clock_ms=0, epoch_id="new")
     assert (won.loss_accepted, won.recoveries, won.epoch_id) == (4, 2, "new")
 
 

@@ -19,6 +19,7 @@ from tandem.coordinator.kv_records import DeleteOperation, PutOperation
 from tandem.wire.group_recovery import Group, plan_recovery
 from tandem.wire.group_state import encode_record
 from tandem.wire.ha_status import FencedCommand
+from tandem.wire.switch_cause import SwitchCause
 from tests.ha.fenced_world import COORDINATOR_IP, FencedWorld, Replica, open_world, refused
 from tests.ha.world import DIRECTORY, IPS, KEYS
 from tests.support.reasons import words
@@ -150,6 +151,7 @@ async def test_a_killed_master_is_replaced_and_nothing_is_lost(autojump_clock: M
         assert again.bodies == [b"m1", b"m2"]
         assert epoch(world) == 2
         assert second.ha.status().last_switch_reason == f"the lease of {first.name} ended"
+        assert second.ha.status().last_switch_cause == SwitchCause.LEASE_ENDED
 
 
 async def test_without_a_supervisor_the_lease_has_to_end(autojump_clock: MockClock) -> None:
@@ -173,6 +175,7 @@ async def test_a_clean_stop_hands_over_at_once(autojump_clock: MockClock) -> Non
         second = await world.master(but=first.name)
         assert trio.current_time() - stopped_at < 1.0
         assert "is stopping" in second.ha.status().last_switch_reason
+        assert second.ha.status().last_switch_cause == SwitchCause.STEPPED_DOWN
 
 
 async def test_a_master_without_coordinator_steps_down_in_time(autojump_clock: MockClock) -> None:

@@ -28,6 +28,7 @@ from store import PutMessage, PutMessageStatus
 from tandem.cluster_file.choices import AckLevel
 from tandem.coordinator.interface import CoordinatorUnavailableError, Put, TransactionResult
 from tandem.wire.group_state import GroupState, LeaderRecord, NodeRecord, decode_state
+from tandem.wire.switch_cause import SwitchCause
 from tests.ha.fenced_world import FencedWorld, refused
 from tests.ha.scripted_session import Desk
 from tests.ha.world import fenced_config
@@ -96,6 +97,7 @@ class Master:
         self.session = Session()
         self.events: list[HAEvent] = []
         self.over: list[str] = []
+        self.causes: list[SwitchCause] = []
         self.answers: list[tuple[PutMessageStatus, str]] = []
         self.it = FencedMaster(
             fenced_config("a", ack_level=level),
@@ -115,8 +117,9 @@ class Master:
     def answered(self) -> None:
         """Nothing has to be sent."""
 
-    def step_down(self, reason: str) -> None:
+    def step_down(self, reason: str, cause: SwitchCause) -> None:
         self.over.append(reason)
+        self.causes.append(cause)
 
     def resign(self, reason: str) -> None:
         self.over.append(f"resigns: {reason}")
@@ -216,6 +219,7 @@ async def test_what_has_everything_but_no_lease_is_not_answered(
         assert "lease is over" in refused(master.it)
         await trio.sleep(0.2)
         assert master.over == ["its lease is over"]
+        assert master.causes == [SwitchCause.LEASE_ENDED]
 
 
 async def test_the_lease_is_tested_for_every_put(autojump_clock: MockClock) -> None:

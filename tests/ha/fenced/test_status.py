@@ -2,6 +2,7 @@
 
 from trio.testing import MockClock
 
+from tandem.wire.switch_cause import SwitchCause
 from tests.ha.fenced_world import open_world
 
 
@@ -78,6 +79,8 @@ async def test_what_each_node_of_a_group_is(autojump_clock: MockClock) -> None:
         assert (standing.role, standing.in_sync, standing.needed) == ("MASTER", 3, 2)
         assert standing.lease_left_seconds is not None
         assert 0 < standing.lease_left_seconds < 5
+        assert standing.switch_cause == SwitchCause.FIRST == master.ha.status().last_switch_cause
+        assert standing.switched_at_ms == master.ha.status().last_switch_at_ms > 0
         slave = world.slaves()[0]
         standing = slave.ha.replica_standing()
         assert (standing.role, standing.follows, standing.behind_bytes) == ("FOLLOWER", True, 0)

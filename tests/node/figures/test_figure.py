@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.figures.figure import Labels, LabelsOf, escaped
+from node.figures.figure import NO_LABELS, Figure, Labels, LabelsOf, columns, escaped
 
 
 def test_labels_are_written_with_a_comma_before_each() -> None:
@@ -39,3 +41,15 @@ def test_labels_are_made_once_for_each_name_and_not_kept_for_ever() -> None:
     for name in ("a", "b", "c", "c"):
         labels_of(name)
     assert made == ["a", "b", "c"]
+
+
+@given(st.lists(st.sampled_from("abc")))
+def test_columns_are_figures_of_one_name_in_their_order(names: list[str]) -> None:
+    figures = [Figure(name, NO_LABELS, number) for number, name in enumerate(names)]
+    found = list(columns(figures))
+    assert [
+        Figure(column.name, labels, value)
+        for column in found
+        for labels, value in zip(column.labels, column.values, strict=True)
+    ] == figures
+    assert all(one.name != other.name for one, other in pairwise(found))

@@ -35,6 +35,16 @@ async def test_a_group_without_a_consumer_has_its_lag() -> None:
     # Queue 1 has messages, but nobody knows where the group would begin there.
 
 
+async def test_the_oldest_message_is_the_one_that_the_group_waits_at() -> None:
+    broker = Broker()
+    put(broker, 1)
+    broker.now_ms = NOW_MS + 500
+    put(broker, 1)
+    broker.tables.commit("g", "T", 0, 1)
+    broker.now_ms = NOW_MS + 700
+    assert lags_of(broker)[LATENCY] == {"g": 200}
+
+
 async def test_what_was_given_out_by_nobody_knows_whom_is_not_said() -> None:
     broker = Broker()
     put(broker, 6)

@@ -50,6 +50,12 @@ async def test_what_only_a_master_knows_others_do_not_say() -> None:
     assert shown == {"tandem_takes_messages": 0, "tandem_in_sync_replicas_needed": 2}
 
 
+async def test_when_and_why_the_master_changed_last_is_said() -> None:
+    standing = ReplicaStanding(role="FOLLOWER", switched_at_ms=1500, switch_cause="promoted")
+    named = by_name(list(replication_figures(broker_with(standing).sources())))
+    assert named["tandem_last_switch_timestamp_seconds"] == [({"cause": "promoted"}, 1.5)]
+
+
 async def test_nothing_is_late_where_all_is_confirmed() -> None:
     shown = values(replication_figures(broker_with(ReplicaStanding(role="MASTER")).sources()))
     assert (shown["tandem_confirm_lag_bytes"], shown["tandem_confirm_lag_seconds"]) == (0, 0)

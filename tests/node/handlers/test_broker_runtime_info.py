@@ -33,6 +33,30 @@ READ_BY_CLUSTER_LIST = (
 )
 
 
+READ_BY_THE_EXPORTER = (
+    "sendThreadPoolQueueCapacity",
+    "pullThreadPoolQueueCapacity",
+    "queryThreadPoolQueueHeadWaitTimeMills",
+    "queryThreadPoolQueueSize",
+    "queryThreadPoolQueueCapacity",
+    "bootTimestamp",
+    "brokerVersion",
+    "commitLogMaxOffset",
+    "commitLogMinOffset",
+    "consumeQueueDiskRatio",
+    "dispatchBehindBytes",
+    "dispatchMaxBuffer",
+    "getMessageEntireTimeMax",
+    "putMessageAverageSize",
+    "putMessageEntireTimeMax",
+    "putMessageSizeTotal",
+    "putMessageTimesTotal",
+    "remainTransientStoreBufferNumbs",
+    "startAcceptSendRequestTimeStamp",
+)
+"""Numbers; if one is missing, it takes none. Source: rocketmq-exporter, BrokerRuntimeStats."""
+
+
 def info_of(broker: Broker) -> dict[str, str]:
     table: dict[str, str] = json.loads(looking_at(broker).call(INFO).body)["table"]
     return table
@@ -44,6 +68,7 @@ async def test_a_broker_with_messages() -> None:
     info = info_of(broker)
     size = broker.store.max_physical_offset
     assert set(READ_BY_CLUSTER_LIST) <= info.keys()
+    assert all(float(info[key]) >= 0 for key in READ_BY_THE_EXPORTER)
     assert list(info) == sorted(info)
     expected = {
         "brokerActive": "true",
@@ -153,4 +178,6 @@ async def test_how_long_puts_took() -> None:
     info = info_of(broker)
     assert info["putMessageDistributeTime"].startswith("[<=0ms]:8 [0~10ms]:0 [10~50ms]:2 ")
     assert info["putMessageEntireTimeMax"] == "20"
+    broker.stats.took(0.030)
+    assert info_of(broker)["getMessageEntireTimeMax"] == "30"
     assert (info["putLatency99"], info["putMessageFailedTimes"]) == ("20.00", "3")

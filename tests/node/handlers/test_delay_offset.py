@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from tandem.wire.request_code import RequestCode
+from tandem.wire.response_code import ResponseCode
 from tests.node.doubles import Broker
 from tests.node.handlers.inspected import looking_at
 
@@ -10,3 +11,12 @@ async def test_how_far_each_delay_level_is() -> None:
     assert answer.body == (
         b'{"dataVersion":{"stateVersion":0,"timestamp":0,"counter":0},"offsetTable":{"3":5}}'
     )
+
+
+async def test_how_far_timers_are_and_that_there_are_none() -> None:
+    broker = Broker()
+    client = looking_at(broker)
+    answer = client.call(RequestCode.GET_TIMER_CHECK_POINT)
+    assert (answer.code, answer.body) == (ResponseCode.SYSTEM_ERROR, b"")
+    broker.timer_checkpoint = bytes(range(56))
+    assert client.call(RequestCode.GET_TIMER_CHECK_POINT).body == bytes(range(56))

@@ -411,3 +411,22 @@ async def test_a_held_pull_that_meets_a_damaged_record_gets_the_error(
     await trio.testing.wait_all_tasks_blocked()
     (answer,) = client.answers()
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+async def test_how_long_the_store_took_at_most_is_noted(
+    mock_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = Broker()
+    client = puller(broker)
+    put(broker, b"x")
+    get_message = broker.store.reads.get_message
+
+    def slow(*arguments: object, **named: object) -> object:
+        mock_clock.jump(seconds.pop())
+        return get_message(*arguments, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(broker.store.reads, "get_message", slow)
+    seconds = [0.25, 0.5, 0.125]
+    for _ in range(3):
+        assert client.call(PULL, header()).code == 0
+    assert broker.stats.longest_get_ms == pytest.approx(500)

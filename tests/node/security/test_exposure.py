@@ -131,3 +131,33 @@ def test_metrics_leave_this_machine_if_that_is_said(
     with pytest.raises(ConfigError) as caught:
         check_exposure(config.node("a1"))
     assert f"metrics.{remedy}: true" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        None,
+        "http://127.0.0.9:4318",
+        "http://localhost:4318/v1/metrics",
+        "http://[::1]:4318",
+        "https://collector.example",
+    ],
+)
+def test_exports_stay_here_or_are_not_in_clear(endpoint: str | None, tmp_path: Path) -> None:
+    metrics = MetricsSettings(otlp_endpoint=endpoint)
+    config = msgspec.structs.replace(fenced_cluster(tmp_path), metrics=metrics)
+    check_exposure(config.node("a1"))
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["http://10.0.0.1:4318", "http://collector.example:4318", "HTTP://collector.example:4318"],
+)
+def test_exports_leave_this_machine_in_clear_if_that_is_said(endpoint: str, tmp_path: Path) -> None:
+    metrics = MetricsSettings(otlp_endpoint=endpoint)
+    config = msgspec.structs.replace(fenced_cluster(tmp_path), metrics=metrics)
+    with pytest.raises(ConfigError) as caught:
+        check_exposure(config.node("a1"))
+    assert caught.value.setting == "metrics.otlp_endpoint"
+    said = msgspec.structs.replace(metrics, allow_in_clear=True)
+    check_exposure(msgspec.structs.replace(config, metrics=said).node("a1"))

@@ -115,13 +115,19 @@ async def until(code: int, ask: Callable[[], Awaitable[RemotingCommand]]) -> int
 
 
 def send_frame(
-    keys: Keys, opaque: int, body: bytes = b"x", *, flag: int = 0, wait: bool = False
+    keys: Keys,
+    opaque: int,
+    body: bytes = b"x",
+    *,
+    flag: int = 0,
+    wait: bool = False,
+    code: int = RequestCode.SEND_MESSAGE_V2,
 ) -> bytes:
     properties = f"UNIQ_KEY\x017F00000100002A9F\x02WAIT\x01{str(wait).lower()}\x02"
     header = SendMessageRequestHeaderV2("PG", "T", "TBW102", 4, 0, 0, 1, 0, properties)
-    fields = text_fields(RemotingCommand(310, ext=header))
+    fields = text_fields(RemotingCommand(code, ext=header))
     ext = with_acl_signature(*keys, fields, body)
-    return encode_frame(RemotingCommand(310, opaque, flag, ext=ext, body=body))
+    return encode_frame(RemotingCommand(code, opaque, flag, ext=ext, body=body))
 
 
 def commit_frame(keys: Keys, opaque: int, offset: int) -> bytes:
@@ -308,6 +314,26 @@ async def test_bytes_of_messages_are_counted_both_ways(
         assert (await shown(client, "bob")).refused is not None
 
 
+async def test_records_that_are_looked_at_or_sent_back_count(
+    tmp_path: Path, autojump_clock: object
+) -> None:
+    async with (
+        bounded_world(tmp_path, bytes_per_second=10_000) as world,
+        world.client(MASTER) as client,
+    ):
+        sent = await as_user(client, OPERATOR).send(bytes(25_000), wait=False)
+        at = str(int(sent.ext_fields()["msgId"][-16:], 16))
+        back = {"group": "g", "offset": at, "delayLevel": "0"}
+        bob = as_user(client, BOB)
+        for code, fields in (
+            (RequestCode.VIEW_MESSAGE_BY_ID, {"offset": at}),
+            (RequestCode.CONSUMER_SEND_MSG_BACK, back),
+        ):
+            assert (await bob.call(code, fields)).code == 0
+            assert (await bob.call(code, fields)).code == BUSY
+            await trio.sleep(3)
+
+
 async def _send_later(client: Caller, body: bytes) -> None:
     await trio.sleep(1)
     await as_user(client, OPERATOR).send(body, wait=False)
@@ -439,6 +465,47 @@ async def test_bytes_in_flight_are_those_that_wait_for_a_replica(
             assert raw.answers[10][0] == 0
 
 
+async def test_an_answer_to_something_else_does_not_end_what_is_in_flight(
+    tmp_path: Path, autojump_clock: object
+) -> None:
+    bounds: dict[str, Any] = {"bytes_in_flight_max": 2_500}
+    reply = RequestCode.SEND_REPLY_MESSAGE_V2  # it names no requester: answered at once
+    async with bounded_world(tmp_path, role="SYNC_MASTER", **bounds) as world:
+        await world.start("a1")
+        await trio.sleep(6)
+        async with Raw(world) as raw:
+            world.network.stall(SLAVE_1, MASTER)
+            for n in (0, 2):
+                put = send_frame(ALICE, n, bytes(2_000), wait=True)
+                await raw.send(put, send_frame(ALICE, n + 1, b"r", code=reply))
+                await trio.sleep(0.1)
+            await raw.receive(3)
+            assert (raw.count(BUSY), raw.answers[2][0]) == (1, BUSY)
+            world.network.heal_all()
+            await raw.receive(4)
+            assert raw.answers[0][0] == 0
+
+
+async def test_who_hangs_up_has_no_more_in_flight_for_it(
+    tmp_path: Path, autojump_clock: object
+) -> None:
+    bounds: dict[str, Any] = {"bytes_in_flight_max": 2_500}
+    unread = encode_frame(
+        RemotingCommand(RequestCode.NODE_CHALLENGE, 1)
+    )  # makes a reset of the end
+    async with bounded_world(tmp_path, role="SYNC_MASTER", **bounds) as world:
+        await world.start("a1")
+        await trio.sleep(6)
+        world.network.stall(SLAVE_1, MASTER)
+        for n in range(3):
+            async with Raw(world) as raw:
+                await raw.send(send_frame(ALICE, n, bytes(2_000), wait=True), unread)
+                await trio.sleep(0.1)
+        world.network.heal_all()
+        async with world.client(MASTER) as client:
+            assert (await shown(client, "alice")).refused == {"bytes in flight": 2}
+
+
 async def test_more_connections_than_a_user_may_have_are_ended_with_an_answer(
     tmp_path: Path, autojump_clock: object
 ) -> None:
@@ -461,6 +528,24 @@ async def test_more_connections_than_a_user_may_have_are_ended_with_an_answer(
             await raw.send(send_frame(ALICE, 1))
             await raw.receive(1)
             assert raw.answers[1][0] == 0
+
+
+async def test_the_name_server_gives_places_back_and_answers(
+    tmp_path: Path, autojump_clock: object
+) -> None:
+    bounds: dict[str, Any] = {"connections_max": 2, "requests_per_second": 10}
+    async with bounded_world(tmp_path, **bounds) as world:
+        for _ in range(5):
+            async with world.client(MASTER, 9876) as names:
+                ask = partial(as_user(names, ALICE).call, RequestCode.GET_BROKER_CLUSTER_INFO)
+                with trio.fail_after(1):
+                    assert (await ask()).code == 0
+            await trio.sleep(0.1)
+        async with world.client(MASTER, 9876) as names:
+            ask = partial(as_user(names, ALICE).call, RequestCode.GET_BROKER_CLUSTER_INFO)
+            began = trio.current_time()
+            assert await until(BUSY, ask) < 20
+            assert trio.current_time() - began < 2 * DELAY_SECONDS_MAX
 
 
 async def test_a_connection_that_is_still_for_long_gives_way_to_a_new_one(

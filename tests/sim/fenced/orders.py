@@ -9,10 +9,11 @@ from typing import Final
 
 import trio
 
-from tandem.cli.group_orders import FencedGroup, RecordStore, recover_group
-from tandem.cli.group_view import Member
+from tandem.cli.group_orders import recover_group
 from tandem.client.errors import ClientError
 from tandem.cluster_file.cluster_config import ClusterConfig
+from tandem.views.fenced_group import FencedGroup, RecordStore
+from tandem.views.group_view import Member
 from tandem.wire.ha_status import Command, FencedCommand
 from tests.sim.engine.node import SimulatedNode
 from tests.sim.engine.workload import ClientMachine

@@ -552,10 +552,10 @@ def test_many_timers_are_back_within_seconds() -> None:
         chance=random.Random(1),
         earlier=earlier_of(world.store, 0),
     )
-    began = time.perf_counter()
+    began = time.process_time()
     while anew.deliver_due(world.clock.now_ms)[1] == world.clock.now_ms:
         pass
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_a_damaged_message_is_waited_for() -> None:

@@ -5,7 +5,8 @@ import struct
 
 import pytest
 
-from store.delayed.timer_checkpoint import TimerCheckpoint, TimerProgress
+from store.delayed.timer_checkpoint import TimerCheckpoint, TimerProgress, checkpoint_of
+from store.delayed.timer_place import TimerPlace
 from store.machine.errors import CorruptLogError, LogFault
 from tandem.wire.store_layout import CHECKPOINT_BYTES
 from tests.support.logged import logged
@@ -34,8 +35,14 @@ def test_progress_is_stored_as_rocketmq_stores_it() -> None:
     checkpoint = TimerCheckpoint(PATH, disk)
     assert checkpoint.note(FIRST, log_flushed=1000, now_ms=T0 + 7)
     assert fields(disk) == (T0, 104, 3, 3, 0, T0 + 7, 1)
+    assert checkpoint.data == (disk.read(PATH) or b"")[:56]
     again = TimerCheckpoint(PATH, disk)
     assert (again.read_time_ms, again.timer_log_end, again.queue_offset) == (T0, 104, 3)
+
+
+def test_timers_of_a_journal_are_told_of_in_the_same_form() -> None:
+    place = TimerPlace(first_waiting=2, looked_at=5, slot_ms=T0, done_in_slot=1)
+    assert struct.unpack(">7q", checkpoint_of(place)) == (T0, 0, 5, 5, 0, 0, 0)
 
 
 def test_progress_waits_for_the_log_to_be_durable() -> None:

@@ -385,11 +385,11 @@ async def test_offsets_that_are_not_stored_when_it_is_stopped_are_stored_then(
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_a_signal_ends_reading_and_not_the_command(number: signal.Signals) -> None:
     seen: list[list[int]] = []
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE_SECONDS):
         async with stopped_by_signals() as stopped:
             seen.append(stopped)
             os.kill(os.getpid(), number)
-            await trio.sleep(60)
+            await trio.Event().wait()
     assert seen == [[number]]
     async with stopped_by_signals() as stopped:
         pass

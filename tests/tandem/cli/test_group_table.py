@@ -2,10 +2,10 @@ import pytest
 
 from tandem.cli.formats import Section, section_lines
 from tandem.cli.group_table import facts, group_lines, headline, human_duration, node_columns
-from tandem.cli.group_view import GroupView
 from tandem.text_table import bare
+from tandem.views.group_view import GroupView
 from tandem.wire.ha_status import HealedPart
-from tests.tandem.cli.group_samples import HEALTHY, NO_ANSWER, master, records, status, view
+from tests.tandem.views.group_samples import HEALTHY, NO_ANSWER, master, records, status, view
 
 NOW_MS = 1_700_000_000_000 + 180_000
 

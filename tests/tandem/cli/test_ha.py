@@ -6,23 +6,18 @@ import pytest
 import typer
 from trio.testing import MockClock
 
-from tandem.cli.ha import (
-    _as_lines,
-    _coordinator_of,
-    _fenced_group,
-    _look,
-)
+from tandem.cli.ha import _as_lines, _fenced_group
 from tandem.cluster.spec import GroupSpec
-from tandem.cluster_file.choices import CoordinatorKind, GroupKind
-from tandem.cluster_file.coordinator_settings import CoordinatorSettings
+from tandem.cluster_file.choices import GroupKind
 from tandem.cluster_file.settings import GroupSettings
 from tandem.cluster_file.store_settings import StoreSettings
 from tandem.testing import RunningCluster
 from tandem.text_table import bare
-from tests.support.secret import write_secret
+from tandem.views.classic_nodes import classic_nodes
+from tandem.views.cluster_look import look
 from tests.tandem.cli.conftest import Tandem
-from tests.tandem.cli.fake_group import Nodes, group_of
 from tests.tandem.cluster.fakes import fake_spec
+from tests.tandem.views.fake_group import Nodes, group_of
 
 # Those that need a cluster share it.
 pytestmark = pytest.mark.xdist_group("one cluster of the command line")
@@ -59,34 +54,13 @@ def test_without_or_with_several_fenced_groups_one_has_to_be_named() -> None:
 async def test_fenced_and_classic_groups_are_looked_at_together(autojump_clock: MockClock) -> None:
     nodes = Nodes()
     async with group_of(nodes) as group:
-        seen = await _look(SPEC, group.admin, [group])
+        seen = await look(classic_nodes(SPEC), group.admin, [group])
     assert [view.master for view in seen.groups] == ["a"]
     assert [row.state for row in seen.classic_nodes] == ["down", "down"]
     assert not seen.is_silent
     text = "\n".join(map(bare, _as_lines(seen)))
     assert "g: a is master, epoch 7, and takes messages" in text
     assert "SLAVE" in text
-
-
-async def test_a_cluster_of_which_no_node_answers_is_silent(autojump_clock: MockClock) -> None:
-    nodes = Nodes()
-    nodes.brokers.clear()
-    async with group_of(nodes) as group:
-        assert (await _look(SPEC, group.admin, [group])).is_silent
-
-
-async def test_a_coordinator_that_cannot_be_used_is_words(tmp_path: Path) -> None:
-    broken = CoordinatorSettings(kind=CoordinatorKind.ETCD, endpoints=["no port"])
-    async with _coordinator_of(msgspec.structs.replace(SPEC, coordinator=broken)) as coordinator:
-        assert isinstance(coordinator, str)
-        assert "'no port' is not an endpoint of a coordinator" in coordinator
-    spec = msgspec.structs.replace(SPEC, secret_file=tmp_path / "secret")
-    async with _coordinator_of(spec) as coordinator:
-        assert isinstance(coordinator, str)
-        assert f"{spec.secret_file} cannot be read" in coordinator
-    write_secret(spec.secret_file)
-    async with _coordinator_of(spec) as coordinator:
-        assert not isinstance(coordinator, str)
 
 
 def test_watching_is_for_people(tandem: Tandem) -> None:

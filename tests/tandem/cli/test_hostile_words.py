@@ -13,7 +13,6 @@ from tandem.cli.cluster_table import node_facts, nodes_section
 from tandem.cli.command_line import _LastResort
 from tandem.cli.formats import Format, write
 from tandem.cli.group_table import group_lines
-from tandem.cli.group_view import GroupView, NodeView, Switch
 from tandem.cli.log_options import BodyFormat
 from tandem.cli.log_records import printed_records
 from tandem.cli.log_tables import print_listing, print_stat
@@ -32,6 +31,7 @@ from tandem.log import (
     store_stat,
 )
 from tandem.plain_text import plain
+from tandem.views.group_view import GroupView, NodeView, Switch
 from tandem.wire.ha_status import HealedPart
 from tandem.wire.message import Message, MessageExt
 from tests.support.log_builder import LogBuilder

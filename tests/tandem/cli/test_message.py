@@ -8,6 +8,7 @@ from tandem.cli.message import Resending, Resent, _resend
 from tandem.cli.output import CommandError
 from tandem.client.errors import GroupNotFoundError, MessageNotFoundError
 from tandem.testing import RunningCluster
+from tests.support.patience import PATIENCE_SECONDS
 from tests.tandem.cli.conftest import Tandem
 
 pytestmark = [pytest.mark.fault, pytest.mark.xdist_group("one cluster of the command line")]
@@ -29,7 +30,7 @@ def letters(cluster: RunningCluster) -> list[str]:
                 message = library.Message(TOPIC, body, keys=f"k{number}", tags="t")
                 result = await producer.send(message)
                 ids.append(result.msg_id)
-        with trio.fail_after(30):
+        with trio.fail_after(PATIENCE_SECONDS):
             async with library.Consumer(cluster.name_servers, group=GROUP) as consumer:
                 count = 0
                 async for received in consumer.subscribe(TOPIC):

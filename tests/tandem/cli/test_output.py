@@ -1,3 +1,4 @@
+import json
 import sys
 from pathlib import Path
 
@@ -5,17 +6,20 @@ import pytest
 import trio
 import typer
 
+from tandem.cli.group_view import Switch
 from tandem.cli.output import (
     access_of,
     exit_status,
     expected_errors,
     human_bytes,
+    json_bytes,
     run,
     say_error,
 )
 from tandem.client.errors import RouteCause, RouteNotFoundError
 from tandem.cluster import ClusterConfigError, NotRunningError, UnknownNodeError
 from tandem.drill.errors import BadOptionsError, MissingRequirementError, Requirement
+from tandem.plain_text import plain
 
 
 @pytest.mark.parametrize(
@@ -133,3 +137,15 @@ def test_an_error_is_red_only_where_that_is_wanted(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     say_error("no")
     assert capsys.readouterr().err == ("\x1b[31merror: no\x1b[0m\n" if is_red else "error: no\n")
+
+
+def test_json_of_what_is_not_utf_8_spells_it_out_as_text_does() -> None:
+    name = "d\udcff\u00fc\U0001f600"
+    shown = "d\\udcff\u00fc\U0001f600"
+    assert plain(name) == shown
+    value = {"a": [Switch(name, 7, "b")], name: (name, 1, None, True)}
+    assert json.loads(json_bytes(value)) == {
+        "a": [{"reason": shown, "at_ms": 7, "previous_master": "b", "cause": ""}],
+        shown: [shown, 1, None, True],
+    }
+    assert json.loads(json_bytes({"a": "\x1b\u202e"})) == {"a": "\x1b\u202e"}

@@ -23,6 +23,7 @@ RunCli = Callable[..., Any]
 AUDIT: dict[str, Any] = {
     field.name: {} if field.name.endswith("_by_slave") else 0
     for field in msgspec.structs.fields(AuditSummary)
+    if field.required
 }
 ARCHIVED = ArchiveReport("a", 2, 30, 2, [], {"broker-a": ["/s/000"]}, ["broker-a: [0, 5)"])
 REPORTS: dict[str, Any] = {

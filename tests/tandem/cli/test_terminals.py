@@ -20,7 +20,7 @@ from tandem.testing import RunningCluster
 from tandem.text_table import cell_width
 from tests.support.log_builder import LogBuilder
 from tests.support.page_room import FORKED_TOOL, tool_forker
-from tests.support.patience import wait_until
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 from tests.support.terminal import lines_on_terminal
 
 pytestmark = [
@@ -60,7 +60,7 @@ def ids(cluster: RunningCluster) -> list[str]:
             for number in range(2):
                 message = library.Message(TOPIC, BODY.encode(), keys=f"{KEY}{number}", tags="t")
                 found.append((await producer.send(message)).msg_id)
-        with trio.fail_after(30):
+        with trio.fail_after(PATIENCE_SECONDS):
             async with library.Consumer(cluster.name_servers, group=GROUP) as consumer:
                 async for received in consumer.subscribe(TOPIC):
                     if received.keys == f"{KEY}0":

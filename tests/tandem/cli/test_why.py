@@ -1,6 +1,7 @@
 """`tandem why`: directories here, and a fenced group with everything in test_why_cluster.py."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,26 @@ def test_nothing_found_is_status_1_and_an_answer() -> None:
     result = why("nope", "--store", BASIC, "--scan")
     assert result.exit_code == 1
     assert "No message was found" in result.stdout
+
+
+@pytest.mark.parametrize("output_format", ["table", "json", "jsonl", "text"])
+def test_a_directory_whose_name_is_not_utf_8_is_spelled_out(
+    output_format: str, tmp_path: Path
+) -> None:
+    root = shutil.copytree(BASIC, tmp_path / "d\udcff")
+    result = why("U1", "--store", str(root), "--format", output_format)
+    assert result.exit_code == 0
+    shown = result.stdout.replace("\\\\", "\\")  # JSON has a backslash twice
+    assert "d\\udcff" in shown.replace("\n", "").replace(" ", "")
+
+
+@pytest.mark.parametrize("output_format", ["table", "json", "jsonl", "text"])
+@pytest.mark.parametrize("line", [["U1\udcff"], ["U1", "--topic", "\udcff"]], ids=["key", "topic"])
+def test_what_no_message_can_have_is_refused_whatever_the_format(
+    line: list[str], output_format: str
+) -> None:
+    result = why(*line, "--store", BASIC, "--format", output_format)
+    assert (result.exit_code, result.stdout) == (2, "")
 
 
 def test_several_directories_are_read() -> None:

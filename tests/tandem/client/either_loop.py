@@ -10,24 +10,34 @@ from tandem.wire.frame_buffer import FrameBuffer
 from tandem.wire.remoting_command import RemotingCommand, encode_frame
 from tandem.wire.request_code import RequestCode
 from tests.support.patience import PATIENCE_SECONDS
+from tests.support.virtual_loops import LOOPS, run_virtually
 from tests.tandem.client.fake_broker import FakeBroker
 
 NOTHING_NEW_SECONDS = 0.002
 """A broker holds a pull that finds nothing; here only as long as it takes to let others run."""
 
-LOOPS = ("trio", "asyncio")
-
 
 def under_either_loop(test: Callable[[], Awaitable[None]]) -> Callable[[str], None]:
-    """Run an async test twice; a minute at most."""
+    """Run an async test twice, on virtual time: one that waits in vain ends at once."""
+    return _under_either(test, run_virtually)
 
+
+def under_either_loop_with_threads(test: Callable[[], Awaitable[None]]) -> Callable[[str], None]:
+    """Run an async test twice. Its time is real, for threads that it waits for are."""
+    return _under_either(test, lambda loop, function: anyio.run(function, backend=loop))
+
+
+def _under_either(
+    test: Callable[[], Awaitable[None]],
+    run: Callable[[str, Callable[[], Awaitable[None]]], None],
+) -> Callable[[str], None]:
     @pytest.mark.parametrize("loop", LOOPS)
     def run_test(loop: str) -> None:
         async def bounded() -> None:
             with anyio.fail_after(PATIENCE_SECONDS):
                 await test()
 
-        anyio.run(bounded, backend=loop)
+        run(loop, bounded)
 
     # Not functools.wraps: pytest would see a coroutine function through __wrapped__.
     run_test.__name__ = run_test.__qualname__ = test.__name__

@@ -9,6 +9,7 @@ from tandem.client.errors import BrokerError, NotOpenError
 from tandem.client.results import MessageQueue
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
+from tests.support.patience import PATIENCE_SECONDS
 from tests.tandem.client.fake_broker import answer_to
 from tests.tandem.client.group_broker import GROUP
 from tests.tandem.client.tcp_broker import a_tcp_broker
@@ -30,7 +31,7 @@ def test_several_threads_share_a_subscription() -> None:
         for each in threads:
             each.start()
         for each in threads:
-            each.join(30)
+            each.join(PATIENCE_SECONDS)
         assert sorted(seen) == sorted(b"%d" % at for at in range(50))
         assert subscription.topic == "orders"
 

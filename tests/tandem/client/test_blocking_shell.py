@@ -176,11 +176,48 @@ def test_pauses_and_shared_flows_are_carried_out(bench: Bench) -> None:
         raise ConnectionLostError(MASTER, ConnectionCause.ENDED, "reset")
 
     def share() -> Flow[None]:
-        yield Shared("work", bench.clock.now + 1.0, work)
+        yield Shared("work", bench.clock.now + 3.0, work)
 
     with pytest.raises(ConnectionLostError):
         bench.shell.run(share())
     assert bench.clock.slept == [2.0]
+
+
+@pytest.mark.parametrize("is_many", [False, True])
+def test_what_a_shared_flow_waits_for_ends_at_its_deadline_without_an_error(
+    bench: Bench, *, is_many: bool
+) -> None:
+    began = bench.clock.now
+
+    def work() -> Flow[None]:
+        call = Call(MASTER, CODE, None, began + 30.0)
+        yield Pause(0.5)
+        if is_many:
+            yield CallMany([call])
+            assert bench.clock.now == began + 2.0
+        else:
+            yield call
+            raise AssertionError
+
+    def share() -> Flow[str]:
+        yield Shared("work", began + 2.0, work)
+        return "goes on"
+
+    def be_silent(_: RemotingCommand) -> None:
+        bench.clock.now = began + 2.0
+
+    bench.broker.handlers[CODE] = be_silent
+    assert bench.shell.run(share()) == "goes on"
+    assert bench.clock.now == began + 2.0
+
+
+def test_what_has_no_time_left_is_not_sent(bench: Bench) -> None:
+    bench.call()
+    sent = len(bench.broker.requests)
+    with pytest.raises(RequestTimeoutError) as caught:
+        bench.shell.run(one(Call(MASTER, CODE, None, bench.clock.now)))
+    assert not caught.value.outcome_unknown
+    assert len(bench.broker.requests) == sent
 
 
 def test_upkeep_is_done_when_it_is_due(bench: Bench) -> None:

@@ -13,7 +13,7 @@ from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import retry_topic
 from tests.tandem.client.consumer_world import a_world, until
-from tests.tandem.client.either_loop import under_either_loop
+from tests.tandem.client.either_loop import under_either_loop, under_either_loop_with_threads
 from tests.tandem.client.fake_broker import NAME_SERVER, answer_to
 from tests.tandem.client.group_broker import GROUP
 
@@ -228,7 +228,7 @@ async def test_a_queue_that_another_member_has_locked_is_not_read() -> None:
             await until(lambda: QUEUES[0] in consumer.assignment)
 
 
-@under_either_loop
+@under_either_loop_with_threads
 async def test_a_broadcasting_member_reads_all_queues_and_tells_nobody() -> None:
     async with a_world() as world:
         world.broker.store("orders", 0, b"a")

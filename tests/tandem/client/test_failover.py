@@ -23,9 +23,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster
         yield running
 
 
+def patient_producer(cluster: RunningCluster) -> tandem.Producer:
+    """Goes on until there is a master, however long the machine takes."""
+    return tandem.Producer(
+        cluster.name_servers, group="PG", resend_until_ok=True, send_msg_timeout_ms=60_000
+    )
+
+
 async def test_sends_of_every_contract_outlive_a_killed_master(cluster: RunningCluster) -> None:
     cluster.wait_in_sync()
-    async with tandem.Producer(cluster.name_servers, group="PG", resend_until_ok=True) as producer:
+    async with patient_producer(cluster) as producer:
         for ack in tandem.Ack:
             result = await producer.send(tandem.Message("contracts", b"before"), ack=ack)
             assert result.status is tandem.SendStatus.SEND_OK
@@ -68,9 +75,7 @@ async def test_many_sends_and_a_reader_go_on_through_a_frozen_master(
                 read.append(message.properties["UNIQ_KEY"])
 
     async with (
-        tandem.Producer(
-            cluster.name_servers, group="PG", resend_until_ok=True, send_msg_timeout_ms=20_000
-        ) as producer,
+        patient_producer(cluster) as producer,
         tandem.PullConsumer(cluster.name_servers, group="CG") as consumer,
         trio.open_nursery() as nursery,
     ):
@@ -114,7 +119,7 @@ async def test_a_fresh_reader_that_asks_a_restarted_node_first_reads_everything(
     cluster.wait_in_sync()
     killed = ""
     acknowledged: set[str] = set()
-    async with tandem.Producer(cluster.name_servers, group="PG", resend_until_ok=True) as producer:
+    async with patient_producer(cluster) as producer:
         for number in range(200):
             if number == 100:
                 killed = await trio.to_thread.run_sync(cluster.kill_master)

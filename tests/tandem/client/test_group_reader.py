@@ -13,7 +13,7 @@ from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import retry_topic
 from tests.tandem.client.consumer_world import a_world, until
-from tests.tandem.client.either_loop import under_either_loop
+from tests.tandem.client.either_loop import under_either_loop, under_either_loop_with_threads
 from tests.tandem.client.fake_broker import MASTER, answer_to, route_of
 from tests.tandem.client.group_broker import GROUP
 
@@ -222,7 +222,7 @@ async def test_a_message_that_comes_again_of_a_topic_not_subscribed_waits_for_it
         assert world.broker.offsets[retry_topic(GROUP), 0] == 0
 
 
-@under_either_loop
+@under_either_loop_with_threads
 async def test_offsets_that_cannot_be_written_do_not_end_a_broadcasting_member() -> None:
     async with a_world() as world:
         world.broker.store("orders", 0, b"a", b"b")

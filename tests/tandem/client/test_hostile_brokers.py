@@ -13,8 +13,8 @@ from tandem.client.producer import Producer
 from tandem.wire.message import Message
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
+from tests.support.virtual_loops import LOOPS, run_virtually
 from tests.tandem.client.consumer_world import World, a_world, until
-from tests.tandem.client.either_loop import LOOPS
 from tests.tandem.client.fake_broker import IDENTITY, MASTER, NAME_SERVER, answer_to
 
 CODES = (39, 40, 220, 221, 307, 309, 326, 0, -1, 99_999)
@@ -81,7 +81,7 @@ def test_no_request_of_a_broker_ends_a_client(loop: str, seed: int) -> None:
                     await producer.send(Message("orders", b"after"))
                     await until(lambda: len(consumer.assignment) == 3)
 
-    anyio.run(run, backend=loop)
+    run_virtually(loop, run)
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 50_000, b'{"consumerIdList":5}'])
@@ -101,4 +101,4 @@ def test_an_answer_that_makes_no_sense_is_asked_for_again(body: bytes, code: Req
             with anyio.fail_after(30):
                 await until(lambda: len(consumer.assignment) == 3)
 
-    anyio.run(run)
+    run_virtually("asyncio", run)

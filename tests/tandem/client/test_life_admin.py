@@ -3,9 +3,12 @@
 import pytest
 
 from tandem.client.errors import ConnectionCause, ConnectionLostError, RouteNotFoundError
+from tandem.life.lives import LIVES_MAX
 from tandem.life.result import Kind, Life, State
 from tandem.wire.request_code import RequestCode
+from tandem.wire.request_headers import MessageQueueBody
 from tandem.wire.response_code import ResponseCode
+from tandem.wire.stats_requests import ConsumeStats, OffsetWrapper, queue_map
 from tandem.wire.system_topics import SCHEDULE_TOPIC
 from tests.tandem.client.fake_broker import MASTER, NAME_SERVER, OTHER_MASTER, SLAVE
 from tests.tandem.client.life_world import KEY, LifeWorld, status, stored
@@ -44,6 +47,35 @@ def test_a_dead_letter_is_found_beside_its_message_and_from_itself() -> None:
         (life,) = world.why(asked, "T").lives
         assert life.groups[0].state is State.DEAD
         assert life.topic == "T"
+
+
+@pytest.mark.parametrize("name", ["%RETRY%g+T", "%RETRY%g_T"])
+def test_what_came_back_to_a_group_that_pops_is_found(name: str) -> None:
+    popped = stored(name, at_ms=90, reconsume_times=1, properties={"1ST_POP_TIME": "1"})
+    world = LifeWorld(MESSAGE, popped, read=5)
+    progress = [
+        (MessageQueueBody("broker-a", 0, topic), OffsetWrapper(9, read, 0, read))
+        for topic, read in (("T", 5), (name, 0))
+    ]
+    world.bodies(
+        RequestCode.GET_CONSUME_STATS,
+        lambda broker: ConsumeStats(0.0, queue_map(progress if broker == "broker-a" else [])),
+    )
+    for asked, topic in ((KEY, "T"), (popped.offset_msg_id, "T"), (popped.offset_msg_id, "")):
+        (life,) = world.why(asked, topic).lives
+        assert life.topic == "T"
+        (group,) = life.groups
+        assert (group.group, group.state, group.retries) == ("g", State.AGAIN, 1)
+
+
+def test_of_more_messages_than_are_told_of_the_newest_are() -> None:
+    made = [
+        stored(offset=number, at_ms=number, properties={"UNIQ_KEY": f"{KEY[:-4]}{number:04X}"})
+        for number in range(LIVES_MAX + 2)
+    ]
+    found = LifeWorld(*reversed(made)).why("k1", "T")
+    assert [life.id for life in found.lives] == [each.properties["UNIQ_KEY"] for each in made[2:]]
+    assert found.left_out == 2
 
 
 def test_a_retry_that_waits_is_found() -> None:

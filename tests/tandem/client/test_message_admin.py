@@ -6,6 +6,8 @@ from tandem.client.errors import (
     ConnectionCause,
     ConnectionLostError,
     MessageNotFoundError,
+    RouteCause,
+    RouteNotFoundError,
 )
 from tandem.client.message_admin import AGAIN, CONSUMED, DEAD, NOT_YET
 from tandem.wire.message import Host, MessageExt, offset_msg_id
@@ -13,6 +15,7 @@ from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import MessageQueueBody, OffsetResponseHeader, TopicConfig
 from tandem.wire.response_code import ResponseCode
+from tandem.wire.route import encode_json_body
 from tandem.wire.stats_requests import (
     ConsumeStats,
     GroupList,
@@ -177,3 +180,101 @@ def test_what_became_of_a_message_is_told_by_offsets_retries_and_dead_letters() 
     assert fate_of(retried) == (CONSUMED, 2, ["%RETRY%g"])
     dead = World(stored(), WAITS, RETRY, LETTER, read=1, retried=1)
     assert fate_of(dead) == (DEAD, 2, ["%RETRY%g", "%DLQ%g"])
+
+
+class Queues(AdminBench):
+    """A topic with queues of messages at two brokers, each a list of times of storing."""
+
+    def __init__(self, queues: dict[tuple[str, int], list[int]], *, body: bytes = b"b") -> None:
+        super().__init__()
+        for (name, queue_id), times in queues.items():
+            address = MASTER if name == "broker-a" else OTHER_MASTER
+            self.brokers[address].queues["T", queue_id] = [
+                stored(
+                    offset=at, store_timestamp_ms=time, queue_id=queue_id, body=body,
+                    physical_offset=100 * at + queue_id,
+                )
+                for at, time in enumerate(times)
+            ]  # fmt: skip
+        self.answer(
+            RequestCode.GET_TOPIC_STATS_INFO,
+            lambda request, name: answer_to(
+                request,
+                body=encode_json_body(
+                    TopicStatsTable(
+                        by_queue(
+                            name,
+                            [
+                                (queue_id, TopicOffset(0, len(times), 0))
+                                for (of, queue_id), times in queues.items()
+                                if of == name
+                            ],
+                        ),
+                        0.0,
+                    )
+                ),
+            ),
+        )
+
+        def offset(request: RemotingCommand, name: str) -> RemotingCommand:
+            fields = request.ext_fields()
+            times = queues[name, int(fields["queueId"])]
+            at = sum(each < int(fields["timestamp"]) for each in times)
+            return answer_to(request, ext=OffsetResponseHeader(at))
+
+        self.answer(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, offset)
+
+
+SPREAD = {
+    ("broker-a", 0): [10, 30, 30, 50, 70],
+    ("broker-a", 1): [20, 30, 60],
+    ("broker-b", 0): [15, 30, 40, 80],
+}
+
+
+def test_pages_of_a_time_have_each_message_once_in_order() -> None:
+    world = Queues(SPREAD)
+    times: list[int] = []
+    from_ms, skip = 0, 0
+    for _ in range(20):
+        page = world.run(
+            world.messages.page_by_time("T", from_ms=from_ms, to_ms=80, skip=skip, count_max=2)
+        )
+        times += [each.message.store_timestamp_ms for each in page.messages]
+        if page.is_whole:
+            break
+        last = times[-1]
+        of_page = [each.message.store_timestamp_ms for each in page.messages]
+        skip = of_page.count(last) + (skip if last == from_ms else 0)
+        from_ms = last
+    assert times == [10, 15, 20, 30, 30, 30, 30, 40, 50, 60, 70]
+
+
+def test_a_page_of_a_time_ends_with_its_bytes_and_has_one_message_at_least() -> None:
+    world = Queues(SPREAD, body=b"x" * 100)
+    page = world.run(world.messages.page_by_time("T", from_ms=0, count_max=9, bytes_max=150))
+    assert (len(page.messages), page.is_whole) == (2, False)
+    page = world.run(world.messages.page_by_time("T", from_ms=0, count_max=9, bytes_max=1))
+    assert [each.broker_name for each in page.messages] == ["broker-a"]
+    nothing = world.run(world.messages.page_by_time("T", from_ms=99))
+    assert (nothing.messages, nothing.is_whole) == ([], True)
+
+
+def test_a_queue_is_read_from_an_offset_on() -> None:
+    world = Queues(SPREAD)
+    page = world.run(world.messages.page_of_queue("T", 1, 1, count_max=1))
+    assert [each.message.queue_offset for each in page.messages] == [1]
+    assert not page.is_whole
+    page = world.run(world.messages.page_of_queue("T", 1, 2, broker_name="broker-a"))
+    assert [each.message.queue_offset for each in page.messages] == [2]
+    assert page.is_whole
+    assert world.run(world.messages.page_of_queue("T", 1, 3)).is_whole
+    assert world.run(world.messages.page_of_queue("T", 1, -5, count_max=1)).messages
+
+
+@pytest.mark.parametrize(("queue_id", "broker"), [(7, ""), (0, ""), (0, "broker-c")])
+def test_a_queue_has_to_be_one(queue_id: int, broker: str) -> None:
+    world = Queues(SPREAD)
+    with pytest.raises(RouteNotFoundError) as caught:
+        world.run(world.messages.page_of_queue("T", queue_id, 0, broker_name=broker))
+    assert caught.value.cause is RouteCause.NO_QUEUE

@@ -7,6 +7,8 @@ import pytest
 from tandem.client.results import MessageQueue
 from tandem.wire.remoting_command import ONEWAY_FLAG, RemotingCommand
 from tandem.wire.request_code import RequestCode
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.virtual_loops import run_virtually
 from tests.tandem.client.consumer_world import World, a_world, until
 from tests.tandem.client.either_loop import under_either_loop
 from tests.tandem.client.fake_broker import MASTER, NAME_SERVER
@@ -95,10 +97,10 @@ def test_a_list_of_offsets_that_is_none_changes_nothing(body: bytes) -> None:
             consumer.subscribe("orders")
             await until(lambda: len(consumer.assignment) == 3)
             code = RequestCode.RESET_CONSUMER_CLIENT_OFFSET
-            with anyio.fail_after(5):
+            with anyio.fail_after(PATIENCE_SECONDS):
                 await world.network.say(MASTER, RemotingCommand(code, 9, body=body))
                 while not any(each.is_response for each in world.broker.requests):
                     await anyio.sleep(0.002)
             assert (await consumer.lag())[QUEUE] == 0
 
-    anyio.run(run)
+    run_virtually("asyncio", run)

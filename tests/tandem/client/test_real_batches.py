@@ -9,6 +9,7 @@ import pytest
 
 import tandem
 from tandem.testing import RunningCluster, running_fenced_cluster
+from tests.support.patience import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.xdist_group("clients")]
 
@@ -27,16 +28,23 @@ class Sent:
 
     async def send_over_a_kill(self) -> None:
         async with (
-            tandem.Producer(self.cluster.name_servers, group="PG") as producer,
+            tandem.Producer(
+                self.cluster.name_servers, group="PG", send_msg_timeout_ms=60_000
+            ) as producer,
             anyio.create_task_group() as tasks,
         ):
             for task in range(TASKS):
                 tasks.start_soon(self._send_on, producer, task)
-            await anyio.sleep(0.5)
+            await self._until_there_are(TASKS)
             killed = await anyio.to_thread.run_sync(self.cluster.kill_master)
             await anyio.to_thread.run_sync(lambda: self.cluster.wait_for_master(other_than=killed))
-            await anyio.sleep(0.5)
+            await self._until_there_are(len(self.places) + TASKS)
             self._is_over = True
+
+    async def _until_there_are(self, count: int) -> None:
+        with anyio.fail_after(PATIENCE_SECONDS):
+            while len(self.places) <= count:
+                await anyio.sleep(0.1)
 
     async def _send_on(self, producer: tandem.Producer, task: int) -> None:
         number = 0

@@ -2,7 +2,7 @@ import anyio
 import pytest
 
 from tandem.client.running_loop import running_event_loop
-from tests.tandem.client.either_loop import LOOPS
+from tests.support.virtual_loops import LOOPS
 
 
 @pytest.mark.parametrize("name", LOOPS)

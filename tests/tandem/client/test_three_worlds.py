@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -10,6 +10,8 @@ import tandem
 from tandem.wire.errors import ArgumentError
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.patience import wait_until as until
 from tests.tandem.client.fake_broker import answer_to
 from tests.tandem.client.group_broker import GROUP
 from tests.tandem.client.tcp_broker import TcpBroker, a_tcp_broker
@@ -28,13 +30,6 @@ def broker() -> Iterator[TcpBroker]:
 def clients(world: str) -> Iterator[Clients]:
     with clients_of(world) as clients:
         yield clients
-
-
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def test_what_is_sent_is_handled(clients: Clients, broker: TcpBroker) -> None:
@@ -75,7 +70,7 @@ def test_members_share_queues_and_the_last_has_them_all(
         until(lambda: len(one.assignment) == 3)
         with clients.consumer(broker.address, GROUP) as two:
             two.subscribe("orders")
-            until(lambda: len(one.assignment) + len(two.assignment) == 3 and two.assignment)
+            until(lambda: len(one.assignment) + len(two.assignment) == 3 and bool(two.assignment))
         until(lambda: len(one.assignment) == 3)
 
 
@@ -127,6 +122,7 @@ def test_handlers_run_side_by_side(clients: Clients, broker: TcpBroker) -> None:
     most = 0
     running = set()
     lock = threading.Lock()
+    are_two = threading.Event()
 
     with clients.consumer(broker.address, GROUP) as consumer:
 
@@ -135,6 +131,9 @@ def test_handlers_run_side_by_side(clients: Clients, broker: TcpBroker) -> None:
             with lock:
                 running.add(message.queue_offset)
                 most = max(most, len(running))
+                if most == 2:
+                    are_two.set()
+            are_two.wait(PATIENCE_SECONDS)
             time.sleep(0.02)
             with lock:
                 running.discard(message.queue_offset)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +16,7 @@ from tandem.client.tracing import (
     BODY_BYTES_MAX,
     KEYS_CHARS_MAX,
     RECORDS_PER_MESSAGE_MAX,
+    WAITING_BYTES_MAX,
     WAITING_RECORDS_MAX,
     Tracer,
     trace_topic,
@@ -276,3 +278,21 @@ def test_a_send_does_not_fail_because_of_its_trace(caplog: pytest.LogCaptureFixt
         assert producer.send(Message("orders", b"")).status is SendStatus.SEND_OK
         producer.send(Message("orders", b""))
     assert [record.name for record in caplog.records] == ["tandem.client.tracing"]
+
+
+@pytest.mark.parametrize("key", ["k", "\u00fc", "\U0001f600"])
+def test_long_keys_are_bounded_in_bytes_and_what_was_sent_makes_room(key: str) -> None:
+    bench = Bench()
+    keys = key * (30_000 // len(key.encode()))
+    message = Message("T", b"", keys=keys)
+    tracemalloc.start()
+    for _ in range(WAITING_RECORDS_MAX):
+        bench.send(message, outcomes=[stored()])
+    held_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held_bytes < 1.1 * WAITING_BYTES_MAX
+    waiting = len(bench.records())
+    assert waiting + bench.tracer.left_out == WAITING_RECORDS_MAX
+    assert 50 < waiting < 300
+    bench.send(message, outcomes=[stored()])
+    assert len(bench.records()) == 1

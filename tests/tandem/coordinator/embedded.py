@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 import trio
 
-from tandem.coordinator.client import REQUEST_SECONDS_MAX, EtcdClient
+from tandem.coordinator.client import EtcdClient
 from tandem.coordinator.journal import Journal, JournalFile, NotWrittenError
 from tandem.coordinator.server import CoordinatorServer
 from tandem.coordinator.tokens import USER
@@ -121,12 +121,10 @@ async def proxied(port: int) -> AsyncIterator[Proxy]:
 
 
 def connected(port: int) -> aclosing[EtcdClient]:
-    """A client that lives as long as the block, patient with a busy machine: `async with`."""
-    return aclosing(client_of(f"127.0.0.1:{port}", request_seconds_max=PATIENCE_SECONDS))
+    """A client that lives as long as the block: `async with`."""
+    return aclosing(client_of(f"127.0.0.1:{port}"))
 
 
-def client_of(*endpoints: str, request_seconds_max: float = REQUEST_SECONDS_MAX) -> EtcdClient:
-    """A client that knows the password."""
-    return EtcdClient(
-        endpoints, user=USER, password=PASSWORD, request_seconds_max=request_seconds_max
-    )
+def client_of(*endpoints: str) -> EtcdClient:
+    """A client that knows the password, patient with a busy machine."""
+    return EtcdClient(endpoints, user=USER, password=PASSWORD, request_seconds_max=PATIENCE_SECONDS)

@@ -6,6 +6,7 @@ import trio
 from tandem.coordinator import watch
 from tandem.coordinator.interface import CoordinatorUnavailableError, Event
 from tandem.coordinator.watch import Lines, batches_of
+from tests.support.patience import PATIENCE_SECONDS
 
 DELETED = b'{"result":{"events":[{"type":"DELETE","kv":{"key":"L2s=","mod_revision":"%d"}}]}}\n'
 
@@ -48,7 +49,7 @@ async def test_a_caller_who_stops_waiting_loses_no_events() -> None:
     async with batches_of(lines) as batches:
         with trio.move_on_after(0):
             await anext(batches)
-        with trio.fail_after(5):
+        with trio.fail_after(PATIENCE_SECONDS):
             assert await anext(batches) == (Event("/k", None, 5),)
     await lines.aclose()
 

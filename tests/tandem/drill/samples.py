@@ -20,6 +20,7 @@ from tandem.drill.watched_group import Change
 from tandem.drill.workload import Clock, producer_states
 from tandem.spark.audit.rules import AuditSummary
 from tandem.wire.ha_status import FencedStatus
+from tandem.wire.switch_cause import SwitchCause
 
 PHASES: tuple[tuple[str, str, float, str], ...] = (
     ("slave-loss", "steady", 3.0, SEND_OK),
@@ -62,7 +63,7 @@ def _send(found: Timeline, now: float, mode: SendMode, status: str) -> None:
     )
 
 
-def expectation(*, held: bool = True) -> Expectation:
+def expectation(*, held: bool = True, is_liveness: bool = True) -> Expectation:
     return Expectation(
         at_seconds=4.0,
         scenario="slave-loss",
@@ -71,11 +72,16 @@ def expectation(*, held: bool = True) -> Expectation:
         seen="20 SLAVE_NOT_AVAILABLE" if held else "19 SLAVE_NOT_AVAILABLE, 1 SEND_OK",
         held=held,
         waited_seconds=0.0,
+        is_liveness=is_liveness,
     )
 
 
 def audit(
-    *, sync_lost: int = 0, duplicated: int = 0, second_slave_equal: bool = True
+    *,
+    sync_lost: int = 0,
+    duplicated: int = 0,
+    second_slave_equal: bool = True,
+    shorter_slaves: list[str] | None = None,
 ) -> AuditSummary:
     return AuditSummary(
         sends=110,
@@ -95,6 +101,7 @@ def audit(
         corrupt=0,
         identical_by_slave={"broker-a-1": True, "broker-a-2": second_slave_equal},
         first_difference_by_slave={} if second_slave_equal else {"broker-a-2": 4096},
+        shorter_slaves=shorter_slaves or [],
     )
 
 
@@ -232,7 +239,7 @@ def summary(
 LOST = [
     Change(0.5, "epoch", "broker-a-0", 1),
     Change(2.0, "leader-gone", "broker-a-0", 1),
-    Change(2.5, "epoch", "broker-a-1", 2, "the lease of broker-a-0 ended"),
+    Change(2.5, "epoch", "broker-a-1", 2, cause=SwitchCause.LEASE_ENDED),
 ]
 """A master that loses its lease before anything is done to the group."""
 

@@ -1,15 +1,13 @@
 import pytest
 
-from ha.fenced.election import why_switched
-from tandem.drill.lost_leases import LEASE, Late, lost_leases
+from tandem.drill.lost_leases import Late, lost_leases
 from tandem.drill.timeline import Fault
 from tandem.drill.watched_group import Change
-from tandem.wire.group_state import GroupState
-from tests.support.paths import ROOT
+from tandem.wire.switch_cause import SwitchCause
 
 FIRST = Change(1.0, "epoch", "a", 1, "the group's first master")
 GONE = Change(20.0, "leader-gone", "a", 1)
-NEXT = Change(21.0, "epoch", "b", 2, "the lease of a ended")
+NEXT = Change(21.0, "epoch", "b", 2, cause=SwitchCause.LEASE_ENDED)
 LOST = [FIRST, GONE, NEXT]
 
 
@@ -46,30 +44,26 @@ def test_what_was_done_before_its_election_explains_it_only_if_it_lasts() -> Non
 
 
 def test_a_master_that_gave_its_lease_back_or_was_ended_has_not_lost_it() -> None:
-    gave = Change(21.0, "epoch", "b", 2, "a stepped down: its disk is full")
+    gave = Change(21.0, "epoch", "b", 2, "its lease", SwitchCause.STEPPED_DOWN)
     assert nodes([FIRST, GONE, gave]) == []
     assert nodes([FIRST, Change(19.0, "ended", "a", 1), GONE, NEXT]) == []
 
 
-def test_that_its_lease_is_over_may_be_known_to_the_master_itself_or_to_its_successor_alone() -> (
-    None
-):
-    said = "a stepped down: its lease is over"
-    assert nodes([FIRST, GONE, Change(21.0, "epoch", "b", 2, said)]) == ["a"]
-    (lost,) = lost_leases([FIRST, Change(21.0, "epoch", "b", 2, said)], [], [], 5.0)
+def test_that_a_lease_is_over_may_be_known_from_the_record_of_the_successor_alone() -> None:
+    (lost,) = lost_leases([FIRST, NEXT], [], [], 5.0)
     assert lost.at_seconds == 21.0  # nobody saw that there was no leader
-
-
-def test_the_words_are_those_of_the_nodes() -> None:
-    state = GroupState(epoch=1, master="a", isr={}, min_isr=1)
-    assert LEASE in why_switched(state, "b")
-    source = (ROOT / "ha/fenced/master.py").read_text(encoding="utf-8")
-    assert 'step_down("its lease is over")' in source
 
 
 @pytest.mark.parametrize(
     ("late", "is_slow"),
-    [(Late(18.0, 1.5), True), (Late(18.0, 0.1), False), (Late(2.0, 9.0), False)],
+    [
+        (Late(18.0, 1.5), True),
+        (Late(18.0, 0.5), True),
+        (Late(18.0, 0.4), False),
+        (Late(20.4, 1.5), True),  # it saw the end a little later itself
+        (Late(20.6, 1.5), False),  # what comes after the end did not end it
+        (Late(2.0, 9.0), False),
+    ],
 )
 def test_the_machine_was_slow_if_the_drill_was_late_at_that_time(
     late: Late, *, is_slow: bool
@@ -77,3 +71,10 @@ def test_the_machine_was_slow_if_the_drill_was_late_at_that_time(
     (lost,) = lost_leases(LOST, [], [late], 5.0)
     assert lost.machine_was_slow == is_slow
     assert ("the machine was too slow" in lost.in_words()) == is_slow
+
+
+@pytest.mark.parametrize(("lease_seconds", "enough"), [(1.0, 0.25), (5.0, 0.5), (30.0, 3.0)])
+def test_how_late_is_too_late_is_a_share_of_the_lease(lease_seconds: float, enough: float) -> None:
+    for seconds, is_slow in ((enough, True), (enough - 0.01, False)):
+        (lost,) = lost_leases(LOST, [], [Late(20.0, seconds)], lease_seconds)
+        assert lost.machine_was_slow == is_slow

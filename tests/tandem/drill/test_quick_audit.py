@@ -8,6 +8,7 @@ import pytest
 from tandem.drill import outcomes
 from tandem.drill.quick_audit import run_quick_audit
 from tandem.spark.audit import rules as audit_rules
+from tandem.spark.audit.log_compare import open_extent
 from tandem.spark.audit.rules import AuditSummary
 from tandem.spark.errors import NotAStoreError
 from tests.support.planted_drill import MASTER, PLANTS, SENDS, SLAVES, TOPIC, PlantedDrill
@@ -101,6 +102,25 @@ def test_the_first_difference_of_a_slave_is_told(tmp_path: Path) -> None:
     summary = audit(drill, tmp_path)
     assert summary.identical_by_slave == {SLAVES[0]: False, SLAVES[1]: True}
     assert summary.first_difference_by_slave == {SLAVES[0]: 70_000}
+    assert summary.shorter_slaves == []
+
+
+def test_a_slave_that_has_not_caught_up_is_only_shorter(tmp_path: Path) -> None:
+    ledger, stores = PlantedDrill().write(tmp_path)
+    end = open_extent(str(stores[MASTER])).end
+    logs = [open_extent(str(stores[name])) for name in SLAVES]
+    assert [log.end for log in logs] == [end, end]
+    last, *later = [each for each in logs[0].files if each.end_offset > 70_000]
+    path = Path(last.path)
+    first_bytes = int.from_bytes(path.read_bytes()[:4], "big")
+    path.write_bytes(path.read_bytes()[:first_bytes].ljust(last.end_offset - last.offset, b"\0"))
+    for each in later:
+        Path(each.path).unlink()
+    summary = run_quick_audit(ledger, stores, master=MASTER, topic=TOPIC, out_dir=tmp_path)
+    short_end = open_extent(str(stores[SLAVES[0]])).end
+    assert short_end == last.offset + first_bytes < end
+    assert summary.first_difference_by_slave == {SLAVES[0]: short_end}
+    assert summary.shorter_slaves == [SLAVES[0]]
 
 
 def test_a_slave_without_a_log_differs_from_the_first_byte(tmp_path: Path) -> None:

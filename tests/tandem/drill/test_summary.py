@@ -1,3 +1,5 @@
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -6,6 +8,7 @@ from tandem.drill.outcomes import NOT_SENT, SEND_OK, SLAVE_NOT_AVAILABLE, UNKNOW
 from tandem.drill.stream_audit import StreamSummary
 from tandem.drill.summary import (
     PROMISES,
+    Summary,
     broken_promises,
     failed_expectations,
     in_words,
@@ -211,6 +214,29 @@ def test_no_slow_machine_excuses_a_lost_message_or_a_node_that_ended() -> None:
     assert "broker-a-0 ended by SIGSEGV: nobody had stopped it" in why(crashed)
 
 
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"disorder": ["queue 0: 5 after 7"]},
+        {"stream": StreamSummary(rows=9, missing=1)},
+        {"stream": StreamSummary(rows=9, repeated=1)},
+        {"audited": False},
+    ],
+)
+def test_no_slow_machine_excuses_disorder_or_a_broken_stream(broken: dict[str, Any]) -> None:
+    def verdict(**facts: Any) -> str:  # noqa: ANN401
+        return samples.summary(
+            expectations=[samples.expectation(held=False)],
+            history=samples.LOST,
+            runs=[samples.RUN],
+            lateness=[Late(1.0, 2.5)],
+            **facts,
+        ).verdict
+
+    assert verdict(stream=StreamSummary(rows=9)) == "INCONCLUSIVE"
+    assert verdict(**broken) == "FAILED"
+
+
 def test_that_the_machine_was_slow_is_said_of_a_failure_too() -> None:
     failed = samples.summary(
         expectations=[samples.expectation(held=False)], lateness=[Late(1.0, 2.5), Late(4.0, 0.5)]
@@ -243,16 +269,49 @@ def test_a_lease_that_was_lost_in_another_scenario_excuses_nothing() -> None:
     assert seen.verdict == "FAILED"
 
 
-def test_logs_that_differ_because_the_drill_ended_early_are_excused_and_others_are_not() -> None:
-    def verdict(stopped_because: str) -> str:
+def test_a_log_that_is_shorter_because_the_drill_ended_early_is_excused_and_no_other_is() -> None:
+    def seen(shorter_slaves: list[str], stopped_because: str) -> Summary:
         return samples.summary(
-            found=samples.audit(second_slave_equal=False),
+            found=samples.audit(second_slave_equal=False, shorter_slaves=shorter_slaves),
             expectations=[samples.expectation(held=False)],
             history=samples.LOST,
             runs=[samples.RUN],
             lateness=[Late(1.0, 2.5)],
             stopped_because=stopped_because,
+        )
+
+    early = "slave-loss could not go on after slaves-down"
+    shorter = seen(["broker-a-2"], early)
+    assert shorter.verdict == "INCONCLUSIVE"
+    assert "broker-a-2" in why(shorter)[-1]
+    differs = seen([], early)
+    assert differs.verdict == "FAILED"  # an acknowledged byte is another one
+    assert len(why(differs)) == len(why(shorter)) - 1
+    assert seen(["broker-a-2"], "").verdict == "FAILED"
+
+
+def test_two_masters_or_a_message_that_nobody_reads_are_a_failure_on_the_slowest_machine() -> None:
+    seen = samples.summary(
+        expectations=[
+            samples.expectation(held=False),
+            samples.expectation(held=False, is_liveness=False),
+        ],
+        history=samples.LOST,
+        runs=[samples.RUN],
+        lateness=[Late(1.0, 2.5)],
+    )
+    assert seen.verdict == "FAILED"
+
+
+def test_a_machine_that_was_slow_when_all_was_over_excuses_nothing() -> None:
+    def verdict(at_seconds: float) -> str:
+        return samples.summary(
+            expectations=[samples.expectation(held=False)],
+            history=samples.LOST,
+            runs=[samples.RUN],
+            lateness=[Late(at_seconds, 2.5)],
         ).verdict
 
-    assert verdict("slave-loss could not go on after slaves-down") == "INCONCLUSIVE"
-    assert verdict("") == "FAILED"
+    assert samples.LOST[1].at_seconds == 2.0  # when the lease was gone
+    assert verdict(2.5) == "INCONCLUSIVE"
+    assert verdict(2.6) == "FAILED"

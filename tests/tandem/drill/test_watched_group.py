@@ -5,10 +5,18 @@ from tandem.wire.group_state import GroupState, LeaderRecord
 from tests.tandem.drill.samples import status
 
 NODES = ("a", "b", "c")
+CAUSE = "promoted"
 
 
 def state(epoch: int, master: str) -> GroupState:
-    return GroupState(epoch=epoch, master=master, isr={"b": "2", "a": "1"}, min_isr=2, reason="why")
+    return GroupState(
+        epoch=epoch,
+        master=master,
+        isr={"b": "2", "a": "1"},
+        min_isr=2,
+        reason="why",
+        cause="promoted",
+    )
 
 
 def leader(epoch: int, node: str) -> LeaderRecord:
@@ -39,10 +47,10 @@ def test_what_changes_is_history_and_what_stays_is_not() -> None:
     group.node_said(6.0, 6.0, "a", status("a", "b", 2, refusal="not master"))
     group.node_ended(7.0, "b")
     assert group.history == [
-        Change(0.0, "epoch", "a", 1, "why"),
+        Change(0.0, "epoch", "a", 1, "why", CAUSE),
         Change(1.0, "open", "a", 1),
         Change(3.0, "leader-gone", "a", 1),
-        Change(4.0, "epoch", "b", 2, "why"),
+        Change(4.0, "epoch", "b", 2, "why", CAUSE),
         Change(5.0, "open", "b", 2),
         Change(6.0, "stepped-down", "a", 1, "not master"),
         Change(7.0, "ended", "b", 2),

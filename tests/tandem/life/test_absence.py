@@ -4,6 +4,7 @@ import pytest
 
 from tandem.life.absence import look_words
 from tandem.life.evidence import Gap, Look, NodeLog
+from tandem.life.made_id import made_key_of
 from tandem.life.result import Finding, Kind
 from tandem.wire.message import offset_msg_id
 from tests.tandem.life.samples import KEY, MASTER, NOW_MS, copy, fenced, log, stored, the, why
@@ -12,6 +13,7 @@ OFFSET_ID = offset_msg_id(MASTER, 5_000)
 LOOK = Look(where="topic T", how="by key", found=0, covers="all")
 HERE = "10.0.0.1:10911, FENCED_STATUS"
 DAY_MS = 86_400_000
+HOUR_MS = 3_600_000
 
 
 def absent(message: str, **facts: object) -> list[Finding]:
@@ -77,6 +79,27 @@ def test_the_time_in_a_unique_key_is_compared_with_the_times_of_the_logs(
 ) -> None:
     node = log(first_store_ms=first_ms, last_store_ms=last_ms)
     assert kind in kinds(absent(KEY, nodes=[node]))
+
+
+@pytest.mark.parametrize(
+    ("first_ms", "last_ms", "kind"),
+    [
+        (14 * HOUR_MS, 0, Kind.NOT_STORED),
+        (14 * HOUR_MS + 1, 0, Kind.EXPIRED),
+        (-90 * DAY_MS, -14 * HOUR_MS, Kind.NOT_STORED),
+        (-90 * DAY_MS, -14 * HOUR_MS - 1, Kind.TOO_NEW),
+    ],
+)
+def test_the_month_of_a_key_begins_in_the_zone_of_its_maker(
+    first_ms: int, last_ms: int, kind: Kind
+) -> None:
+    """14 hours: the farthest that a zone is from UTC. Times are counted from that in the key."""
+    made = made_key_of(KEY, NOW_MS)
+    assert made is not None
+    last = made.made_ms + last_ms if last_ms else 0
+    node = log(first_store_ms=made.made_ms + first_ms, last_store_ms=last)
+    found = kinds(absent(KEY, nodes=[node]))
+    assert found & {Kind.NOT_STORED, Kind.EXPIRED, Kind.TOO_NEW} == {kind}
 
 
 def test_a_key_that_is_no_id_has_no_time() -> None:

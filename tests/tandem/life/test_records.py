@@ -61,6 +61,30 @@ def test_a_retry_says_where_its_message_was_sent_to() -> None:
     assert [each.origin_topic for each in found] == ["T", "", "T"]
 
 
+@pytest.mark.parametrize("name", ["%RETRY%g+T", "%RETRY%g_T"])
+def test_what_comes_back_to_a_group_that_pops_is_its_retry(name: str) -> None:
+    popped = {"1ST_POP_TIME": "1"}
+    original, retry = stored(), stored(name, at_ms=5, properties=popped)
+    _, record = records_of([copy(original), copy(retry)])
+    assert (record.role, record.group, record.origin_topic) == (Role.RETRY, "g", "T")
+    (alone,) = records_of([copy(retry)], {"T"})
+    assert (alone.group, alone.origin_topic) == ("g", "T")
+    waits = stored("rmq_sys_wheel_timer", properties=popped | {"REAL_TOPIC": name})
+    _, record = records_of([copy(original), copy(waits)])
+    assert (record.group, record.origin_topic) == ("g", "T")
+
+
+def test_the_topic_of_a_message_counts_before_others() -> None:
+    retry = stored("%RETRY%a_b_T", at_ms=5, properties={"1ST_POP_TIME": "1"})
+    _, record = records_of([copy(stored("T")), copy(retry)], {"b_T"})
+    assert (record.group, record.origin_topic) == ("a_b", "T")
+
+
+def test_a_dead_letter_of_a_group_that_pops_says_the_topic_behind_its_retries() -> None:
+    (letter,) = records_of([copy(stored("%DLQ%g", properties={"RETRY_TOPIC": "%RETRY%g+T"}))])
+    assert (letter.group, letter.origin_topic) == ("g", "T")
+
+
 def test_an_ordinary_record_that_claims_to_wait_is_not_believed() -> None:
     (record,) = records_of([copy(stored("T", properties={"REAL_TOPIC": "%RETRY%g"}))])
     assert (record.real_topic, record.group) == ("T", "")

@@ -118,6 +118,29 @@ def test_retries_and_a_dead_letter_are_found_beside_the_message(tmp_path: Path) 
         assert (group.state, group.retries) == (State.DEAD, 1)
 
 
+@pytest.mark.parametrize("use_index", [True, False], ids=["index", "scan"])
+@pytest.mark.parametrize("name", ["%RETRY%g+Orders", "%RETRY%g_Orders"])
+def test_what_came_back_to_a_group_that_pops_is_found(
+    name: str,
+    use_index: bool,  # noqa: FBT001
+    tmp_path: Path,
+) -> None:
+    built = Built()
+    retry = built.put(name, {"1ST_POP_TIME": "1"}, reconsume_times=1)
+    root = built.write(tmp_path / "n1")
+    (root / "config").mkdir(exist_ok=True)
+    table = {"offsetTable": {"Orders@g": {0: 1}, f"{name}@g": {0: 0}}}
+    (root / "config" / "consumerOffset.json").write_text(json.dumps(table))
+    for asked in (KEY, retry.offset_msg_id):
+        (found,) = why(asked, root, use_index=use_index).lives
+        assert (found.id, found.topic) == (KEY, "Orders")
+        (group,) = found.groups
+        assert (group.group, group.state, group.retries) == ("g", State.AGAIN, 1)
+    table["offsetTable"][f"{name}@g"] = {0: 1}
+    (root / "config" / "consumerOffset.json").write_text(json.dumps(table))
+    assert life(KEY, root).groups[0].state is State.CONSUMED
+
+
 def test_a_half_that_ended_without_a_message_was_rolled_back(tmp_path: Path) -> None:
     log = LogBuilder()
     half = {"UNIQ_KEY": KEY, "REAL_TOPIC": "Orders", "REAL_QID": "0"}
@@ -230,6 +253,33 @@ def test_a_damaged_place_is_a_gap_and_no_proof(tmp_path: Path) -> None:
     found = why("nope", root, use_index=False)
     assert any("damaged" in gap.why for gap in found.unknown)
     assert Kind.NO_RECORD not in {each.kind for each in found.absence}
+    assert [look.is_complete for look in found.looked] == [False]
+
+
+def test_a_torn_end_hides_nothing(tmp_path: Path) -> None:
+    built = Built()
+    built.log.log += b"\0\0\1\0 half of a record"
+    found = why("nope", built.write(tmp_path), use_index=False)
+    assert [look.is_complete for look in found.looked] == [True]
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_transaction_is_open_only_if_all_that_may_end_it_was_read(
+    tmp_path: Path,
+    is_damaged: bool,  # noqa: FBT001
+) -> None:
+    log = LogBuilder()
+    half = {"UNIQ_KEY": KEY, "REAL_TOPIC": "Orders", "REAL_QID": "0"}
+    log.put("RMQ_SYS_TRANS_HALF_TOPIC", b"x", properties=half)
+    ended = log.put("RMQ_SYS_TRANS_OP_HALF_TOPIC", b"7,", tags="d")
+    log.put("Other", b"after")
+    root = log.write(tmp_path)
+    if is_damaged:
+        overwrite(log_file(root), ended.physical_offset + 4, b"\0\0\0\0")
+    found = why(KEY, root)
+    (told,) = found.lives
+    assert (Kind.TRANSACTION_OPEN in kinds(told)) is not is_damaged
+    assert any("transaction has ended" in gap.what for gap in told.unknown) is is_damaged
 
 
 def test_a_body_that_has_changed_is_said_to_have(tmp_path: Path) -> None:

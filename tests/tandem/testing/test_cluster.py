@@ -10,7 +10,7 @@ from tandem.cluster import NodeState, UnknownNodeError
 from tandem.testing import Fault, RunningCluster
 from tandem.testing.errors import FaultNeed, FaultNotPossibleError
 from tandem.testing.plugin import MakeTandemCluster
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.xdist_group("testing_cluster")]
 
@@ -104,7 +104,8 @@ def test_a_link_that_is_cut_holds_what_the_slave_needs_until_it_is_whole(
     assert send(cluster, topic) is tandem.SendStatus.FLUSH_SLAVE_TIMEOUT
     fault.undo()
     cluster.wait_in_sync()
-    assert send(cluster, topic) is tandem.SendStatus.SEND_OK
+    # On a busy machine a slave may need longer than this cluster gives it.
+    wait_until(lambda: send(cluster, topic) is tandem.SendStatus.SEND_OK)
 
 
 _quick: list[RunningCluster] = []
@@ -137,9 +138,7 @@ def test_clients_reach_a_node_that_is_cut_off(cluster: RunningCluster) -> None:
     with cluster.partition(SLAVE), tandem.BlockingAdmin(cluster.name_servers) as admin:
         address = cluster.spec.node(SLAVE).client_address
         # A slave's queues follow its log some milliseconds later.
-        end = time.monotonic() + 10
-        while sum(admin.max_offset(address, topic, queue) for queue in range(4)) != 1:
-            assert time.monotonic() < end
+        wait_until(lambda: sum(admin.max_offset(address, topic, queue) for queue in range(4)) == 1)
 
 
 def test_faults_that_make_no_sense_are_refused_with_words(

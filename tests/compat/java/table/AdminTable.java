@@ -5,12 +5,20 @@ import java.util.Set;
 import java.util.stream.Collectors;
 import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.exception.MQClientException;
-import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.impl.CommunicationMode;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.SendStatus;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
+import org.apache.rocketmq.common.message.MessageClientIDSetter;
+import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.common.message.MessageRequestMode;
+import org.apache.rocketmq.common.sysflag.MessageSysFlag;
+import org.apache.rocketmq.remoting.protocol.RemotingCommand;
+import org.apache.rocketmq.remoting.protocol.RequestCode;
 import org.apache.rocketmq.remoting.protocol.admin.ConsumeStats;
 import org.apache.rocketmq.remoting.protocol.admin.RollbackStats;
 import org.apache.rocketmq.remoting.protocol.admin.TopicStatsTable;
@@ -28,6 +36,8 @@ import org.apache.rocketmq.remoting.protocol.body.ProducerConnection;
 import org.apache.rocketmq.remoting.protocol.body.QueryConsumeQueueResponseBody;
 import org.apache.rocketmq.remoting.protocol.body.QueueTimeSpan;
 import org.apache.rocketmq.remoting.protocol.body.TopicList;
+import org.apache.rocketmq.remoting.protocol.header.PullMessageRequestHeader;
+import org.apache.rocketmq.remoting.protocol.header.SendMessageRequestHeader;
 import org.apache.rocketmq.remoting.protocol.heartbeat.SubscriptionData;
 import org.apache.rocketmq.remoting.protocol.subscription.SubscriptionGroupConfig;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
@@ -184,14 +194,20 @@ public final class AdminTable {
         add("deleteTopicInNameServer", s -> {
             s.topic(s.unique, 1, 6);
             admin.deleteTopicInNameServer(Set.of(harness.nameServers.split(";")), s.unique);
+            // The broker still has it, and says so again with its next registration.
+            Scenario.until(5, () -> writeQueues(s.unique) < 0, () -> "still in the route");
+            Scenario.equal(1, admin.examineTopicConfig(world.address, s.unique).getReadQueueNums(), "at the broker");
         });
         add("createOrUpdateOrderConf", s -> {
             admin.createOrUpdateOrderConf(world.topic, harness.broker + ":2", false);
             Scenario.equal(harness.broker + ":2", admin.getKVConfig("ORDER_TOPIC_CONFIG", world.topic), "configuration");
         });
-        add("createStaticTopic", s -> admin.createStaticTopic(world.address, "TBW102", new TopicConfig(s.unique, 1, 1, 6),
-            new org.apache.rocketmq.remoting.protocol.statictopic.TopicQueueMappingDetail(s.unique, 1, harness.broker,
-                System.currentTimeMillis()), true));
+        add("createStaticTopic", s -> {
+            admin.createStaticTopic(world.address, "TBW102", new TopicConfig(s.unique, 1, 1, 6),
+                new org.apache.rocketmq.remoting.protocol.statictopic.TopicQueueMappingDetail(s.unique, 1, harness.broker,
+                    System.currentTimeMillis()), true);
+            Scenario.equal(1, admin.examineTopicConfig(world.address, s.unique).getReadQueueNums(), "queues");
+        });
     }
 
     static int writeQueues(String topic) {
@@ -277,10 +293,22 @@ public final class AdminTable {
             Scenario.equal(true, admin.updateAndGetGroupReadForbidden(world.address, s.unique, world.topic, true)
                 .getReadable(), "readable again");
         });
-        add("setMessageRequestMode", s ->
-            admin.setMessageRequestMode(world.address, world.topic, s.unique, MessageRequestMode.PULL, 0, MILLIS));
-        add("setMessageRequestMode POP", s ->
-            admin.setMessageRequestMode(world.address, world.topic, s.unique, MessageRequestMode.POP, 8, MILLIS));
+        for (MessageRequestMode mode : MessageRequestMode.values()) {
+            add("setMessageRequestMode" + (mode == MessageRequestMode.POP ? " POP" : ""), s -> {
+                Scenario.check(!modes().contains(s.unique), "set already");
+                admin.setMessageRequestMode(world.address, world.topic, s.unique, mode, 8, MILLIS);
+                String set = modes().replaceAll(".*\\{([^{}]*\"consumerGroup\":\"" + s.unique + "\"[^{}]*)\\}.*", "$1");
+                Scenario.check(set.contains("\"mode\":\"" + mode + "\"") && set.contains(world.topic), set);
+            });
+        }
+    }
+
+    /** What is kept of modes: the tools do not ask for it. */
+    static String modes() throws Exception {
+        RemotingCommand answer = harness.operator().getMQClientAPIImpl().getRemotingClient().invokeSync(world.address,
+            RemotingCommand.createRequestCommand(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, null), MILLIS);
+        Scenario.equal(0, answer.getCode(), "code");
+        return Scenario.text(answer.getBody());
     }
 
     static void offsets() {
@@ -456,7 +484,8 @@ public final class AdminTable {
         add("messageTrackDetailConcurrent", s -> {
             MessageExt message = admin.viewMessage(world.topic, world.sent.get(0).getOffsetMsgId());
             Scenario.check(admin.messageTrackDetailConcurrent(message).stream()
-                .anyMatch(track -> track.getConsumerGroup().equals(world.online)), "the group is missing");
+                .anyMatch(track -> track.getConsumerGroup().equals(world.online)
+                    && String.valueOf(track.getTrackType()).equals("CONSUMED")), "the group has not consumed it");
         });
         add("queryConsumeQueue", s -> {
             QueryConsumeQueueResponseBody body =
@@ -466,13 +495,80 @@ public final class AdminTable {
             Scenario.equal("TagA".hashCode() + 0L, body.getQueueData().get(0).getTagsCode(), "tags code");
         });
         add("resumeCheckHalfMessage", s -> {
-            try {
-                admin.resumeCheckHalfMessage(world.topic, world.sent.get(0).getOffsetMsgId());
-            } catch (MQBrokerException error) {
-                // It is no half message; RocketMQ does not look.
-                Scenario.equal(1, error.getResponseCode(), "code");
-            }
+            oldHalf(s);
+            List<MessageExt> first = givenUp(s, 1);
+            String msgId = MessageDecoder.createMessageId(first.get(0).getStoreHost(), first.get(0).getCommitLogOffset());
+            Scenario.check(admin.resumeCheckHalfMessage(world.topic, msgId), "not resumed");
+            // It is as old as it was, so the next check gives it up again: it was a half in between.
+            List<MessageExt> again = givenUp(s, 2);
+            Scenario.equal("half", Scenario.text(again.get(1).getBody()), "body");
+            Scenario.equal(world.topic, again.get(1).getProperty("REAL_TOPIC"), "topic");
+            Scenario.equal("0", again.get(1).getProperty("TRANSACTION_CHECK_TIMES"), "checks");
         });
+        add("resumeCheckHalfMessage of what nobody gave up", s -> Scenario.check(
+            admin.resumeCheckHalfMessage(world.topic, world.sent.get(0).getOffsetMsgId()), "not resumed"));
+    }
+
+    /** A half whose client's clock says that it is too old to be asked about: the first check gives it up. */
+    static void oldHalf(Scenario s) throws Exception {
+        Message message = new Message(world.topic, "A", s.unique, Scenario.bytes("half"));
+        MessageClientIDSetter.setUniqID(message);
+        MessageAccessor.putProperty(message, "TRAN_MSG", "true");
+        MessageAccessor.putProperty(message, "PGROUP", "P_" + s.unique);
+        SendMessageRequestHeader header = new SendMessageRequestHeader();
+        header.setProducerGroup("P_" + s.unique);
+        header.setTopic(world.topic);
+        header.setDefaultTopic("TBW102");
+        header.setDefaultTopicQueueNums(4);
+        header.setQueueId(0);
+        header.setSysFlag(MessageSysFlag.TRANSACTION_PREPARED_TYPE);
+        header.setBornTimestamp(System.currentTimeMillis() - 200L * 3_600_000);
+        header.setFlag(0);
+        header.setProperties(MessageDecoder.messageProperties2String(message.getProperties()));
+        header.setReconsumeTimes(0);
+        header.setUnitMode(false);
+        header.setBatch(false);
+        SendResult result = harness.instance().getMQClientAPIImpl().sendMessage(world.address, harness.broker, message,
+            header, MILLIS, CommunicationMode.SYNC, null, null);
+        Scenario.equal(SendStatus.SEND_OK, result.getSendStatus(), "status");
+    }
+
+    /** What was given up of a scenario, once there is so much. */
+    static List<MessageExt> givenUp(Scenario s, int count) throws Exception {
+        List<MessageExt> found = new java.util.ArrayList<>();
+        Scenario.until(40, () -> {
+            try {
+                found.clear();
+                long end = admin.maxOffset(new MessageQueue("TRANS_CHECK_MAX_TIME_TOPIC", harness.broker, 0));
+                for (long offset = 0; offset < end; offset++) {
+                    found.addAll(pulled("TRANS_CHECK_MAX_TIME_TOPIC", offset));
+                }
+                found.removeIf(one -> !s.unique.equals(one.getKeys()));
+                return found.size() >= count;
+            } catch (Exception error) {
+                return false;
+            }
+        }, () -> found.size() + " were given up");
+        return found;
+    }
+
+    static List<MessageExt> pulled(String topic, long offset) throws Exception {
+        PullMessageRequestHeader header = new PullMessageRequestHeader();
+        header.setConsumerGroup("TOOLS_CONSUMER");
+        header.setTopic(topic);
+        header.setQueueId(0);
+        header.setQueueOffset(offset);
+        header.setMaxMsgNums(1);
+        header.setSysFlag(4);
+        header.setCommitOffset(0L);
+        header.setSuspendTimeoutMillis(0L);
+        header.setSubscription("*");
+        header.setSubVersion(0L);
+        header.setExpressionType("TAG");
+        RemotingCommand answer = harness.operator().getMQClientAPIImpl().getRemotingClient().invokeSync(world.address,
+            RemotingCommand.createRequestCommand(RequestCode.PULL_MESSAGE, header), MILLIS);
+        Scenario.equal(0, answer.getCode(), "code");
+        return MessageDecoder.decodes(java.nio.ByteBuffer.wrap(answer.getBody()));
     }
 
     static void brokers() {
@@ -490,8 +586,13 @@ public final class AdminTable {
             BrokerStatsData data = admin.viewBrokerStatsData(world.address, "TOPIC_PUT_NUMS", world.topic);
             Scenario.check(data.getStatsDay() != null && data.getStatsMinute() != null, "no data");
         });
-        add("viewBrokerStatsData of a group", s -> admin.viewBrokerStatsData(world.address, "GROUP_GET_NUMS",
-            world.topic + "@" + world.online));
+        add("viewBrokerStatsData of a group", s -> {
+            BrokerStatsData data = admin.viewBrokerStatsData(world.address, "GROUP_GET_NUMS",
+                world.topic + "@" + world.online);
+            Scenario.check(data.getStatsDay() != null && data.getStatsMinute() != null, "no data");
+        });
+        add("viewBrokerStatsData of none", s ->
+            refused(1, () -> admin.viewBrokerStatsData(world.address, "TOPIC_PUT_NUMS", s.unique)));
         add("getBrokerConfig", s -> {
             Properties config = admin.getBrokerConfig(world.address);
             Scenario.equal(harness.broker, config.getProperty("brokerName"), "name");
@@ -502,10 +603,12 @@ public final class AdminTable {
             }
         });
         add("updateBrokerConfig", s -> {
+            String before = admin.getBrokerConfig(world.address).getProperty("fileReservedTime");
+            String after = Integer.toString(Integer.parseInt(before) + 1);
             Properties change = new Properties();
-            change.setProperty("fileReservedTime", "50");
+            change.setProperty("fileReservedTime", after);
             admin.updateBrokerConfig(world.address, change);
-            Scenario.equal("50", admin.getBrokerConfig(world.address).getProperty("fileReservedTime"), "value");
+            Scenario.equal(after, admin.getBrokerConfig(world.address).getProperty("fileReservedTime"), "value");
         });
         add("updateBrokerConfig of what may not be", s -> {
             Properties change = new Properties();
@@ -537,7 +640,6 @@ public final class AdminTable {
         });
         add("getNameServerAddressList", s -> Scenario.equal(Set.of(harness.nameServers.split(";")),
             Set.copyOf(admin.getNameServerAddressList()), "addresses"));
-        add("getClusterList", s -> Scenario.check(admin.getTopicClusterList(world.topic).contains(harness.cluster), "none"));
         add("putKVConfig, getKVConfig", s -> {
             admin.createAndUpdateKvConfig("NS_" + s.unique, "k", "v 1");
             Scenario.equal("v 1", admin.getKVConfig("NS_" + s.unique, "k"), "value");
@@ -560,9 +662,14 @@ public final class AdminTable {
             Scenario.equal("false", config.getProperty("orderMessageEnable"), "orderMessageEnable");
         });
         add("updateNameServerConfig", s -> {
-            Properties change = new Properties();
-            change.setProperty("clusterTest", "false");
-            admin.updateNameServerConfig(change, List.of(harness.nameServers.split(";")));
+            List<String> servers = List.of(harness.nameServers.split(";"));
+            for (String value : List.of("true", "false")) {
+                Properties change = new Properties();
+                change.setProperty("clusterTest", value);
+                admin.updateNameServerConfig(change, servers);
+                Scenario.equal(value, admin.getNameServerConfig(servers).get(servers.get(0)).getProperty("clusterTest"),
+                    "value");
+            }
         });
         add("updateNameServerConfig of what may not be", s -> {
             Properties change = new Properties();

@@ -98,14 +98,15 @@ final class Harness {
         } catch (Exception error) {
             wrong = error.getCause() == null ? error : error.getCause().getCause();
         }
-        report(name, wrong, System.nanoTime() - begun);
+        report(name, wrong, System.nanoTime() - begun, scenario.said);
         threads.submit(scenario::close);
     }
 
-    void report(String name, Throwable wrong, long nanos) {
+    void report(String name, Throwable wrong, long nanos, String said) {
         double seconds = Math.round(nanos / 1e7) / 100.0;
         write("{\"name\":" + quoted(name) + ",\"ok\":" + (wrong == null) + ",\"seconds\":" + seconds
-            + ",\"reason\":" + quoted(wrong == null ? "" : told(wrong)) + "}");
+            + ",\"reason\":" + quoted(wrong == null ? "" : told(wrong))
+            + ",\"output\":" + quoted(said) + "}");
     }
 
     void write(String line) {
@@ -192,6 +193,8 @@ final class Scenario {
     final Harness harness;
     final String name;
     final String unique;
+    /** What is to be compared, in lines. */
+    volatile String said = "";
     private final List<Closing> started = Collections.synchronizedList(new ArrayList<>());
 
     Scenario(Harness harness, String name) {

@@ -1,3 +1,5 @@
+import contextlib
+
 import pytest
 import trio
 import trio.testing
@@ -60,6 +62,29 @@ async def test_two_nodes_that_both_take_sends_are_noted(
     (step,) = parse_scenario("promise: x\nsteps: [check at most one master]\n", "x", "here").steps
     await step.play(world.stage)
     assert world.failed[0].seen == f"{MASTER}, {SLAVES[1]}"
+
+
+async def test_what_no_slow_machine_explains_is_noted_as_such(
+    world: World, autojump_clock: trio.testing.MockClock
+) -> None:
+    await world.play()
+    assert world.watched is not None
+
+    async def failed(line: str) -> list[tuple[str, bool]]:
+        before = len(world.failed)
+        steps = parse_scenario(f"promise: x\nsteps: [{line}]\n", "x", "here").steps
+        with contextlib.suppress(UnmetError):
+            for step in steps:
+                await step.play(world.stage)
+        return [(each.expected, each.is_liveness) for each in world.failed[before:]]
+
+    stays = [(f"{MASTER} no longer says that it is master", False)]
+    assert await failed("expect the master to step down within 1 s") == stays
+    world.watched.node_said(0.0, 0.0, SLAVES[1], status(SLAVES[1], SLAVES[1], 1))
+    two = [("at most one node says that it takes sends", False)]
+    assert await failed("check at most one master") == two
+    late = [("there is a new master", True)]
+    assert await failed("expect a new master within 1 s") == late
 
 
 async def test_a_send_that_did_not_end_well_is_noted(

@@ -23,3 +23,4 @@ async def test_the_drain_waits_for_readers(
     with pytest.raises(UnmetError):
         await drain(world.stage)
     assert world.failed[0].seen == "7 messages to go"
+    assert not world.failed[0].is_liveness  # they were acknowledged

@@ -6,9 +6,6 @@ from contextlib import asynccontextmanager
 import msgspec
 import trio
 
-from tandem.cli.group_orders import (
-    FencedGroup,
-)
 from tandem.client import Admin
 from tandem.coordinator.interface import (
     Compare,
@@ -18,6 +15,7 @@ from tandem.coordinator.interface import (
     Snapshot,
     TransactionResult,
 )
+from tandem.views.fenced_group import FencedGroup
 from tandem.wire.group_state import (
     GroupKeys,
     GroupState,
@@ -28,8 +26,8 @@ from tandem.wire.group_state import (
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult, FencedStatus
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
-from tests.tandem.cli.group_samples import MEMBERS, master, status
 from tests.tandem.client.fake_broker import FakeBroker, FakeNetwork, answer_to
+from tests.tandem.views.group_samples import MEMBERS, master, status
 
 KEYS = GroupKeys("C", "g")
 

@@ -3,7 +3,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from tandem.cli.group_view import (
+from tandem.views.group_view import (
     GroupRecords,
     GroupView,
     NodeView,
@@ -16,7 +16,7 @@ from tandem.wire.group_state import (
     NodeRecord,
     encode_record,
 )
-from tests.tandem.cli.group_samples import HEALTHY, NO_ANSWER, master, records, status, view
+from tests.tandem.views.group_samples import HEALTHY, NO_ANSWER, master, records, status, view
 
 if TYPE_CHECKING:
     from tandem.wire.ha_status import FencedStatus
@@ -30,7 +30,7 @@ def test_a_healthy_group_is_told_in_full() -> None:
     seen = view()
     assert (seen.master, seen.epoch, seen.takes_messages, seen.reasons) == ("a", 7, True, [])
     assert (seen.min_isr, seen.ack_level, seen.in_sync) == (2, "written", ["a", "b"])
-    assert seen.last_switch == Switch("the lease of c ended", 1_700_000_000_000, "c")
+    assert seen.last_switch == Switch("the lease of c ended", 1_700_000_000_000, "c", "lease-ended")
     a, b, c = seen.nodes
     assert (a.role, a.in_sync, a.lag_bytes, a.lease_left_ms, a.trouble) == (
         "MASTER",

@@ -3,9 +3,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tandem.cli.classic_view import NodeReplication
-from tandem.cli.group_view import GroupView, NodeView, Switch
-from tandem.cli.ha_check import Check, Verdict, check
+from tandem.views.classic_nodes import NodeReplication
+from tandem.views.cluster_check import Check, Verdict, check
+from tandem.views.group_view import GroupView, NodeView, Switch
 
 
 def node(name: str, role: str = "FOLLOWER", **changes: object) -> NodeView:

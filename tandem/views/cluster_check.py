@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tandem.cli.classic_view import NodeReplication
-from tandem.cli.group_view import DOWN, GroupView, NodeView
+from tandem.views.classic_nodes import NodeReplication
+from tandem.views.group_view import DOWN, GroupView, NodeView
 
 
 class Verdict(enum.Enum):
@@ -54,6 +54,11 @@ def check(nodes: Sequence[NodeReplication], groups: Sequence[GroupView]) -> Chec
             f"{row.group} takes no messages: its master {row.node} is down: {row.reason}"
             for row in nodes
             if row.role == "MASTER" and row.state == "down"
+        ),
+        *(
+            f"{row.group} takes no messages: {row.reason}"
+            for row in nodes
+            if row.state == "master" and row.reason
         ),
     ]
     impaired = [words for group in groups for words in _problems(group)]

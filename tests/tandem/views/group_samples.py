@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tandem.cli.group_view import (
+from tandem.views.group_view import (
     GroupRecords,
     GroupView,
     Member,
@@ -59,6 +59,7 @@ def records(leader: str | None = "a", **changes: Any) -> GroupRecords:  # noqa: 
         "isr": {"a": "incarnation-a", "b": "incarnation-b"},
         "min_isr": 2,
         "reason": "the lease of c ended",
+        "cause": "lease-ended",
         "switched_at_ms": 1_700_000_000_000,
         "previous_master": "c",
     }

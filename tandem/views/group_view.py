@@ -75,11 +75,15 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Switch(msgspec.Struct, frozen=True):
-    """The last change of master: why, when (ms since 1970, 0: never or unknown), and who was."""
+    """The last change of master: why, when (ms since 1970, 0: never or unknown), and who was.
+
+    `cause` is a value of `SwitchCause`; "" if it is not known.
+    """
 
     reason: str = ""
     at_ms: int = 0
     previous_master: str = ""
+    cause: str = ""
 
 
 class GroupView(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,10 +167,15 @@ def group_view(
 
 def _last_switch(state: GroupState | None, source: FencedStatus | None) -> Switch:
     if state is not None and state.reason:
-        return Switch(state.reason, state.switched_at_ms, state.previous_master)
+        return Switch(state.reason, state.switched_at_ms, state.previous_master, state.cause)
     if source is None:
         return Switch()
-    return Switch(source.last_switch_reason, source.last_switch_at_ms, source.previous_master)
+    return Switch(
+        source.last_switch_reason,
+        source.last_switch_at_ms,
+        source.previous_master,
+        source.last_switch_cause,
+    )
 
 
 def _in_sync_as_told(master: FencedStatus | None, newest: FencedStatus | None) -> list[str]:

@@ -1,0 +1,1 @@
+"""The console: a process that asks the nodes, and one page."""
