@@ -67,11 +67,10 @@ rocketmq-client 5.3.3 and rocketmq-client-java 5.0.7).
 | remoting: push consumers (also in order), retries, pull consumers | yes | yes | yes |
 | gRPC: sends (normal, FIFO, delay, transactions) | yes | yes | yes |
 | both: a message of a type that its topic is not for is refused | yes | yes | yes |
-| gRPC: simple and push consumers | yes | refused | refused |
+| gRPC: simple and push consumers | yes | yes | yes |
 
-Consumers over gRPC have nothing but POP. A `SimpleConsumer` gets an exception that says "POP is not
-served"; a `PushConsumer` starts, tries again and again, gets nothing, and its own log says that.
-The node's log says it as well. Transactions include those that are asked about.
+Consumers over gRPC have nothing but POP, which the proxy asks our nodes for. Transactions include
+those that are asked about.
 
 When a master is killed, the proxy does not know it before it looks for routes again, every 20 s;
 nothing that a broker says makes it look sooner. Measured twice, with three nodes on one busy

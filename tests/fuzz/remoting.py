@@ -9,7 +9,7 @@ import msgspec
 
 from tandem.wire.message import Message, encode_batch_body
 from tandem.wire.request_code import RequestCode
-from tests.fuzz import hostile, operators
+from tests.fuzz import hostile, operators, pops
 
 if TYPE_CHECKING:
     from random import Random
@@ -315,8 +315,10 @@ _CLIENT: Final[tuple[operators.Request, ...]] = (
     (RequestCode.UPDATE_BROKER_CONFIG, _nothing, b"fileReservedTime=1\n"),
     (RequestCode.QUERY_ASSIGNMENT, _nothing, _ASSIGNMENT),
     (RequestCode.SET_MESSAGE_REQUEST_MODE, _nothing, _MODE),
+    (RequestCode.SET_MESSAGE_REQUEST_MODE, _nothing, {**_MODE, "mode": "POP"}),
     (RequestCode.GET_BROKER_EPOCH_CACHE, _nothing, b""),
     *operators.OF_CLIENTS,
+    *pops.OF_CLIENTS,
     (RequestCode.FENCED_STATUS, _nothing, b""),
     (RequestCode.FENCED_COMMAND, _nothing, _ORDER),
     (RequestCode.LOG_FINGERPRINTS, _log_range, b""),
@@ -464,7 +466,15 @@ def _binary(chance: Random, code: int, fields: Fields) -> bytes:
         len(k).to_bytes(2, "big") + k + len(v).to_bytes(4, "big") + v
         for k, v in ((name.encode()[:32_000], str(each).encode()) for name, each in fields.items())
     )
-    head = _FIXED.pack(code, 0, 479, chance.randrange(1_000_000), _flag(chance), len(remark))
+    # The number of a request of POP is cut there, as RocketMQ cuts it.
+    head = _FIXED.pack(
+        (code + 0x8000) % 0x10000 - 0x8000,
+        0,
+        479,
+        chance.randrange(1_000_000),
+        _flag(chance),
+        len(remark),
+    )
     return head + remark + len(ext).to_bytes(4, "big") + ext
 
 

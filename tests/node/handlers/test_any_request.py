@@ -110,7 +110,9 @@ def test_any_request_is_answered_and_never_a_bug(
         handlers = handlers_of(broker)
         client = Client(everything(broker, handlers), broker.outbox)
         for code, ext, body in batch:
-            opaque = client.send(code, ext, body, serialize_type=serialize_type)
+            # A binary header has 16 bits for the number of a request, and those of POP do not fit.
+            form = serialize_type if code < 1 << 15 else SerializeType.JSON
+            opaque = client.send(code, ext, body, serialize_type=form)
             broker.store.announce()
             answers = [a for a in client.answers() if a.is_response]
             held = broker.holds.held_count + handlers.pop.held.held_count
