@@ -113,8 +113,7 @@ class Broker:
             parts,
             when_known=self._registration.when_known,
             route_of=names.routes.route,
-            delay_progress=self._delay_progress,
-            timer_checkpoint=self._timer_checkpoint,
+            delayed=lambda: self._delayed,
             spawn=self.spawn,
             sender_of=names.guard.sender_of,
             refused=names.guard.quotas.refused,
@@ -312,12 +311,6 @@ class Broker:
             parked=self._handlers.parked,
             rounds_count=self._rounds_count,
         )
-
-    def _delay_progress(self) -> dict[int, int]:
-        return {} if self._delayed is None else self._delayed.delay_progress()
-
-    def _timer_checkpoint(self) -> bytes | None:
-        return None if self._delayed is None else self._delayed.timer_checkpoint()
 
     def _connection_closed(self, connection: Connection) -> None:
         self._names.connection_closed(connection)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from node.broker.parts import BrokerParts
     from node.security.seals import SenderOf
+    from store.delayed_delivery import DelayedDelivery
     from tandem.wire.route import TopicRouteData
 
 
@@ -67,8 +68,7 @@ def handlers_of(
     *,
     when_known: Callable[[Callable[[], None]], None],
     route_of: Callable[[str], TopicRouteData | None],
-    delay_progress: Callable[[], dict[int, int]],
-    timer_checkpoint: Callable[[], bytes | None],
+    delayed: Callable[[], DelayedDelivery | None],
     spawn: Callable[[Callable[[], Awaitable[None]]], None],
     sender_of: SenderOf | None = None,
     refused: Callable[[str], dict[str, int]] = lambda _: {},
@@ -79,8 +79,7 @@ def handlers_of(
         parts: What they share.
         when_known: Calls back when the name servers know the topics there are.
         route_of: What the name server beside the broker knows of a topic.
-        delay_progress: How far each delay level is delivered.
-        timer_checkpoint: How far messages with a time of their own are; None where there are none.
+        delayed: What delivers messages later; None where nothing does.
         spawn: Starts a task that ends with the broker.
         sender_of: Says who has signed what came together; None: nobody signs.
         refused: How many requests of a user were over a bound, by the bound.
@@ -117,13 +116,7 @@ def handlers_of(
             parts.own_names,
             timeout_seconds=timeout_seconds,
         ),
-        *inspections(
-            parts,
-            route_of=route_of,
-            delay_progress=delay_progress,
-            timer_checkpoint=timer_checkpoint,
-            spawn=spawn,
-        ),
+        *inspections(parts, route_of=route_of, delayed=delayed, spawn=spawn),
     )
     runs = send_runs(
         store, suffix=parts.stamp.suffix, host=parts.host, are_signed=sender_of is not None

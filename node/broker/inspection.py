@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from node.broker.parts import BrokerParts
+    from store.delayed_delivery import DelayedDelivery
     from tandem.wire.route import TopicRouteData
 
 
@@ -27,13 +28,21 @@ def inspections(
     parts: BrokerParts,
     *,
     route_of: Callable[[str], TopicRouteData | None],
-    delay_progress: Callable[[], dict[int, int]],
-    timer_checkpoint: Callable[[], bytes | None],
+    delayed: Callable[[], DelayedDelivery | None],
     spawn: Callable[[Callable[[], Awaitable[None]]], None],
 ) -> tuple[object, ...]:
     """Return one object for each family of these requests; see `handlers_of`."""
     store, tables, clients, stats = parts.store, parts.tables, parts.clients, parts.stats
     node, cluster = parts.config.node, parts.config.cluster.cluster
+
+    def delay_progress() -> dict[int, int]:
+        found = delayed()
+        return {} if found is None else found.delay_progress()
+
+    def timer_checkpoint() -> bytes | None:
+        found = delayed()
+        return None if found is None else found.timer_checkpoint()
+
     return (
         ConsumeStatsRequests(
             store,

@@ -292,6 +292,18 @@ def open_store(
     )
 
 
+class FakeDelayed:
+    """What delivers messages later."""
+
+    checkpoint: bytes | None = None
+
+    def delay_progress(self) -> dict[int, int]:
+        return {3: 5}
+
+    def timer_checkpoint(self) -> bytes | None:
+        return self.checkpoint
+
+
 class Broker(BrokerParts):
     """Store and tables of one broker, on a simulated disk; one of a fenced group is its master.
 
@@ -350,7 +362,7 @@ class Broker(BrokerParts):
         listen(store, self.holds.messages_arrived)
         self.routes = RouteTable(20)
         self.spawned: list[Callable[[], Awaitable[None]]] = []
-        self.timer_checkpoint: bytes | None = None
+        self.delayed = FakeDelayed()
 
     def set(self, **changes: object) -> None:
         """Change settings of `broker:`; they count in the next `handlers_of`."""
@@ -384,8 +396,7 @@ def handlers_of(broker: Broker, replication: FakeReplication | None = None) -> H
         broker,
         when_known=lambda known: known(),
         route_of=broker.routes.route,
-        delay_progress=lambda: {3: 5},
-        timer_checkpoint=lambda: broker.timer_checkpoint,
+        delayed=lambda: broker.delayed,  # type: ignore[arg-type, return-value]
         spawn=broker.spawned.append,
     )
 

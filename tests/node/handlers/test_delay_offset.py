@@ -18,5 +18,5 @@ async def test_how_far_timers_are_and_that_there_are_none() -> None:
     client = looking_at(broker)
     answer = client.call(RequestCode.GET_TIMER_CHECK_POINT)
     assert (answer.code, answer.body) == (ResponseCode.SYSTEM_ERROR, b"")
-    broker.timer_checkpoint = bytes(range(56))
+    broker.delayed.checkpoint = bytes(range(56))
     assert client.call(RequestCode.GET_TIMER_CHECK_POINT).body == bytes(range(56))

@@ -17,7 +17,7 @@ from tandem.wire.request_headers import (
 )
 from tandem.wire.response_code import ResponseCode
 from tests.node.doubles import Broker, Client, FakeReplication
-from tests.node.handlers.test_end_transaction import (
+from tests.node.handlers.halves import (
     COMMIT,
     END,
     GIVEN_UP,

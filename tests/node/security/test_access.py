@@ -237,6 +237,7 @@ def test_an_admitted_broker_may_register_itself_and_nothing_else() -> None:
         RequestCode.WIPE_WRITE_PERM_OF_BROKER,
         RequestCode.ADD_WRITE_PERM_OF_BROKER,
         RequestCode.UPDATE_BROKER_CONFIG,
+        RequestCode.RESUME_CHECK_HALF_MESSAGE,
         *(code for code in RequestCode if code.name.startswith("AUTH_")),
     }
     of_nodes = {
