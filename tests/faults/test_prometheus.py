@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import urllib.parse
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,14 @@ import pytest
 import trio
 import yaml
 
+from tandem.client import Admin, ClientError, Consumer
 from tests.faults.real_group import NODES, TOPIC, under_load, write_group
 from tests.support.loopback import own_network
 from tests.support.paths import ROOT
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from tandem.cluster import ClusterSpec
@@ -29,6 +32,7 @@ pytestmark = [
 ]
 
 PORT = 5557
+CLUSTER = "DefaultCluster"
 WEB_PORT = 9090
 
 
@@ -86,19 +90,75 @@ class Asking:
         return await self.until(f'ALERTS{{alertname="{name}",alertstate="firing"}}')
 
 
-async def test_prometheus_knows_a_group_and_calls_when_a_node_hangs(tmp_path: Path) -> None:
-    spec = write_group(tmp_path, metrics={"port": PORT})
+@asynccontextmanager
+async def scraping(directory: Path, spec: ClusterSpec) -> AsyncIterator[Asking]:
+    """A Prometheus that scrapes the nodes of a group."""
     web = f"{own_network()}.1"
     command = [
         "prometheus",
-        f"--config.file={write_prometheus(tmp_path, spec)}",
-        f"--storage.tsdb.path={tmp_path / 'prometheus'}",
+        f"--config.file={write_prometheus(directory, spec)}",
+        f"--storage.tsdb.path={directory / 'prometheus'}",
         f"--web.listen-address={web}:{WEB_PORT}",
         "--log.level=error",
     ]
-    asked = Asking(web)
-    async with under_load(spec) as group, trio.open_nursery() as nursery:
+    async with trio.open_nursery() as nursery:
         await nursery.start(partial(trio.run_process, command))
+        yield Asking(web)
+        nursery.cancel_scope.cancel()
+
+
+async def consume(spec: ClusterSpec) -> None:
+    """Be a member of a group that reads what comes."""
+    async with Consumer(spec.name_servers, "readers") as consumer:
+        async for _ in consumer.subscribe(TOPIC):
+            pass
+
+
+async def ask_for_nothing(spec: ClusterSpec) -> None:
+    """Have requests refused, one after the other."""
+    async with Admin(spec.name_servers) as admin:
+        while True:
+            with suppress(ClientError):
+                await admin.describe_group("nobody")
+            await trio.sleep(0.2)
+
+
+def panels() -> dict[str, list[str]]:
+    """The queries of each panel of the dashboard, as Grafana asks them for a local cluster."""
+    file = ROOT / "examples" / "monitoring" / "dashboard.json"
+    dashboard = json.loads(file.read_text(encoding="utf-8"))
+    return {
+        panel["title"]: [
+            target["expr"].replace("$cluster", CLUSTER).replace("$__rate_interval", "20s")
+            for target in panel["targets"]
+        ]
+        for panel in dashboard["panels"]
+        if panel["type"] != "row"
+    }
+
+
+async def test_every_panel_of_the_dashboard_has_data(tmp_path: Path) -> None:
+    """Of a group under load that somebody reads from, and that refuses something."""
+    spec = write_group(tmp_path, metrics={"port": PORT})
+    async with (
+        under_load(spec),
+        scraping(tmp_path, spec) as asked,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(consume, spec)
+        nursery.start_soon(ask_for_nothing, spec)
+        known = await asked.until("count by (cluster) (tandem_broker_running)")
+        assert [labels["cluster"] for labels, _ in known] == [CLUSTER]
+        for title, expressions in panels().items():
+            for expression in expressions:
+                found = await asked.until(expression)
+                assert all(value != "NaN" for _, value in found) or "quantile" in expression, title
+        nursery.cancel_scope.cancel()
+
+
+async def test_prometheus_knows_a_group_and_calls_when_a_node_hangs(tmp_path: Path) -> None:
+    spec = write_group(tmp_path, metrics={"port": PORT})
+    async with under_load(spec) as group, scraping(tmp_path, spec) as asked:
         await asked.until("sum(up) == 3")
         (of_master,) = await asked.until('tandem_role{role="master"}')
         assert of_master[0]["node"] == await group.master()
@@ -114,4 +174,3 @@ async def test_prometheus_knows_a_group_and_calls_when_a_node_hangs(tmp_path: Pa
         await group.cluster.kill(of_master[0]["node"])
         await asked.until('max(tandem_epoch) > 1 and on() tandem_role{role="master"}')
         await asked.alerts("TandemNodeDown")
-        nursery.cancel_scope.cancel()
