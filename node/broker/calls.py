@@ -88,7 +88,7 @@ class Calls:
         ways = Ways(
             node.group,
             local,
-            lambda: parts.replication.is_master,
+            lambda: parts.replication.is_master and parts.replication.refusal() is None,
             guard.over,
             self._links,
             lambda name: name == node.group or routes.is_known(name),

@@ -48,8 +48,8 @@ WAITING_MAX: Final = 4_096
 RETRY_SECONDS: Final = 0.05
 """Between two looks for a master. It is this node's own name server that is asked."""
 
-EXPIRE_SECONDS: Final = 0.1
-"""Between two looks for requests that wait for too long."""
+LOOK_SECONDS: Final = 0.1
+"""Between two looks at requests that wait."""
 
 CONNECT_SECONDS_MAX: Final = 1.0
 RECEIVE_BYTES_MAX: Final = 256 * 1024
@@ -59,6 +59,8 @@ class _Waiting(msgspec.Struct, eq=False):
     command: RemotingCommand
     deadline: float
     done: Callable[[RemotingCommand], None]
+    refusal: RemotingCommand | None = None
+    """What a master has answered that may take it a moment later."""
 
 
 class Link:
@@ -104,12 +106,17 @@ class Link:
             self._waiting[-next(self._unsent)] = waiting
         self._wanted.notify()
 
-    def expire(self, now: float) -> None:
-        """Answer what waits no more."""
-        late = [number for number, each in self._waiting.items() if now >= each.deadline]
-        for number in late:
-            text = f"no master of {self._broker_name} has answered in time; try again"
-            self._waiting.pop(number).done(_trouble(text))
+    def look(self, now: float) -> None:
+        """Answer what waits no more, and send again what was refused."""
+        for number, each in list(self._waiting.items()):
+            if now >= each.deadline:
+                text = f"no master of {self._broker_name} has answered in time; try again"
+                del self._waiting[number]
+                each.done(each.refusal or _trouble(text))
+            elif number < 0 and self._is_up:
+                del self._waiting[number]
+                self._send(each)
+        self._wanted.notify()
 
     async def run(self) -> None:
         """Keep a link while something waits, and after that until it breaks."""
@@ -188,9 +195,11 @@ class Link:
         waiting = self._waiting.pop(command.opaque, None)
         if waiting is None:
             return True
-        if _is_elsewhere(waiting.command.code, command.code):
+        is_elsewhere = _is_elsewhere(waiting.command.code, command.code)
+        if is_elsewhere or _is_refused_for_now(waiting.command.code, command.code):
+            waiting.refusal = command
             self._waiting[-next(self._unsent)] = waiting
-            return False
+            return not is_elsewhere
         waiting.done(command)
         return True
 
@@ -214,6 +223,11 @@ def _is_elsewhere(code: int, answer_code: int) -> bool:
     return answer_code == ResponseCode.SERVICE_NOT_AVAILABLE or (
         answer_code == ResponseCode.SLAVE_NOT_AVAILABLE and code == RequestCode.END_TRANSACTION
     )
+
+
+def _is_refused_for_now(code: int, answer_code: int) -> bool:
+    """Whether a master has stored nothing, for it may be short of replicas for a moment."""
+    return answer_code == ResponseCode.SYSTEM_ERROR and code == RequestCode.SEND_MESSAGE_V2
 
 
 def _order(number: int) -> tuple[bool, int]:
@@ -254,10 +268,10 @@ class Links:
         link.ask(command, deadline, done)
 
     async def run(self) -> None:
-        """Answer what waits for too long, until cancelled."""
+        """Answer what waits for too long, and send again what was refused, until cancelled."""
         while True:
-            await trio.sleep(EXPIRE_SECONDS)
+            await trio.sleep(LOOK_SECONDS)
             now = trio.current_time()
             for link in self._links.values():
-                link.expire(now)
+                link.look(now)
             self._after_round()

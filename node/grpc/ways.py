@@ -1,7 +1,9 @@
 """By which way a request of a call reaches the broker that has to answer it.
 
-    the broker of this node, while it is master  -->  its own handlers
-    any other                                    -->  a link to its master; see `links`
+    the broker of this node, while it is master and takes puts  -->  its own handlers
+    any other                                                   -->  a link to its master
+
+A link waits for a master that takes puts, as long as the call has time; see `links`.
 
 Who may ask is asked here in both cases: the link is this node's own, and its word is taken.
 """
@@ -64,7 +66,7 @@ class Ways:
         self,
         own_broker_name: str,
         local: Callable[[], Dispatch],
-        is_master: Callable[[], bool],
+        takes_puts: Callable[[], bool],
         guarded: Callable[[Mapping[int, Handler]], dict[int, Handler]],
         links: AsksMasters,
         knows: Callable[[str], bool],
@@ -77,7 +79,7 @@ class Ways:
         self._local = local
         self.knows = knows
         self._own_broker_name = own_broker_name
-        self._is_master = is_master
+        self._takes_puts = takes_puts
         self._guarded = guarded
         self._links = links
         self._others: dict[str, Dispatcher] = {}
@@ -93,7 +95,7 @@ class Ways:
 
         It is to be gone at once: the deadline is that of the next request.
         """
-        if broker_name == self._own_broker_name and self._is_master():
+        if broker_name == self._own_broker_name and self._takes_puts():
             return self.local
         now = trio.current_time()
         end = now + WAIT_SECONDS if call_deadline is None else call_deadline - RESERVE_SECONDS
