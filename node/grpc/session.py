@@ -148,10 +148,10 @@ class Session:
     def say_goodbye(self) -> None:
         """Take no new calls, and end those that have no end: their clients go elsewhere."""
         self.is_ending = True
-        self._http2.say_goodbye()
         for call in list(self._calls.values()):
             if self._methods[call.method].is_stream:
                 call.end()
+        self._http2.say_goodbye()
         self.write()
 
     def close(self) -> None:
