@@ -304,7 +304,7 @@ class Broker:
     # -- parts -----------------------------------------------------------------------------------
 
     def _grpc_calls(self) -> Calls:
-        # What it needs is there if an operator wants it; see `check_packages`.
+        # An extra; that it is there was looked at when the node started.
         from node.broker.calls import Calls  # noqa: PLC0415
 
         return Calls(

@@ -31,7 +31,6 @@ from node.grpc.http2 import Http2
 from node.grpc.protocol import messages as pb
 from node.grpc.side_connection import SideConnection
 from node.grpc.streams import Ended, Event, Opened, Received
-from node.remoting.dispatcher import response_to
 from tandem.wire.errors import WireError
 from tandem.wire.remoting_command import RemotingCommand
 
@@ -97,7 +96,7 @@ class Session:
         questions: Questions,
     ) -> None:
         self.connection = connection
-        self.side = SideConnection(connection, connection.stream, outbox, self._take)
+        self.side = SideConnection(connection, outbox, self._take)
         self.is_ending = False
         self.now = 0.0
         """When the turn began that is under way, or the last one."""
@@ -272,7 +271,6 @@ class Session:
         done: Answered,
         *,
         body: bytes = b"",
-        flag: int = 0,
     ) -> None:
         """Send a request of a call to a broker; `done` gets the answer, unless the call is over.
 
@@ -287,11 +285,9 @@ class Session:
         opaque = self._opaque
         self._asked[opaque] = answered
         self.side.call_signature = call.signature
-        way.dispatch(self.side, RemotingCommand(code, opaque, flag, ext=ext, body=body))
-
-    def respond(self, question: RemotingCommand, way: Dispatch, code: int, body: bytes) -> None:
-        """Give a broker what a client has answered to its question."""
-        way.dispatch(self.side, response_to(question, code, body=body))
+        way.dispatch(self.side, RemotingCommand(code, opaque, ext=ext, body=body))
+        while self.side.unfinished is not None:  # what a call asks for has no long pieces
+            self.side.go_on()
 
     def _take(self, command: RemotingCommand) -> None:
         """Take what a handler has written."""

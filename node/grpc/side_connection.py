@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from node.remoting.connection import Outbox
-    from store.machine.network import Stream
     from tandem.wire.remoting_command import RemotingCommand
 
 
@@ -25,14 +24,10 @@ class SideConnection(Connection):
     """Gives each command that is written to it to `take`, when the outbox is flushed."""
 
     def __init__(
-        self,
-        outer: Connection,
-        stream: Stream,
-        outbox: Outbox,
-        take: Callable[[RemotingCommand], None],
+        self, outer: Connection, outbox: Outbox, take: Callable[[RemotingCommand], None]
     ) -> None:
         """Be `outer` to handlers: its peer, and whoever shows a certificate there."""
-        super().__init__(stream, outbox)
+        super().__init__(outer.stream, outbox)
         self.reading = outer.reading
         self.has_asked = True
         self._take = take

@@ -27,15 +27,15 @@ def with_grpc(config: ClusterConfig, **broker: Any) -> ClusterConfig:  # noqa: A
 async def make_topic(caller: Caller, topic: str, kind: str | None = None, queues: int = 4) -> None:
     attributes = None if kind is None else f"+message.type={kind}"
     header = CreateTopicRequestHeader(
-        topic,
-        "TBW102",
-        queues,
-        queues,
-        6,
-        "SINGLE_TAG",
-        0,
-        False,
-        attributes,  # noqa: FBT003
+        topic=topic,
+        default_topic="TBW102",
+        read_queue_nums=queues,
+        write_queue_nums=queues,
+        perm=6,
+        topic_filter_type="SINGLE_TAG",
+        topic_sys_flag=0,
+        order=False,
+        attributes=attributes,
     )
     answer = await caller.call(RequestCode.UPDATE_AND_CREATE_TOPIC, header)
     assert answer.code == 0, answer.remark

@@ -1,4 +1,4 @@
-"""A client of gRPC by the package `h2`, which has nothing of ours: over a stream, or over nothing."""
+"""A client of gRPC by the package `h2`, which has nothing of ours: over a stream or alone."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Engine:
         for event in self.h2.receive_data(data):
             self._take(event)
 
-    def _take(self, event: Any) -> None:
+    def _take(self, event: h2.events.Event) -> None:
         if isinstance(event, h2.events.ConnectionTerminated):
             self.went_away = int(event.error_code or 0)
             return
@@ -137,7 +137,7 @@ class Client:
                     await self._changed.wait()
         return reply
 
-    async def call(self, method: str, message: Message) -> Any:
+    async def call(self, method: str, message: Message) -> Any:  # noqa: ANN401 - one class for each method
         """Return the answer to a call with one."""
         reply = await self.until(await self.begin(method, message))
         assert (reply.status, reply.reset) == (0, None), reply.headers

@@ -13,7 +13,6 @@ from tests.node.grpc.grpc_world import make_topic, message, send, with_grpc
 from tests.node.grpc.h2_client import open_client
 from tests.node.world import (
     MASTER,
-    NAMES,
     SLAVE_1,
     bodies,
     cluster_config,
@@ -25,8 +24,9 @@ from tests.support.virtual_clock import WallClock
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tandem.cluster_file.cluster_config import ClusterConfig
     from trio.testing import MockClock
+
+    from tandem.cluster_file.cluster_config import ClusterConfig
 
 pytestmark = pytest.mark.slow
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 import trio
 
@@ -222,8 +223,6 @@ async def test_users_are_asked_for_as_on_the_other_protocol(
 async def test_a_signature_that_can_be_sent_again_is_not_taken_where_that_is_asked(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    import msgspec  # noqa: PLC0415
-
     config = with_grpc(
         cluster_config(tmp_path, role="ASYNC_MASTER", clients=ClientAccess.AUTHENTICATED)
     )
