@@ -122,13 +122,7 @@ class Broker:
         )
         self._guard = names.guard
         self._calls = self._grpc_calls() if config.cluster.broker.grpc_enable else None
-        self._server = Server(
-            self._outbox,
-            connections_max=config.cluster.broker.connections_max,
-            after_round=self.end_round,
-            on_closed=self._connection_closed,
-            other=None if self._calls is None else self._calls.entrance,
-        )
+        self._server = self._new_server()
         self._ports = Ports(
             config, machine.network, self._server, self._registration.master_address_changed
         )
@@ -302,6 +296,15 @@ class Broker:
         self._ended.set()
 
     # -- parts -----------------------------------------------------------------------------------
+
+    def _new_server(self) -> Server:
+        return Server(
+            self._outbox,
+            connections_max=self._config.cluster.broker.connections_max,
+            after_round=self.end_round,
+            on_closed=self._connection_closed,
+            other=None if self._calls is None else self._calls.entrance,
+        )
 
     def _grpc_calls(self) -> Calls:
         # An extra; that it is there was looked at when the node started.

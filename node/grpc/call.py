@@ -2,7 +2,7 @@
 
     compressed 1 | length 4 | message
 
-Source: gRPC over HTTP/2 (grpc/doc/PROTOCOL-HTTP2.md).
+Source: gRPC over HTTP/2.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ class Call:
         self._when_over: list[Callable[[], None]] = []
 
     @property
-    def client_id(self) -> str:
-        """Whose call it is, as they say; "" if they do not."""
-        return self.headers.get(CLIENT_ID_HEADER, "").strip()
+    def client_id(self) -> str | None:
+        """Whose call it is, as they say; None if they do not."""
+        return self.headers.get(CLIENT_ID_HEADER, "").strip() or None
 
     @property
     def signature(self) -> CallSignature:

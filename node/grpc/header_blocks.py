@@ -3,7 +3,7 @@
 A block is read as a whole or not at all: after an error the two ends no longer agree about the
 table of headers, and the connection is over.
 
-Source: RFC 7541; gRPC over HTTP/2 (grpc/doc/PROTOCOL-HTTP2.md).
+Source: RFC 7541; gRPC over HTTP/2.
 """
 
 from __future__ import annotations

@@ -8,10 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 PROPERTY_BORN_HOST: Final = "__BORNHOST"
-PROPERTY_BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
-PROPERTY_TRACE_CONTEXT: Final = "TRACE_CONTEXT"
 PROPERTY_PRIORITY: Final = "_SYS_MSG_PRIORITY_"
-PROPERTY_DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
 
 RESERVED: Final = frozenset(
     {

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Final
 from node.grpc.errors import CallError
 from node.grpc.property_names import (
     PROPERTY_BORN_HOST,
-    PROPERTY_BORN_TIMESTAMP,
     PROPERTY_PRIORITY,
-    PROPERTY_TRACE_CONTEXT,
     RESERVED,
     RESERVED_OF_OURS,
 )
@@ -21,12 +19,14 @@ from node.grpc.protocol import messages as pb
 from node.grpc.topic_types import DELAY, FIFO, NORMAL, TRANSACTION
 from tandem.wire.message import TRANSACTION_PREPARED_TYPE
 from tandem.wire.message_properties import (
+    PROPERTY_BORN_TIMESTAMP,
     PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS,
     PROPERTY_KEYS,
     PROPERTY_PRODUCER_GROUP,
     PROPERTY_SHARDING_KEY,
     PROPERTY_TAGS,
     PROPERTY_TIMER_DELIVER_MS,
+    PROPERTY_TRACE_CONTEXT,
     PROPERTY_TRANSACTION_PREPARED,
     PROPERTY_UNIQUE_KEY,
     encode_properties,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 ANY_QUEUE: Final = -1
 """The broker picks one."""
 
-_MASK: Final = (1 << 64) - 1
+_64_BITS: Final = (1 << 64) - 1
 
 
 class Choice(NamedTuple):
@@ -36,9 +36,9 @@ class Choice(NamedTuple):
 
 def consistent_hash(number: int, buckets: int) -> int:
     """Return the bucket of a number of 64 bits."""
-    state, candidate = number & _MASK, 0
+    state, candidate = number & _64_BITS, 0
     while True:
-        state = (2862933555777941757 * state + 1) & _MASK
+        state = (2862933555777941757 * state + 1) & _64_BITS
         following = int((candidate + 1) / (((state >> 33) + 1) / (1 << 31)))
         if not 0 <= following < buckets:
             return candidate

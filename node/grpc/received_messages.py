@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 
 from node.grpc.property_names import (
     PROPERTY_BORN_HOST,
-    PROPERTY_DLQ_ORIGIN_TOPIC,
     PROPERTY_PRIORITY,
-    PROPERTY_TRACE_CONTEXT,
     RESERVED,
 )
 from node.grpc.protocol import messages as pb
@@ -20,11 +18,13 @@ from tandem.wire.compression import decompressed
 from tandem.wire.message_properties import (
     DELAYING_PROPERTIES,
     PROPERTY_DLQ_ORIGIN_MESSAGE_ID,
+    PROPERTY_DLQ_ORIGIN_TOPIC,
     PROPERTY_KEYS,
     PROPERTY_REAL_TOPIC,
     PROPERTY_SHARDING_KEY,
     PROPERTY_TAGS,
     PROPERTY_TIMER_DELIVER_MS,
+    PROPERTY_TRACE_CONTEXT,
     PROPERTY_TRANSACTION_PREPARED,
 )
 from tandem.wire.untrusted import UnreadableError, whole_number

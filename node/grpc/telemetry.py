@@ -68,13 +68,9 @@ class Stream:
     def __init__(self, session: Session, call: Call) -> None:
         self.session = session
         self.call = call
+        self.client_id = call.client_id or ""
         self.topics: tuple[str, ...] = ()
         """That a producer publishes to, and whose transactions it may end."""
-
-    @property
-    def client_id(self) -> str:
-        """Whose it is."""
-        return self.call.client_id
 
 
 class Telemetry:

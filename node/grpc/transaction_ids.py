@@ -1,6 +1,6 @@
 """The id of a transaction: where its half is, so that no node has to remember it.
 
-    v1 BROKER QUEUE_OFFSET PHYSICAL_OFFSET MESSAGE_ID
+    half1 BROKER QUEUE_OFFSET PHYSICAL_OFFSET MESSAGE_ID
 
 Clients give it back as they got it, to whatever node, before or after a restart or a change of
 master. A proxy of RocketMQ's takes the message id for it, and remembers the rest for 30 seconds.
@@ -12,10 +12,10 @@ from typing import Final
 
 import msgspec
 
+from tandem.wire.store_layout import OFFSET_MAX
 from tandem.wire.untrusted import UnreadableError, whole_number
 
-_VERSION: Final = "v1"
-_OFFSET_MAX: Final = 2**63 - 1
+_KIND: Final = "half1"
 
 
 class TransactionId(msgspec.Struct, frozen=True):
@@ -28,7 +28,7 @@ class TransactionId(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return (
-            f"{_VERSION} {self.broker_name} {self.queue_offset} {self.physical_offset}"
+            f"{_KIND} {self.broker_name} {self.queue_offset} {self.physical_offset}"
             f" {self.message_id}"
         )
 
@@ -40,9 +40,9 @@ def read_transaction_id(text: str) -> TransactionId:
         UnreadableError: it is none of ours.
     """
     parts = text.split(" ", 4)
-    if len(parts) != 5 or parts[0] != _VERSION:
+    if len(parts) != 5 or parts[0] != _KIND:
         raise UnreadableError("cannot found transaction data: this id was not given by a node")
     offsets = whole_number(parts[2]), whole_number(parts[3])
-    if not all(0 <= offset <= _OFFSET_MAX for offset in offsets):
+    if not all(0 <= offset <= OFFSET_MAX for offset in offsets):
         raise UnreadableError("cannot found transaction data: there is no such offset")
     return TransactionId(parts[1], *offsets, parts[4])

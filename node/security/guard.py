@@ -40,7 +40,7 @@ from node.security.access import (
     needed,
 )
 from node.security.admission import REGISTRATIONS, Admission, NotAdmittedError
-from node.security.audit import is_change
+from node.security.audit import claimed_by, is_change
 from node.security.quotas import Quotas
 from node.security.request import ANY_USER, REQUESTS, handler_table
 from node.security.seals import Operator, Seals, Sender
@@ -51,7 +51,6 @@ from tandem.cluster_file.choices import ClientAccess
 from tandem.wire.access_control import Kind, Right
 from tandem.wire.acl_signature import ACCESS_KEY_FIELD, AclKey
 from tandem.wire.call_signature import CallSignatureError
-from tandem.wire.errors import WireError
 from tandem.wire.frame_seal import Signatures
 from tandem.wire.remoting_command import ONEWAY_FLAG, RemotingCommand, SerializeType
 from tandem.wire.request_code import RequestCode
@@ -471,7 +470,7 @@ class Guard:
     ) -> RequestError:
         """Return what is answered; `detail` is for the node's log alone."""
         detail = detail or remark
-        claimed = connection.sealed_by or _claimed(command)
+        claimed = connection.sealed_by or claimed_by(command)
         if self._told.is_news(detail, about=(connection.peer.ip, command.code)):
             _log.warning("request %d of %s is refused: %s", command.code, connection.peer, detail)
         if self._audit is not None:
@@ -492,11 +491,3 @@ class Guard:
                 *(connection.peer, len(connection.refusals), WRONG_SIGNATURES_SECONDS),
             )
             connection.reading.cancel()
-
-
-def _claimed(command: RemotingCommand) -> str | None:
-    """Whom a request says that it is of; None if it does not say, or cannot be read."""
-    try:
-        return command.ext_fields().get(ACCESS_KEY_FIELD)
-    except WireError:
-        return None

@@ -91,10 +91,10 @@ class Engine:
         if reply is None:
             return
         if isinstance(event, (h2.events.ResponseReceived, h2.events.TrailersReceived)):
-            reply.headers = reply.headers | dict(event.headers)
+            reply.headers = reply.headers | {str(k): str(v) for k, v in event.headers or ()}
         elif isinstance(event, h2.events.DataReceived):
             reply.data += event.data
-            self.h2.acknowledge_received_data(event.flow_controlled_length, stream_id)
+            self.h2.acknowledge_received_data(event.flow_controlled_length or 0, stream_id or 0)
         elif isinstance(event, h2.events.StreamEnded):
             reply.is_over = True
         elif isinstance(event, h2.events.StreamReset):
@@ -147,10 +147,10 @@ class Client:
 
 @asynccontextmanager
 async def open_client(
-    network: Network, host: str, port: int = 10911, **headers: str
+    network: Network, host: str, headers: dict[str, str] | None = None
 ) -> AsyncIterator[Client]:
-    stream = await network.connect(host, port, source=None)
-    client = Client(stream, headers)
+    stream = await network.connect(host, 10911, source=None)
+    client = Client(stream, headers or {})
     async with trio.open_nursery() as nursery:
         nursery.start_soon(client.run)
         try:

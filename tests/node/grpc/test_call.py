@@ -42,7 +42,7 @@ def test_a_call_knows_its_client_its_deadline_and_its_signature() -> None:
     assert (call.client_id, call.deadline) == ("me", 103.0)
     assert (call.signature.authorization, call.signature.date_time) == ("A b", "now")
     call = a_call()
-    assert (call.client_id, call.deadline, call.signature.authorization) == ("", None, "")
+    assert (call.client_id, call.deadline, call.signature.authorization) == (None, None, "")
 
 
 def test_messages_are_cut_however_they_come() -> None:

@@ -22,7 +22,7 @@ REQUEST = [
 
 
 def read(block: bytes) -> dict[str, str]:
-    return dict(Decoder().decode(block))
+    return {str(name): str(value) for name, value in Decoder().decode(block)}
 
 
 def test_our_blocks_say_what_they_are_to_say() -> None:

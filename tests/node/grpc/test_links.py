@@ -43,7 +43,7 @@ async def test_no_send_fails_while_the_master_is_killed(
             await make_topic(caller, "T", queues=1)
         await trio.sleep(1)
         headers = {"grpc_timeout": "30S"}
-        async with open_client(world._client, world.address(other), **headers) as client:
+        async with open_client(world._client, world.address(other), headers) as client:
             sent = []
             for number in range(60):
                 if number == 20:
@@ -56,8 +56,8 @@ async def test_no_send_fails_while_the_master_is_killed(
         new = await world.master(*[name for name in NAMES if name != old])
         async with world.client(world.address(new)) as caller:
             found: list[bytes] = []
-            while (answer := await caller.pull(len(found))).code == 0:
-                found += [each.body for each in decode_messages(answer.body)]
+            while (pulled := await caller.pull(len(found))).code == 0:
+                found += [each.body for each in decode_messages(pulled.body)]
         assert set(found) == set(sent)
 
 
@@ -72,7 +72,7 @@ async def test_who_waits_for_a_master_in_vain_is_asked_to_wait(
             await make_topic(caller, "T", queues=1)
         await trio.sleep(1)
         host = world.address(others[0])
-        async with open_client(world._client, host, grpc_timeout="3S") as client:
+        async with open_client(world._client, host, {"grpc_timeout": "3S"}) as client:
             assert (await send(client, message())).status.code == pb.OK
             await world.kill(master)
             await world.kill(others[1])
@@ -100,6 +100,6 @@ async def test_rights_are_asked_for_where_a_call_comes_in(
         for name in NAMES:
             for keys, code in ((ALICE, pb.OK), (BOB, pb.FORBIDDEN)):
                 host = world.address(name)
-                async with open_client(world._client, host, **signature(keys)) as client:
+                async with open_client(world._client, host, signature(keys)) as client:
                     answer = await send(client, message())
                     assert answer.entries[0].status.code == code, (name, keys, answer)

@@ -13,7 +13,7 @@ from tests.node.grpc.grpc_world import message
 NOW_MS = 1_700_000_000_000
 
 
-def with_properties(count: int = 1, **properties: str) -> pb.Message:
+def with_properties(count: int = 1, /, **properties: str) -> pb.Message:
     found = message()
     for number in range(count - 1):
         found.user_properties[f"n{number}"] = "v"
@@ -51,8 +51,8 @@ def with_recovery(seconds: int) -> pb.Message:
         (with_properties(TAGS="x"), pb.ILLEGAL_MESSAGE_PROPERTY_KEY),
         (with_properties(TANDEM_ACK="flushed"), pb.ILLEGAL_MESSAGE_PROPERTY_KEY),
         (with_properties(a="b\x02c"), pb.ILLEGAL_MESSAGE_PROPERTY_KEY),
-        (with_properties(**{"a\x01": "b"}), pb.ILLEGAL_MESSAGE_PROPERTY_KEY),
-        (with_properties(**{"": "b"}), pb.ILLEGAL_MESSAGE_PROPERTY_KEY),
+        (with_properties(1, **{"a\x01": "b"}), pb.ILLEGAL_MESSAGE_PROPERTY_KEY),
+        (with_properties(1, **{"": "b"}), pb.ILLEGAL_MESSAGE_PROPERTY_KEY),
         (with_properties(129, a="b"), pb.MESSAGE_PROPERTIES_TOO_LARGE),
         (with_properties(a="x" * 16_384), pb.MESSAGE_PROPERTIES_TOO_LARGE),
     ],

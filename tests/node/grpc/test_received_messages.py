@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from tandem.wire.errors import WireError
 from tandem.wire.message import COMPRESSED_FLAG, Host, MessageExt
 
 
-def stored(body: bytes = b"hello2", sys_flag: int = 0, **properties: str) -> MessageExt:
+def stored(*, body: bytes = b"hello2", sys_flag: int = 0, **properties: str) -> MessageExt:
     return MessageExt(
         topic="T",
         body=body,
@@ -55,12 +56,12 @@ def test_a_message_has_what_clients_read_of_it() -> None:
 
 def test_bodies_that_a_client_of_the_other_protocol_has_compressed_go_plain() -> None:
     body = b"hello " * 1000
-    found = grpc_message(stored(zlib.compress(body), COMPRESSED_FLAG), "T")
+    found = grpc_message(stored(body=zlib.compress(body), sys_flag=COMPRESSED_FLAG), "T")
     assert found.body == body
     digest = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
     assert found.system_properties.body_digest.checksum == digest
     with pytest.raises(WireError):
-        grpc_message(stored(b"no zlib", COMPRESSED_FLAG), "T")
+        grpc_message(stored(body=b"no zlib", sys_flag=COMPRESSED_FLAG), "T")
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ def test_bodies_that_a_client_of_the_other_protocol_has_compressed_go_plain() ->
         ({"TRAN_MSG": "true", "DELAY": "3"}, pb.TRANSACTION),
     ],
 )
-def test_the_type_is_that_of_the_properties(properties: dict[str, str], kind: int) -> None:
+def test_the_type_is_that_of_the_properties(properties: dict[str, Any], kind: int) -> None:
     assert grpc_message(stored(**properties), "T").system_properties.message_type == kind
 
 

@@ -93,7 +93,7 @@ async def test_a_node_that_does_not_serve_it_ends_the_connection(
 async def test_what_is_not_served_is_refused_by_a_status_of_grpc(
     path: str, headers: dict[str, str], status: int, world: World
 ) -> None:
-    async with open_client(world._client, MASTER, **headers) as client:
+    async with open_client(world._client, MASTER, headers) as client:
         reply = await client.until(await client.begin(path, pb.HeartbeatRequest()))
         assert reply.status == status
 
@@ -111,7 +111,7 @@ async def test_consuming_is_refused_by_name_while_it_is_not_served(world: World)
 
 
 async def test_a_client_without_an_id_is_refused(world: World) -> None:
-    async with open_client(world._client, MASTER, x_mq_client_id=" ") as client:
+    async with open_client(world._client, MASTER, {"x_mq_client_id": " "}) as client:
         assert (await send(client, message())).status.code == pb.CLIENT_ID_REQUIRED
 
 
@@ -210,7 +210,7 @@ async def test_users_are_asked_for_as_on_the_other_protocol(
             (good | {"x_mq_date_time": "20261125T183839Z"}, pb.UNAUTHORIZED),
             (signature(BOB), pb.FORBIDDEN if is_authorized else pb.OK),
         ):
-            async with open_client(world._client, MASTER, **headers) as client:
+            async with open_client(world._client, MASTER, headers) as client:
                 answer = await send(client, message())
                 found = answer.entries[0].status if answer.entries else answer.status
                 assert found.code == code, (headers, answer)
@@ -229,7 +229,7 @@ async def test_a_signature_that_can_be_sent_again_is_not_taken_where_that_is_ask
     security = msgspec.structs.replace(config.security, signatures=Signatures.REPLAY_PROOF)
     async with open_world(msgspec.structs.replace(config, security=security)) as world:
         await world.start("a0")
-        async with open_client(world._client, MASTER, **signature(ALICE)) as client:
+        async with open_client(world._client, MASTER, signature(ALICE)) as client:
             route = pb.QueryRouteRequest(endpoints=endpoints())
             route.topic.name = "T"
             seen = await client.call("QueryRoute", route)

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 async def test_commands_and_frames_are_given_at_the_flush(autojump_clock: MockClock) -> None:
-    outbox, taken = Outbox(), []
+    outbox = Outbox()
+    taken: list[RemotingCommand] = []
     outer = Connection(FakeStream(), outbox)
     side = SideConnection(outer, outbox, taken.append)
     request = RemotingCommand(7, 5)
@@ -35,7 +36,8 @@ async def test_commands_and_frames_are_given_at_the_flush(autojump_clock: MockCl
 async def test_what_is_written_while_it_is_taken_comes_with_the_same_flush(
     autojump_clock: MockClock,
 ) -> None:
-    outbox, taken = Outbox(), []
+    outbox = Outbox()
+    taken: list[RemotingCommand] = []
     outer = Connection(FakeStream(), outbox)
     request = RemotingCommand(7, 5)
 
@@ -55,7 +57,8 @@ async def test_what_is_written_while_it_is_taken_comes_with_the_same_flush(
 
 
 async def test_who_is_told_of_answers_is_told_here_too(autojump_clock: MockClock) -> None:
-    outbox, told = Outbox(), []
+    outbox = Outbox()
+    told: list[tuple[int, str]] = []
     side = SideConnection(Connection(FakeStream(), outbox), outbox, lambda _: None)
     side.when_answered[5] = lambda code, remark: told.append((code, remark))
     request = RemotingCommand(7, 5)

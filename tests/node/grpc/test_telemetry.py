@@ -110,8 +110,8 @@ async def test_heartbeats_of_clients_whose_stream_is_gone_are_good(
                 request = pb.HeartbeatRequest(client_type=kind)
                 request.group.name = group
                 assert (await client.call("Heartbeat", request)).status.code == code
-            request = pb.NotifyClientTerminationRequest()
-            assert (await client.call("NotifyClientTermination", request)).status.code == pb.OK
+            bye = pb.NotifyClientTerminationRequest()
+            assert (await client.call("NotifyClientTermination", bye)).status.code == pb.OK
 
 
 @pytest.mark.parametrize("is_asked_at_master", [True, False])
@@ -184,8 +184,8 @@ async def test_nobody_is_shown_halves_of_a_topic_they_may_not_write(
         host = world.address(master if is_asked_at_master else other)
         network = world._client
         async with (
-            open_client(network, host, **signature(ALICE)) as alice,
-            open_client(network, host, **signature(BOB)) as bob,
+            open_client(network, host, signature(ALICE)) as alice,
+            open_client(network, host, signature(BOB)) as bob,
         ):
             spying = await bob.begin("Telemetry", publishing("X"), is_end=False)
             await bob.until(spying, 1)

@@ -22,7 +22,14 @@ def test_ids_are_read_as_they_were_written(
 
 @pytest.mark.parametrize(
     "text",
-    ["", "nope", "v1 a 1 2", "v2 a 1 2 m", "v1 a -1 2 m", "v1 a 1 9223372036854775808 m"],
+    [
+        "",
+        "nope",
+        "half1 a 1 2",
+        "half2 a 1 2 m",
+        "half1 a -1 2 m",
+        "half1 a 1 9223372036854775808 m",
+    ],
 )
 def test_others_are_one_error(text: str) -> None:
     with pytest.raises(UnreadableError):
