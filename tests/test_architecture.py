@@ -89,6 +89,7 @@ TEXTS_THAT_MAY_BE_EMPTY = {
 LETTERS_OF_A_NAME = 4
 WORDS_OF_SEVERAL = {
     # Words and not names: each could be another without the other.
+    "'DELAY'",
     "'MASTER'",
     "'SEND_OK'",
     "'UNKNOWN'",
