@@ -318,6 +318,7 @@ class Broker:
             lambda: self._dispatcher,
             self.spawn,
             self.end_round,
+            self._connection_closed,
         )
 
     @property
@@ -341,9 +342,7 @@ class Broker:
 
     def _connection_closed(self, connection: Connection) -> None:
         if self._calls is not None:
-            side = self._calls.entrance.connection_closed(connection)
-            if side is not None:
-                self._connection_closed(side)
+            self._calls.entrance.connection_closed(connection)
         self._names.connection_closed(connection)
         self._parts.holds.connection_closed(connection)
         self._handlers.pop.held.connection_closed(connection)

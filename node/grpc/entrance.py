@@ -10,11 +10,13 @@ import trio
 from node.grpc.frames import PREFACE, Http2Error
 from node.grpc.session import Session
 from node.remoting.turns import TURN_SECONDS
+from store.machine.signal import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from node.grpc.session import Method, Questions
+    from node.grpc.side_connection import SideConnection
     from node.remoting.connection import Connection, Outbox
     from node.remoting.turns import Turns
 
@@ -40,8 +42,12 @@ class Entrance:
         questions: Questions,
         *,
         after_round: Callable[[], None],
+        on_closed: Callable[[Connection], None],
     ) -> None:
-        """Serve `methods`; `after_round` is that of `Server`."""
+        """Serve `methods`; the last two are those of `Server`."""
+        self._on_closed = on_closed
+        self._late: set[SideConnection] = set()
+        self._is_late = Signal()
         self.sessions: dict[Connection, Session] = {}
         self._outbox = outbox
         self._methods = methods
@@ -56,7 +62,14 @@ class Entrance:
         Raises:
             ConnectionLost: The stream broke.
         """
-        session = Session(connection, self._outbox, self._methods, self._questions)
+        session = Session(
+            connection,
+            self._outbox,
+            self._methods,
+            self._questions,
+            self._on_closed,
+            self._on_late,
+        )
         self.sessions[connection] = session
         try:
             await _Turns(session, turns, self._after_round).serve(first)
@@ -67,13 +80,25 @@ class Entrance:
             session.say_goodbye()
             self._outbox.flush()
 
-    def connection_closed(self, connection: Connection) -> Connection | None:
-        """Forget a connection; return the one that handlers knew of it, None if there is none."""
+    def connection_closed(self, connection: Connection) -> None:
+        """Forget a connection, and those that handlers knew of it."""
         session = self.sessions.pop(connection, None)
-        if session is None:
-            return None
-        session.close()
-        return session.side
+        if session is not None:
+            session.close()
+
+    async def run(self) -> None:
+        """End rounds of what was asked beyond turns, until cancelled."""
+        while True:
+            while not self._late:
+                await self._is_late.wait()
+            late, self._late = self._late, set()
+            for side in late:
+                side.end_round()
+            self._after_round()
+
+    def _on_late(self, side: SideConnection) -> None:
+        self._late.add(side)
+        self._is_late.notify()
 
 
 class _Turns:
@@ -122,10 +147,12 @@ class _Turns:
         def is_enough() -> bool:
             return clock.current_time() >= end or not session.may_read
 
+        session.is_in_turn = True
         try:
             self._may_have_more = session.handle_some(is_enough)
         finally:
-            session.side.end_round()
+            session.is_in_turn = False
+            session.end_round()
             session.write()
             self._after_round()
             self._turns.give(clock.current_time() - started)

@@ -11,6 +11,7 @@ It has no task and never waits. Bytes come in `receive_data`, and are worked on 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -50,6 +51,9 @@ CONTENT_TYPE: Final = "application/grpc"
 KEPT_BYTES_MAX: Final = 64 * 1024 * 1024
 """Of messages of one connection that are not whole, or wait for windows of the client."""
 
+LATE_SECONDS: Final = 60.0
+"""After a call is over, an answer to what it has asked may come; then it is not waited for."""
+
 Answered: TypeAlias = Callable[[RemotingCommand], None]
 """Gets the answer of a broker. It asks nothing more."""
 
@@ -73,7 +77,10 @@ class Method(msgspec.Struct, frozen=True):
 
 
 class Questions(Protocol):
-    """Takes what brokers ask of clients."""
+    """Takes what brokers ask of clients, and hears of them."""
+
+    def heard_of(self, client_id: str, now: float) -> None:
+        """A client makes a call."""
 
     def asked(self, session: Session, question: RemotingCommand) -> None:
         """Pass a question on to a client of this connection."""
@@ -86,6 +93,7 @@ class Session:
         connection: To the client or its proxy.
         side: The connection that brokers' handlers see.
         is_ending: Whether no new calls are taken.
+        is_in_turn: Whether requests are handled: their round ends soon.
     """
 
     def __init__(
@@ -94,8 +102,19 @@ class Session:
         outbox: Outbox,
         methods: Mapping[str, Method],
         questions: Questions,
+        on_closed: Callable[[Connection], None],
+        on_late: Callable[[SideConnection], None],
     ) -> None:
+        """Serve `methods`.
+
+        `on_closed` hears of each connection that handlers know, when it is over; `on_late` of those
+        by which something was asked beyond a turn.
+        """
         self.connection = connection
+        self.is_in_turn = False
+        self._outbox = outbox
+        self._on_closed = on_closed
+        self._on_late = on_late
         self.side = SideConnection(connection, outbox, self._take)
         self.is_ending = False
         self.now = 0.0
@@ -107,6 +126,8 @@ class Session:
         self._partial: dict[int, Call] = {}
         """Those of which a part of a message has come."""
         self._asked: dict[int, Answered] = {}
+        self._left_alone: deque[tuple[float, int]] = deque()
+        """Requests of calls that were over before the answer, which may not come any more."""
         self._opaque = 0
 
     @property
@@ -123,6 +144,8 @@ class Session:
     def receive_data(self, data: bytes, now: float) -> None:
         """Take in what came."""
         self.now = now
+        while self._left_alone and self._left_alone[0][0] < now - LATE_SECONDS:
+            self._asked.pop(self._left_alone.popleft()[1], None)
         self._http2.receive_data(data, now)
 
     def handle_some(self, is_enough: Callable[[], bool]) -> bool:
@@ -138,6 +161,10 @@ class Session:
         if self.kept_bytes > KEPT_BYTES_MAX:
             raise Http2Error(ENHANCE_YOUR_CALM, f"more than {KEPT_BYTES_MAX} bytes are kept for it")
         return False
+
+    def end_round(self) -> None:
+        """Do what handlers have put off until the end of a turn."""
+        self.side.end_round()
 
     def give_up(self, error: Http2Error) -> None:
         """Say why the connection ends."""
@@ -155,11 +182,11 @@ class Session:
 
     def close(self) -> None:
         """The connection is over, and all of its calls."""
-        self.side.close()
-        self._asked.clear()
         for call in list(self._calls.values()):
             call.gone()
         self._calls.clear()
+        self.side.close()
+        self._on_closed(self.side)
 
     def write(self) -> None:
         """Hand what is to be sent to the connection."""
@@ -228,6 +255,7 @@ class Session:
             message = method.request.FromString(data)
         except DecodeError as error:
             raise MalformedCallError(GRPC_INTERNAL, str(error)) from error
+        self._questions.heard_of(call.client_id, self.now)
         method.handle(self, call, message)
 
     def _do(self, call: Call, work: Callable[[Call], None]) -> None:
@@ -271,23 +299,43 @@ class Session:
         done: Answered,
         *,
         body: bytes = b"",
+        lost: Answered | None = None,
+        alone: bool = False,
     ) -> None:
-        """Send a request of a call to a broker; `done` gets the answer, unless the call is over.
+        """Send a request of a call to a broker; `done` gets the answer.
 
-        What `done` raises becomes the answer to the call.
+        What `done` raises becomes the answer to the call. If the call is over by then, `lost` gets
+        the answer. With `alone` the request is held for this call and no longer.
         """
 
         def answered(answer: RemotingCommand) -> None:
             if not call.is_over:
                 self._do(call, lambda _: done(answer))
+            elif lost is not None:
+                self._do(call, lambda _: lost(answer))
 
         self._opaque = (self._opaque + 1) & 0x7FFFFFFF
         opaque = self._opaque
         self._asked[opaque] = answered
-        self.side.call_signature = call.signature
-        way.dispatch(self.side, RemotingCommand(code, opaque, ext=ext, body=body))
-        while self.side.unfinished is not None:  # what a call asks for has no long pieces
-            self.side.go_on()
+        side = self._side_of(call, opaque) if alone else self.side
+        side.call_signature = call.signature
+        way.dispatch(side, RemotingCommand(code, opaque, ext=ext, body=body))
+        while side.unfinished is not None:  # what a call asks for has no long pieces
+            side.go_on()
+        if not self.is_in_turn:
+            self._on_late(side)
+
+    def _side_of(self, call: Call, opaque: int) -> SideConnection:
+        """Return a connection that handlers know as long as a call is not over."""
+        side = SideConnection(self.connection, self._outbox, self._take)
+
+        def over() -> None:
+            if opaque in self._asked:
+                self._left_alone.append((self.now, opaque))
+            self._on_closed(side)
+
+        call.when_over(over)
+        return side
 
     def _take(self, command: RemotingCommand) -> None:
         """Take what a handler has written."""

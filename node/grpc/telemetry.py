@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from node.grpc.call import Call
+    from node.grpc.renewals import Renewals
     from node.grpc.session import Session
     from node.grpc.ways import Ways
     from node.remoting.caller import Caller
@@ -81,10 +82,12 @@ class Telemetry:
         ways: Ways,
         route_of: Callable[[str], TopicRouteData | None],
         group_of: Callable[[str], SubscriptionGroupConfig | None],
+        renewals: Renewals,
         own_broker_name: str,
         body_bytes_max: int,
     ) -> None:
         self._ways = ways
+        self._renewals = renewals
         self._route_of = route_of
         self._group_of = group_of
         self._own_broker_name = own_broker_name
@@ -215,6 +218,10 @@ class Telemetry:
                 continue
             self._by_topic.setdefault(topic, {})[stream.call] = stream
 
+    def heard_of(self, client_id: str, now: float) -> None:
+        """See `Questions`."""
+        self._renewals.heard_of(client_id, now)
+
     def asked(self, session: Session | None, question: RemotingCommand) -> None:
         """Pass on what a broker asks a producer; it asks again if nobody answers.
 
@@ -281,6 +288,7 @@ class Telemetry:
         """NotifyClientTermination."""
         if request.HasField("group") and request.group.name:
             checked_group(request.group)
+        self._renewals.gone(call.client_id or "")
         for stream in [each for each in self._streams.values() if each.client_id == call.client_id]:
             if stream.session is _session:
                 self._forget_topics(stream)

@@ -30,12 +30,16 @@ PASSED_ON: Final = (
     RequestCode.SEND_MESSAGE_V2,
     RequestCode.END_TRANSACTION,
     RequestCode.RECALL_MESSAGE,
+    RequestCode.POP_MESSAGE,
+    RequestCode.ACK_MESSAGE,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+    RequestCode.CONSUMER_SEND_MSG_BACK,
     RequestCode.HEART_BEAT,
     RequestCode.UNREGISTER_CLIENT,
 )
 """What a link carries for clients."""
 
-WAIT_SECONDS: Final = 10.0
+WAIT_SECONDS: Final = 30.0
 """For an answer, where a call has no deadline."""
 
 RESERVE_SECONDS: Final = 0.3

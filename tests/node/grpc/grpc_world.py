@@ -71,6 +71,68 @@ async def send(client: Client, *messages: pb.Message) -> pb.SendMessageResponse:
     return found
 
 
+def receiving(topic: str = "T", group: str = "g", **fields: Any) -> pb.ReceiveMessageRequest:  # noqa: ANN401
+    request = pb.ReceiveMessageRequest(batch_size=fields.pop("batch_size", 32))
+    request.group.name, request.message_queue.topic.name = group, topic
+    request.message_queue.id, request.message_queue.broker.name = -1, "broker-a"
+    request.filter_expression.type = fields.pop("filter_type", pb.TAG)
+    request.filter_expression.expression = fields.pop("expression", "*")
+    request.long_polling_timeout.FromSeconds(fields.pop("poll_seconds", 5))
+    if not fields.get("auto_renew"):
+        request.invisible_duration.FromSeconds(fields.pop("invisible_seconds", 30))
+    for name, value in fields.items():
+        setattr(request, name, value)
+    return request
+
+
+class Batch(msgspec.Struct):
+    """What a receive was answered."""
+
+    status: pb.Status
+    messages: list[pb.Message]
+    has_time: bool
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [each.body for each in self.messages]
+
+    @property
+    def handles(self) -> list[str]:
+        return [each.system_properties.receipt_handle for each in self.messages]
+
+
+async def receive(client: Client, request: pb.ReceiveMessageRequest) -> Batch:
+    reply = await client.until(await client.begin("ReceiveMessage", request))
+    assert (reply.status, reply.reset) == (0, None)
+    parts = [pb.ReceiveMessageResponse.FromString(each) for each in reply.messages()]
+    kinds = [each.WhichOneof("content") for each in parts]
+    assert kinds == ["status", *["message"] * (len(parts) - 2), "delivery_timestamp"]
+    return Batch(parts[0].status, [each.message for each in parts[1:-1]], has_time=True)
+
+
+async def acknowledge(
+    client: Client, *handles: str, topic: str = "T", group: str = "g"
+) -> pb.AckMessageResponse:
+    request = pb.AckMessageRequest()
+    request.group.name, request.topic.name = group, topic
+    for handle in handles:
+        request.entries.add(message_id="m", receipt_handle=handle)
+    found: pb.AckMessageResponse = await client.call("AckMessage", request)
+    return found
+
+
+async def change(
+    client: Client, handle: str, seconds: int, topic: str = "T", group: str = "g"
+) -> pb.ChangeInvisibleDurationResponse:
+    request = pb.ChangeInvisibleDurationRequest(receipt_handle=handle, message_id="m")
+    request.group.name, request.topic.name = group, topic
+    request.invisible_duration.FromSeconds(seconds)
+    found: pb.ChangeInvisibleDurationResponse = await client.call(
+        "ChangeInvisibleDuration", request
+    )
+    return found
+
+
 def publishing(*topics: str) -> pb.TelemetryCommand:
     command = pb.TelemetryCommand()
     command.settings.client_type = pb.PRODUCER

@@ -12,7 +12,6 @@ import trio
 from node.grpc.call import MESSAGE_BYTES_MAX
 from node.grpc.frames import PREFACE, frame, settings_frame
 from node.grpc.protocol import messages as pb
-from node.grpc.service import NOT_CONSUMED
 from store.machine.network import ConnectionLost
 from tandem.cluster_file.choices import ClientAccess
 from tandem.wire.frame_seal import Signatures
@@ -96,18 +95,6 @@ async def test_what_is_not_served_is_refused_by_a_status_of_grpc(
     async with open_client(world._client, MASTER, headers) as client:
         reply = await client.until(await client.begin(path, pb.HeartbeatRequest()))
         assert reply.status == status
-
-
-async def test_consuming_is_refused_by_name_while_it_is_not_served(world: World) -> None:
-    async with open_client(world._client, MASTER) as client:
-        for method in (
-            *("ReceiveMessage", "AckMessage", "ChangeInvisibleDuration"),
-            "ForwardMessageToDeadLetterQueue",
-        ):
-            request = getattr(pb, f"{method}Request")()
-            answer = await client.call(method, request)
-            assert answer.status.code == pb.NOT_IMPLEMENTED
-            assert answer.status.message == NOT_CONSUMED
 
 
 async def test_a_client_without_an_id_is_refused(world: World) -> None:
