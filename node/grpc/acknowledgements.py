@@ -127,6 +127,7 @@ class Acknowledgements:
             origin_msg_id=request.message_id,
             origin_topic=topic,
             max_reconsume_times=0,
+            only_topic=topic,
         )
 
         def stored(answer: RemotingCommand) -> None:

@@ -94,5 +94,7 @@ RESERVED: Final = frozenset(
 """Users cannot set them, and are not shown them. Others of RocketMQ's are not in the set there,
 `__transactionId__` among them, and so are shown."""
 
-RESERVED_OF_OURS: Final = frozenset({"TANDEM_ACK", PROPERTY_PRIORITY, "__SHARDINGKEY"})
+RESERVED_OF_OURS: Final = frozenset(
+    {"TANDEM_ACK", "TANDEM_RESENT_BY", PROPERTY_PRIORITY, "__SHARDINGKEY"}
+)
 """Beyond that set, what users cannot set; all the same they are RocketMQ's or ours."""

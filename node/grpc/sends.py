@@ -148,6 +148,7 @@ class Sends:
             commit_log_offset=half.physical_offset,
             commit_or_rollback=_RESOLUTIONS.get(request.resolution, 0),
             from_transaction_check=request.source == pb.SOURCE_SERVER_CHECK,
+            only_topic=topic,
             msg_id=half.message_id,
             transaction_id=half.message_id,
             topic=topic,

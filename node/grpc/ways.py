@@ -17,11 +17,17 @@ import msgspec
 import trio
 
 from node.remoting.dispatcher import Dispatcher
+from tandem.wire.access_control import Kind, Right
 from tandem.wire.request_code import RequestCode
+from tandem.wire.request_headers import (
+    ConsumerSendMsgBackRequestHeader,
+    EndTransactionRequestHeader,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from node.remoting.caller import Caller
     from node.remoting.connection import Connection
     from node.remoting.dispatcher import Dispatch, Handler
     from tandem.wire.remoting_command import RemotingCommand
@@ -111,7 +117,20 @@ class Ways:
             self._others[broker_name] = way
         return way
 
+    @staticmethod
+    def _check_found(caller: Caller, command: RemotingCommand) -> None:
+        """Ask for what a handler asks when it has found a record: there it is asked of this node.
+
+        Raises:
+            RequestError: the caller has no right to the topic that the record has to be of.
+        """
+        if isinstance(command.ext, EndTransactionRequestHeader):
+            caller.check(Kind.TOPIC, command.ext.only_topic or "", Right.PUB)
+        elif isinstance(command.ext, ConsumerSendMsgBackRequestHeader):
+            caller.check(Kind.TOPIC, command.ext.only_topic or "", Right.SUB)
+
     def _pass_on(self, broker_name: str, connection: Connection, command: RemotingCommand) -> None:
+        self._check_found(connection.caller, command)
         owed = connection.owe()
 
         def done(answer: RemotingCommand) -> None:

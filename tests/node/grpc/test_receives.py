@@ -171,7 +171,7 @@ async def test_messages_of_a_group_come_in_order_one_after_the_other(world: Worl
         for number in range(6):
             each = message("F", b"%d" % number, number, message_group="m", message_type=pb.FIFO)
             assert (await send(client, each)).status.code == pb.OK
-        found = []
+        found: list[bytes] = []
         while len(found) < 6:
             batch = await receive(client, receiving("F", "fifo", batch_size=1))
             for each in batch.messages:
@@ -264,8 +264,8 @@ async def test_messages_received_through_any_node_are_acknowledged_through_any_o
             await world.kill(old)
             await world.master(*others)
             handles = [each.system_properties.receipt_handle for each in found]
-            answer = await acknowledge(other, *handles[:5])
-            assert answer.status.code == pb.OK, answer
+            acked = await acknowledge(other, *handles[:5])
+            assert acked.status.code == pb.OK, acked
             await trio.sleep(75)
             again = await all_of(other, 5, receiving())
             done = {each.body for each in found[:5]}

@@ -43,7 +43,8 @@ def delivery(number: int = 1, group: str = "g") -> Delivery:
 
 
 def test_what_a_client_has_is_renewed_as_long_as_it_calls() -> None:
-    renewals, changed, now = Renewals(), [], 0.0
+    renewals, now = Renewals(), 0.0
+    changed: list[int] = []
     renewals.keep("me", delivery(), changed.append, now)
     while now < 10 * RENEW_SECONDS:
         now += 1
@@ -56,7 +57,9 @@ def test_what_a_client_has_is_renewed_as_long_as_it_calls() -> None:
 
 
 def test_a_client_that_is_silent_or_leaves_gives_back_its_own_alone() -> None:
-    renewals, mine, others = Renewals(), [], []
+    renewals = Renewals()
+    mine: list[int] = []
+    others: list[int] = []
     renewals.keep("me", delivery(1), mine.append, 0.0)
     renewals.keep("other", delivery(2), others.append, 0.0)
     renewals.heard_of("other", SILENT_SECONDS)
@@ -69,7 +72,8 @@ def test_a_client_that_is_silent_or_leaves_gives_back_its_own_alone() -> None:
 
 
 def test_nothing_is_renewed_for_ever_nor_beyond_the_bound() -> None:
-    renewals, changed = Renewals(), []
+    renewals = Renewals()
+    changed: list[int] = []
     renewals.keep("me", delivery(), changed.append, 0.0)
     renewals.heard_of("me", LONGEST_SECONDS + 1)
     renewals.work(LONGEST_SECONDS + 1)
