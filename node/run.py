@@ -86,6 +86,7 @@ async def run_node(
         )
         raise ConfigError([problem], setting="coordinator")
     check_exposure(config)
+    _check_packages(config)
     certificates = None
     if config.cluster.tls.is_on:
         certificates = Certificates(config, machine.network, machine.wall_clock_ms)
@@ -115,6 +116,24 @@ async def run_node(
         started()
         nursery.cancel_scope.cancel()
     _log.info("this node has stopped")
+
+
+def _check_packages(config: NodeConfig) -> None:
+    """Have what the cluster file asks for, and not every installation has.
+
+    Raises:
+        ConfigError: a package is missing.
+    """
+    if not config.cluster.broker.grpc_enable:
+        return
+    try:
+        import node.broker.calls  # noqa: F401, PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        problem = (
+            f"{config.cluster.file}: broker: grpc_enable needs a package that is not installed:"
+            f" {error.name}; pip install 'tandem-mq[grpc]'"
+        )
+        raise ConfigError([problem], setting="grpc_enable") from error
 
 
 def _kind(config: NodeConfig) -> str:

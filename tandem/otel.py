@@ -25,6 +25,7 @@ import msgspec
 from tandem.client.hooks import ConsumeOutcome, Consumption, SendEnded, TransactionEnd
 from tandem.client.results import SendResult, SendStatus
 from tandem.wire.message import Message, MessageExt
+from tandem.wire.message_properties import PROPERTY_TRACE_CONTEXT
 
 try:
     from opentelemetry import propagate, trace
@@ -34,7 +35,7 @@ except ModuleNotFoundError as error:
         "tandem.otel needs OpenTelemetry's API: pip install 'tandem-mq[otel]'", name=error.name
     ) from error
 
-TRACE_CONTEXT: Final = "TRACE_CONTEXT"
+TRACE_CONTEXT: Final = PROPERTY_TRACE_CONTEXT
 """Where RocketMQ's gRPC clients keep the `traceparent`. Source: MessageConst."""
 
 TRACE_PARENT: Final = "traceparent"

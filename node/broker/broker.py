@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from ha.replication import Replication
+    from node.broker.calls import Calls
     from node.figures.figure import Figure
     from node.figures.node_report import NodeReport
     from node.name_server.name_server import NameServer
@@ -118,17 +119,13 @@ class Broker:
             sender_of=names.guard.sender_of,
             refused=names.guard.quotas.refused,
         )
-        self._server = Server(
-            self._outbox,
-            connections_max=config.cluster.broker.connections_max,
-            after_round=self.end_round,
-            on_closed=self._connection_closed,
-        )
+        self._guard = names.guard
+        self._calls = self._grpc_calls() if config.cluster.broker.grpc_enable else None
+        self._server = self._new_server()
         self._ports = Ports(
             config, machine.network, self._server, self._registration.master_address_changed
         )
         self._ended = trio.Event()
-        self._guard = names.guard
         of = tables.shown.of
         self._users, self._acls, self._quotas = of(UsersTable), of(AclsTable), of(QuotasTable)
         self._served_always: dict[int, Handler] = {}
@@ -299,6 +296,30 @@ class Broker:
 
     # -- parts -----------------------------------------------------------------------------------
 
+    def _new_server(self) -> Server:
+        return Server(
+            self._outbox,
+            connections_max=self._config.cluster.broker.connections_max,
+            after_round=self.end_round,
+            on_closed=self._connection_closed,
+            other=None if self._calls is None else self._calls.entrance,
+        )
+
+    def _grpc_calls(self) -> Calls:
+        # An extra; that it is there was looked at when the node started.
+        from node.broker.calls import Calls  # noqa: PLC0415
+
+        return Calls(
+            self._parts,
+            self._machine.network,
+            self._names.routes,
+            self._guard,
+            lambda: self._dispatcher,
+            self.spawn,
+            self.end_round,
+            self._connection_closed,
+        )
+
     @property
     def _running(self) -> trio.Nursery:
         assert self._services is not None, "requests and roles come while this broker serves"
@@ -313,6 +334,8 @@ class Broker:
         )
 
     def _connection_closed(self, connection: Connection) -> None:
+        if self._calls is not None:
+            self._calls.entrance.connection_closed(connection)
         self._names.connection_closed(connection)
         self._parts.holds.connection_closed(connection)
         self._handlers.pop.held.connection_closed(connection)
@@ -336,6 +359,8 @@ class Broker:
         services.start_soon(self._parts.counting.run)
         services.start_soon(self._parts.filters.run)
         services.start_soon(self._forget_the_silent)
+        if self._calls is not None:
+            services.start_soon(self._calls.run)
 
     async def _until_over(self, stop: trio.Event) -> None:
         async with trio.open_nursery() as nursery:

@@ -179,7 +179,8 @@ class AckMessage:
             )
             owed.respond(command, response_to(command, ext=ext))
 
-        self._service.change(_handle(header, receipt), header.invisible_time, done)
+        move = self._service.extend if header.keeps_handle else self._service.change
+        move(_handle(header, receipt), header.invisible_time, done)
 
     def _receipt(
         self, header: AckMessageRequestHeader | ChangeInvisibleTimeRequestHeader

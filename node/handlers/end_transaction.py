@@ -12,7 +12,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from node.errors import RequestError
-from node.handlers.found_record import check_found, topic_of
+from node.handlers.found_record import check_found, check_only_topic, topic_of
 from node.handlers.group_topics import ensure_topic
 from node.remoting.caller import ANYBODY
 from node.remoting.dispatcher import response_to
@@ -126,10 +126,11 @@ class EndTransactions:
         Older clients name none. Newer ones name that of the system in which it is, once they were
         asked what became of it.
         """
-        if connection.caller is ANYBODY:
+        if connection.caller is ANYBODY and header.only_topic is None:
             return
         half = self._store.reads.look_message_by_offset(header.commit_log_offset)
         if half is not None:
+            check_only_topic(half, header.only_topic)
             check_found(connection.caller, half, Right.PUB)
 
 

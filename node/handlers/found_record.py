@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from node.errors import RequestError
 from node.remoting.caller import ANYBODY
 from tandem.wire.access_control import Kind, Right
 from tandem.wire.message import MessageExt, decode_messages
 from tandem.wire.message_properties import PROPERTY_REAL_TOPIC
+from tandem.wire.receipt_handle import normal_topic
+from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import is_system_topic
 
 if TYPE_CHECKING:
@@ -23,6 +26,24 @@ def topic_of(message: MessageExt) -> str:
     if is_system_topic(message.topic):
         return message.properties.get(PROPERTY_REAL_TOPIC, message.topic)
     return message.topic
+
+
+def check_only_topic(record: bytes | memoryview, only: str | None, group: str = "") -> None:
+    """Ask whether a record is of the topic that a request says it has to be of.
+
+    A message that comes again to `group` is of the topic that it was first in.
+
+    Raises:
+        RequestError: it is of another one.
+    """
+    if only is None:
+        return
+    for message in decode_messages(record):
+        topic = topic_of(message)
+        if only not in (topic, normal_topic(topic, group)):
+            raise RequestError(
+                ResponseCode.NO_PERMISSION, f"there is a message of another topic than {only}"
+            )
 
 
 def check_found(caller: Caller, record: bytes | memoryview, *rights: Right) -> None:

@@ -25,6 +25,7 @@ from store import PutMessage
 from store.delayed.timer_request import TimerSettings
 from tandem.wire.access_control import Right
 from tandem.wire.message_properties import (
+    PROPERTY_BORN_TIMESTAMP,
     PROPERTY_PRODUCER_GROUP,
     PROPERTY_TAGS,
     PROPERTY_TIMER_DEL_UNIQKEY,
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 
 RECALL_BODY: Final = b"0"
 RECALL_TAG: Final = "_RECALL_TAG_"
-PROPERTY_BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
 
 _DELAY_MAX_MS: Final = TimerSettings().timer_max_delay_seconds * 1000
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from node.errors import RequestError
-from node.handlers.found_record import check_found
+from node.handlers.found_record import check_found, check_only_topic
 from node.handlers.group_topics import ensure_topic
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
@@ -76,6 +76,7 @@ class SendBack:
             raise RequestError(
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"
             )
+        check_only_topic(record, header.only_topic, header.group)
         check_found(connection.caller, record, Right.SUB)
         times = header.max_reconsume_times
         connection.note_read(len(record))

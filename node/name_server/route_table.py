@@ -204,6 +204,24 @@ class RouteTable:
         broker = self._brokers.get(broker_name)
         return broker is not None and MASTER_ID in broker.addresses
 
+    def is_known(self, broker_name: str) -> bool:
+        """Whether a broker of a name is registered, master or not."""
+        return broker_name in self._brokers
+
+    def master_address(self, broker_name: str) -> str | None:
+        """Where clients find the master of a name; None: it has none, or is not known."""
+        broker = self._brokers.get(broker_name)
+        master = None if broker is None else broker.addresses.get(MASTER_ID)
+        return None if master is None else self._live[master].client_addr
+
+    def topic_config(self, topic: str) -> TopicConfig | None:
+        """What a broker has registered of a topic; None: no live broker has it."""
+        names = self._queues.get(topic)
+        if not names:
+            return None
+        found = (self._brokers[name].taken.get(topic) for name in names)
+        return next(filter(None, found), None) or TopicConfig(topic)
+
     def route(self, topic: str) -> TopicRouteData | None:
         """Where a topic lives, or None if no live broker has it."""
         queues = self._queues.get(topic)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from node.remoting.user_share import Charge
     from store.machine.network import Stream
+    from tandem.wire.call_signature import CallSignature
     from tandem.wire.frame_seal import SealingPeer
 
 OUT_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -73,9 +74,10 @@ class Outbox:
 
     def flush(self) -> None:
         """Send what all of them have gathered. Call it once after a round of `write`s."""
-        filled, self._filled = self._filled, []
-        for connection in filled:
-            connection.flush()
+        while self._filled:  # an answer may be part of one on another connection
+            filled, self._filled = self._filled, []
+            for connection in filled:
+                connection.flush()
 
 
 class Connection:
@@ -95,6 +97,8 @@ class Connection:
         challenges: Numbers given to this peer for signatures, not used up yet; see `Guard`.
         signing: Who seals the requests of this connection; None: nobody has asked for a number.
         sealed_frame: The frame of the request that is handled now, if it is sealed, else b"".
+        call_signature: What the call of gRPC that is handled now has as a signature; None: it is
+            no call.
         caller: Who has sent the request that is handled now, or was the last.
         refusals: When the last few signatures were wrong; see `Guard`.
         when_answered: By opaque, what wants to know what a request is answered; see `Audit`.
@@ -119,6 +123,7 @@ class Connection:
         self.challenges: list[str] = []
         self.signing: SealingPeer | None = None
         self.sealed_frame = b""
+        self.call_signature: CallSignature | None = None
         self.caller = ANYBODY
         self.refusals: list[float] = []
         self.when_answered: dict[int, Callable[[int, str], None]] = {}

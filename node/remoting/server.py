@@ -8,7 +8,7 @@ line in the log. Connections have bounds, for each address and in all: places
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
@@ -47,6 +47,23 @@ CLOSE_SECONDS_MAX: Final = 1.0
 """Closing a listener is a promise to the next user of the port, so it is shielded this long."""
 
 
+class OtherProtocol(Protocol):
+    """What a port takes beside remoting.
+
+    Attributes:
+        starts_with: The first bytes of its connections; a frame of remoting cannot have them.
+    """
+
+    starts_with: bytes
+
+    async def serve(self, connection: Connection, first: bytes, turns: Turns) -> None:
+        """Serve a connection that began with `first`, until the peer ends it.
+
+        Raises:
+            ConnectionLost: The stream broke.
+        """
+
+
 class Server:
     """The connections of one node, over all of its listeners.
 
@@ -61,7 +78,9 @@ class Server:
         connections_max: int,
         after_round: Callable[[], None],
         on_closed: Callable[[Connection], None],
+        other: OtherProtocol | None = None,
     ) -> None:
+        self._other = other
         self._outbox = outbox
         self._after_round = after_round
         self._on_closed = on_closed
@@ -143,13 +162,35 @@ class Server:
     async def _read_until_stopped(self, connection: Connection, dispatcher: Dispatch) -> None:
         with connection.reading:
             try:
-                await serve_requests(
-                    connection, dispatcher, self._after_round, FrameBuffer(), self._turns
-                )
+                frames = FrameBuffer()
+                if self._other is not None:
+                    starts_with = self._other.starts_with
+                    first = await _first_bytes(connection, starts_with)
+                    if first.startswith(starts_with):
+                        await self._other.serve(connection, first, self._turns)
+                        return
+                    frames.receive_data(first)
+                await serve_requests(connection, dispatcher, self._after_round, frames, self._turns)
             except ConnectionLost:
                 connection.close()
             except WireError as error:
                 _log.warning("connection from %s closed: %s", connection.peer, error)
+
+
+async def _first_bytes(connection: Connection, starts_with: bytes) -> bytes:
+    """Wait for so many bytes that it is known whether they start so; fewer if that is all.
+
+    Raises:
+        ConnectionLost: The stream broke.
+    """
+    first = b""
+    while len(first) < len(starts_with) and starts_with.startswith(first):
+        data = await connection.stream.receive_some(RECEIVE_BYTES_MAX)
+        connection.last_active = trio.current_time()
+        if not data:
+            break
+        first += data
+    return first
 
 
 async def serve_requests(
@@ -166,7 +207,7 @@ async def serve_requests(
         dispatcher: Finds the handler of each request.
         after_round: Called once when all requests of a turn are handled: replication learns of the
             puts, and the answers are sent.
-        frames: Splits the bytes; carries the limits.
+        frames: Splits the bytes; carries the limits, and what has come already.
         turns: Whose turn it is.
 
     Raises:
@@ -201,13 +242,18 @@ async def serve_requests(
             turn()
         return not may_have_more and connection.may_read
 
-    while await connection.stream.receive_while(RECEIVE_BYTES_MAX, take):
+    async def finish() -> None:
         await connection.wait_ready()
         while may_have_more and not connection.is_closed:
             if again or not turns.is_free:
                 await turns.take(again=again)
             turn()
             await connection.wait_ready()
+
+    if frames.unfinished_bytes and not take(b""):
+        await finish()
+    while await connection.stream.receive_while(RECEIVE_BYTES_MAX, take):
+        await finish()
 
 
 def _handle_some(

@@ -69,3 +69,24 @@ NEEDED: Final[dict[Access, Standing]] = {
 def needed(access: Access) -> Standing:
     """Return the least standing that is enough."""
     return NEEDED.get(access, Standing.STRANGER)
+
+
+USER_REMEDY: Final = (
+    "This cluster asks who sends a request: give the client an access key and a secret key"
+    " (`tandem user create NAME` makes both)"
+)
+
+SEAL_REMEDY: Final = (
+    "A signature of RocketMQ's is not taken without TLS here (security.signatures: replay_proof),"
+    " for who listens can send it again: use TLS, or a client that seals its requests"
+)
+
+REMEDY: Final = (
+    "it is taken only from those who know the secret of the cluster: give the cluster file with"
+    " --config, on a machine and as a user that may read its secret file"
+)
+
+TOOL_REMEDY: Final = (
+    "it is taken only from those who know the secret of the cluster: `tandem cluster credentials`"
+    " prints what RocketMQ's tools need, for conf/tools.yml; Python's clients take --config"
+)

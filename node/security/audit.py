@@ -22,7 +22,7 @@ from node.security.access import Action
 from tandem.audit_line import AuditLine, moment
 from tandem.process_log import RepeatLimit
 from tandem.wire.access_control import Right
-from tandem.wire.acl_signature import ACL_SIGNATURE_FIELD
+from tandem.wire.acl_signature import ACCESS_KEY_FIELD, ACL_SIGNATURE_FIELD
 from tandem.wire.errors import WireError
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_signature import CHALLENGE_FIELD, SIGNATURE_FIELD, TARGET_FIELD
@@ -237,3 +237,11 @@ def _name_of(code: int) -> str:
         return ResponseCode(code).name
     except ValueError:
         return str(code)
+
+
+def claimed_by(command: RemotingCommand) -> str | None:
+    """Whom a request says that it is of; None if it does not say, or cannot be read."""
+    try:
+        return command.ext_fields().get(ACCESS_KEY_FIELD)
+    except WireError:
+        return None

@@ -43,6 +43,11 @@ _VERIFY: Final = {
 }
 
 
+ALPN: Final = ["http/1.1", "h2"]
+"""What a client may choose from. Those of gRPC offer `h2` alone; who also offers the other one
+reads metrics, which are served without HTTP/2."""
+
+
 class Certificates:
     """With what one node makes connections."""
 
@@ -55,6 +60,7 @@ class Certificates:
             ConfigError: One cannot be used.
         """
         self._settings = config.cluster.tls
+        self._serves_grpc = config.cluster.broker.grpc_enable
         self._files = config.tls_files
         self._addresses = [config.node.address]
         if config.group.master_address is not None:
@@ -94,8 +100,11 @@ class Certificates:
         files, mode = self._files, self._settings.mode
         self._end = min(map(files.end_of_certificate, self._addresses))
         self._warn_if_it_ends_soon()
+        accepting = files.server_context(_VERIFY[self._settings.client_auth])
+        if self._serves_grpc:
+            accepting.set_alpn_protocols(ALPN)
         return TLSTerms(
-            accepting=files.server_context(_VERIFY[self._settings.client_auth]),
+            accepting=accepting,
             dialling=files.client_context(),
             takes_clear=mode is TLSMode.PERMISSIVE,
             dials_clear=mode is TLSMode.PERMISSIVE,

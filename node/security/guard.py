@@ -27,21 +27,30 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from node.errors import RequestError
-from node.remoting.caller import ANYBODY, Caller
+from node.remoting.caller import ANYBODY
 from node.remoting.connection import NOT_ANSWERED
-from node.security.access import Action, Resource, Standing, needed
+from node.security.access import (
+    REMEDY,
+    SEAL_REMEDY,
+    TOOL_REMEDY,
+    USER_REMEDY,
+    Action,
+    Resource,
+    Standing,
+    needed,
+)
 from node.security.admission import REGISTRATIONS, Admission, NotAdmittedError
-from node.security.audit import is_change
+from node.security.audit import claimed_by, is_change
 from node.security.quotas import Quotas
 from node.security.request import ANY_USER, REQUESTS, handler_table
 from node.security.seals import Operator, Seals, Sender
-from node.security.user_caller import Names, UserCaller
-from node.security.users import User, Users, why_not_signed
+from node.security.user_caller import CALLERS, Names, UserCaller
+from node.security.users import User, Users, why_call_not_signed, why_not_signed
 from store.machine.tell_once import TellOnce
 from tandem.cluster_file.choices import ClientAccess
 from tandem.wire.access_control import Kind, Right
 from tandem.wire.acl_signature import ACCESS_KEY_FIELD, AclKey
-from tandem.wire.errors import WireError
+from tandem.wire.call_signature import CallSignatureError
 from tandem.wire.frame_seal import Signatures
 from tandem.wire.remoting_command import ONEWAY_FLAG, RemotingCommand, SerializeType
 from tandem.wire.request_code import RequestCode
@@ -61,6 +70,7 @@ if TYPE_CHECKING:
     from node.security.request import Request, Touch
     from node.security.seals import SenderOf, Signer
     from tandem.cluster_file.cluster_config import NodeConfig
+    from tandem.wire.call_signature import CallSignature, SignedCall
     from tandem.wire.frame_seal import FrameSeal
 
 _log = logging.getLogger(__name__)
@@ -72,34 +82,6 @@ WRONG_SIGNATURES_SECONDS: Final = 10.0
 
 NAME_SHOWN_MAX: Final = 64
 """Of a name that a stranger gives, in characters."""
-
-_USER_REMEDY: Final = (
-    "This cluster asks who sends a request: give the client an access key and a secret key"
-    " (`tandem user create NAME` makes both)"
-)
-
-_SEAL_REMEDY: Final = (
-    "A signature of RocketMQ's is not taken without TLS here (security.signatures: replay_proof),"
-    " for who listens can send it again: use TLS, or a client that seals its requests"
-)
-
-_REMEDY: Final = (
-    "it is taken only from those who know the secret of the cluster: give the cluster file with"
-    " --config, on a machine and as a user that may read its secret file"
-)
-
-_TOOL_REMEDY: Final = (
-    "it is taken only from those who know the secret of the cluster: `tandem cluster credentials`"
-    " prints what RocketMQ's tools need, for conf/tools.yml; Python's clients take --config"
-)
-
-
-_CALLERS: Final = {
-    Standing.STRANGER: ANYBODY,
-    Standing.ADMITTED: Caller("an admitted broker"),
-    Standing.OPERATOR: Caller(OPERATOR_ACCESS_KEY),
-    Standing.NODE: Caller("a node, or who knows the secret"),
-}
 
 
 class Guard:
@@ -142,9 +124,13 @@ class Guard:
 
         The guard's own requests are among them, for the sake of signatures.
         """
+        return self.over(handler_table(self._seals, *families))
+
+    def over(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
+        """Return these handlers with the question before each."""
         return {
             code: self._guarded(REQUESTS[code], self._audited(REQUESTS[code], handler))
-            for code, handler in handler_table(self._seals, *families).items()
+            for code, handler in handlers.items()
         }
 
     def runs(
@@ -177,7 +163,7 @@ class Guard:
             return None
         if name == OPERATOR_ACCESS_KEY:
             key = self._seals.ready(connection, self._operator) if is_sealed else self._operator_key
-            return None if key is None else Sender(_CALLERS[Standing.OPERATOR], key)
+            return None if key is None else Sender(CALLERS[Standing.OPERATOR], key)
         user = self.users.find(name)
         if user is None or not user.is_enabled:
             return None
@@ -265,7 +251,7 @@ class Guard:
         standing, command = self._attributed(connection, command, fields)
         if standing < needed(access):
             raise self._too_low(access, connection, command)
-        connection.caller = _CALLERS[standing]
+        connection.caller = CALLERS[standing]
         return handler(connection, command)
 
     def _sign_in(
@@ -289,7 +275,7 @@ class Guard:
             access = self._access(request, command)
             if standing < needed(access):
                 raise self._too_low(access, connection, command)
-            connection.caller = _CALLERS[standing]
+            connection.caller = CALLERS[standing]
             return handler(connection, command)
         caller = self._user(connection, command, fields)
         self._check(request, caller, connection, command, fields)
@@ -303,14 +289,18 @@ class Guard:
     ) -> UserCaller:
         """Say which user has signed a request, or has shown a certificate for it."""
         sealed_by = connection.sealed_by
+        call = None
         name = fields.get(ACCESS_KEY_FIELD) if sealed_by is None else sealed_by
+        if connection.call_signature is not None:
+            call = self._signed_call(connection, command, connection.call_signature)
+            name = None if call is None else call.name
         if name is None and connection.peer_name is not None:
             shown = self.users.find(connection.peer_name)
             if shown is not None and shown.is_enabled:
                 return self._caller(connection, shown)
         if name is None:
             raise self._refusal(
-                connection, command, "username cannot be null.", _USER_REMEDY, is_signature=True
+                connection, command, "username cannot be null.", USER_REMEDY, is_signature=True
             )
         if not self.users.count:
             # A node that has just started, or has a log to copy; or nobody has made a user yet.
@@ -326,8 +316,11 @@ class Guard:
             assert user is not None, "nobody has sealed as nobody"
             return self._caller(connection, user)
         self._check_kind(connection, command)
-        is_binary = command.serialize_type is SerializeType.ROCKETMQ
-        reason = why_not_signed(user, fields, command.body, is_binary=is_binary)
+        if call is not None:
+            reason = why_call_not_signed(user, call)
+        else:
+            is_binary = command.serialize_type is SerializeType.ROCKETMQ
+            reason = why_not_signed(user, fields, command.body, is_binary=is_binary)
         if reason is not None or user is None:
             # One text for all reasons: it does not say which users there are.
             detail = f"{name[:NAME_SHOWN_MAX]!r}: {reason}"
@@ -335,6 +328,18 @@ class Guard:
                 connection, command, "check signature failed.", detail=detail, is_signature=True
             )
         return self._caller(connection, user)
+
+    def _signed_call(
+        self, connection: Connection, command: RemotingCommand, signature: CallSignature
+    ) -> SignedCall | None:
+        """None: a certificate says whose the call is."""
+        if connection.peer_name is not None and not signature.authorization:
+            return None
+        try:
+            return signature.read()
+        except CallSignatureError as error:
+            why = str(error)
+            raise self._refusal(connection, command, why, USER_REMEDY, is_signature=True) from error
 
     def _caller(self, connection: Connection, user: User) -> UserCaller:
         last = connection.caller
@@ -412,7 +417,7 @@ class Guard:
             self._check_kind(connection, command)
             is_binary = command.serialize_type is SerializeType.ROCKETMQ
             if not self._operator_key.is_signed(fields, command.body, is_binary=is_binary):
-                reason = f"its Signature is not that of {OPERATOR_ACCESS_KEY}: {_TOOL_REMEDY}"
+                reason = f"its Signature is not that of {OPERATOR_ACCESS_KEY}: {TOOL_REMEDY}"
                 raise self._no_permission(connection, command, reason)
             return Standing.OPERATOR, command
         if command.code in REGISTRATIONS:
@@ -436,7 +441,7 @@ class Guard:
     def _check_kind(self, connection: Connection, command: RemotingCommand) -> None:
         """Ask whether a signature of RocketMQ's is taken at all."""
         if not (self._takes_all or connection.has_tls):
-            raise self._refusal(connection, command, _SEAL_REMEDY)
+            raise self._refusal(connection, command, SEAL_REMEDY)
 
     # -- refusals --------------------------------------------------------------------------------
 
@@ -444,7 +449,7 @@ class Guard:
         self, access: Access, connection: Connection, command: RemotingCommand
     ) -> RequestError:
         resource, action = access
-        remedy = _TOOL_REMEDY if needed(access) is Standing.OPERATOR else _REMEDY
+        remedy = TOOL_REMEDY if needed(access) is Standing.OPERATOR else REMEDY
         reason = f"this would {action.value} {resource.value} of {self._name}: {remedy}"
         return self._no_permission(connection, command, reason)
 
@@ -465,7 +470,7 @@ class Guard:
     ) -> RequestError:
         """Return what is answered; `detail` is for the node's log alone."""
         detail = detail or remark
-        claimed = connection.sealed_by or _claimed(command)
+        claimed = connection.sealed_by or claimed_by(command)
         if self._told.is_news(detail, about=(connection.peer.ip, command.code)):
             _log.warning("request %d of %s is refused: %s", command.code, connection.peer, detail)
         if self._audit is not None:
@@ -486,11 +491,3 @@ class Guard:
                 *(connection.peer, len(connection.refusals), WRONG_SIGNATURES_SECONDS),
             )
             connection.reading.cancel()
-
-
-def _claimed(command: RemotingCommand) -> str | None:
-    """Whom a request says that it is of; None if it does not say, or cannot be read."""
-    try:
-        return command.ext_fields().get(ACCESS_KEY_FIELD)
-    except WireError:
-        return None

@@ -13,9 +13,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from node.errors import RequestError
-from node.remoting.caller import Caller
+from node.remoting.caller import ANYBODY, Caller
+from node.security.access import Standing
 from tandem.wire.access_control import Kind, Right
 from tandem.wire.response_code import ResponseCode
+from tandem.wire.secret_keys import OPERATOR_ACCESS_KEY
 from tandem.wire.system_topics import (
     DLQ_GROUP_TOPIC_PREFIX,
     RETRY_GROUP_TOPIC_PREFIX,
@@ -136,3 +138,12 @@ class UserCaller(Caller):
             f" It takes {needed}; `tandem acl check {self.name} {asked.rights[0].value} {asked}`"
             " says what decides",
         )
+
+
+CALLERS: Final = {
+    Standing.STRANGER: ANYBODY,
+    Standing.ADMITTED: Caller("an admitted broker"),
+    Standing.OPERATOR: Caller(OPERATOR_ACCESS_KEY),
+    Standing.NODE: Caller("a node, or who knows the secret"),
+}
+"""Who is no user, by their standing."""

@@ -9,7 +9,9 @@ old one, and kept, dies with it.
 
 from __future__ import annotations
 
+import binascii
 import enum
+import hmac
 import logging
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -23,7 +25,9 @@ from tandem.wire.sealed_secret import SealError, unseal
 from tandem.wire.user_quota import OF_THE_FILE, UserQuota
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tandem.wire.call_signature import SignedCall
 
 _log = logging.getLogger(__name__)
 
@@ -111,9 +115,21 @@ class User:
         Raises:
             SealError: the secret cannot be opened, so nobody can sign with it.
         """
+        return self._opened_key().is_signed(fields, body, is_binary=is_binary)
+
+    def is_call_signed(self, call: SignedCall) -> bool:
+        """Say whether a call of gRPC has this user's signature.
+
+        Raises:
+            SealError: the secret cannot be opened, so nobody can sign with it.
+        """
+        expected = self._opened_key().signature(call.content, b"")
+        return hmac.compare_digest(expected, binascii.b2a_base64(call.signature, newline=False))
+
+    def _opened_key(self) -> AclKey:
         if self._key is None:
             self._key = AclKey(unseal(self._sealing_key, self.stored.name, self.stored.sealed))
-        return self._key.is_signed(fields, body, is_binary=is_binary)
+        return self._key
 
     @property
     def key(self) -> AclKey | None:
@@ -191,12 +207,21 @@ def why_not_signed(
     user: User | None, fields: Mapping[str, str], body: bytes, *, is_binary: bool
 ) -> str | None:
     """Say why a signature is not good, for the node's log; None: it is."""
+    return _why_not(user, lambda user: user.is_signed(fields, body, is_binary=is_binary))
+
+
+def why_call_not_signed(user: User | None, call: SignedCall) -> str | None:
+    """The same of a call of gRPC."""
+    return _why_not(user, lambda user: user.is_call_signed(call))
+
+
+def _why_not(user: User | None, is_signed: Callable[[User], bool]) -> str | None:
     if user is None:
         return "there is no such user"
     if not user.is_enabled:
         return "the user is disabled"
     try:
-        if user.is_signed(fields, body, is_binary=is_binary):
+        if is_signed(user):
             return None
     except SealError as error:
         return f"{error}: give the user a secret again (tandem user alter)"

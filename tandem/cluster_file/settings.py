@@ -79,6 +79,8 @@ class BrokerSettings(Struct, frozen=True):
     connections_max: Annotated[int, whole_number(1, 65_536, "connections")] = 1_024
     vip_channel_enable: bool = False
     """Whether brokers listen at their port - 2 as well, as RocketMQ's do."""
+    grpc_enable: bool = False
+    """Whether clients that speak gRPC, RocketMQ's newer ones, are served at the same port."""
     stop_grace_ms: Annotated[int, milliseconds(0)] = 3_000
     reject_transaction_message: bool = False
     transaction_check_interval_ms: Annotated[int, milliseconds(10)] = 30_000

@@ -98,6 +98,8 @@ class ChangeInvisibleTimeRequestHeader(Header, frozen=True):
     extra_info: str
     offset: Int64
     invisible_time: Int64
+    keeps_handle: bool | None = None
+    """Ours: the handle stays good. RocketMQ's brokers do not know it."""
 
 
 class ChangeInvisibleTimeResponseHeader(Header, frozen=True):

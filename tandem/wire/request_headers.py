@@ -161,6 +161,8 @@ class ConsumerSendMsgBackRequestHeader(Header, frozen=True):
     origin_topic: str | None = None
     unit_mode: bool | None = None
     max_reconsume_times: Int32 | None = None
+    only_topic: str | None = None
+    """Ours: see `EndTransactionRequestHeader`."""
     broker_name: str | None = msgspec.field(default=None, name="bname")
 
 
@@ -235,6 +237,8 @@ class EndTransactionRequestHeader(Header, frozen=True):
     commit_or_rollback: Int32
     """8: commit, 12: rollback; else the producer does not know."""
     from_transaction_check: bool | None = None
+    only_topic: str | None = None
+    """Ours: the record has to be of this topic, for the right to that one was asked for."""
     msg_id: str | None = None
     transaction_id: str | None = None
     topic: str | None = None

@@ -1,0 +1,100 @@
+"""Header blocks: those of a client are read by `hpack`, ours are bytes made beforehand.
+
+A block is read as a whole or not at all: after an error the two ends no longer agree about the
+table of headers, and the connection is over.
+
+Source: RFC 7541; gRPC over HTTP/2.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import quote
+
+from hpack import Decoder
+from hpack.exceptions import HPACKError
+
+HEADER_LIST_BYTES_MAX: Final = 16 * 1024
+"""Names and values of one request, with 32 bytes for each pair, as RFC 9113 counts."""
+
+TABLE_BYTES_MAX: Final = 4_096
+
+MESSAGE_CHARACTERS_MAX: Final = 1_024
+"""Of what `grpc-message` says, before it is escaped."""
+
+_REQUEST_PSEUDO: Final = frozenset({b":method", b":path", b":scheme", b":authority"})
+
+
+class HeaderBlockError(ValueError):
+    """A block that cannot be read, or is too much."""
+
+
+def _literal(name: bytes, value: bytes) -> bytes:
+    """A pair that is in no table. Source: RFC 7541, 6.2.2."""
+    return b"\0" + _text(name) + _text(value)
+
+
+def _text(text: bytes) -> bytes:
+    size = len(text)
+    if size < 127:
+        return bytes([size]) + text
+    head, size = bytearray([127]), size - 127
+    while size >= 128:
+        head.append(size % 128 + 128)
+        size //= 128
+    head.append(size)
+    return bytes(head) + text
+
+
+_STATUS_200: Final = b"\x88"
+_CONTENT_TYPE: Final = _literal(b"content-type", b"application/grpc")
+
+BEGIN: Final = _STATUS_200 + _CONTENT_TYPE
+"""Headers of an answer."""
+
+_END_WELL: Final = _literal(b"grpc-status", b"0")
+
+
+def end_block(status: int = 0, message: str = "") -> bytes:
+    """Return the trailers: a status of gRPC, and what it says."""
+    if not status:
+        return _END_WELL
+    said = quote(message[:MESSAGE_CHARACTERS_MAX], safe=" !\"#$&'()*+,-./:;<=>?@[]^_`{|}~")
+    return _literal(b"grpc-status", str(status).encode()) + _literal(
+        b"grpc-message", said.encode("ascii")
+    )
+
+
+def only_end_block(status: int, message: str) -> bytes:
+    """Return the headers of an answer that has nothing but its end."""
+    return BEGIN + end_block(status, message)
+
+
+class HeaderBlocks:
+    """Reads the blocks of one connection, in their order."""
+
+    def __init__(self) -> None:
+        self._decoder = Decoder(max_header_list_size=HEADER_LIST_BYTES_MAX)
+        self._decoder.max_allowed_table_size = TABLE_BYTES_MAX
+
+    def read(self, block: bytes) -> dict[str, str] | None:
+        """Return names and values; None: it was read, but is no request as it should be.
+
+        Raises:
+            HeaderBlockError: the connection is over.
+        """
+        try:
+            pairs = self._decoder.decode(block, raw=True)
+        except (HPACKError, IndexError, ValueError) as error:
+            raise HeaderBlockError(f"{type(error).__name__}: {error}") from error
+        headers: dict[str, str] = {}
+        is_regular = False
+        for name, value in pairs:
+            if name[:1] != b":":
+                is_regular = True
+            elif is_regular or name not in _REQUEST_PSEUDO or str(name, "latin-1") in headers:
+                return None
+            if name != name.lower():
+                return None
+            headers[str(name, "latin-1")] = str(value, "latin-1")
+        return headers

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from node.grpc.protocol import messages as pb
+from tandem.wire.message import decode_messages
+from tests.node.grpc.grpc_world import (
+    acknowledge,
+    change,
+    make_topic,
+    message,
+    receive,
+    receiving,
+    send,
+    with_grpc,
+)
+from tests.node.grpc.h2_client import open_client
+from tests.node.grpc.test_receives import all_of, begun
+from tests.node.world import MASTER, World, cluster_config, open_world
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+pytestmark = [pytest.mark.slow, pytest.mark.sim]
+
+
+@pytest.fixture
+async def world(tmp_path: Path, autojump_clock: MockClock) -> AsyncIterator[World]:
+    async with open_world(with_grpc(cluster_config(tmp_path, role="ASYNC_MASTER"))) as world:
+        await world.start("a0")
+        async with world.client(MASTER) as caller:
+            await make_topic(caller, "T", queues=1)
+        yield world
+
+
+async def test_handles_that_are_none_or_over_or_of_nobody_have_their_codes(world: World) -> None:
+    async with open_client(world._client, MASTER) as client:
+        await begun(client)
+        await send(client, message("T", b"x"))
+        (found,) = await all_of(client, 1, receiving(invisible_seconds=10))
+        handle = found.system_properties.receipt_handle
+        other_broker = handle.replace("broker-a", "broker-z")
+        answer = await acknowledge(client, "zzz", other_broker)
+        codes = [entry.status.code for entry in answer.entries]
+        assert codes == [pb.INTERNAL_SERVER_ERROR, pb.INVALID_RECEIPT_HANDLE]
+        assert answer.status.code == pb.MULTIPLE_RESULTS
+        assert (await acknowledge(client)).status.code == pb.INTERNAL_SERVER_ERROR
+        await trio.sleep(30)
+        assert (await acknowledge(client, handle)).status.code == pb.INVALID_RECEIPT_HANDLE
+        again = await receive(client, receiving())
+        assert again.bodies == [b"x"]
+        assert again.messages[0].system_properties.delivery_attempt == 2
+
+
+async def test_an_acknowledgement_whose_answer_was_lost_is_good_when_it_is_said_again(
+    world: World,
+) -> None:
+    async with open_client(world._client, MASTER) as client:
+        await begun(client)
+        await send(client, message("T", b"x"))
+        (found,) = await all_of(client, 1, receiving())
+        handle = found.system_properties.receipt_handle
+        for _ in range(2):
+            assert (await acknowledge(client, handle)).status.code == pb.OK
+
+
+async def test_a_message_that_is_moved_has_another_handle_and_comes_again_then(
+    world: World,
+) -> None:
+    async with open_client(world._client, MASTER) as client:
+        await begun(client)
+        await send(client, message("T", b"x"))
+        (found,) = await all_of(client, 1, receiving(invisible_seconds=60))
+        first = found.system_properties.receipt_handle
+        moved = await change(client, first, 10)
+        assert moved.status.code == pb.OK
+        assert moved.receipt_handle != first
+        stale = await change(client, first, 10)
+        assert stale.status.code == pb.INVALID_RECEIPT_HANDLE
+        began = trio.current_time()
+        (found,) = await all_of(client, 1, receiving(invisible_seconds=60))
+        assert 9 < trio.current_time() - began < 21
+        again = found.system_properties.receipt_handle
+        assert (await acknowledge(client, again)).status.code == pb.OK
+        assert (await change(client, again, 43_201)).status.code == pb.ILLEGAL_INVISIBLE_TIME
+
+
+async def test_a_message_that_is_given_up_is_with_the_dead_letters_once(world: World) -> None:
+    async with open_client(world._client, MASTER) as client, world.client(MASTER) as caller:
+        await begun(client)
+        await send(client, message("T", b"x"))
+        (found,) = await all_of(client, 1, receiving())
+        request = pb.ForwardMessageToDeadLetterQueueRequest(
+            receipt_handle=found.system_properties.receipt_handle,
+            message_id=found.system_properties.message_id,
+            delivery_attempt=4,
+            max_delivery_attempts=4,
+        )
+        request.group.name, request.topic.name = "g", "T"
+        answer = await client.call("ForwardMessageToDeadLetterQueue", request)
+        assert answer.status.code == pb.OK
+        (letter,) = decode_messages((await caller.pull(topic="%DLQ%g")).body)
+        assert letter.body == b"x"
+        await trio.sleep(60)
+        assert (await receive(client, receiving())).messages == []
+        request.receipt_handle = "zzz"
+        answer = await client.call("ForwardMessageToDeadLetterQueue", request)
+        assert answer.status.code == pb.INTERNAL_SERVER_ERROR

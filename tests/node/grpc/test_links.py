@@ -1,0 +1,105 @@
+"""Calls that a node passes on: to a master, through a change of master, with users and without."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from node.grpc.protocol import messages as pb
+from tandem.cluster_file.choices import ClientAccess
+from tandem.wire.message import decode_messages
+from tests.node.grpc.grpc_world import make_topic, message, send, with_grpc
+from tests.node.grpc.h2_client import open_client
+from tests.node.grpc.signed import signature
+from tests.node.security.users_world import (
+    ALICE,
+    BOB,
+    OPERATOR,
+    as_user,
+    entry,
+    make_user,
+    operators_master,
+)
+from tests.node.world import NAMES, fenced_cluster, open_world
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+pytestmark = [pytest.mark.slow, pytest.mark.sim]
+
+
+async def test_no_send_fails_while_the_master_is_killed(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_world(with_grpc(fenced_cluster(tmp_path))) as world:
+        await world.start("a1", "a2", "a3")
+        old = await world.master()
+        other = next(name for name in NAMES if name != old)
+        async with world.client(world.address(old)) as caller:
+            await make_topic(caller, "T", queues=1)
+        await trio.sleep(1)
+        headers = {"grpc_timeout": "30S"}
+        async with open_client(world._client, world.address(other), headers) as client:
+            sent = []
+            for number in range(60):
+                if number == 20:
+                    await world.kill(old)
+                body = b"%d" % number
+                answer = await send(client, message("T", body, number % 256))
+                assert answer.status.code == pb.OK, (number, answer)
+                sent.append(body)
+                await trio.sleep(0.05)
+        new = await world.master(*[name for name in NAMES if name != old])
+        async with world.client(world.address(new)) as caller:
+            found: list[bytes] = []
+            while (pulled := await caller.pull(len(found))).code == 0:
+                found += [each.body for each in decode_messages(pulled.body)]
+        assert set(found) == set(sent)
+
+
+async def test_who_waits_for_a_master_in_vain_is_asked_to_wait(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_world(with_grpc(fenced_cluster(tmp_path))) as world:
+        await world.start("a1", "a2", "a3")
+        master = await world.master()
+        others = [name for name in NAMES if name != master]
+        async with world.client(world.address(master)) as caller:
+            await make_topic(caller, "T", queues=1)
+        await trio.sleep(1)
+        host = world.address(others[0])
+        async with open_client(world._client, host, {"grpc_timeout": "3S"}) as client:
+            assert (await send(client, message())).status.code == pb.OK
+            await world.kill(master)
+            await world.kill(others[1])
+            began = trio.current_time()
+            answer = await send(client, message())
+            assert answer.entries[0].status.code in (
+                pb.TOO_MANY_REQUESTS,
+                pb.INTERNAL_SERVER_ERROR,
+            )
+            assert trio.current_time() - began < 3, "its client has given up before"
+
+
+async def test_rights_are_asked_for_where_a_call_comes_in(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    config = with_grpc(fenced_cluster(tmp_path, clients=ClientAccess.AUTHORIZED))
+    async with open_world(config) as world:
+        await world.start("a1", "a2", "a3")
+        master = await operators_master(world)
+        async with world.client(world.address(master)) as caller:
+            await make_user(caller, ALICE, entry("Allow", "Topic:T", "Pub"))
+            await make_user(caller, BOB, entry("Allow", "Topic:Other", "Pub"))
+            await make_topic(as_user(caller, OPERATOR), "T", queues=1)
+        await trio.sleep(1)
+        for name in NAMES:
+            for keys, code in ((ALICE, pb.OK), (BOB, pb.FORBIDDEN)):
+                host = world.address(name)
+                async with open_client(world._client, host, signature(keys)) as client:
+                    answer = await send(client, message())
+                    assert answer.entries[0].status.code == code, (name, keys, answer)

@@ -1,0 +1,223 @@
+"""Connections of gRPC at whole nodes: detection, bounds, hostile peers, and who is served."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+import trio
+
+from node.grpc.call import MESSAGE_BYTES_MAX
+from node.grpc.frames import PREFACE, frame, settings_frame
+from node.grpc.protocol import messages as pb
+from store.machine.network import ConnectionLost
+from tandem.cluster_file.choices import ClientAccess
+from tandem.wire.frame_seal import Signatures
+from tests.node.grpc.grpc_world import endpoints, make_topic, message, send, with_grpc
+from tests.node.grpc.h2_client import Client, open_client
+from tests.node.grpc.signed import signature
+from tests.node.security.users_world import (
+    ALICE,
+    BOB,
+    OPERATOR,
+    STRANGER,
+    as_user,
+    entry,
+    make_user,
+)
+from tests.node.world import MASTER, World, cluster_config, open_world
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+async def world(tmp_path: Path, autojump_clock: MockClock) -> AsyncIterator[World]:
+    config = with_grpc(cluster_config(tmp_path, role="ASYNC_MASTER"))
+    async with open_world(config) as world:
+        await world.start("a0")
+        async with world.client(MASTER) as caller:
+            await make_topic(caller, "T", queues=1)
+        yield world
+
+
+async def test_both_protocols_are_served_at_one_port_also_byte_by_byte(world: World) -> None:
+    async with world.client(MASTER) as caller, open_client(world._client, MASTER) as client:
+        assert (await caller.send(b"remoting")).code == 0
+        assert (await send(client, message())).status.code == pb.OK
+    stream = await world._client.connect(MASTER, 10911, source=None)
+    client = Client(stream, {})
+    stream_id = client.engine.begin("Heartbeat")
+    request = pb.HeartbeatRequest(client_type=pb.PRODUCER)
+    client.engine.send(stream_id, request.SerializeToString())
+    for byte in client.engine.h2.data_to_send():
+        await stream.send_all(bytes([byte]))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(client.run)
+        assert (await client.until(stream_id)).status == 0
+        nursery.cancel_scope.cancel()
+    stream.close_nowait()
+
+
+async def test_a_node_that_does_not_serve_it_ends_the_connection(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_world(cluster_config(tmp_path, role="ASYNC_MASTER")) as world:
+        await world.start("a0")
+        stream = await world._client.connect(MASTER, 10911, source=None)
+        await stream.send_all(PREFACE + settings_frame({}))
+        with pytest.raises(ConnectionLost):
+            while await stream.receive_some(100):
+                pass
+            raise ConnectionLost("ended in order")
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        ("/apache.rocketmq.v2.MessagingService/Nothing", {}, 12),
+        ("/other.Service/SendMessage", {}, 12),
+        ("PullMessage", {}, 12),
+        ("SyncLiteSubscription", {}, 12),
+        ("SendMessage", {"content_type": "text/html"}, 3),
+    ],
+)
+async def test_what_is_not_served_is_refused_by_a_status_of_grpc(
+    path: str, headers: dict[str, str], status: int, world: World
+) -> None:
+    async with open_client(world._client, MASTER, headers) as client:
+        reply = await client.until(await client.begin(path, pb.HeartbeatRequest()))
+        assert reply.status == status
+
+
+async def test_a_client_without_an_id_is_refused(world: World) -> None:
+    async with open_client(world._client, MASTER, {"x_mq_client_id": " "}) as client:
+        assert (await send(client, message())).status.code == pb.CLIENT_ID_REQUIRED
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"", 13),
+        (b"\0\0\0\0", 13),
+        (b"\0\0\0\0\2\xff\xff", 13),
+        (b"\1\0\0\0\1x", 12),
+        (b"\0\0\0\0\0" * 2, 13),
+        (b"\0" + (MESSAGE_BYTES_MAX + 1).to_bytes(4, "big") + b"x", 8),
+    ],
+)
+async def test_a_message_that_cannot_be_read_ends_its_call_alone(
+    data: bytes, status: int, world: World
+) -> None:
+    async with open_client(world._client, MASTER) as client:
+        stream_id = client.engine.begin("SendMessage")
+        client.engine.h2.send_data(stream_id, data, end_stream=True)
+        await client.flush()
+        assert (await client.until(stream_id)).status == status
+        assert (await send(client, message())).status.code == pb.OK
+
+
+async def test_a_reset_call_is_forgotten_and_others_are_answered(world: World) -> None:
+    async with open_client(world._client, MASTER) as client:
+        for _ in range(50):
+            stream_id = client.engine.begin("SendMessage")
+            client.engine.h2.reset_stream(stream_id)
+        assert (await send(client, message())).status.code == pb.OK
+
+
+async def test_hostile_bytes_end_their_connection_and_a_canary_is_served(world: World) -> None:
+    chance = random.Random(5)
+    async with open_client(world._client, MASTER) as canary:
+        for _ in range(150):
+            stream = await world._client.connect(MASTER, 10911, source=None)
+            kind, flags = chance.randrange(11), chance.randrange(256)
+            data = PREFACE + settings_frame({})
+            for _ in range(chance.randrange(6)):
+                payload = chance.randbytes(chance.randrange(60))
+                data += frame(kind, flags, chance.randrange(6), payload)
+            await stream.send_all(data + chance.randbytes(chance.randrange(40)))
+            if chance.random() < 0.5:
+                stream.close_nowait()
+            assert (await send(canary, message())).status.code == pb.OK
+
+
+async def test_a_slow_reader_keeps_nobody_up(world: World) -> None:
+    stream = await world._client.connect(MASTER, 10911, source=None)
+    client = Client(stream, {})
+    async with open_client(world._client, MASTER) as canary:
+        route = pb.QueryRouteRequest(endpoints=endpoints())
+        route.topic.name = "T"
+        for _ in range(100):
+            stream_id = client.engine.begin("QueryRoute")
+            client.engine.send(stream_id, route.SerializeToString())
+        await stream.send_all(client.engine.h2.data_to_send())
+        for _ in range(20):
+            assert (await send(canary, message())).status.code == pb.OK
+    stream.close_nowait()
+
+
+async def make_users(world: World) -> None:
+    async with world.client(MASTER) as caller:
+        await make_user(caller, ALICE, entry("Allow", "Topic:T", "Pub"))
+        await make_user(caller, BOB, entry("Allow", "Topic:Other", "Pub", "Sub"))
+        await make_topic(as_user(caller, OPERATOR), "T", queues=1)
+
+
+@pytest.mark.parametrize("clients", [ClientAccess.AUTHENTICATED, ClientAccess.AUTHORIZED])
+async def test_users_are_asked_for_as_on_the_other_protocol(
+    clients: ClientAccess, tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    config = with_grpc(cluster_config(tmp_path, role="ASYNC_MASTER", clients=clients))
+    is_authorized = clients is ClientAccess.AUTHORIZED
+    async with open_world(config) as world:
+        await world.start("a0")
+        await make_users(world)
+        good, wrong = signature(ALICE), signature((ALICE[0], "another secret"))
+        upper = good | {"authorization": good["authorization"].replace("alice", "alice//Rocketmq")}
+        name, _, digest = upper["authorization"].rpartition("=")
+        upper["authorization"] = f"{name}={digest.upper()}"
+        for headers, code in (
+            (good, pb.OK),
+            (upper, pb.OK),
+            (signature(ALICE, "19990101T000000Z"), pb.OK),
+            (wrong, pb.UNAUTHORIZED),
+            (signature(STRANGER), pb.UNAUTHORIZED),
+            (signature(OPERATOR), pb.UNAUTHORIZED),
+            ({}, pb.UNAUTHORIZED),
+            ({"authorization": good["authorization"]}, pb.UNAUTHORIZED),
+            ({"authorization": "oneword", "x_mq_date_time": "x"}, pb.UNAUTHORIZED),
+            (signature(("", "")), pb.UNAUTHORIZED),
+            (good | {"x_mq_date_time": "20261125T183839Z"}, pb.UNAUTHORIZED),
+            (signature(BOB), pb.FORBIDDEN if is_authorized else pb.OK),
+        ):
+            async with open_client(world._client, MASTER, headers) as client:
+                answer = await send(client, message())
+                found = answer.entries[0].status if answer.entries else answer.status
+                assert found.code == code, (headers, answer)
+                route = pb.QueryRouteRequest(endpoints=endpoints())
+                route.topic.name = "T"
+                seen = await client.call("QueryRoute", route)
+                assert seen.status.code == code
+
+
+async def test_a_signature_that_can_be_sent_again_is_not_taken_where_that_is_asked(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    config = with_grpc(
+        cluster_config(tmp_path, role="ASYNC_MASTER", clients=ClientAccess.AUTHENTICATED)
+    )
+    security = msgspec.structs.replace(config.security, signatures=Signatures.REPLAY_PROOF)
+    async with open_world(msgspec.structs.replace(config, security=security)) as world:
+        await world.start("a0")
+        async with open_client(world._client, MASTER, signature(ALICE)) as client:
+            route = pb.QueryRouteRequest(endpoints=endpoints())
+            route.topic.name = "T"
+            seen = await client.call("QueryRoute", route)
+            assert seen.status.code in (pb.FORBIDDEN, pb.TOO_MANY_REQUESTS)
