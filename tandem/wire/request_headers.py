@@ -150,10 +150,9 @@ class UpdateConsumerOffsetRequestHeader(Header, frozen=True):
 
 
 class ConsumerSendMsgBackRequestHeader(Header, frozen=True):
-    """CONSUMER_SEND_MSG_BACK: a consumer could not handle a message."""
+    """CONSUMER_SEND_MSG_BACK: a consumer could not handle the message at an offset of the log."""
 
     offset: Int64
-    """Physical offset of its record."""
     group: str
     delay_level: Int32
     """0: one more than the last time. Below 0: no more tries."""
@@ -162,7 +161,6 @@ class ConsumerSendMsgBackRequestHeader(Header, frozen=True):
     unit_mode: bool | None = None
     max_reconsume_times: Int32 | None = None
     only_topic: str | None = None
-    """Ours: see `EndTransactionRequestHeader`."""
     broker_name: str | None = msgspec.field(default=None, name="bname")
 
 
@@ -227,18 +225,16 @@ class ViewMessageRequestHeader(Header, frozen=True):
 
 
 class EndTransactionRequestHeader(Header, frozen=True):
-    """END_TRANSACTION: what became of a half, which is named by the answer to its send."""
+    """END_TRANSACTION: what became of a half, which is at an offset of its queue and of the log."""
 
     producer_group: str
     tran_state_table_offset: Int64
-    """Queue offset of the half."""
     commit_log_offset: Int64
-    """Its physical offset."""
     commit_or_rollback: Int32
     """8: commit, 12: rollback; else the producer does not know."""
     from_transaction_check: bool | None = None
     only_topic: str | None = None
-    """Ours: the record has to be of this topic, for the right to that one was asked for."""
+    """Ours, here and in CONSUMER_SEND_MSG_BACK: the record has to be of this topic."""
     msg_id: str | None = None
     transaction_id: str | None = None
     topic: str | None = None

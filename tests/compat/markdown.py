@@ -57,16 +57,20 @@ numbers that the exporter wants from a broker's runtime info, all or none, have 
 PROXY: Final = """\
 ## gRPC without a proxy
 
-Every node serves RocketMQ's gRPC clients by itself where `grpc_enable` is on ([grpc.md](grpc.md)). What was run by hand against a
-fenced group of three, `rocketmq-python-client` 5.1.2, through a follower:
+Every node serves RocketMQ's gRPC clients by itself where `grpc_enable` is on ([grpc.md](grpc.md)).
+What was run by hand against a fenced group of three, `rocketmq-python-client` 5.1.2, through a
+follower:
 
 | application | result |
 | --- | --- |
 | sends: normal, FIFO, delay | yes |
 | transactions: commit, roll back, undecided and asked about | yes |
-| simple consumer: 8 of 8 with acknowledgements; moved by 10 s: back after 10.1 s as attempt 2 | yes |
+| simple consumer: 8 of 8, acknowledged; moved by 10 s: back after 10.1 s, attempt 2 | yes |
 | push consumer: one message fails once, and comes as attempt 2 | yes |
-| two addresses, the connected master killed with -9: sends | 1 of 278 failed, the longest took 0.7 s; since then a master that is short of replicas for a moment is waited for, too |
+| two addresses, the connected master killed with -9: sends | 1 of 278 failed; the longest: 0.7 s |
+
+The one that failed was answered by a master that was short of replicas for a moment; that is waited
+for since then.
 
 Java's, Go's and Node's gRPC clients have not been run.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import trio
 
 from node.grpc.protocol import messages as pb
 from tandem.wire.request_code import RequestCode
@@ -130,6 +131,22 @@ async def change(
     found: pb.ChangeInvisibleDurationResponse = await client.call(
         "ChangeInvisibleDuration", request
     )
+    return found
+
+
+async def begun(client: Client, topic: str = "T", group: str = "g") -> None:
+    """Have a group begin at the end of a topic."""
+    while (batch := await receive(client, receiving(topic, group))).messages:
+        await acknowledge(client, *batch.handles, topic=topic, group=group)
+
+
+async def all_of(client: Client, count: int, request: pb.ReceiveMessageRequest) -> list[pb.Message]:
+    found: list[pb.Message] = []
+    with trio.fail_after(300):
+        while len(found) < count:
+            batch = await receive(client, request)
+            assert batch.status.code in (pb.OK, pb.MESSAGE_NOT_FOUND), batch
+            found += batch.messages
     return found
 
 

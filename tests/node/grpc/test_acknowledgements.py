@@ -9,6 +9,8 @@ from node.grpc.protocol import messages as pb
 from tandem.wire.message import decode_messages
 from tests.node.grpc.grpc_world import (
     acknowledge,
+    all_of,
+    begun,
     change,
     make_topic,
     message,
@@ -18,7 +20,6 @@ from tests.node.grpc.grpc_world import (
     with_grpc,
 )
 from tests.node.grpc.h2_client import open_client
-from tests.node.grpc.test_receives import all_of, begun
 from tests.node.world import MASTER, World, cluster_config, open_world
 
 if TYPE_CHECKING:

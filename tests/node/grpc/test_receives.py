@@ -11,6 +11,8 @@ from tandem.cluster_file.choices import ClientAccess
 from tandem.wire.request_code import RequestCode
 from tests.node.grpc.grpc_world import (
     acknowledge,
+    all_of,
+    begun,
     make_topic,
     message,
     receive,
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from tests.node.grpc.h2_client import Client
     from tests.node.world import Caller
 
 pytestmark = [pytest.mark.slow, pytest.mark.sim]
@@ -43,22 +44,6 @@ async def world(tmp_path: Path, autojump_clock: MockClock) -> AsyncIterator[Worl
         async with world.client(MASTER) as caller:
             await make_topic(caller, "T", queues=2)
         yield world
-
-
-async def begun(client: Client, topic: str = "T", group: str = "g") -> None:
-    """Have a group begin at the end of a topic."""
-    while (batch := await receive(client, receiving(topic, group))).messages:
-        await acknowledge(client, *batch.handles, topic=topic, group=group)
-
-
-async def all_of(client: Client, count: int, request: pb.ReceiveMessageRequest) -> list[pb.Message]:
-    found: list[pb.Message] = []
-    with trio.fail_after(300):
-        while len(found) < count:
-            batch = await receive(client, request)
-            assert batch.status.code in (pb.OK, pb.MESSAGE_NOT_FOUND), batch
-            found += batch.messages
-    return found
 
 
 async def test_messages_come_with_all_they_had_and_not_again_once_acknowledged(

@@ -19,6 +19,8 @@ from node.grpc.renewals import (
 from tandem.wire.receipt_handle import ReceiptHandle, TopicMark
 from tests.node.grpc.grpc_world import (
     acknowledge,
+    all_of,
+    begun,
     make_topic,
     message,
     receive,
@@ -27,7 +29,6 @@ from tests.node.grpc.grpc_world import (
     with_grpc,
 )
 from tests.node.grpc.h2_client import open_client
-from tests.node.grpc.test_receives import all_of, begun
 from tests.node.world import MASTER, cluster_config, open_world
 
 if TYPE_CHECKING:

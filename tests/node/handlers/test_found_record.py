@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from node.errors import RequestError
-from node.handlers.found_record import check_found, topic_of
+from node.handlers.found_record import check_found, check_only_topic, topic_of
 from node.remoting.caller import ANYBODY, Caller
 from tandem.wire.access_control import Kind, Right
-from tandem.wire.message import MessageExt, decode_messages
+from tandem.wire.message import MessageExt, decode_messages, encode_record
 from tandem.wire.request_code import RequestCode
+from tandem.wire.response_code import ResponseCode
 from tests.node.doubles import Broker, Client, handlers_of, request_table
 from tests.node.handlers.send_requests import HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import msgspec
 
 
 class Noted(Caller):
@@ -35,8 +35,6 @@ class Noted(Caller):
 
 def put(properties: str) -> tuple[bytes, MessageExt]:
     """Store a message; return its record."""
-    import msgspec  # noqa: PLC0415
-
     broker = Broker()
     client = Client(request_table(handlers_of(broker)), broker.outbox)
     header: msgspec.Struct = msgspec.structs.replace(HEADER, properties=properties)
@@ -60,3 +58,16 @@ async def test_one_that_waits_is_of_the_topic_where_it_belongs() -> None:
     _, message = put("DELAY\x013\x02")
     assert message.topic == "SCHEDULE_TOPIC_XXXX"
     assert topic_of(message) == HEADER.topic
+
+
+async def test_a_record_of_another_topic_than_the_one_that_was_checked_is_refused() -> None:
+    record, message = put("")
+    check_only_topic(record, None)
+    check_only_topic(record, message.topic)
+    with pytest.raises(RequestError) as caught:
+        check_only_topic(record, "Another", "g")
+    assert caught.value.code == ResponseCode.NO_PERMISSION
+    again = msgspec.structs.replace(message, topic=f"%RETRY%g_{message.topic}")
+    check_only_topic(encode_record(again), message.topic, "g")
+    with pytest.raises(RequestError):
+        check_only_topic(encode_record(again), message.topic, "another")
