@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from node.remoting.dispatcher import Dispatch
     from node.security.guard import Guard
     from store.machine.network import Network
+    from tandem.cluster_file.cluster_config import ClusterConfig
     from tandem.wire.remoting_command import RemotingCommand
     from tandem.wire.request_headers import TopicConfig
 
@@ -81,18 +82,13 @@ class Calls:
                 network,
                 node.address,
                 routes.master_address,
-                new_signer,
+                partial(_new_signer, cluster),
                 self._questioned,
                 after_round,
             ),
             spawn,
             after_round,
         )
-
-        def new_signer(address: str) -> LinkSigner | None:
-            if cluster.security.clients is ClientAccess.OPEN:
-                return None
-            return LinkSigner(operator_secret_key(cluster.secret), address)
 
         ways = Ways(
             node.group,
@@ -143,6 +139,12 @@ class Calls:
 
     def _questioned(self, question: RemotingCommand) -> None:
         self.telemetry.asked(None, question)
+
+
+def _new_signer(cluster: ClusterConfig, address: str) -> LinkSigner | None:
+    if cluster.security.clients is ClientAccess.OPEN:
+        return None
+    return LinkSigner(operator_secret_key(cluster.secret), address)
 
 
 def _topic_config(parts: BrokerParts, routes: RouteTable, topic: str) -> TopicConfig | None:

@@ -30,6 +30,7 @@ from tandem.wire.message_properties import (
     PROPERTY_DELAY_LEVEL,
     PROPERTY_DLQ_ORIGIN_MESSAGE_ID,
     PROPERTY_DLQ_ORIGIN_TOPIC,
+    PROPERTY_FIRST_POP_TIME,
     PROPERTY_ORIGIN_MESSAGE_ID,
     PROPERTY_RETRY_TOPIC,
     PROPERTY_UNIQUE_KEY,
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-PROPERTY_FIRST_POP_TIME: Final = "1ST_POP_TIME"
 
 PROPERTIES_ADDED: Final = frozenset(
     {

@@ -54,6 +54,9 @@ TIMER_REQUEST_PROPERTIES: Final = (
 DELAYING_PROPERTIES: Final = frozenset({PROPERTY_DELAY_LEVEL, *TIMER_REQUEST_PROPERTIES})
 """A message with one of them is put aside until its time has come."""
 
+PROPERTY_FIRST_POP_TIME: Final = "1ST_POP_TIME"
+"""Of a message that comes again to a group that pops: when it was handed out first, in ms."""
+
 PROPERTY_SHARDING_KEY: Final = "__SHARDINGKEY"
 PROPERTY_CORRELATION_ID: Final = "CORRELATION_ID"
 PROPERTY_REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
