@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import trio
 
 from tandem.client import Admin
@@ -20,7 +21,7 @@ from tandem.console.feed import History, Snapshot
 from tandem.console.shared_answer import SharedAnswer
 from tandem.console.target import Target
 from tandem.views.classic_nodes import ClassicNode, classic_nodes
-from tandem.views.cluster_look import fenced_groups, look, members_of
+from tandem.views.cluster_look import ClusterLook, fenced_groups, look, members_of
 from tandem.views.discovery import Discovery
 from tandem.views.fenced_group import ANSWER_SECONDS_MAX, FencedGroup, RecordStore
 from tandem.views.group_view import Member
@@ -205,6 +206,10 @@ class Account:
             for name, members in around.fenced().items()
         ]
         seen = await look(around.classic(), self.admin, groups)
+        if around.target.spec is None:
+            # That there is no file to find it by is no fault of the cluster.
+            known = [msgspec.structs.replace(each, coordinator_trouble="") for each in seen.groups]
+            seen = ClusterLook(seen.classic_nodes, known)
         return around.history.snapshot(seen, around.cluster, around.wall_ms())
 
     async def _groups(self) -> "list[GroupSummary]":

@@ -21,6 +21,8 @@ class SeenSwitch(msgspec.Struct, frozen=True, kw_only=True):
     previous_master: str
     reason: str
     at_ms: int
+    cause: str = ""
+    """A value of `SwitchCause`; empty if it is not known."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +75,7 @@ class History:
             previous_master=last.previous_master,
             reason=last.reason,
             at_ms=last.at_ms,
+            cause=last.cause,
         )
         if len(self._switches) > SWITCHES_MAX:
             del self._switches[min(self._switches, key=lambda each: self._switches[each].at_ms)]

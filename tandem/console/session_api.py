@@ -1,9 +1,11 @@
 """/api/v1/session: who am I, log in, log out."""
 
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 
 from tandem import __version__
+from tandem.client.errors import ClientError
 from tandem.console.asking import Asked, Console, Reply, wall_ms
 from tandem.console.errors import APIError
 from tandem.console.sessions import IDLE_SECONDS, Session
@@ -54,6 +56,8 @@ async def log_in(asked: Asked) -> Reply:
             "look at both; `tandem user list` prints who there is",
         )
     console.sessions.succeeded(client)
+    with suppress(ClientError):
+        await account.discover()  # so that the answer names the cluster
     if asked.session is not None:
         console.sessions.close(asked.session)
     text, session = console.sessions.open(user, account)

@@ -13,6 +13,8 @@ async def test_a_cluster_is_shown_with_its_last_switch(autojump_clock: MockClock
         assert (seen["cluster"], group["group"], group["master"]) == ("C", "g", "a")
         assert [node["role"] for node in group["nodes"]] == ["MASTER", "FOLLOWER", "FOLLOWER"]
         assert seen["switches"][0]["reason"] == "test"
+        # Without a file nobody asks the coordinator: that is no trouble of the cluster's.
+        assert group["coordinator_trouble"] == ""
         assert (await browser.get("/api/v1/session")).json["cluster"] == "C"
 
 
@@ -29,15 +31,25 @@ async def test_a_node_that_is_down_is_seen_as_down(autojump_clock: MockClock) ->
         assert any(problem.startswith("c: down") for problem in seen["problems"])
 
 
-async def test_a_cluster_that_is_empty_or_silent_is_no_error(autojump_clock: MockClock) -> None:
+async def test_a_cluster_of_which_nothing_is_known_is_an_answer(autojump_clock: MockClock) -> None:
     cluster = FakeCluster()
+    cluster.brokers.clear()
     async with browser_of(cluster) as browser:
-        cluster.brokers.clear()
         answer = await browser.get("/api/v1/cluster")
         assert (answer.status, answer.code) == (503, "no_answer")
         async with browser.events() as reader:
             await reader.next()
             assert (await reader.next())["event"] == "trouble"
+
+
+async def test_a_cluster_that_was_known_is_silent(autojump_clock: MockClock) -> None:
+    cluster = FakeCluster()
+    async with browser_of(cluster) as browser:
+        cluster.brokers.clear()
+        await browser.running.network.cut()
+        seen = (await browser.get("/api/v1/cluster")).json
+        assert seen["verdict"] == "silent"
+        assert [node["role"] for node in seen["groups"][0]["nodes"]] == ["down"] * 3
 
 
 async def test_who_may_not_see_the_cluster_does_not_see_its_coordinator(

@@ -19,6 +19,7 @@ async def test_a_token_is_good_for_one_login(autojump_clock: MockClock) -> None:
         answer = await first.log_in()
         assert answer.json["logged_in"]
         assert (answer.json["login"], answer.json["user"]) == ("token", "")
+        assert answer.json["cluster"] == "C"
         assert running.console.token.text != token
         second = running.browser()
         again = await second.post("/api/v1/session", {"token": token})
