@@ -206,6 +206,49 @@ def test_a_transaction_is_seen_when_it_is_committed(clients: Clients, servers: s
         assert bodies_of(consumer, topic, 2) == [b"committed", b"plain"]
 
 
+@pytest.fixture(params=[name for name in TARGETS if name != "4.9.7"])
+def popped_from(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """Servers that know POP, which RocketMQ 4 does not."""
+    with _up(request.param, tmp_path_factory.mktemp("popped")) as target:
+        with tandem.BlockingAdmin(target.name_servers) as admin:
+            admin.create_topic("Popped", queue_nums=2)
+        yield target.name_servers
+
+
+def test_messages_are_received_acknowledged_and_extended_and_come_again(popped_from: str) -> None:
+    with tandem.BlockingProducer(popped_from, "PG") as producer:
+        for number in range(9):
+            producer.send(tandem.Message("Popped", b"%d" % number, tags="ab"[number % 2]))
+
+    def received(count: int, **arguments: Any) -> list[tandem.PoppedMessage]:  # noqa: ANN401
+        found: list[tandem.PoppedMessage] = []
+
+        def receive() -> bool:
+            found.extend(consumer.receive("Popped", wait_ms=1_000, **arguments))
+            return len(found) >= count
+
+        until(receive)
+        return found
+
+    with tandem.BlockingSimpleConsumer(popped_from, "Popping") as consumer:
+        found = received(9, invisible_ms=25_000)
+        assert sorted(int(each.body) for each in found) == list(range(9))
+        assert consumer.ack(found[0])
+        assert consumer.ack(found[1:6])
+        assert consumer.extend(found[6], 600_000)
+        again = received(2, invisible_ms=600_000)
+        assert {each.body for each in again} == {each.body for each in found[7:]}
+        assert {(each.reconsume_times, each.topic) for each in again} == {(1, "Popped")}
+        assert consumer.ack([found[6], *again])
+        assert consumer.receive("Popped", wait_ms=0) == []
+    with tandem.BlockingSimpleConsumer(popped_from, "Tagged", orderly=True) as consumer:
+        found = received(5, tags="a", invisible_ms=600_000)
+        assert sorted(int(each.body) for each in found) == [0, 2, 4, 6, 8]
+        assert all(consumer.ack(each) for each in found)
+
+
 def test_traces_of_our_clients_are_read_by_rocketmqs_tool_and_by_ours(
     servers: str, tmp_path: Path
 ) -> None:
