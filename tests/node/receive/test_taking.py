@@ -35,6 +35,7 @@ async def test_one_queue_can_be_asked_for(autojump_clock: MockClock) -> None:
     assert sorted(world.bodies()) == [b"0", b"2"]
 
 
+@pytest.mark.slow
 async def test_what_comes_again_is_asked_first_sometimes_and_last_else(
     autojump_clock: MockClock,
 ) -> None:
