@@ -35,7 +35,6 @@ from node.receive.requests import (
     MESSAGES_MAX,
     Changed,
     Found,
-    Mark,
     Received,
     check_invisible,
 )
@@ -43,6 +42,7 @@ from node.receive.taking import Taking
 from node.receive.waiting import Place, WaitingRequests
 from node.tables.replicated_pop import DeliveriesChanged, DeliveriesTable
 from store.machine.signal import Signal
+from tandem.wire.receipt_handle import TopicMark
 from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class PopService:
         random: Random,
         wall_clock_ms: Callable[[], int],
         timeout_seconds: float,
-        retry_mark: Mark = Mark.RETRY_V1,
+        retry_mark: TopicMark = TopicMark.RETRY_V1,
     ) -> None:
         """Serve what `store` has.
 

@@ -14,6 +14,7 @@ import msgspec
 from node.errors import RequestError
 from node.pop.changes import QueueKey
 from store.messages.message_filter import MessageFilter
+from tandem.wire.receipt_handle import TopicMark
 from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
@@ -33,16 +34,6 @@ REVIVE_QUEUES: Final = 8
 
 ORDERLY_REVIVE_QUEUE: Final = 999
 """In handles of an orderly group. Source: KeyBuilder.POP_ORDER_REVIVE_QUEUE."""
-
-
-class Mark(enum.IntEnum):
-    """Which topic a message was read from. In handles and answers it is this number."""
-
-    NORMAL = 0
-    RETRY_V1 = 1
-    """`%RETRY%<group>_<topic>`"""
-    RETRY_V2 = 2
-    """`%RETRY%<group>+<topic>`"""
 
 
 class Handle(msgspec.Struct, frozen=True):
@@ -107,7 +98,7 @@ class Batch(msgspec.Struct, frozen=True):
     """
 
     topic: str
-    mark: Mark
+    mark: TopicMark
     queue_id: int
     start_offset: int
     offsets: tuple[int, ...]

@@ -15,13 +15,11 @@ from typing import Final
 
 import msgspec
 
-from tandem.wire.message_properties import PROPERTY_RETRY_TOPIC
+from tandem.wire.message_properties import PROPERTY_FIRST_POP_TIME, PROPERTY_RETRY_TOPIC
 from tandem.wire.system_topics import RETRY_GROUP_TOPIC_PREFIX, retry_topic
 
 SEPARATOR_V2: Final = "+"
 SEPARATOR_V1: Final = "_"
-
-PROPERTY_FIRST_POP_TIME: Final = "1ST_POP_TIME"
 
 
 class PopRetry(msgspec.Struct, frozen=True):

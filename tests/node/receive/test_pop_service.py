@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from node.errors import RequestError
-from node.receive.requests import Found, Handle, Mark, Received
+from node.receive.requests import Found, Handle, Received
+from tandem.wire.receipt_handle import TopicMark
 from tests.node.receive.pop_world import DLQ, GROUP, RETRY, TOPIC, PopWorld, handles, messages
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ async def test_what_is_not_acknowledged_comes_again_when_its_time_is_over_and_no
     (again,) = messages(received)
     assert (again.body, again.reconsume_times, again.topic) == (b"1", 1, RETRY)
     assert again.properties == {"k": "v", "1ST_POP_TIME": str(first.pop_time_ms)}
-    assert [batch.mark for batch in received.batches] == [Mark.RETRY_V1]
+    assert [batch.mark for batch in received.batches] == [TopicMark.RETRY_V1]
     assert world.ack(*handles(first)) == [False]
     assert world.ack(*handles(received)) == [True]
     await world.wait(60)
