@@ -24,14 +24,14 @@ from tandem.client.topic_admin import TopicAdministration
 from tandem.life.evidence import Copy, Evidence, Look
 from tandem.life.lives import LIVES_MAX, fits, why_of
 from tandem.life.made_id import offset_id_of
-from tandem.life.pop_retries import PROPERTY_FIRST_POP_TIME, pop_retry_topics
+from tandem.life.pop_retries import pop_retry_topics
 from tandem.life.records import Record, Role, records_of, role_of
 from tandem.life.result import Why
 from tandem.life.words import list_words
 from tandem.wire.crc import crc32
 from tandem.wire.errors import MalformedMessageError
 from tandem.wire.message import MessageExt, decode_messages
-from tandem.wire.message_properties import PROPERTY_UNIQUE_KEY
+from tandem.wire.message_properties import PROPERTY_FIRST_POP_TIME, PROPERTY_UNIQUE_KEY
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import QueryMessageRequestHeader, ViewMessageRequestHeader
