@@ -32,17 +32,17 @@ from node.pop.changes import Cut, Moved, QueueKey, Reset, Revived, runs_of
 from node.receive.put_again import Outcome, PutAgain, check_retry_topic
 from node.receive.put_before import put_before
 from node.receive.requests import (
-    MESSAGES_MAX,
     Changed,
     Found,
-    Mark,
     Received,
     check_invisible,
+    check_receive,
 )
 from node.receive.taking import Taking
 from node.receive.waiting import Place, WaitingRequests
 from node.tables.replicated_pop import DeliveriesChanged, DeliveriesTable
 from store.machine.signal import Signal
+from tandem.wire.receipt_handle import TopicMark
 from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class PopService:
         random: Random,
         wall_clock_ms: Callable[[], int],
         timeout_seconds: float,
-        retry_mark: Mark = Mark.RETRY_V1,
+        retry_mark: TopicMark = TopicMark.RETRY_V1,
     ) -> None:
         """Serve what `store` has.
 
@@ -138,12 +138,7 @@ class PopService:
 
     def _check_receive(self, request: Receive) -> None:
         self._tables.check_change()
-        if not 0 < request.count_max <= MESSAGES_MAX:
-            raise RequestError(
-                ResponseCode.INVALID_PARAMETER,
-                f"{request.count_max} messages were asked for, allowed are 1 to {MESSAGES_MAX}",
-            )
-        check_invisible(request.invisible_ms, 1)
+        check_receive(request)
         check_retry_topic(request.group, request.topic, self._retry_mark)
         self._taking.check_room(request)
 
@@ -163,6 +158,8 @@ class PopService:
     def run_again(self, waiting: _Receive, *, is_expired: bool) -> None:
         """Try once more for a request that was woken, or whose time is up."""
         client, request = waiting.client, waiting.request
+        if waiting.is_cancelled:
+            return
         if client is not None and client.is_closed:
             self._receiving.wake(*_place(request))
             return
@@ -459,7 +456,7 @@ class _Receive:
         self.done = done
         self.client = client
         self._waiting: WaitingRequest | None = None
-        self._is_cancelled = False
+        self.is_cancelled = False
 
     def wait(self, received: Received) -> bool:
         """Wait; False if there is no room, which is answered then."""
@@ -476,12 +473,11 @@ class _Receive:
         return self._waiting is not None
 
     def _run(self, is_expired: bool) -> None:  # noqa: FBT001 - see `WaitingRequest.run`
-        if not self._is_cancelled:
-            self._service.run_again(self, is_expired=is_expired)
+        self._service.run_again(self, is_expired=is_expired)
 
     def cancel(self) -> None:
         """See `Waiting`."""
-        self._is_cancelled = True
+        self.is_cancelled = True
         if self._waiting is not None:
             self._waiting.cancel()
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from node.errors import RequestError
-from node.receive.retry_topics import retry_topic_of, topic_of_retry
+from node.receive.retry_topics import retry_topic_of
 from store.log.message_encoder import topic_fault
 from store.messages.send_back import send_back
 from store.results import GetMessageStatus, PutMessage, PutMessageStatus
@@ -36,6 +36,7 @@ from tandem.wire.message_properties import (
     PROPERTY_UNIQUE_KEY,
     PROPERTY_WAIT_STORE_MSG_OK,
 )
+from tandem.wire.receipt_handle import TopicMark, normal_topic
 from tandem.wire.request_headers import TopicConfig
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import dlq_topic
@@ -43,7 +44,6 @@ from tandem.wire.system_topics import dlq_topic
 if TYPE_CHECKING:
     from node.pop.changes import QueueKey
     from node.pop.due_times import Over
-    from node.receive.requests import Mark
     from node.tables.tables import Tables
     from store import MessageStore
     from tandem.wire.message import MessageExt
@@ -87,7 +87,7 @@ class Outcome(enum.Enum):
 class PutAgain:
     """Puts messages again, for one broker."""
 
-    def __init__(self, store: MessageStore, tables: Tables, retry_mark: Mark) -> None:
+    def __init__(self, store: MessageStore, tables: Tables, retry_mark: TopicMark) -> None:
         """Put them into retry topics of this kind."""
         self._store = store
         self._tables = tables
@@ -153,7 +153,7 @@ class PutAgain:
         return Outcome.PUT
 
 
-def retried(record: MessageExt, key: QueueKey, pop_time_ms: int, mark: Mark) -> PutMessage:
+def retried(record: MessageExt, key: QueueKey, pop_time_ms: int, mark: TopicMark) -> PutMessage:
     """Return the message to put for one whose consumer did not say that it is done."""
     properties = dict(record.properties)
     properties.pop(PROPERTY_CRC32, None)  # of the record, not of the message
@@ -174,7 +174,7 @@ def retried(record: MessageExt, key: QueueKey, pop_time_ms: int, mark: Mark) -> 
 
 def dead_letter(record: MessageExt, key: QueueKey) -> PutMessage:
     """Return the message to put for one that is given up: as if its consumer had sent it back."""
-    origin = topic_of_retry(key.group, key.topic)
+    origin = normal_topic(key.topic, key.group)
     message_id = record.properties.get(PROPERTY_UNIQUE_KEY) or record.offset_msg_id
     properties = {
         PROPERTY_DLQ_ORIGIN_TOPIC: origin,
@@ -197,7 +197,7 @@ def _own_properties(record: MessageExt) -> bytes:
     return encode_in_java_order(properties)
 
 
-def check_retry_topic(group: str, topic: str, mark: Mark) -> None:
+def check_retry_topic(group: str, topic: str, mark: TopicMark) -> None:
     """Refuse what could not come again, because its retry topic cannot have its name.
 
     Raises:

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from node.pop.changes import QueueKey, Revived, runs_of
 from node.receive.put_again import PROPERTIES_ADDED
-from node.receive.requests import Mark
 from node.receive.retry_topics import retry_topic_of
 from tandem.wire.errors import MalformedMessageError
 from tandem.wire.message import decode_message
+from tandem.wire.receipt_handle import TopicMark
 from tandem.wire.system_topics import dlq_topic
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _Content: TypeAlias = tuple[object, ...]
 _Entry: TypeAlias = "tuple[QueueKey, int, Handout]"
 
-_MARKS: Final = (Mark.RETRY_V1, Mark.RETRY_V2)
+_MARKS: Final = (TopicMark.RETRY_V1, TopicMark.RETRY_V2)
 
 
 def put_before(store: MessageStore, deliveries: Deliveries, since: int, end: int) -> list[Revived]:

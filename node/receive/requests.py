@@ -14,6 +14,7 @@ import msgspec
 from node.errors import RequestError
 from node.pop.changes import QueueKey
 from store.messages.message_filter import MessageFilter
+from tandem.wire.receipt_handle import TopicMark
 from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ ALL_QUEUES: Final = -1
 MESSAGES_MAX: Final = 32
 """Of one request. Source: PopMessageProcessor."""
 
+ATTEMPT_CHARACTERS_MAX: Final = 128
+"""Of an attempt id, which is in the journal. Those of clients are UUIDs."""
+
 INVISIBLE_MS_MAX: Final = 3 * 86_400_000
 """The longest that a message can be with one consumer; RocketMQ's timers go as far."""
 
@@ -33,16 +37,6 @@ REVIVE_QUEUES: Final = 8
 
 ORDERLY_REVIVE_QUEUE: Final = 999
 """In handles of an orderly group. Source: KeyBuilder.POP_ORDER_REVIVE_QUEUE."""
-
-
-class Mark(enum.IntEnum):
-    """Which topic a message was read from. In handles and answers it is this number."""
-
-    NORMAL = 0
-    RETRY_V1 = 1
-    """`%RETRY%<group>_<topic>`"""
-    RETRY_V2 = 2
-    """`%RETRY%<group>+<topic>`"""
 
 
 class Handle(msgspec.Struct, frozen=True):
@@ -107,7 +101,7 @@ class Batch(msgspec.Struct, frozen=True):
     """
 
     topic: str
-    mark: Mark
+    mark: TopicMark
     queue_id: int
     start_offset: int
     offsets: tuple[int, ...]
@@ -190,3 +184,23 @@ def check_invisible(invisible_ms: int, least_ms: int) -> None:
             f"a message can be invisible for {least_ms} to {INVISIBLE_MS_MAX} ms,"
             f" {invisible_ms} were asked for",
         )
+
+
+def check_receive(request: Receive) -> None:
+    """Refuse a request that makes no sense.
+
+    Raises:
+        RequestError: INVALID_PARAMETER.
+    """
+    if not 0 < request.count_max <= MESSAGES_MAX:
+        raise RequestError(
+            ResponseCode.INVALID_PARAMETER,
+            f"{request.count_max} messages were asked for, allowed are 1 to {MESSAGES_MAX}",
+        )
+    if len(request.attempt_id) > ATTEMPT_CHARACTERS_MAX:
+        raise RequestError(
+            ResponseCode.INVALID_PARAMETER,
+            f"an attempt id has at most {ATTEMPT_CHARACTERS_MAX} characters, this one"
+            f" {len(request.attempt_id)}",
+        )
+    check_invisible(request.invisible_ms, 1)

@@ -23,12 +23,12 @@ from node.receive.requests import (
     REVIVE_QUEUES,
     Batch,
     Found,
-    Mark,
     Received,
 )
 from node.receive.retry_topics import retry_topic_of
 from store.messages.get_message import MESSAGE_BYTES_MAX
 from store.results import GetMessageStatus
+from tandem.wire.receipt_handle import TopicMark
 from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ _MOVED: Final = (
 
 class _Source(NamedTuple):
     key: QueueKey
-    mark: Mark
+    mark: TopicMark
 
 
 class Taking:
@@ -146,12 +146,12 @@ class Taking:
         if retry is not None and retry_first:
             yield retry
         if request.queue_id != ALL_QUEUES:
-            yield _Source(QueueKey(group, topic, request.queue_id), Mark.NORMAL)
+            yield _Source(QueueKey(group, topic, request.queue_id), TopicMark.NORMAL)
         else:
             count = request.queue_count
             first = self._random.randrange(count) if count else 0
             for at in range(first, first + count):
-                yield _Source(QueueKey(group, topic, at % count), Mark.NORMAL)
+                yield _Source(QueueKey(group, topic, at % count), TopicMark.NORMAL)
         if retry is not None and not retry_first:
             yield retry
 
@@ -159,7 +159,7 @@ class Taking:
         """One of the two retry topics: an answer cannot have both. Whichever has messages."""
         found = [
             _Source(QueueKey(group, name, 0), mark)
-            for mark in (Mark.RETRY_V1, Mark.RETRY_V2)
+            for mark in (TopicMark.RETRY_V1, TopicMark.RETRY_V2)
             if (name := retry_topic_of(group, topic, mark)) != topic
             and self._tables.topics.get(name) is not None
         ]
@@ -219,7 +219,7 @@ class Taking:
             return None, 0
         if request.is_orderly and queue is not None and queue.invisible:
             return self._in_order_again(request, source, queue, pop_time_ms, wanted), 0
-        starts_at_end = request.starts_at_end and source.mark is Mark.NORMAL
+        starts_at_end = request.starts_at_end and source.mark is TopicMark.NORMAL
         begin = self._begin(key, queue, starts_at_end=starts_at_end)
         end = self._store.reads.max_offset_in_queue(key.topic, key.queue_id)
         is_noted = queue is not None or not starts_at_end
@@ -383,9 +383,9 @@ class Taking:
         return found
 
 
-def mark_for(request: Receive, key: QueueKey) -> Mark | None:
+def mark_for(request: Receive, key: QueueKey) -> TopicMark | None:
     """Return of which kind the topic of a key is to a request; None if it is not one of its."""
-    for mark in Mark:
+    for mark in TopicMark:
         if retry_topic_of(request.group, request.topic, mark) == key.topic:
             return mark
     return None

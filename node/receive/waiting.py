@@ -19,8 +19,9 @@ from collections import deque
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from node.receive.requests import ALL_QUEUES, Mark
+from node.receive.requests import ALL_QUEUES
 from node.receive.retry_topics import retry_topic_of
+from tandem.wire.receipt_handle import TopicMark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -210,6 +211,6 @@ def _real_topics(place: Place) -> tuple[str, str, str]:
     group, topic, _ = place
     return (
         topic,
-        retry_topic_of(group, topic, Mark.RETRY_V1),
-        retry_topic_of(group, topic, Mark.RETRY_V2),
+        retry_topic_of(group, topic, TopicMark.RETRY_V1),
+        retry_topic_of(group, topic, TopicMark.RETRY_V2),
     )

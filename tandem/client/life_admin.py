@@ -25,6 +25,7 @@ from tandem.life.evidence import Copy, Evidence, Look
 from tandem.life.lives import LIVES_MAX, fits, why_of
 from tandem.life.made_id import offset_id_of
 from tandem.life.pop_retries import pop_retry_topics
+from tandem.life.records import Record, Role, records_of, role_of
 from tandem.life.result import Why
 from tandem.life.words import list_words
 from tandem.wire.crc import crc32

@@ -11,7 +11,7 @@ import trio
 
 from node.errors import RequestError
 from node.handlers import held_pops
-from node.receive.requests import Batch, Found, Mark, Received
+from node.receive.requests import Batch, Found, Received
 from tandem.wire.pop_headers import (
     NotificationRequestHeader,
     NotificationResponseHeader,
@@ -349,7 +349,7 @@ class Serves:
 async def test_counts_are_written_as_rocketmq_writes_them() -> None:
     """As the steps of ConsumerOrderInfoManager in its vectors."""
     world = PopWorld()
-    batch = Batch("T", Mark.NORMAL, 2, 105, (105, 106), b"", (2, 1))
+    batch = Batch("T", TopicMark.NORMAL, 2, 105, (105, 106), b"", (2, 1))
     for counts, text in (((2, 1), "0 qo2%105 1;0 2 0"), ((3, 2), "0 qo2%105 2;0 qo2%106 1;0 2 1")):
         received = Received(
             Found.FOUND, 1, 2, 999, 0, (msgspec.structs.replace(batch, counts=counts),)

@@ -246,7 +246,7 @@ class Model(RuleBasedStateMachine):
 
 
 Model.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
-TestModel = pytest.mark.filterwarnings("ignore::UserWarning")(Model.TestCase)
+TestModel = pytest.mark.slow(Model.TestCase)
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 30), st.integers(995, 1010))))

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 import trio
 
 from node.receive.pop_service import PopService
-from node.receive.requests import Changed, Handle, Mark, Receive, Received
+from node.receive.requests import Changed, Handle, Receive, Received
 from node.tables.journal.journal_tables import JournalTables, SavedTables
 from node.tables.plain_tables import PlainFiles, PlainTables
 from node.tables.replicated_pop import DeliveriesPart, DeliveriesTable
 from store import PutMessage
 from tandem.wire.message import decode_messages
+from tandem.wire.receipt_handle import TopicMark
 from tandem.wire.request_headers import TopicConfig
 from tandem.wire.subscription_group import SubscriptionGroupConfig
 from tests.node.doubles import BROKER, NOW_MS, FakeReplication, open_store
@@ -51,7 +52,7 @@ class PopWorld:
         is_fenced: bool = True,
         queues: int = 1,
         retries: int = 16,
-        retry_mark: Mark = Mark.RETRY_V1,
+        retry_mark: TopicMark = TopicMark.RETRY_V1,
         begins: bool = True,
         log_file_bytes: int = 1 << 22,
     ) -> None:

@@ -5,10 +5,13 @@ from typing import TYPE_CHECKING
 import trio
 
 from node.errors import RequestError
-from node.receive.requests import Found, Handle, Mark, Received
+from node.receive.requests import Found, Handle, Received
+from tandem.wire.receipt_handle import TopicMark
 from tests.node.receive.pop_world import DLQ, GROUP, RETRY, TOPIC, PopWorld, handles, messages
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from trio.testing import MockClock
 
 
@@ -64,7 +67,7 @@ async def test_what_is_not_acknowledged_comes_again_when_its_time_is_over_and_no
     (again,) = messages(received)
     assert (again.body, again.reconsume_times, again.topic) == (b"1", 1, RETRY)
     assert again.properties == {"k": "v", "1ST_POP_TIME": str(first.pop_time_ms)}
-    assert [batch.mark for batch in received.batches] == [Mark.RETRY_V1]
+    assert [batch.mark for batch in received.batches] == [TopicMark.RETRY_V1]
     assert world.ack(*handles(first)) == [False]
     assert world.ack(*handles(received)) == [True]
     await world.wait(60)
@@ -270,6 +273,54 @@ async def test_a_client_that_is_gone_gets_nothing_and_the_next_one_does(
     world.work()
     world.confirm()
     assert (len(gone), len(answers)) == (0, 1)
+
+
+class SlowClient:
+    """A client that does not read what it is sent."""
+
+    is_closed = False
+    is_congested = True
+
+    def __init__(self) -> None:
+        self.calls: list[Callable[[], None]] = []
+
+    def when_drained(self, call: Callable[[], None]) -> None:
+        self.calls.append(call)
+
+
+async def test_a_client_that_does_not_read_gets_nothing_before_it_does(
+    autojump_clock: MockClock,
+) -> None:
+    world, slow, gone = PopWorld(), SlowClient(), SlowClient()
+    answers: list[object] = []
+    request = world.request(deadline=trio.current_time() + 5)
+    world.pop.receive(request, answers.append, slow)
+    waiting = world.pop.receive(request, answers.append, gone)
+    assert waiting is not None
+    world.put(b"1")
+    for _ in range(2):
+        world.work()
+        world.confirm()
+    assert (answers, world.pop.pop_offset(GROUP, TOPIC, 0)) == ([], None)
+    waiting.cancel()
+    slow.is_congested = gone.is_congested = False
+    for call in gone.calls + slow.calls:
+        call()
+    world.confirm()
+    assert [type(each) for each in answers] == [Received]
+
+
+async def test_what_nobody_can_ask_for_is_refused(autojump_clock: MockClock) -> None:
+    world = PopWorld()
+    for wrong in (
+        {"count": 0},
+        {"count": 33},
+        {"invisible_ms": 0},
+        {"attempt_id": "a" * 129},
+        {"group": "g" * 250},
+    ):
+        (refused,) = world.begin(**wrong)  # type: ignore[arg-type]
+        assert isinstance(refused, RequestError), wrong
 
 
 async def test_a_reset_forgets_what_is_with_consumers(autojump_clock: MockClock) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from node.errors import RequestError
 from node.receive.put_again import check_retry_topic
-from node.receive.requests import Mark
 from store import PutMessage
+from tandem.wire.receipt_handle import TopicMark
 from tandem.wire.response_code import ResponseCode
 from tests.node.doubles import BROKER, NOW_MS
 from tests.node.receive.pop_world import DLQ, RETRY, TOPIC, PopWorld, messages
@@ -65,9 +65,9 @@ async def test_a_group_whose_dead_letters_can_have_no_topic_tries_on(
 
 
 def test_names_that_are_too_long_are_refused_before_anything_is_handed_out() -> None:
-    check_retry_topic("g" * 120, "T" * 120, Mark.RETRY_V1)
+    check_retry_topic("g" * 120, "T" * 120, TopicMark.RETRY_V1)
     with pytest.raises(RequestError) as refused:
-        check_retry_topic("g" * 200, "T" * 120, Mark.RETRY_V1)
+        check_retry_topic("g" * 200, "T" * 120, TopicMark.RETRY_V1)
     assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
 
 

@@ -28,6 +28,7 @@ def record_ends(world: PopWorld, begin: int) -> list[int]:
     return sorted(ends)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("retries", [16, 0])
 async def test_a_log_cut_at_any_record_has_every_message_once(
     retries: int, autojump_clock: MockClock

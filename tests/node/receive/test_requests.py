@@ -6,10 +6,10 @@ from node.receive.requests import (
     ALL_QUEUES,
     INVISIBLE_MS_MAX,
     Handle,
-    Mark,
     Receive,
     check_invisible,
 )
+from tandem.wire.receipt_handle import TopicMark
 
 
 def test_a_handle_names_its_queue() -> None:
@@ -17,7 +17,7 @@ def test_a_handle_names_its_queue() -> None:
 
 
 def test_marks_are_rocketmqs_numbers() -> None:
-    assert [int(mark) for mark in Mark] == [0, 1, 2]
+    assert [int(mark) for mark in TopicMark] == [0, 1, 2]
 
 
 def test_a_request_asks_for_all_queues_and_does_not_wait_unless_it_says_so() -> None:

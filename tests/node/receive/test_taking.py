@@ -9,9 +9,10 @@ import trio
 
 from node.errors import RequestError
 from node.receive import taking as module
-from node.receive.requests import Found, Mark
+from node.receive.requests import Found
 from node.receive.taking import queue_offsets
 from tandem.wire.message import decode_messages
+from tandem.wire.receipt_handle import TopicMark
 from tests.node.receive.pop_world import GROUP, RETRY, TOPIC, PopWorld, handles, messages
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ async def test_one_queue_can_be_asked_for(autojump_clock: MockClock) -> None:
     assert sorted(world.bodies()) == [b"0", b"2"]
 
 
+@pytest.mark.slow
 async def test_what_comes_again_is_asked_first_sometimes_and_last_else(
     autojump_clock: MockClock,
 ) -> None:
@@ -51,15 +53,17 @@ async def test_what_comes_again_is_asked_first_sometimes_and_last_else(
     assert 3 <= first <= 25
 
 
-@pytest.mark.parametrize("mark", [Mark.RETRY_V1, Mark.RETRY_V2])
-async def test_both_kinds_of_retry_topics_are_read(mark: Mark, autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("mark", [TopicMark.RETRY_V1, TopicMark.RETRY_V2])
+async def test_both_kinds_of_retry_topics_are_read(
+    mark: TopicMark, autojump_clock: MockClock
+) -> None:
     world = PopWorld(retry_mark=mark)
     world.put(b"1")
     world.receive(invisible_ms=1000)
     await world.wait(1.1)
     (batch,) = world.receive().batches
     assert batch.mark is mark
-    assert batch.topic == {Mark.RETRY_V1: "%RETRY%g_T", Mark.RETRY_V2: "%RETRY%g+T"}[mark]
+    assert batch.topic == {TopicMark.RETRY_V1: "%RETRY%g_T", TopicMark.RETRY_V2: "%RETRY%g+T"}[mark]
 
 
 async def test_a_group_that_starts_at_the_end_of_an_old_queue_gets_its_last_message(
