@@ -137,6 +137,7 @@ def _settings() -> Mapping[str, Mapping[str, Any]]:
     broker = {
         "enable_property_filter": True,
         "recall_message_enable": True,
+        "grpc_enable": True,
         "transaction_check_interval_ms": 3_000,
         "transaction_timeout_ms": 3_000,
     }

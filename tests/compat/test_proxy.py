@@ -12,8 +12,9 @@ import pytest
 
 from tandem.client import BlockingAdmin
 from tandem.testing import RunningCluster, running_fenced_cluster
-from tests.compat.programs import JAVA, NotToBeHadError, classpath, java_command
-from tests.compat.proxy import Proxy, running_proxy
+from tests.compat.programs import NotToBeHadError, classpath
+from tests.compat.proxy import running_proxy
+from tests.compat.proxy_scenarios import SERVED, probe_command, scenarios
 from tests.compat.targets import TARGET_NAMES, TargetName, running_target
 from tests.support.patience import wait_until
 
@@ -25,18 +26,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(550), pytest.mark.xdist_grou
 
 TOPIC: Final = "TopicProxy"
 WAYS: Final = ("remoting", "gRPC")
-PROBE_SECONDS_MAX: Final = 400
 MARGIN_SECONDS: Final = 15
-
-SERVED: Final = {
-    *("remoting: send", "remoting: in order", "remoting: delay level", "remoting: transactions"),
-    "remoting: a message of another type is refused",
-    *("remoting: a push consumer", "remoting: a push consumer in order"),
-    *("remoting: a pull consumer", "remoting: what fails comes back"),
-    *("gRPC: send", "gRPC: in order", "gRPC: delay", "gRPC: transactions"),
-    "gRPC: a message of another type is refused",
-    *("gRPC: a simple consumer", "gRPC: a push consumer"),
-}
 
 
 @pytest.fixture(scope="module")
@@ -47,29 +37,6 @@ def grpc_classpath() -> Iterator[str]:
         yield classpath("pom.xml", "grpc")
     except NotToBeHadError as error:
         pytest.skip(f"RocketMQ's proxy cannot be fetched: {error}")
-
-
-def probe_command(jars: str, home: Path, *arguments: str) -> list[str]:
-    home.mkdir()
-    return [*java_command(jars, home), str(JAVA / "ProxyProbe.java"), *arguments]
-
-
-def scenarios(jars: str, directory: Path, name_servers: str, proxy: Proxy) -> dict[str, str]:
-    """Run all of them; return what became of each."""
-    home = directory / "probe"
-    command = probe_command(jars, home, "scenarios", name_servers, proxy.remoting, proxy.grpc)
-    with (home / "errors").open("w") as errors:
-        done = subprocess.run(
-            command,
-            check=False,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            timeout=PROBE_SECONDS_MAX,
-            cwd=home,
-        )
-    assert done.returncode == 0, (home / "errors").read_text()[-2000:]
-    return dict(line.split("\t") for line in done.stdout.splitlines())
 
 
 @pytest.mark.parametrize("name", TARGET_NAMES)

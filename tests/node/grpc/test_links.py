@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from node.grpc.protocol import messages as pb
+from node.grpc.transaction_ids import read_transaction_id
 from tandem.cluster_file.choices import ClientAccess
 from tandem.wire.message import decode_messages
 from tests.node.grpc.grpc_world import make_topic, message, send, with_grpc
@@ -103,3 +104,46 @@ async def test_rights_are_asked_for_where_a_call_comes_in(
                 async with open_client(world._client, host, signature(keys)) as client:
                     answer = await send(client, message())
                     assert answer.entries[0].status.code == code, (name, keys, answer)
+
+
+async def test_nobody_ends_a_transaction_or_gives_up_a_message_of_a_topic_that_is_not_theirs(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Bob may write and read Other, at whatever node, and says that halves and messages are of it.
+
+    Nodes pass on as the operator, who may do everything.
+    """
+    config = with_grpc(fenced_cluster(tmp_path, clients=ClientAccess.AUTHORIZED))
+    async with open_world(config) as world:
+        await world.start("a1", "a2", "a3")
+        master = await operators_master(world)
+        async with world.client(world.address(master)) as caller:
+            await make_user(caller, ALICE, entry("Allow", "Topic:T", "Pub"))
+            rights = entry("Allow", "Topic:Other", "Pub", "Sub"), entry("Allow", "Group:g", "Sub")
+            await make_user(caller, BOB, *rights)
+            for topic in ("T", "Other"):
+                await make_topic(as_user(caller, OPERATOR), topic, "MIXED", queues=1)
+        await trio.sleep(1)
+        network = world._client
+        async with open_client(network, world.address(master), signature(ALICE)) as alice:
+            half = message("T", b"half", message_type=pb.TRANSACTION)
+            answer = await send(alice, half)
+            assert answer.status.code == pb.OK, answer
+            transaction_id = answer.entries[0].transaction_id
+        where = read_transaction_id(transaction_id)
+        for name in NAMES:
+            async with open_client(network, world.address(name), signature(BOB)) as bob:
+                for topic in ("T", "Other"):
+                    ending = pb.EndTransactionRequest(
+                        message_id="m", transaction_id=transaction_id, resolution=pb.COMMIT
+                    )
+                    ending.topic.name = topic
+                    ended = await bob.call("EndTransaction", ending)
+                    assert ended.status.code == pb.FORBIDDEN, (name, topic, ended)
+                    giving_up = pb.ForwardMessageToDeadLetterQueueRequest(
+                        receipt_handle=f"0 1 60000 1 0 broker-a 0 0 {where.physical_offset}",
+                        message_id="m",
+                    )
+                    giving_up.group.name, giving_up.topic.name = "g", topic
+                    given = await bob.call("ForwardMessageToDeadLetterQueue", giving_up)
+                    assert given.status.code == pb.FORBIDDEN, (name, topic, given)

@@ -182,7 +182,7 @@ async def test_a_transaction_is_ended_by_its_id_alone_also_at_another_node_after
                 ("X", ids[1], pb.COMMIT, pb.OK),
                 ("X", ids[2], pb.ROLLBACK, pb.OK),
                 ("X", ids[1], pb.ROLLBACK, pb.INTERNAL_SERVER_ERROR),
-                ("Y", ids[0], pb.COMMIT, pb.INTERNAL_SERVER_ERROR),
+                ("Y", ids[0], pb.COMMIT, pb.FORBIDDEN),
                 ("X", "half1 broker-z 0 0 m", pb.COMMIT, pb.INTERNAL_SERVER_ERROR),
                 ("X", "nothing", pb.COMMIT, pb.INTERNAL_SERVER_ERROR),
                 ("X", " ", pb.COMMIT, pb.INVALID_TRANSACTION_ID),
