@@ -152,7 +152,7 @@ def _claim_a_cut(request: AuditRequest, node: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", LONG)
 def test_every_scenario_of_the_catalogue_holds_its_promise(name: str, tmp_path: Path) -> None:
     options = options_of(tmp_path, name)
