@@ -64,7 +64,7 @@ def _logging_as_it_was() -> Iterator[None]:
         root.removeHandler(handler)
 
 
-WAITING_SECONDS_MAX = 600
+WAITING_SECONDS_MAX = 1200
 """For tests that wait for other processes. On a busy machine a JVM alone takes minutes to start,
 and a test that is interrupted in the middle of a call leaves Spark unusable for the others."""
 

@@ -35,7 +35,7 @@ def test_an_example_without_its_store_says_how_it_is_used(name: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.spark
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(1200)
 def test_the_pipeline_ends_with_equal_counts(tmp_path: Path) -> None:
     lines = run_example("pipeline.py", str(tmp_path / "pipeline"), "10000", seconds=450)
     assert lines[-1] == "all counts are equal"

@@ -1,5 +1,6 @@
 """Drills of a few seconds on addresses of their own, and what becomes of them."""
 
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,11 +11,14 @@ import msgspec
 import pytest
 
 from tandem.drill import report
+from tandem.drill.command import run_drill
 from tandem.drill.options import DrillOptions
+from tandem.drill.verdict import EXIT_BROKEN, EXIT_INCONCLUSIVE
 from tandem.testing import Kind, write_cluster_file
 from tests.support.processes import TANDEM
 
 RATE_PER_SECOND: Final = 150.0
+ATTEMPTS: Final = 3
 
 
 def a_drill(
@@ -35,6 +39,23 @@ def a_drill(
         spark=spark,
         spark_stream=spark_stream,
     )
+
+
+def status_of(options: DrillOptions) -> int:
+    """Run a drill, and again if it says that the machine was slow, and breaks no promise."""
+    for _ in range(ATTEMPTS - 1):
+        status = run_drill(options)
+        if not _may_be_the_machine(status, options):
+            return status
+        shutil.rmtree(options.out)
+    return run_drill(options)
+
+
+def _may_be_the_machine(status: int, options: DrillOptions) -> bool:
+    if status != EXIT_BROKEN:
+        return status == EXIT_INCONCLUSIVE
+    summary = summary_of(options)
+    return summary["late_seconds_max"] > 0 and summary["promises_broken"] == 0
 
 
 def command_of(options: DrillOptions) -> list[str]:

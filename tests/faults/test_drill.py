@@ -21,6 +21,7 @@ from tests.faults.drills import (
     command_of,
     draw_nothing,
     signals_as_before,
+    status_of,
     summary_of,
     unmet,
 )
@@ -39,7 +40,7 @@ def _signals_as_before() -> Iterator[None]:
 def test_a_drill_of_everything_holds_every_promise(tmp_path: Path) -> None:
     options = a_drill(tmp_path)
 
-    status = run_drill(options)
+    status = status_of(options)
 
     summary = summary_of(options)
     assert status == 0, unmet(summary)

@@ -12,12 +12,12 @@ from tests.support.processes import ENVIRONMENT
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault]
 
-SECONDS_MAX = 240
+SECONDS_MAX = 540
 
 
 def test_nobody_suffers_from_hostile_bytes() -> None:
     """The wait is long because the whole suite runs beside it."""
-    command = [sys.executable, "-m", "tests.fuzz", "--frames", "1000", "--wait-seconds", "20"]
+    command = [sys.executable, "-m", "tests.fuzz", "--frames", "1000", "--wait-seconds", "60"]
     done = subprocess.run(
         [*command, "--quiet"],
         cwd=ROOT,

@@ -35,7 +35,7 @@ does not count. It is room for 16 connections with a frame of 16 MiB each, half 
 WAIT_SECONDS_MAX: Final = 1.0
 """How long a message of the canary may take, sending and pulling."""
 
-READY_SECONDS_MAX: Final = 60.0
+READY_SECONDS_MAX: Final = 150.0
 
 FENCED: Final = "f"
 CLASSIC: Final = "c"

@@ -73,7 +73,7 @@ def test_no_seed_breaks_a_promise(kind: str, first: int, end: int) -> None:
 
 @pytest.mark.sim
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("kind", "seed"), FOUND_SOMETHING_ONCE)
 def test_what_a_seed_has_found_stays_mended(kind: str, seed: int) -> None:
     result = PLAYBOOKS[kind].run_seed(seed)

@@ -29,6 +29,7 @@ from tests.store.mutations_of_files import (
     specimens,
 )
 from tests.store.store_world import Clock, open_store, put_many
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.simulated_disk import SimulatedDisk
 
 CASES = 300
@@ -203,7 +204,11 @@ def test_a_file_of_a_terabyte_takes_no_memory(name: str, root: Path) -> None:
         "print(check_real(Path(sys.argv[1])))"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", code, root], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", code, root],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
     )
     assert ended.returncode == 0, ended.stderr[-2000:]
     assert bool(ended.stdout.strip()) == (name not in (QUEUE_FILE, "abort", "lock"))

@@ -12,6 +12,7 @@ from tandem.cli import shadow as shadow_module
 from tandem.cli.command_line import app
 from tandem.wire.untrusted import decode_json
 from tests.support import certificates
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.processes import ENVIRONMENT, TANDEM
 
 STATUS = {
@@ -169,7 +170,7 @@ def test_a_real_one_refuses_the_store_of_a_node(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
     assert done.returncode == 1
     assert done.stderr.startswith(f"error: {tmp_path} holds a store that is no shadow's")
