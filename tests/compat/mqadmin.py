@@ -26,8 +26,9 @@ LANES: Final = {
         "offsets": "consumerProgress brokerConsumeStats resetOffsetByTime skipAccumulatedMessage"
         " cloneGroupOffset",
         # One at a time asks a client; see AdminTable.java.
+        # Whoever prints what there is, comes before those that send.
         "messages": "queryMsgById queryMsgByKey queryMsgByUniqueKey queryMsgByOffset printMsg"
-        " consumerStatus",
+        " printMsgByQueue sendMessage consumerStatus",
         "space": "updateKvConfig deleteKvConfig",
         "names": "getNamesrvConfig updateNamesrvConfig getBrokerConfig updateBrokerConfig",
         "users": "createUser updateUser deleteUser getUser listUser copyUser createAcl updateAcl"

@@ -609,19 +609,16 @@ public final class ClientTable {
             consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET);
             awaitBodies(taking(consumer), numbered(5));
         });
-        harness.add("consume from a time", s -> {
+        harness.add("consume from a time, of a young topic", s -> {
+            // As from the last: RocketMQ begins at 0 while the first message is in memory.
             String topic = s.topic();
-            DefaultMQProducer producer = producer(s);
-            for (int number = 0; number < 8; number++) {
-                producer.send(new Message(topic, Scenario.bytes("before")));
-            }
+            send(producer(s), topic, "A", 5);
             Thread.sleep(2_000);  // the time has no parts of a second
-            String time = java.time.LocalDateTime.now().format(java.time.format.DateTimeFormatter.ofPattern("yyyyMMddHHmmss"));
-            send(producer, topic, "A", 8);
             DefaultMQPushConsumer consumer = push(s, s.group(), topic, "*");
             consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_TIMESTAMP);
-            consumer.setConsumeTimestamp(time);
-            awaitBodies(taking(consumer), numbered(8));
+            consumer.setConsumeTimestamp(
+                java.time.LocalDateTime.now().format(java.time.format.DateTimeFormatter.ofPattern("yyyyMMddHHmmss")));
+            awaitBodies(taking(consumer), numbered(5));
         });
         harness.add("consumer suspended and resumed", s -> {
             String topic = s.topic();
@@ -973,8 +970,9 @@ public final class ClientTable {
             List<MessageExt> seen = taking(push(s, s.group(), topic, "*"));
             AtomicInteger checks = new AtomicInteger();
             TransactionMQProducer producer = new TransactionMQProducer("P_" + s.unique, Keys.producer());
+            // RocketMQ may ask before it has written down the end; it goes on asking who does not know.
             producer.setTransactionListener(listener(LocalTransactionState.ROLLBACK_MESSAGE,
-                LocalTransactionState.UNKNOW, checks));
+                LocalTransactionState.ROLLBACK_MESSAGE, checks));
             started(s, producer).sendMessageInTransaction(new Message(topic, Scenario.bytes("never")), null);
             send(producer, topic, "A", 1);
             awaitBodies(seen, numbered(1));
