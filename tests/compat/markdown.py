@@ -59,8 +59,8 @@ PROXY: Final = """\
 
 Every node serves RocketMQ's gRPC clients by itself where `grpc_enable` is on ([grpc.md](grpc.md)).
 `rocketmq-client-java` 5.0.7 passes what it passes behind the proxy: sends, in order, delay,
-transactions, another type refused, simple and push consumers (`tests/compat/test_grpc.py`). What was
-run by hand against a fenced group of three, `rocketmq-python-client` 5.1.2, through a follower:
+transactions, another type refused, simple and push consumers (`tests/compat/test_grpc.py`). What
+was run by hand against a fenced group of three, `rocketmq-python-client` 5.1.2, through a follower:
 
 | application | result |
 | --- | --- |

@@ -55,7 +55,7 @@ def _may_be_the_machine(status: int, options: DrillOptions) -> bool:
     if status != EXIT_BROKEN:
         return status == EXIT_INCONCLUSIVE
     summary = summary_of(options)
-    return summary["late_seconds_max"] > 0 and summary["promises_broken"] == 0
+    return bool(summary["late_seconds_max"] > 0 and summary["promises_broken"] == 0)
 
 
 def command_of(options: DrillOptions) -> list[str]:

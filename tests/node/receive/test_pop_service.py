@@ -319,7 +319,7 @@ async def test_what_nobody_can_ask_for_is_refused(autojump_clock: MockClock) -> 
         {"attempt_id": "a" * 129},
         {"group": "g" * 250},
     ):
-        (refused,) = world.begin(**wrong)  # type: ignore[arg-type]
+        (refused,) = world.begin(**wrong)
         assert isinstance(refused, RequestError), wrong
 
 
