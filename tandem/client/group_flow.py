@@ -186,9 +186,9 @@ class GroupMember:
             level,
             message.msg_id,
             message.properties.get(PROPERTY_RETRY_TOPIC, message.topic),
-            False,  # noqa: FBT003  unitMode
-            self._max_reconsume_times,
-            queue.broker_name,
+            unit_mode=False,
+            max_reconsume_times=self._max_reconsume_times,
+            broker_name=queue.broker_name,
         )
         end = self._core.clock() + SWITCH_SECONDS
         for retries_count in itertools.count():

@@ -208,11 +208,11 @@ class TransactionFlows:
             result.queue_offset,
             commit_log_offset,
             END_CODES[state],
-            False,  # noqa: FBT003  fromTransactionCheck
-            result.msg_id,
-            result.msg_id,
-            result.queue.topic,
-            result.queue.broker_name,
+            from_transaction_check=False,
+            msg_id=result.msg_id,
+            transaction_id=result.msg_id,
+            topic=result.queue.topic,
+            broker_name=result.queue.broker_name,
         )
         try:
             address = yield from self._master(result, end)
@@ -248,11 +248,11 @@ class TransactionFlows:
             question.tran_state_table_offset,
             question.commit_log_offset,
             END_CODES[state],
-            True,  # noqa: FBT003  fromTransactionCheck
-            unique_key,
-            question.transaction_id,
-            question.topic,
-            question.broker_name,
+            from_transaction_check=True,
+            msg_id=unique_key,
+            transaction_id=question.transaction_id,
+            topic=question.topic,
+            broker_name=question.broker_name,
         )
         deadline = self._core.clock() + ATTEMPT_SECONDS
         try:

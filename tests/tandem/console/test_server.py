@@ -62,6 +62,17 @@ async def test_who_is_not_logged_in_learns_nothing(autojump_clock: MockClock, pa
         assert (who["logged_in"], who["cluster"], who["version"]) == (False, "", "")
 
 
+async def test_who_is_not_logged_in_does_not_hear_what_is_wrong_with_a_request(
+    autojump_clock: MockClock,
+) -> None:
+    async with consoles(FakeCluster()) as (running,):
+        browser = running.browser()
+        for path in ("/api/v1/messages?x=1", "/api/v1/topics?limit=x", "/api/v1/dead-letters"):
+            assert (await browser.get(path)).code == "no_session"
+        for path in CHANGES[1:]:
+            assert (await browser.post(path, {"x": 1})).code == "no_session"
+
+
 @pytest.mark.parametrize(
     "host", ["evil.example:9880", "127.0.0.1", "127.0.0.1:9881", "localhost.evil:9880", "", "é"]
 )
