@@ -12,6 +12,7 @@ from tests.support.fake_console import (
     body,
     drill_run,
     drills,
+    error,
     message,
     topic_row,
     well,
@@ -218,6 +219,25 @@ def test_a_filter_is_part_of_the_address_and_keeps_the_focus(
     page.reload()
     page.wait_text("Bills", "#view")
     assert page.evaluate("document.querySelector('#view [type=search]').value") == "bil"
+
+
+def test_who_may_not_see_a_list_opens_what_they_know(
+    page: Page, served: Served, visit: Visit
+) -> None:
+    refused = (403, error("forbidden", "user shop may not List Cluster:DefaultCluster"))
+    for view, name, text in (
+        ("topics", "shop-orders", "At brokers"),
+        ("groups", "shop", "CLUSTERING"),
+        ("dead-letters", "shop", "not yet"),
+    ):
+        served.fake.answers["GET", view] = served.fake.answers["GET", "topics"] = refused
+        visit(f"#/{view}")
+        assert "may not List" in page.text("#view")
+        served.fake.answers.clear()
+        page.type("#view [type=search]", name)
+        page.press("Enter")
+        page.wait(f"location.hash === '#/{view}/{name}'")
+        page.wait_text(text, "#view")
 
 
 def test_thousands_of_topics_and_groups_are_shown_in_pages(
