@@ -3,6 +3,7 @@ from __future__ import annotations
 import datetime as dt
 import ssl
 import zlib
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -118,10 +119,20 @@ async def test_hostile_answers_are_unreachable(address: str, answer: bytes) -> N
 
 
 async def test_an_answer_without_end_is_read_as_far_as_its_bound(address: str) -> None:
-    at, collector = HTTPCollector(), OTLPCollector(f"http://{address}:{PORT}")
-    at.body = b"x" * (4 * ANSWER_BYTES_MAX)
-    async with collecting(at, address, PORT):
+    async def serve(stream: trio.SocketStream) -> None:
+        async with stream:
+            await stream.receive_some()
+            await stream.send_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+            with suppress(trio.BrokenResourceError):
+                while True:
+                    await stream.send_all(bytes(1_000))
+
+    async with trio.open_nursery() as nursery:
+        listeners = await trio.open_tcp_listeners(PORT, host=address)
+        nursery.start_soon(trio.serve_listeners, serve, listeners)
+        collector = OTLPCollector(f"http://{address}:{PORT}")
         assert len(await collector.send(BODY)) == ANSWER_BYTES_MAX
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_collector_that_says_nothing_has_its_time(

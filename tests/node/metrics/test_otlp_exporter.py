@@ -8,10 +8,12 @@ import msgspec
 import trio
 import trio.testing
 
+from node.figures.figure import Figure, Labels
 from node.figures.node_report import NodeReport
 from node.metrics.collection import Collection
 from node.metrics.otlp_collector import NotTaken, NotTakenError
 from node.metrics.otlp_exporter import OTLPExporter
+from node.metrics.otlp_request import FIGURES_A_STEP
 from store.machine.machine import this_machine
 from tests.node.doubles import Broker
 from tests.node.world import fenced_cluster, open_world
@@ -139,6 +141,27 @@ async def test_a_mistake_in_a_figure_is_one_export_that_is_missing(
     assert "a bug" in caplog.text
     await run_for(0.5, exporter, collection)
     assert len(collector.exports) == 1
+
+
+async def test_others_have_their_turn_while_much_is_encoded(
+    tmp_path: Path, autojump_clock: object
+) -> None:
+    report, collector, turns = NodeReport(), FakeCollector(), 0
+    many = [Figure("tandem_acks_total", Labels(contract=str(n)), n) for n in range(1_000)]
+    sources = msgspec.structs.replace(Broker().sources(), live=lambda: many)
+    exporter, collection = exporter_to(collector), collection_of(tmp_path, report)
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while not collector.exports:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    with report.serving(sources):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(take_turns)
+            nursery.start_soon(run_for, 0.5, exporter, collection)
+    assert turns > len(many) / FIGURES_A_STEP
 
 
 async def test_nodes_export_what_they_are_through_a_change_of_master(
