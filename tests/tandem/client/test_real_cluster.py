@@ -147,6 +147,8 @@ def test_the_examples_run(healthy: RunningCluster) -> None:
     assert [line.split()[1] for line in produced] == ["SEND_OK"] * 3
     assert len(run_example("consume.py", name_servers)) == 3
     assert run_example("consume.py", name_servers) == []
+    worked = run_example("workers.py", name_servers, "2")
+    assert sorted(worked) == [f"attempt 1: hello {number}" for number in range(3)]
     service = [sys.executable, str(ROOT / "examples" / "service.py"), name_servers]
     with started(service) as process:
         wait_output(process, "hello 2")
