@@ -274,4 +274,5 @@ class Links:
             now = trio.current_time()
             for link in self._links.values():
                 link.look(now)
-            self._after_round()
+            if self._links:
+                self._after_round()
