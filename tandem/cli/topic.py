@@ -86,7 +86,8 @@ def create(
         await admin.create_topic(topic, queue_nums=queues, perm=bits)
 
     ask(f"creating topic {topic}", question, name_server, config)
-    write_words(output_format, Done(topic, "created"), f"topic {topic} has {queues} queue{'s'[queues == 1 :]}")
+    has = "1 queue" if queues == 1 else f"{queues} queues"
+    write_words(output_format, Done(topic, "created"), f"topic {topic} has {has}")
 
 
 @app.command(name="list")
