@@ -160,8 +160,8 @@ class ConsumerSendMsgBackRequestHeader(Header, frozen=True):
     origin_topic: str | None = None
     unit_mode: bool | None = None
     max_reconsume_times: Int32 | None = None
-    only_topic: str | None = None
     broker_name: str | None = msgspec.field(default=None, name="bname")
+    only_topic: str | None = None
 
 
 class QueueRequestHeader(Header, frozen=True):
@@ -233,12 +233,12 @@ class EndTransactionRequestHeader(Header, frozen=True):
     commit_or_rollback: Int32
     """8: commit, 12: rollback; else the producer does not know."""
     from_transaction_check: bool | None = None
-    only_topic: str | None = None
-    """Ours, here and in CONSUMER_SEND_MSG_BACK: the record has to be of this topic."""
     msg_id: str | None = None
     transaction_id: str | None = None
     topic: str | None = None
     broker_name: str | None = msgspec.field(default=None, name="bname")
+    only_topic: str | None = None
+    """Ours, here and in CONSUMER_SEND_MSG_BACK: the record has to be of this topic."""
 
 
 class CheckTransactionStateRequestHeader(Header, frozen=True):

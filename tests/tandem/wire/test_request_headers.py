@@ -67,3 +67,12 @@ def test_a_registration_has_every_key_that_java_wants() -> None:
         b'"counter":0},"topicQueueMappingDetailMap":{},"topicQueueMappingInfoMap":{}},'
         b'"filterServerList":[]}'
     )
+
+
+@pytest.mark.parametrize(
+    "header",
+    [request_headers.ConsumerSendMsgBackRequestHeader, request_headers.EndTransactionRequestHeader],
+)
+def test_a_field_of_ours_comes_after_those_of_rocketmq(header: type[msgspec.Struct]) -> None:
+    """The client gives values by their places: one in between is taken for another."""
+    assert header.__struct_fields__[-2:] == ("broker_name", "only_topic")
