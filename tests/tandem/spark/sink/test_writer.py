@@ -224,8 +224,10 @@ class TestThroughSpark:
         for _ in range(2):
             write.mode("append").save()
         found = read(node, topic)
-        assert len(found) == 1200
+        # A busy machine sends again what was not safe in time.
+        assert len(found) >= 1200
         assert {each.body.decode() for each in found} == {f"body {n}" for n in range(600)}
+        assert len({each.properties["UNIQ_KEY"] for each in found}) == 600
         for each in found[:50]:
             number = int(each.body.split()[1])
             assert each.keys == f"key{number} all"
@@ -251,15 +253,15 @@ class TestThroughSpark:
         write_files(tmp_path)
         run(spark, node, topic, tmp_path)
         first = read(node, topic)
-        assert sorted(each.body.decode() for each in first) == EXPECTED
-        assert len({each.properties["UNIQ_KEY"] for each in first}) == 600
+        by_key = {each.properties["UNIQ_KEY"]: each.body.decode() for each in first}
+        assert sorted(by_key.values()) == EXPECTED
         # The last batch is not known to be done: it is written once more when the query restarts.
         commits = sorted((tmp_path / "checkpoint" / "commits").glob("[0-9]"))
         for file in (commits[-1], commits[-1].with_name(f".{commits[-1].name}.crc")):
             file.unlink()
         run(spark, node, topic, tmp_path)
         again = read(node, topic)
-        assert 600 < len(again) < 1200
+        assert len(first) < len(again) < len(first) + 600
         assert {each.properties["UNIQ_KEY"]: each.body for each in again} == {
             each.properties["UNIQ_KEY"]: each.body for each in first
         }
