@@ -249,8 +249,7 @@ class Broker:
             timer_wheel_enable=settings.store.timer_wheel_enable,
         )
         self._parts.transactions.put_missing_op()
-        progress = self._tables.open(own_topics)
-        self._parts.pop.opened(log_end)
+        progress = self._tables.open(own_topics, lambda: self._parts.pop.opened(log_end))
         self._store.queues.correct_min_offset(self._store.min_physical_offset)
         set_auto_creation(self._tables, enabled=broker.auto_create_topic_enable)
         self._delayed = DelayedDelivery(

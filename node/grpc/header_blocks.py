@@ -22,6 +22,9 @@ TABLE_BYTES_MAX: Final = 4_096
 MESSAGE_CHARACTERS_MAX: Final = 1_024
 """Of what `grpc-message` says, before it is escaped."""
 
+WHY_CHARACTERS_MAX: Final = 256
+"""Of what `hpack` says of a block: it may show all of it, which is for the log and for GOAWAY."""
+
 _REQUEST_PSEUDO: Final = frozenset({b":method", b":path", b":scheme", b":authority"})
 
 
@@ -86,7 +89,9 @@ class HeaderBlocks:
         try:
             pairs = self._decoder.decode(block, raw=True)
         except (HPACKError, IndexError, ValueError) as error:
-            raise HeaderBlockError(f"{type(error).__name__}: {error}") from error
+            raise HeaderBlockError(
+                f"{type(error).__name__}: {error}"[:WHY_CHARACTERS_MAX]
+            ) from error
         headers: dict[str, str] = {}
         is_regular = False
         for name, value in pairs:

@@ -52,7 +52,16 @@ from node.grpc.frames import (
     without_padding,
 )
 from node.grpc.header_blocks import HEADER_LIST_BYTES_MAX, HeaderBlocks
-from node.grpc.streams import STREAM_WINDOW_BYTES, Ended, Event, Opened, Received, Stream, WasReset
+from node.grpc.streams import (
+    STREAM_WINDOW_BYTES,
+    Ended,
+    Event,
+    Opened,
+    Quiet,
+    Received,
+    Stream,
+    WasReset,
+)
 
 STREAMS_MAX: Final = 1_024
 """At a time. A consumer has one for each broker and topic, its telemetry, and some calls."""
@@ -75,6 +84,9 @@ IDLE_FRAMES_MAX: Final = 4_000
 
 IDLE_FRAMES_PER_MESSAGE: Final = 16
 """A client may answer each frame of ours with a ping and some windows."""
+
+FRAMES_AT_ONCE: Final = 32
+"""That say nothing to calls, before whoever asks for events may do something else."""
 
 _SIZES: Final = {PING: 8, PRIORITY: 5}
 _INITIAL_WINDOW: Final = 65_535
@@ -144,7 +156,11 @@ class Http2:
         Raises:
             Http2Error: the connection has to end; see `give_up`.
         """
+        count = 0
         while not self._events:
+            if count == FRAMES_AT_ONCE:
+                return Quiet()
+            count += 1
             if not self._has_preface:
                 self._has_preface = self._frames.skip(PREFACE)
                 if not self._has_preface:
@@ -352,7 +368,7 @@ class Http2:
             self._events.append(WasReset(stream_id))
 
     def _take_settings(self, view: memoryview) -> None:
-        for name, value in settings_of(view):
+        for name, value in dict(settings_of(view)).items():  # the last word counts
             if name == _INITIAL_WINDOW_SIZE:
                 self._change_initial_window(value)
             elif name == _MAX_FRAME_SIZE:

@@ -211,11 +211,20 @@ class Link:
 
     def _send(self, waiting: _Waiting) -> None:
         opaque = next(self._opaques) & 0x7FFFFFFF
-        self._waiting[opaque] = waiting
         command = msgspec.structs.replace(
             waiting.command, opaque=opaque, flag=0, serialize_type=SerializeType.MSGPACK
         )
-        self._out += encode_frame(command) if self._signer is None else self._signer.sealed(command)
+        try:
+            signer = self._signer
+            frame = encode_frame(command) if signer is None else signer.sealed(command)
+        except (OverflowError, ValueError) as error:
+            remark = f"this cannot be passed on: {error}"
+            waiting.done(
+                RemotingCommand(ResponseCode.SYSTEM_ERROR, flag=RESPONSE_FLAG, remark=remark)
+            )
+            return
+        self._waiting[opaque] = waiting
+        self._out += frame
 
 
 def _is_elsewhere(code: int, answer_code: int) -> bool:

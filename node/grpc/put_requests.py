@@ -42,6 +42,8 @@ MESSAGE_GROUP_BYTES_MAX: Final = 64
 USER_PROPERTIES_MAX: Final = 128
 USER_PROPERTIES_BYTES_MAX: Final = 16_384
 DELAY_MS_MAX: Final = 24 * 3_600_000
+TIME_MS_MAX: Final = (1 << 47) - 1
+"""Of any time: beyond it there is no year that anybody means."""
 RECOVERY_MS_MAX: Final = 3_600_000
 MESSAGE_ID_BYTES_MAX: Final = 255
 MESSAGES_MAX: Final = 1_024
@@ -127,7 +129,11 @@ def _check_group(system: pb.SystemProperties) -> None:
 
 
 def _check_times(system: pb.SystemProperties, now_ms: int) -> None:
+    if not 0 <= milliseconds(system.born_timestamp) <= TIME_MS_MAX:
+        raise CallError(pb.BAD_REQUEST, "the time of birth of the message is none")
     deliver_ms = milliseconds(system.delivery_timestamp)
+    if deliver_ms < 0:
+        raise CallError(pb.ILLEGAL_DELIVERY_TIME, "the delivery time is before 1970")
     if system.HasField("delivery_timestamp") and deliver_ms - now_ms > DELAY_MS_MAX:
         raise CallError(
             pb.ILLEGAL_DELIVERY_TIME,

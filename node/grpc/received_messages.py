@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
     from tandem.wire.message import MessageExt
 
+_INT32_MAX = 2**31 - 1
+"""A producer of remoting may say that a message has come so often."""
+
 _HIDDEN = RESERVED | {PROPERTY_PRIORITY, PROPERTY_SHARDING_KEY, PROPERTY_TRACE_CONTEXT}
 
 
@@ -74,7 +77,7 @@ def grpc_message(stored: MessageExt, topic: str) -> pb.Message:
     system.store_host = str(plain.store_host)
     system.queue_id = plain.queue_id
     system.queue_offset = plain.queue_offset
-    system.delivery_attempt = plain.reconsume_times + 1
+    system.delivery_attempt = min(plain.reconsume_times, _INT32_MAX - 1) + 1
     _set_optional(system, properties)
     return message
 

@@ -31,7 +31,7 @@ from node.grpc.frames import ENHANCE_YOUR_CALM, Http2Error
 from node.grpc.http2 import Http2
 from node.grpc.protocol import messages as pb
 from node.grpc.side_connection import SideConnection
-from node.grpc.streams import Ended, Event, Opened, Received
+from node.grpc.streams import Ended, Event, Opened, Quiet, Received
 from tandem.wire.errors import WireError
 from tandem.wire.remoting_command import RemotingCommand
 
@@ -198,6 +198,8 @@ class Session:
     def _take_event(self, event: Event) -> None:
         if isinstance(event, Opened):
             self._open(event)
+            return
+        if isinstance(event, Quiet):
             return
         call = self._calls.get(event.stream_id)
         if call is None:

@@ -36,7 +36,11 @@ class WasReset(msgspec.Struct, frozen=True):
     stream_id: int
 
 
-Event: TypeAlias = Opened | Received | Ended | WasReset
+class Quiet(msgspec.Struct, frozen=True):
+    """Some frames have said nothing to calls; there may be more."""
+
+
+Event: TypeAlias = Opened | Received | Ended | WasReset | Quiet
 
 
 class Stream:

@@ -13,6 +13,7 @@ answers.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 from node.errors import RequestError
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from tandem.wire.remoting_command import RemotingCommand
     from tandem.wire.route import TopicRouteData
     from tandem.wire.subscription_group import SubscriptionGroupConfig
+
+_log = logging.getLogger(__name__)
 
 TOPICS_MAX: Final = 1_024
 """That one producer publishes to, or one consumer subscribes to."""
@@ -250,7 +253,9 @@ class Telemetry:
                 half.msg_id,
             )
             recover.transaction_id = str(where)
-        except (WireError, IndexError):
+        except Exception as error:  # noqa: BLE001 - a record ends no link, and no broker
+            if not isinstance(error, (WireError, IndexError)):
+                _log.error("a half cannot be shown to its producer: a bug", exc_info=error)
             return  # a record that cannot be shown; its broker gives it up in the end
         found.call.send(command.SerializeToString())
         found.session.write()

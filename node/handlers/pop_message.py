@@ -29,7 +29,11 @@ from store.results import GetMessageStatus
 from tandem.wire.access_control import Right
 from tandem.wire.demands import PROPERTY_POP_CK
 from tandem.wire.message import decode_messages, encode_record
-from tandem.wire.message_properties import PROPERTY_CRC32
+from tandem.wire.message_properties import (
+    PROPERTIES_BYTES_MAX,
+    PROPERTY_CRC32,
+    encode_properties,
+)
 from tandem.wire.pop_headers import (
     INIT_MODE_MAX,
     NotificationRequestHeader,
@@ -271,9 +275,10 @@ class PopMessage:
             )
             properties = message.properties | {PROPERTY_POP_CK: encode_receipt_handle(handle)}
             properties.pop(PROPERTY_CRC32, None)  # of the record as it is stored
-            records.append(
-                encode_record(msgspec.structs.replace(message, topic=topic, properties=properties))
-            )
+            if len(encode_properties(properties)) <= PROPERTIES_BYTES_MAX:
+                message = msgspec.structs.replace(message, topic=topic, properties=properties)
+            # Else there is no room for the handle: the client makes it, as of all other records.
+            records.append(encode_record(message))
         return b"".join(records)
 
     @serves(

@@ -429,7 +429,12 @@ class PopService:
         moved, self._moved = self._moved, {}
         for key in moved:
             queue = self._table.live.of(key)
-            if queue is not None and key not in self._taking.resetting:
+            if queue is None or key in self._taking.resetting:
+                continue
+            committed = self._tables.offsets.query(*key)
+            end = self._store.reads.max_offset_in_queue(key.topic, key.queue_id)
+            # A pull consumer of the group may have got further than ever was handed out.
+            if committed is None or not queue.next_offset < committed <= end:
                 try:
                     self._tables.commit(key.group, key.topic, key.queue_id, queue.floor)
                 except RequestError:

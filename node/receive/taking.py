@@ -13,6 +13,7 @@ Source: RocketMQ 5.3.3, PopMessageProcessor.
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from node.errors import RequestError
@@ -63,11 +64,6 @@ _QUEUE_OFFSET_AT: Final = 20
 _PHYSICAL_OFFSET_AT: Final = 28
 _SIZE: Final = struct.Struct(">i")
 
-_MOVED: Final = (
-    GetMessageStatus.OFFSET_TOO_SMALL,
-    GetMessageStatus.OFFSET_OVERFLOW_BADLY,
-)
-
 
 class _Source(NamedTuple):
     key: QueueKey
@@ -91,6 +87,8 @@ class Taking:
         self._requests = 0
         self.resetting: set[QueueKey] = set()
         """Queues whose offset was set, and is not known to be committed yet."""
+        self._past_end: dict[QueueKey, int] = {}
+        """By queue: the offset that its group had committed behind the end of the log."""
 
     def take(self, request: Receive, now_ms: int) -> Received:
         """Hand out what there is for a request. The state says so at once."""
@@ -191,7 +189,12 @@ class Taking:
         """Where a group goes on. One that committed further by itself, goes on there."""
         committed = self._tables.offsets.query(key.group, key.topic, key.queue_id)
         if queue is not None:
-            return max(queue.next_offset, committed or 0)
+            end = self._store.reads.max_offset_in_queue(key.topic, key.queue_id)
+            if committed is not None and committed > end:
+                self._past_end[key] = committed
+            if committed is None or committed == self._past_end.get(key):
+                return queue.next_offset
+            return max(queue.next_offset, committed)
         if committed is not None:
             return committed
         reads = self._store.reads
@@ -222,6 +225,9 @@ class Taking:
         starts_at_end = request.starts_at_end and source.mark is TopicMark.NORMAL
         begin = self._begin(key, queue, starts_at_end=starts_at_end)
         end = self._store.reads.max_offset_in_queue(key.topic, key.queue_id)
+        if begin > end:
+            self._go_back(request, key, pop_time_ms, begin, end)
+            return None, 0
         is_noted = queue is not None or not starts_at_end
         if (begin == end and is_noted) or wanted <= 0 or not self._has_room(queue):
             return None, max(0, end - begin)
@@ -236,6 +242,21 @@ class Taking:
         counts = (1,) * len(offsets) if request.is_orderly else ()
         batch = Batch(key.topic, source.mark, key.queue_id, begin, tuple(offsets), records, counts)
         return batch, max(0, end - next_offset)
+
+    def _go_back(
+        self, request: Receive, key: QueueKey, pop_time_ms: int, begin: int, end: int
+    ) -> None:
+        """Nobody has read further than the log goes: what comes next is for the group."""
+        if self._table.live.of(key) is None:
+            if not self._has_room(None):
+                return
+            self._past_end[key] = begin
+            self._popped(request, key, pop_time_ms, end, ())
+        else:
+            self._table.change(Cut(*key, end))
+        floor = self._table.live.queues[key].floor
+        with suppress(RequestError):  # there are too many offsets
+            self._tables.commit(key.group, key.topic, key.queue_id, floor)
 
     def _popped(
         self,
@@ -262,11 +283,9 @@ class Taking:
     ) -> tuple[int, GetMessageResult]:
         """Return what is read, and from where on: what is not held any more is passed over."""
         result = self._read_at(request, key, begin, wanted)
-        if result.status not in _MOVED:
+        if result.status is not GetMessageStatus.OFFSET_TOO_SMALL:
             return begin, result
         begin = result.next_begin_offset
-        if result.status is GetMessageStatus.OFFSET_OVERFLOW_BADLY:
-            self._table.change(Cut(*key, begin))
         return begin, self._read_at(request, key, begin, wanted)
 
     def _read_at(

@@ -162,12 +162,16 @@ class PlainTables:
         """Call `done` at once: a topic is on disk before it shows, an offset is no promise."""
         done(None)
 
-    def open(self, own_topics: list[TopicConfig]) -> None:
+    def open(
+        self, own_topics: list[TopicConfig], before_snapshot: Callable[[], None] | None = None
+    ) -> None:
         """See `Tables`. A delayed delivery has its progress in a file of its own."""
         try:
             self.topics.update(*own_topics)
         except RequestError as error:
             raise TableFileError(error.remark) from error
+        if before_snapshot is not None:
+            before_snapshot()
 
     def arrived(self, arrivals: list[Arrival]) -> None:
         """The log is quicker than the tables: a message of a new topic asks for its settings."""

@@ -155,11 +155,14 @@ class Tables(Protocol):
         That may be before this returns, or at the end of this round at the earliest.
         """
 
-    def open(self, own_topics: list[TopicConfig]) -> JournaledProgress | None:
+    def open(
+        self, own_topics: list[TopicConfig], before_snapshot: Callable[[], None] | None = None
+    ) -> JournaledProgress | None:
         """Begin to take changes: this node is the master from now on.
 
         Args:
             own_topics: Those that a master creates for itself.
+            before_snapshot: Called once changes are taken, and before all tables are written.
 
         Returns:
             The progress of delayed delivery that counts, None if that is in its own file.

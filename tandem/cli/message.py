@@ -323,7 +323,9 @@ async def _resend(
             elif options.execute:
                 results[-1] = _with(planned, _IN_FLIGHT)
                 try:
-                    answer = await send_again(admin, producer, letter, by=access.access_key)
+                    answer = await send_again(
+                        admin, producer, letter, by=access.access_key, again=options.again
+                    )
                 except ClientError as error:
                     results[-1] = _with(planned, str(error))
                 else:

@@ -15,7 +15,7 @@ import trio
 from tandem.client import Admin
 from tandem.client.async_shell import StreamOpener
 from tandem.client.errors import BrokerError, ClientError
-from tandem.console.cluster_errors import api_error, forbidden, is_refusal
+from tandem.console.cluster_errors import api_error, forbidden, is_refusal, no_answer
 from tandem.console.errors import APIError
 from tandem.console.feed import History, Snapshot
 from tandem.console.shared_answer import SharedAnswer
@@ -103,6 +103,7 @@ class Account:
         self.opened = trio.Event()
         self.around = around
         self._over = trio.Event()
+        self._was_allowed = False
         self._admin: Admin | None = None
 
     @property
@@ -138,10 +139,10 @@ class Account:
         return True
 
     async def check_cluster(self) -> None:
-        """Return if this user may look at the cluster, or no node can be asked whether.
+        """Return if this user may look at the cluster, or might when a node was asked last.
 
         Raises:
-            APIError: a node says no.
+            APIError: a node says no, or none answers and none ever said yes.
         """
         await self._is_allowed()
 
@@ -164,7 +165,7 @@ class Account:
             around.discovered_at = trio.current_time()
 
     async def _is_allowed(self) -> bool:
-        """Whether a node says so; False if none says anything."""
+        """Whether a node says so; False if none says anything now, but one has said so before."""
         await self.discover()
         if not self.around.target.has_users:
             return True
@@ -187,7 +188,12 @@ class Account:
                 for address in self.around.places():
                     nursery.start_soon(ask, address)
         if refusals and not allowed:
+            self._was_allowed = False
             raise forbidden(refusals[0], self.user)
+        self._was_allowed |= bool(allowed)
+        if not self._was_allowed and self.around.places():
+            words = f"no node says whether user {self.user} may see the cluster"
+            raise no_answer(words, outcome_unknown=False)
         return bool(allowed)
 
     async def _look(self) -> Snapshot | APIError:

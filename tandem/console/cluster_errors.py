@@ -37,11 +37,11 @@ def api_error(error: ClientError, user: str) -> APIError:
     if isinstance(error, BrokerError):
         return _refused(error, words, user)
     if isinstance(error, RouteNotFoundError) and error.cause not in _UNKNOWN_ROUTES:
-        return _no_answer(words, outcome_unknown=False)
+        return no_answer(words, outcome_unknown=False)
     if isinstance(error, RequestTimeoutError | SendInDoubtError):
         return timeout(words, outcome_unknown=error.outcome_unknown)
     if isinstance(error, ConnectionLostError):
-        return _no_answer(words, outcome_unknown=error.outcome_unknown)
+        return no_answer(words, outcome_unknown=error.outcome_unknown)
     if (code := _MISSING.get(type(error))) is not None:
         return _not_found(code, words)
     return APIError(
@@ -91,7 +91,8 @@ def timeout(words: str, *, outcome_unknown: bool) -> APIError:
     )
 
 
-def _no_answer(words: str, *, outcome_unknown: bool) -> APIError:
+def no_answer(words: str, *, outcome_unknown: bool) -> APIError:
+    """Return the answer where nobody answers that could."""
     return APIError(
         HTTPStatus.SERVICE_UNAVAILABLE,
         "no_answer",

@@ -80,7 +80,7 @@ async def resend(asked: Asked) -> dict[str, Any]:
         async with Producer(
             asked.account.access, group=RESEND_GROUP, open_stream=asked.console.around.open_stream
         ) as producer:
-            sent = await send_again(asked.admin, producer, letter, by=asked.user)
+            sent = await send_again(asked.admin, producer, letter, by=asked.user, again=again)
     finally:
         resending.discard(sending)
     letter_id = letter.offset_msg_id

@@ -28,20 +28,30 @@ class SharedAnswer(Generic[T]):
 
     async def newer_than(self, number: int) -> tuple[T, int]:
         """Return an answer that comes after this one, and its number; wait for it."""
+        came_at = self.number
         async with self._lock:
-            if self._answer is None or self.number <= number:
+            if self.number <= number or not self._is_fresh(came_at):
                 await trio.sleep_until(self._asked_at + self._pause_seconds)
                 await self._ask_now()
             assert self._answer is not None
             return self._answer, self.number
 
     async def fresh(self) -> T:
-        """Return an answer that is no older than the pause."""
+        """Return an answer that is no older than the pause, or came while one waited for it."""
+        came_at = self.number
         async with self._lock:
-            if self._answer is None or trio.current_time() >= self._asked_at + self._pause_seconds:
+            if not self._is_fresh(came_at):
                 await self._ask_now()
             assert self._answer is not None
             return self._answer
+
+    def _is_fresh(self, came_at: int) -> bool:
+        """Whether there is an answer for who came when there were so many.
+
+        One that took longer than the pause is not asked for again by each who has waited for it.
+        """
+        is_young = trio.current_time() < self._asked_at + self._pause_seconds
+        return self._answer is not None and (self.number != came_at or is_young)
 
     async def _ask_now(self) -> None:
         self._asked_at = trio.current_time()

@@ -76,9 +76,17 @@ async def find_resent(admin: "Admin", letter: "MessageExt") -> Resent | None:
 
 
 async def send_again(
-    admin: "Admin", producer: "Producer", letter: "MessageExt", *, by: str = ""
+    admin: "Admin",
+    producer: "Producer",
+    letter: "MessageExt",
+    *,
+    by: str = "",
+    again: bool = False,
 ) -> SentAgain:
     """Send a letter to its first topic once more, whether that was done before or not.
+
+    Without `again` it has the key of the first time: who has found nothing before, and is not the
+    first after all, then finds two copies.
 
     Raises:
         ClientError: it was not sent, or that is not known.
@@ -86,7 +94,7 @@ async def send_again(
     """
     topic = origin_topic(letter)
     number = 0
-    while topic and await _copies(admin, topic, key_again(letter, number)):
+    while again and topic and await _copies(admin, topic, key_again(letter, number)):
         number += 1
     message = message_again(letter, unique_key=key_again(letter, number), by=by)
     # All copies in one queue: whichever was second can see the first. One that had a queue by its

@@ -91,11 +91,17 @@ class GroupJournal:
         self._wake = Signal()
         self._told: TellOnce[str] = TellOnce()
 
-    def open(self, opening: Callable[[Written], list[msgspec.Struct]]) -> None:
+    def open(
+        self,
+        opening: Callable[[Written], list[msgspec.Struct]],
+        before_snapshot: Callable[[], None] | None = None,
+    ) -> None:
         """Become the one that writes: the log is confirmed up to where this master began.
 
         Args:
             opening: Returns records of what a master creates itself and the group does not have.
+            before_snapshot: Writes what an earlier master had no time to write. A log that is cut
+                behind the snapshot has it.
 
         Raises:
             JournalFormatError: see `catch_up`.
@@ -120,6 +126,8 @@ class GroupJournal:
         )
         for record in self.writer.opening_records():
             self._take(record)
+        if before_snapshot is not None:
+            before_snapshot()
         self.writer.write_regularly(trio.current_time())
 
     def change(self, change: msgspec.Struct) -> None:

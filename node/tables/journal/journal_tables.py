@@ -271,13 +271,15 @@ class JournalTables:
         """See `Tables`. At the end of this round at the earliest."""
         self.journal.when_confirmed(deadline, done)
 
-    def open(self, own_topics: list[TopicConfig]) -> JournaledProgress:
+    def open(
+        self, own_topics: list[TopicConfig], before_snapshot: Callable[[], None] | None = None
+    ) -> JournaledProgress:
         """See `Tables`. Deliveries go on where the journal says."""
 
         def opening(written: Written) -> list[msgspec.Struct]:
             return [*written(TopicsPart).missing(own_topics)]
 
-        self.journal.open(opening)
+        self.journal.open(opening, before_snapshot)
         return self._saved.progress
 
     def arrived(self, arrivals: list[Arrival]) -> None:

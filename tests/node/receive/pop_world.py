@@ -109,8 +109,7 @@ class PopWorld:
             self.store.become_master()
             self.store.confirm(self.store.max_physical_offset)
         log_end = self.store.max_physical_offset
-        self.tables.open([])
-        self.pop.opened(log_end)
+        self.tables.open([], lambda: self.pop.opened(log_end))
         self.confirm()
 
     def _arrived(self, arrivals: list[Arrival]) -> None:

@@ -57,3 +57,21 @@ async def test_a_log_cut_at_any_record_has_every_message_once(
         again = after.successor()
         await again.wait(20)
         assert Counter(each.body for each in again.stored(target)) == expected
+
+
+async def test_a_log_cut_once_more_while_its_next_master_opens_has_every_message_once(
+    autojump_clock: MockClock,
+) -> None:
+    world = PopWorld()
+    world.put(b"1", b"2")
+    world.receive(invisible_ms=5000)
+    begin = world.store.max_physical_offset
+    await trio.sleep(6)
+    world.work()
+    for first in record_ends(world, begin):
+        after = world.successor(first)
+        for second in record_ends(after, first):
+            again = after.successor(second)
+            await again.wait(6)
+            came = Counter(each.body for each in again.stored(RETRY))
+            assert came == Counter([b"1", b"2"]), (first, second)

@@ -260,3 +260,33 @@ async def test_what_is_there_is_noticed_and_not_handed_out(autojump_clock: MockC
     assert seen == [Found.NOTHING, Found.FOUND, Found.FOUND]
     assert world.pop.pop_offset(GROUP, TOPIC, 0) is None
     assert world.bodies() == [b"1"]
+
+
+@pytest.mark.parametrize("is_fenced", [True, False])
+async def test_an_offset_behind_the_end_of_the_queue_passes_over_nothing_that_comes(
+    is_fenced: bool, autojump_clock: MockClock
+) -> None:
+    world = PopWorld(is_fenced=is_fenced)
+    world.put(b"1", b"2")
+    world.tables.commit(GROUP, TOPIC, 0, 10)
+    if world.is_fenced:
+        world.journal_tables.journal.writer.write_gathered()
+    world.confirm()
+    assert (world.offset(), world.bodies()) == (10, [])
+    came = []
+    for number in range(12):
+        world.put(b"m%d" % number)
+        came += world.bodies()
+    assert came == [b"m%d" % number for number in range(12)]
+
+
+async def test_a_pull_consumer_that_got_further_is_not_put_back(
+    autojump_clock: MockClock,
+) -> None:
+    world = PopWorld(is_fenced=False)
+    world.put(*[b"%d" % number for number in range(10)])
+    popped = world.receive(2)
+    world.tables.commit(GROUP, TOPIC, 0, 10)
+    world.ack(*handles(popped))
+    assert world.offset() == 10
+    assert world.bodies() == []

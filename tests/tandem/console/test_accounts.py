@@ -88,3 +88,23 @@ async def test_nobody_answers_and_nothing_is_shown_of_the_coordinator(
         assert not isinstance(seen, APIError)
         assert seen.groups[0].in_sync == []
         nursery.cancel_scope.cancel()
+
+
+async def test_nobody_answers_and_who_never_might_sees_nothing(autojump_clock: MockClock) -> None:
+    cluster = FakeCluster()
+    cluster.secrets = {"boss": "secret-of-boss", "shop": "secret-of-shop"}
+    cluster.looks_around = {"boss"}
+    async with trio.open_nursery() as nursery:
+        accounts, network = accounts_of(cluster, nursery)
+        boss = await accounts.enter("boss", "secret-of-boss")
+        shop = await accounts.enter("shop", "secret-of-shop")
+        await boss.check_cluster()
+        cluster.brokers.clear()
+        await network.cut()
+        await boss.check_cluster()
+        with pytest.raises(APIError) as caught:
+            await shop.check_cluster()
+        assert caught.value.code == "no_answer"
+        seen = await shop.cluster.fresh()
+        assert isinstance(seen, APIError)
+        nursery.cancel_scope.cancel()

@@ -68,3 +68,22 @@ async def test_an_error_is_for_the_one_that_asked(autojump_clock: MockClock) -> 
         await shared.fresh()
     question.trouble = None
     assert await shared.fresh() == 1
+
+
+async def test_an_answer_that_takes_long_is_that_of_all_who_have_waited_for_it(
+    autojump_clock: MockClock,
+) -> None:
+    question = Question(3.0)  # a node hangs
+    shared = SharedAnswer(question.ask, 1.0)
+    start = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        for _ in range(16):
+            nursery.start_soon(shared.fresh)
+    assert (question.count, trio.current_time() - start) == (1, pytest.approx(3.0))
+
+
+async def test_who_begins_to_listen_gets_no_answer_of_long_ago(autojump_clock: MockClock) -> None:
+    shared = SharedAnswer(Question().ask, 1.0)
+    assert await shared.newer_than(0) == (1, 1)
+    await trio.sleep(600)
+    assert await shared.newer_than(0) == (2, 2)

@@ -36,7 +36,7 @@ async def test_each_time_has_a_key_of_its_own_in_one_queue(autojump_clock: MockC
     async with clients(cluster) as (admin, producer):
         assert await find_resent(admin, letter) is None
         for number in range(3):
-            sent = await send_again(admin, producer, letter, by="shop")
+            sent = await send_again(admin, producer, letter, by="shop", again=number > 0)
             assert (sent.message_id, sent.copies) == (key_again(letter, number), 1)
         found = await find_resent(admin, letter)
         assert found is not None
@@ -81,4 +81,14 @@ async def test_that_nobody_may_look_is_an_error_before_and_none_after(
 
         for broker in cluster.brokers.values():
             broker.handlers[RequestCode.QUERY_MESSAGE] = once
-        assert (await send_again(admin, producer, letter)).copies is None
+        assert (await send_again(admin, producer, letter, again=True)).copies is None
+
+
+async def test_who_has_found_nothing_but_is_second_is_told_of_two_copies(
+    autojump_clock: MockClock,
+) -> None:
+    cluster = FakeCluster()
+    letter = cluster.dead_letter(b"body", KEY)
+    async with clients(cluster) as (admin, producer):
+        for copies in (1, 2):  # both of them have looked by now
+            assert (await send_again(admin, producer, letter)).copies == copies
