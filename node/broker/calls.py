@@ -129,7 +129,7 @@ class Calls:
             nursery.start_soon(self._renew)
             while True:
                 await trio.sleep(REGISTER_SECONDS)
-                self.telemetry.register_all()
+                await self.telemetry.register_all()
                 self._after_round()
 
     async def _renew(self) -> None:

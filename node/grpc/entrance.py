@@ -156,10 +156,4 @@ class _Turns:
             session.write()
             self._after_round()
             self._turns.give(clock.current_time() - started)
-        self._note_kept()
-
-    def _note_kept(self) -> None:
-        connection, kept = self._session.connection, self._session.kept_bytes
-        if kept or connection.unfinished_bytes:
-            connection.unfinished_bytes = kept
-            connection.note_kept()
+        self._session.note_kept()

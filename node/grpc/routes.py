@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 QUEUES_MAX: Final = 65_536
 """In one answer."""
 
+ENDPOINTS_BYTES_MAX: Final = 4_096
+"""Some dozens of addresses. Unknown fields count, too: they would be sent back."""
+
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
 
@@ -67,6 +70,7 @@ class Routes:
     def query_route(self, session: Session, call: Call, request: pb.QueryRouteRequest) -> None:
         """QueryRoute."""
         topic = checked_topic(request.topic)
+        _check_endpoints(request.endpoints)
 
         def found(route: TopicRouteData) -> None:
             answer = pb.QueryRouteResponse()
@@ -84,6 +88,7 @@ class Routes:
     ) -> None:
         """QueryAssignment. Every client of a group is given everything: POP shares messages out."""
         topic, group = checked_topic(request.topic), checked_group(request.group)
+        _check_endpoints(request.endpoints)
         config = self._group_of(group)
         is_fifo = config is not None and config.consume_message_orderly
 
@@ -113,6 +118,18 @@ class Routes:
 
         header = GetRouteInfoRequestHeader(topic)
         session.ask(call, self._ways.local, RequestCode.GET_ROUTEINFO_BY_TOPIC, header, done)
+
+
+def _check_endpoints(endpoints: pb.Endpoints) -> None:
+    """Raise if a client has dialled more than it can have: each queue of the answer has all of it.
+
+    Raises:
+        CallError: ILLEGAL_ACCESS_POINT.
+    """
+    if endpoints.ByteSize() > ENDPOINTS_BYTES_MAX:
+        raise CallError(
+            pb.ILLEGAL_ACCESS_POINT, f"endpoints of more than {ENDPOINTS_BYTES_MAX} bytes"
+        )
 
 
 def _by_name(route: TopicRouteData) -> list[QueueData]:

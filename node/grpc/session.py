@@ -162,6 +162,13 @@ class Session:
             raise Http2Error(ENHANCE_YOUR_CALM, f"more than {KEPT_BYTES_MAX} bytes are kept for it")
         return False
 
+    def note_kept(self) -> None:
+        """Say how much is kept for the client in memory, which may end its connection."""
+        connection, kept = self.connection, self.kept_bytes
+        if kept or connection.unfinished_bytes:
+            connection.unfinished_bytes = kept
+            connection.note_kept()
+
     def end_round(self) -> None:
         """Do what handlers have put off until the end of a turn."""
         self.side.end_round()
@@ -210,6 +217,7 @@ class Session:
             if self._methods[call.method].is_stream:
                 self._do(call, self._take_messages)
         elif isinstance(event, Ended):
+            self._partial.pop(event.stream_id, None)
             self._do(call, self._take_end)
         else:
             call.gone()
@@ -348,3 +356,7 @@ class Session:
         else:
             self._questions.asked(self, command)
         self.write()
+        if not self.is_in_turn:
+            self.note_kept()
+            if self.kept_bytes > KEPT_BYTES_MAX:  # a peer that takes nothing
+                self.connection.close()

@@ -30,6 +30,7 @@ class SideConnection(Connection):
         super().__init__(outer.stream, outbox)
         self.reading = outer.reading
         self.has_asked = True
+        self.counted_as = outer
         self._take = take
         self._frames = FrameBuffer()
         self._answers: list[RemotingCommand] = []

@@ -16,6 +16,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+import trio
+
 from node.errors import RequestError
 from node.grpc.call import MalformedCallError
 from node.grpc.errors import GRPC_INTERNAL, GRPC_INVALID_ARGUMENT, CallError, error_of
@@ -51,6 +53,9 @@ _log = logging.getLogger(__name__)
 
 TOPICS_MAX: Final = 1_024
 """That one producer publishes to, or one consumer subscribes to."""
+
+SESSION_TOPICS_MAX: Final = 4_096
+"""Of all streams of one connection: they are kept, and gone through every few seconds."""
 
 BACKOFF_SECONDS: Final = (
     *(1, 5, 10, 30),
@@ -116,6 +121,16 @@ class Telemetry:
             topics = self._fill(answer.settings)
         except CallError as error:
             raise MalformedCallError(GRPC_INVALID_ARGUMENT, str(error)) from error
+        others = (
+            len(each.topics)
+            for each in self._streams.values()
+            if each.session is session and each.call is not call
+        )
+        if topics and sum(others) + len(topics) > SESSION_TOPICS_MAX:
+            raise MalformedCallError(
+                GRPC_INVALID_ARGUMENT,
+                f"producers of more than {SESSION_TOPICS_MAX} topics by one connection",
+            )
         answer.status.code, answer.status.message = pb.OK, "OK"
         stream = self._streams.get(call)
         if stream is None:
@@ -144,7 +159,7 @@ class Telemetry:
         publishing = settings.publishing
         if len(publishing.topics) > TOPICS_MAX:
             raise CallError(pb.BAD_REQUEST, f"a producer of more than {TOPICS_MAX} topics")
-        topics = tuple(checked_topic(topic) for topic in publishing.topics)
+        topics = tuple(dict.fromkeys(checked_topic(topic) for topic in publishing.topics))
         publishing.validate_message_type = True
         publishing.max_body_size = self._body_bytes_max
         policy = settings.backoff_policy
@@ -192,11 +207,12 @@ class Telemetry:
         for broker_name, topics in by_broker.items():
             self._register(stream, broker_name, topics)
 
-    def register_all(self) -> None:
-        """The same for all streams, again: a master may be new."""
+    async def register_all(self) -> None:
+        """The same for all streams, again: a master may be new. Others go on meanwhile."""
         for stream in list(self._streams.values()):
-            if stream.topics:
+            if stream.topics and stream.call in self._streams:
                 self.register(stream)
+                await trio.lowlevel.checkpoint()
 
     def _register(self, stream: Stream, broker_name: str, topics: list[str]) -> None:
         groups = [ProducerData(topic) for topic in topics]
@@ -275,7 +291,7 @@ class Telemetry:
 
     # -- heartbeats ------------------------------------------------------------------------------
 
-    def heartbeat(self, _session: Session, call: Call, request: pb.HeartbeatRequest) -> None:
+    def heartbeat(self, session: Session, call: Call, request: pb.HeartbeatRequest) -> None:
         """Heartbeat. Its connection is alive, which is all that has to be known."""
         if request.client_type in _CONSUMERS:
             checked_group(request.group)
@@ -285,17 +301,31 @@ class Telemetry:
             )
         answer = pb.HeartbeatResponse()
         answer.status.code, answer.status.message = pb.OK, "OK"
-        call.answer(answer.SerializeToString())
+        self._if_known(session, call, lambda: call.answer(answer.SerializeToString()))
+
+    def _if_known(self, session: Session, call: Call, then: Callable[[], None]) -> None:
+        """Do something for a call if who makes it may send heartbeats: an empty one asks that."""
+
+        def done(answer: RemotingCommand) -> None:
+            if (error := error_of(answer)) is not None:
+                raise error
+            then()
+
+        body = encode_json_body(HeartbeatData(call.client_id or "", []))
+        session.ask(call, self._ways.local, RequestCode.HEART_BEAT, None, done, body=body)
 
     def terminate(
-        self, _session: Session, call: Call, request: pb.NotifyClientTerminationRequest
+        self, session: Session, call: Call, request: pb.NotifyClientTerminationRequest
     ) -> None:
         """NotifyClientTermination."""
         if request.HasField("group") and request.group.name:
             checked_group(request.group)
+        self._if_known(session, call, lambda: self._good_bye(session, call))
+
+    def _good_bye(self, session: Session, call: Call) -> None:
         self._renewals.gone(call.client_id or "")
         for stream in [each for each in self._streams.values() if each.client_id == call.client_id]:
-            if stream.session is _session:
+            if stream.session is session:
                 self._forget_topics(stream)
                 stream.topics = ()
         answer = pb.NotifyClientTerminationResponse()

@@ -114,11 +114,13 @@ class AckMessage:
         if len(acks) > ACKS_MAX:
             raise _too_many(len(acks))
         handles: list[Handle] = []
+        count = 0
         for ack in acks:
             check_group_of_clients(ack.consumer_group)
+            count += ack.count
+            if count > ACKS_MAX:
+                raise _too_many(count)
             handles += self._handles(ack)
-            if len(handles) > ACKS_MAX:
-                raise _too_many(len(handles))
         self._acknowledge(connection, command, handles)
 
     def _handles(self, ack: BatchAck) -> Iterator[Handle]:

@@ -9,6 +9,7 @@ Source: RocketMQ 5.3.3, AdminBrokerProcessor.deleteTopic.
 from __future__ import annotations
 
 import logging
+from itertools import product
 from typing import TYPE_CHECKING
 
 import trio
@@ -20,6 +21,7 @@ from node.security.access import Action, Resource
 from node.security.request import of_topic, serves
 from tandem.wire.access_control import Right
 from tandem.wire.admin_headers import DeleteTopicRequestHeader
+from tandem.wire.receipt_handle import TopicMark, pop_retry_topic
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import is_system_topic
@@ -76,9 +78,15 @@ class DeleteTopic:
                 ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic."
             )
         if self._tables.topics.get(topic) is not None:
-            for group in self._tables.offsets.groups_of(topic):
+            groups = self._tables.offsets.groups_of(topic)
+            for group in groups:
                 self._resets.forget(group, topic)
             self._tables.delete_topic(topic)
+            # What was to come again to a group that pops (clearRetryTopicWhenDeleteTopic).
+            for group, mark in product(groups, (TopicMark.RETRY_V1, TopicMark.RETRY_V2)):
+                retry = pop_retry_topic(topic, group, mark)
+                if self._tables.topics.get(retry) is not None:
+                    self._tables.delete_topic(retry)
             _log.info("topic %s deleted by %s", topic, connection.peer)
         deadline = trio.current_time() + self._timeout_seconds
         answer_when_settled(self._tables, connection, command, deadline)

@@ -275,10 +275,11 @@ class PopMessage:
             )
             properties = message.properties | {PROPERTY_POP_CK: encode_receipt_handle(handle)}
             properties.pop(PROPERTY_CRC32, None)  # of the record as it is stored
+            given = message
             if len(encode_properties(properties)) <= PROPERTIES_BYTES_MAX:
-                message = msgspec.structs.replace(message, topic=topic, properties=properties)
+                given = msgspec.structs.replace(message, topic=topic, properties=properties)
             # Else there is no room for the handle: the client makes it, as of all other records.
-            records.append(encode_record(message))
+            records.append(encode_record(given))
         return b"".join(records)
 
     @serves(

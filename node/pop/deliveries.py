@@ -27,7 +27,7 @@ When the time of a message is over is not in here: see `node/pop/due_times.py`.
 from __future__ import annotations
 
 from collections import Counter, deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -43,6 +43,12 @@ from node.pop.changes import (
     runs_of,
 )
 from tandem.wire.remoting_command import Int32, Int64
+
+_HANDOUTS_PER_ROW: Final = 64
+"""Of a snapshot, which is cut between rows: each of them has to fit into a record."""
+
+_ROOM: Final = 1_024
+"""Offsets that are done may stay in the order of a queue, before it is looked which are."""
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -78,7 +84,10 @@ class HandoutRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class QueueRow(msgspec.Struct, frozen=True, array_like=True):
-    """What a snapshot says of a queue. `counts` are pairs: offset, times handed out."""
+    """What a snapshot says of a queue, or more of it, so that no row is large.
+
+    `counts` are pairs: offset, times handed out.
+    """
 
     group: str
     topic: str
@@ -87,6 +96,7 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True):
     last_pop_ms: Int64
     handouts: list[HandoutRow]
     counts: list[tuple[Int64, Int32]] = []
+    is_more: bool = False
 
 
 class QueueDeliveries:
@@ -126,6 +136,11 @@ class QueueDeliveries:
         """Return the offsets of a handout that are with its consumer still."""
         get = self.invisible.get
         return [offset for offset in handout.offsets if get(offset) is handout]
+
+    def forget_done(self) -> None:
+        """Forget what is done behind one that is not: once for as much as is left."""
+        if len(self._order) > 2 * len(self.invisible) + _ROOM:
+            self._order = deque(each for each in self._order if each in self.invisible)
 
     def forget_from(self, offset: int) -> None:
         """Nothing from `offset` on was ever handed out, and nothing of it is invisible."""
@@ -216,6 +231,7 @@ class Deliveries:
                     invisible[offset] = handout
                     queue._order.append(offset)  # noqa: SLF001 - one of our own
                     self.invisible_count += 1
+        queue.forget_done()
         queue.next_offset = max(queue.next_offset, change.next_offset)
         queue.last_pop_ms = max(queue.last_pop_ms, change.pop_time_ms)
         self._note_fresh(key, handout)
@@ -320,15 +336,18 @@ class Deliveries:
 
     def rows(self) -> list[QueueRow]:
         """Return everything, as a snapshot has it."""
-        return [_row(key, queue) for key, queue in self.queues.items()]
+        return [row for key, queue in self.queues.items() for row in _rows(key, queue)]
 
     def add(self, row: QueueRow) -> None:
-        """Take in a queue of a snapshot, which replaces what was known of it."""
+        """Take in a queue of a snapshot, which replaces what was known of it; or more of it."""
         key = QueueKey(row.group, row.topic, row.queue_id)
         earlier = self.queues.get(key)
         if earlier is not None:
             self.invisible_count -= len(earlier.invisible)
-        queue = self.queues[key] = QueueDeliveries(row.next_offset, row.last_pop_ms)
+        if earlier is not None and row.is_more:
+            queue = earlier
+        else:
+            queue = self.queues[key] = QueueDeliveries(row.next_offset, row.last_pop_ms)
         for each in row.handouts:
             offsets = tuple(offsets_of(each.runs))
             handout = Handout(
@@ -337,8 +356,8 @@ class Deliveries:
             queue.invisible.update(dict.fromkeys(offsets, handout))
             self._note_fresh(key, handout)
         queue.invisible = dict(sorted(queue.invisible.items()))
-        queue._order.extend(queue.invisible)  # noqa: SLF001 - one of our own
-        queue.counts = dict(row.counts)
+        queue._order = deque(queue.invisible)  # noqa: SLF001 - one of our own
+        queue.counts.update(row.counts)
         self.invisible_count += len(queue.invisible)
 
     def copy(self, *, keeps_fresh: bool = False) -> Deliveries:
@@ -349,7 +368,7 @@ class Deliveries:
         return other
 
 
-def _row(key: QueueKey, queue: QueueDeliveries) -> QueueRow:
+def _rows(key: QueueKey, queue: QueueDeliveries) -> Iterator[QueueRow]:
     handouts = []
     for handout, count in Counter(queue.invisible.values()).items():
         is_whole = count == len(handout.offsets)
@@ -363,4 +382,8 @@ def _row(key: QueueKey, queue: QueueDeliveries) -> QueueRow:
             )
         )
     counts = list(queue.counts.items())
-    return QueueRow(*key, queue.next_offset, queue.last_pop_ms, handouts, counts)
+    for at in range(0, max(1, len(handouts)), _HANDOUTS_PER_ROW):
+        some = handouts[at : at + _HANDOUTS_PER_ROW]
+        yield QueueRow(
+            *key, queue.next_offset, queue.last_pop_ms, some, [] if at else counts, at > 0
+        )

@@ -43,6 +43,8 @@ class DueTimes:
         """Handouts of orderly groups whose time is over, and that were not done then."""
         self._attempts: dict[tuple[str, str], list[tuple[QueueKey, Handout]]] = {}
         """By group and attempt id."""
+        self._beside = 0
+        """How many handouts the last two hold, done or not, beside those of the heap."""
 
     def note(
         self, fresh: Iterable[tuple[QueueKey, Handout]], now: float, deliveries: Deliveries
@@ -53,7 +55,8 @@ class DueTimes:
             if handout.attempt_id:
                 entries = self._attempts.setdefault((key.group, handout.attempt_id), [])
                 entries.append((key, handout))
-        if len(self._heap) > self._look_at:
+                self._beside += 1
+        if len(self._heap) + self._beside > self._look_at:
             self.drop_done(deliveries)
 
     def again(self, over: Over, at: float) -> None:
@@ -86,6 +89,7 @@ class DueTimes:
                 continue
             if handout.is_orderly:
                 self._over.setdefault(key, set()).add(handout)
+                self._beside += 1
             count += len(offsets)
             found.append(Over(key, handout, offsets))
         return found
@@ -119,7 +123,9 @@ class DueTimes:
             for attempt, entries in self._attempts.items()
         }
         self._attempts = {attempt: entries for attempt, entries in attempts.items() if entries}
-        self._look_at = 2 * len(self._heap) + ROOM
+        self._beside = sum(map(len, self._over.values()))
+        self._beside += sum(map(len, self._attempts.values()))
+        self._look_at = 2 * (len(self._heap) + self._beside) + ROOM
 
 
 def _is_held(deliveries: Deliveries, key: QueueKey, handout: Handout) -> bool:

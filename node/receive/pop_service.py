@@ -246,7 +246,9 @@ class PopService:
         if table.gathered is None:
             self._when_settled(settled)
         else:
-            table.gathered.when_written(lambda: self._when_settled(settled))
+            table.gathered.when_written(
+                lambda trouble: settled(trouble) if trouble else self._when_settled(settled)
+            )
 
     def _acked(self, key: QueueKey, handle: Handle) -> None:
         queue = self._table.live.queues[key]
@@ -333,6 +335,8 @@ class PopService:
         if self._table.gathered is None:
             self._cut_to_log()
             return
+        if not self._table.live.invisible_count:
+            return  # there is nothing that could have been put, and an hour of records to read
         since = self._tables.last_record(DeliveriesChanged, log_end)
         for change in put_before(self._store, self._table.live, since, log_end):
             self._table.change(change)

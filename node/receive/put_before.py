@@ -88,7 +88,10 @@ def _content_of_entry(store: MessageStore, key: QueueKey, offset: int) -> _Conte
     result = store.reads.get_message(key.topic, key.queue_id, offset, 1)
     if not result.body:
         return None
-    record = decode_message(result.body[0])[0]
+    try:
+        record = decode_message(result.body[0])[0]
+    except MalformedMessageError:
+        return None  # it is put once more when it is healed
     return _content(record, record.reconsume_times + 1)
 
 

@@ -54,7 +54,7 @@ class WaitingRequest:
         run: Called once, with whether its time is up.
     """
 
-    __slots__ = ("_owner", "deadline", "is_waiting", "place", "run", "tags_codes")
+    __slots__ = ("_owner", "deadline", "is_waiting", "number", "place", "run", "tags_codes")
 
     def __init__(
         self,
@@ -70,22 +70,48 @@ class WaitingRequest:
         self.tags_codes = tags_codes
         self.run = run
         self.is_waiting = True
+        self.number = 0
+        """In the order in which requests came."""
 
     def cancel(self) -> None:
         """Forget it; harmless if it was woken."""
         self._owner.drop(self)
 
-    def wants(self, code: int | None) -> bool:
-        """Whether it may want a message with this tags code; None: of several messages."""
-        return code is None or self.tags_codes is None or code in self.tags_codes
+
+class _Row:
+    """Those that wait at one place: by what they want, for consumers of a group want the same."""
+
+    def __init__(self) -> None:
+        self.by_codes: dict[frozenset[int] | None, dict[WaitingRequest, None]] = {}
+        self.count = 0
+
+    def add(self, request: WaitingRequest) -> None:
+        self.by_codes.setdefault(request.tags_codes, {})[request] = None
+        self.count += 1
+
+    def drop(self, request: WaitingRequest) -> None:
+        same = self.by_codes[request.tags_codes]
+        del same[request]
+        if not same:
+            del self.by_codes[request.tags_codes]
+        self.count -= 1
+
+    def first(self, code: int | None) -> WaitingRequest | None:
+        """The oldest that may want a message with this tags code; None: of several messages."""
+        found = [
+            next(iter(same))
+            for codes, same in self.by_codes.items()
+            if code is None or codes is None or code in codes
+        ]
+        return min(found, key=lambda each: each.number, default=None)
 
 
 class WaitingRequests:
     """All of one broker."""
 
     def __init__(self) -> None:
-        self._rows: dict[tuple[str, str], dict[int, dict[WaitingRequest, None]]] = {}
-        """By group and topic, and by queue id: in the order in which they came."""
+        self._rows: dict[tuple[str, str], dict[int, _Row]] = {}
+        """By group and topic, and by queue id."""
         self._places: dict[str, dict[tuple[str, str], int]] = {}
         """By real topic: (group, topic) of those that a message there is for, and how many."""
         self._deadlines: list[tuple[float, int, WaitingRequest]] = []
@@ -101,7 +127,8 @@ class WaitingRequests:
 
     def count_of(self, place: Place) -> int:
         """How many wait at exactly this place."""
-        return len(self._rows.get(place[:2], {}).get(place.queue_id, ()))
+        row = self._rows.get(place[:2], {}).get(place.queue_id)
+        return 0 if row is None else row.count
 
     def park(
         self,
@@ -112,12 +139,13 @@ class WaitingRequests:
     ) -> WaitingRequest:
         """Have a request wait; there is room."""
         request = WaitingRequest(self, place, deadline, tags_codes, run)
-        self._rows.setdefault(place[:2], {}).setdefault(place.queue_id, {})[request] = None
+        self._parked_count += 1
+        request.number = self._parked_count
+        self._rows.setdefault(place[:2], {}).setdefault(place.queue_id, _Row()).add(request)
         for topic in _real_topics(place):
             waiting = self._places.setdefault(topic, {})
             waiting[place[:2]] = waiting.get(place[:2], 0) + 1
         self.count += 1
-        self._parked_count += 1
         heappush(self._deadlines, (deadline, self._parked_count, request))
         if len(self._deadlines) > self._look_at:
             self._deadlines = [each for each in self._deadlines if each[2].is_waiting]
@@ -133,8 +161,8 @@ class WaitingRequests:
         self.count -= 1
         asked, queue_id = request.place[:2], request.place.queue_id
         rows = self._rows[asked]
-        del rows[queue_id][request]
-        if not rows[queue_id]:
+        rows[queue_id].drop(request)
+        if not rows[queue_id].count:
             del rows[queue_id]
             if not rows:
                 del self._rows[asked]
@@ -167,8 +195,8 @@ class WaitingRequests:
                 return
 
     def _wake_first(self, place: Place, code: int | None = None) -> bool:
-        row = self._rows.get(place[:2], {}).get(place.queue_id, ())
-        request = next((each for each in row if each.wants(code)), None)
+        row = self._rows.get(place[:2], {}).get(place.queue_id)
+        request = None if row is None else row.first(code)
         if request is None:
             return False
         self.drop(request)

@@ -29,7 +29,7 @@ import trio
 from node.remoting.connection import OWED_ANSWERS_MAX
 from node.remoting.dispatcher import response_to
 from node.remoting.places import STILL_SECONDS
-from node.remoting.user_share import DELAY_SECONDS_MAX, Bound, Over, UserShare
+from node.remoting.user_share import DELAY_SECONDS_MAX, Bound, Over, Place, UserShare
 from store.machine.signal import Signal
 from tandem.wire.remoting_command import ONEWAY_FLAG, encode_frame
 from tandem.wire.request_code import RequestCode
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from node.remoting.caller import Caller
     from node.remoting.connection import Connection, Outbox, OwedAnswers
     from node.remoting.dispatcher import Answer, Handler
-    from node.remoting.user_share import Place
     from node.security.audit import Audit
     from node.security.users import User
     from tandem.wire.remoting_command import RemotingCommand
@@ -143,8 +142,11 @@ class Quotas:
     ) -> Answer | None:
         """Handle a request, or refuse it."""
         now = trio.current_time()
-        place = share.places.get(connection)
-        if place is None and (place := self._enter(share, connection, now)) is None:
+        counted = connection.counted_as
+        place = share.places.get(counted)
+        if place is None and counted.is_closed:
+            place = Place(share)  # what a client has left behind: it has no connection any more
+        elif place is None and (place := self._enter(share, counted, now)) is None:
             connection.reading.cancel()
             over = Over(Bound.CONNECTIONS, len(share.places), DELAY_SECONDS_MAX)
             self._refuse(share, over, connection, command, now)

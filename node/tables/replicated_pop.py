@@ -207,7 +207,7 @@ class GatheredChanges(Gathering):
         self._acks: dict[QueueKey, dict[int, list[int]]] = {}
         """What is done since the last of them: by queue and pop time."""
         self._bytes = 0
-        self._then: list[Callable[[], None]] = []
+        self._then: list[Callable[[str | None], None]] = []
         self.deadline = math.inf
 
     def add(self, change: Change) -> None:
@@ -222,8 +222,8 @@ class GatheredChanges(Gathering):
         self._acks.setdefault(key, {}).setdefault(pop_time_ms, []).append(offset)
         self._hurry(ACK_DELAY_SECONDS)
 
-    def when_written(self, then: Callable[[], None]) -> None:
-        """Call this when what was taken in by now is written, or could not be."""
+    def when_written(self, then: Callable[[str | None], None]) -> None:
+        """Call this when what was taken in by now is written, or with why it could not be."""
         self._then.append(then)
         self._hurry(ACK_DELAY_SECONDS)
 
@@ -249,16 +249,18 @@ class GatheredChanges(Gathering):
         pending, self._pending = self._pending, []
         size_bytes, self._bytes = self._bytes, 0
         self.deadline = math.inf
+        trouble: str | None = None
         try:
             for changes in _pieces(pending, size_bytes, self._writer.record_bytes_max):
                 self._writer.write(DeliveriesChanged(changes))
         except RequestError as error:
-            _log.warning("what is with consumers could not be written: %s", error.remark)
+            trouble = error.remark
+            _log.warning("what is with consumers could not be written: %s", trouble)
             self._table.replace(self._writer.written(DeliveriesPart).deliveries)
             raise
         finally:
             for each in then:
-                each()
+                each(trouble)
 
     def wrote(self, record: msgspec.Struct) -> None:
         """Changes that were gathered before a deletion do not bring back what is deleted."""

@@ -139,6 +139,8 @@ class Server:
             accounts = self._console.accounts
             with nullcontext() if asked.session is None else accounts.using(asked.account):
                 if came.parts == EVENTS:
+                    if request.method == b"HEAD":
+                        raise wrong_method("HEAD")  # a stream has no end to tell of
                     await self._stream(connection, asked)
                     return
                 reply = await self._answer(asked)

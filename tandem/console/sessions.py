@@ -1,12 +1,13 @@
 """Who is logged in, how one logs in, and how often one may try. Pure: time and chance are given.
 
 A session is known by a random number that only its browser has; here is its hash alone. It ends
-when it is idle for too long, by a log-out, or when there are too many and it has been idle longest.
+when it is idle for too long, by a log-out, or when there are too many and it has been idle longest
+of those of the user who has most.
 """
 
 import hashlib
 import hmac
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
@@ -54,7 +55,11 @@ class Sessions(Generic[AccountT]):
         """Begin a session; return what its browser gets, too."""
         self.sweep()
         if len(self._sessions) >= SESSIONS_MAX:
-            self.close(min(self._sessions.values(), key=lambda each: each.last_used))
+            # Of whoever has most: nobody can end the sessions of others by logging in.
+            counts = Counter(each.user for each in self._sessions.values())
+            self.close(
+                min(self._sessions.values(), key=lambda each: (-counts[each.user], each.last_used))
+            )
         secret = self._random_text()
         session = Session(_key(secret), user, account, self._clock())
         self._sessions[session.key] = session

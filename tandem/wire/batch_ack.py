@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 
 BITS_BYTES_MAX: Final = 16_384
 """Ours: of an entry. One read of a queue looks at some ten thousand messages at most."""
-
-OFFSETS_MAX: Final = 65_536
-"""Ours: messages that one request may acknowledge."""
 
 
 class BatchAck(msgspec.Struct, frozen=True, gc=False):
@@ -67,6 +65,15 @@ class BatchAck(msgspec.Struct, frozen=True, gc=False):
         if self.mark not in _MARKS:
             raise UnreadableError(f"{self.mark[:20]!r} is no mark of a topic")
         return _MARKS[self.mark].topic(self.topic, self.consumer_group)
+
+    @property
+    def count(self) -> int:
+        """How many messages are acknowledged: cheap, however many they are.
+
+        Raises:
+            UnreadableError: the bits cannot be read, or are too many.
+        """
+        return int.from_bytes(_bytes_of(self.bits), "little").bit_count()
 
     def offsets(self) -> list[int]:
         """Return the acknowledged offsets, ascending.
@@ -163,6 +170,15 @@ def decode_bits(text: str) -> list[int]:
     Raises:
         UnreadableError: it is no base64, or too long.
     """
+    data = _bytes_of(text)
+    return [
+        found.start() * 8 + bit
+        for found in _NOT_ZERO.finditer(data)
+        for bit in _BITS_OF_BYTE[found[0][0]]
+    ]
+
+
+def _bytes_of(text: str) -> bytes:
     if len(text) > BITS_BYTES_MAX * 2 or not text.isascii():
         raise UnreadableError(f"the bits of an acknowledgement have {len(text)} characters")
     try:
@@ -171,11 +187,10 @@ def decode_bits(text: str) -> list[int]:
         raise UnreadableError("the bits of an acknowledgement are no base64") from error
     if len(data) > BITS_BYTES_MAX:
         raise UnreadableError(f"the bits of an acknowledgement have {len(data)} bytes")
-    return [
-        place * 8 + bit for place, byte in enumerate(data) if byte for bit in _BITS_OF_BYTE[byte]
-    ]
+    return data
 
 
+_NOT_ZERO: Final = re.compile(rb"[^\0]")
 _BITS_OF_BYTE: Final = tuple(
     tuple(bit for bit in range(8) if byte >> bit & 1) for byte in range(256)
 )

@@ -97,3 +97,13 @@ async def test_who_is_not_the_master_follows() -> None:
         answer = client.call(DELETE, {"topic": "T"})
     assert (answer.code, "follows its master" in str(answer.remark)) == (0, True)
     assert broker.topics.get("T") is not None
+
+
+@pytest.mark.parametrize("retry", ["%RETRY%g_T", "%RETRY%g+T"])
+async def test_what_was_to_come_again_of_a_deleted_topic_goes_with_it(retry: str) -> None:
+    broker = Broker()
+    client = client_of(broker)
+    broker.tables.change_topics(TopicConfig(topic_name="T"), TopicConfig(retry, 1, 1))
+    broker.offsets.commit("g", "T", 0, 0)
+    assert client.call(DELETE, {"topic": "T"}).code == 0
+    assert broker.topics.get(retry) is None

@@ -13,6 +13,7 @@ from node.pop.changes import (
     Change,
     Cut,
     Moved,
+    Popped,
     QueueKey,
     Reset,
     Revived,
@@ -267,3 +268,27 @@ def test_no_record_breaks_a_state(parts: list[tuple[int, int, int]]) -> None:
             assert queue.floor <= max(queue.next_offset, *queue.invisible, 0)
             assert deliveries.invisible_count == len(queue.invisible)
             assert set(queue.counts) <= set(queue.invisible)
+
+
+def test_one_message_that_is_never_done_does_not_keep_those_behind_it() -> None:
+    deliveries = Deliveries()
+    deliveries.apply(Popped("g", "T", 0, 1, 1000, 1, [0, 1]))
+    for offset in range(1, 10_000):
+        deliveries.apply(Popped("g", "T", 0, 1, 1000, offset + 1, [offset, 1]))
+        deliveries.apply(Acked("g", "T", 0, [(1, [offset, 1])]))
+    (queue,) = deliveries.queues.values()
+    assert queue.floor == 0
+    assert len(queue._order) < 2_000
+
+
+def test_a_queue_with_many_handouts_is_more_than_one_row() -> None:
+    deliveries = Deliveries()
+    for offset in range(1_000):
+        deliveries.apply(Popped("g", "T", 0, offset, 1000, offset + 1, [offset, 1], attempt_id="a"))
+    rows = deliveries.rows()
+    assert max(len(msgspec.json.encode(each)) for each in rows) < 10_000
+    other = Deliveries()
+    for row in rows * 2:
+        other.add(row)
+    assert other.rows() == rows
+    assert (other.invisible_count, other.queues[QueueKey("g", "T", 0)].floor) == (1_000, 0)

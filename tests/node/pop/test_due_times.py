@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 
-from node.pop.changes import Acked, Moved, QueueKey, runs_of
+from node.pop.changes import Acked, Moved, Popped, QueueKey, runs_of
 from node.pop.deliveries import Deliveries
 from node.pop.due_times import ROOM, DueTimes
 from tests.node.pop.handed_out import KEY, acked, popped
@@ -112,3 +112,15 @@ def test_what_is_done_does_not_pile_up() -> None:
     assert most < 3 * ROOM
     assert len(known.over(10.0, 10**9)) == 103
     assert known.due_times.kept_count == 0
+
+
+def test_attempts_whose_time_is_over_are_forgotten() -> None:
+    deliveries, times = Deliveries(keeps_fresh=True), DueTimes()
+    for number in range(5 * ROOM):
+        deliveries.apply(
+            Popped("g", "T", 0, number, 1000, number + 1, [number, 1], attempt_id=f"a{number}")
+        )
+        times.note(deliveries.take_fresh(), number, deliveries)
+        deliveries.apply(Acked("g", "T", 0, [(number, [number, 1])]))
+        assert times.take_over(number + 1, deliveries, 64) == []
+    assert len(times._attempts) <= 2 * ROOM

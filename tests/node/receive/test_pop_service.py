@@ -7,11 +7,13 @@ import trio
 from node.errors import RequestError
 from node.receive.requests import Found, Handle, Received
 from tandem.wire.receipt_handle import TopicMark
+from tandem.wire.response_code import ResponseCode
 from tests.node.receive.pop_world import DLQ, GROUP, RETRY, TOPIC, PopWorld, handles, messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import pytest
     from trio.testing import MockClock
 
 
@@ -440,3 +442,29 @@ async def test_a_classic_file_does_not_say_done_of_what_is_not_on_the_disk_yet(
     again = PopWorld(world.disk.crashed(), is_fenced=False, begins=False)
     again.open()
     assert again.table.live.invisible_count == 1
+
+
+async def test_an_acknowledgement_that_could_not_be_written_is_no_success(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task that puts messages again writes what is gathered: it may be what fails."""
+    world = PopWorld()
+    world.put(b"1", b"2")
+    world.receive(1, invisible_ms=1000)
+    (handle,) = handles(world.receive(1, invisible_ms=60_000))
+    await trio.sleep(1.1)
+    answers: list[list[bool] | RequestError] = []
+    world.pop.ack([handle], answers.append)
+    writer = world.journal_tables.journal.writer
+    assert writer is not None
+
+    def refuse(record: object) -> None:
+        raise RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, "no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "write", refuse)
+        world.pop.work(trio.current_time())
+    world.confirm()
+    assert world.pop.is_held(handle)
+    (answer,) = answers
+    assert isinstance(answer, RequestError)

@@ -264,13 +264,15 @@ async def test_what_is_there_is_noticed_and_not_handed_out(autojump_clock: MockC
 
 @pytest.mark.parametrize("is_fenced", [True, False])
 async def test_an_offset_behind_the_end_of_the_queue_passes_over_nothing_that_comes(
-    is_fenced: bool, autojump_clock: MockClock
+    *, is_fenced: bool, autojump_clock: MockClock
 ) -> None:
     world = PopWorld(is_fenced=is_fenced)
     world.put(b"1", b"2")
     world.tables.commit(GROUP, TOPIC, 0, 10)
     if world.is_fenced:
-        world.journal_tables.journal.writer.write_gathered()
+        writer = world.journal_tables.journal.writer
+        assert writer is not None
+        writer.write_gathered()
     world.confirm()
     assert (world.offset(), world.bodies()) == (10, [])
     came = []

@@ -100,7 +100,7 @@ async def test_a_failed_write_leaves_the_state_that_is_written(autojump_clock: M
     called: list[str] = []
     master.table.ack(KEY, 1000, 0)
     master.table.change(popped([2], 2000))
-    master.gathered.when_written(lambda: called.append("then"))
+    master.gathered.when_written(lambda trouble: called.append("then"))
     master.writer.takes = False
     with pytest.raises(RequestError):
         master.gathered.write()

@@ -350,3 +350,18 @@ def test_dialogs_and_lists_have_names_for_those_who_do_not_see_them(
         )
         assert nameless == [], address
         assert page.evaluate("document.querySelectorAll('h1').length") == 1
+
+
+def test_a_body_that_is_nested_as_deep_as_it_goes_is_shown(
+    page: Page, served: Served, visit: Visit
+) -> None:
+    served.fake.messages = [message(body=body(b"[" * 100_000 + b"1" + b"]" * 100_000))]
+    visit("#/messages/Orders/7F")
+    page.wait("document.querySelector('#view pre').textContent.length < 40e6")
+    assert "JSON" in page.text("#view .switch[aria-label='body as']")
+
+
+def test_an_address_that_every_object_has_is_no_view(page: Page, visit: Visit) -> None:
+    for name in ("constructor", "__proto__", "toString"):
+        visit(f"#/{name}")
+        assert f"There is no view {name}" in page.text("#view")

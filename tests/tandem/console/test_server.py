@@ -226,6 +226,15 @@ async def test_no_answer_has_a_secret(autojump_clock: MockClock) -> None:
         assert "very-secret-1" not in repr(running.console.accounts.around.target)
 
 
+async def test_the_head_of_a_stream_is_not_served(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with browser_of(FakeCluster()) as browser:
+        answer = await browser.ask("HEAD", "/api/v1/events")
+        assert answer.status == 405
+    assert not caplog.records
+
+
 async def test_events_come_each_second_to_all_who_listen(autojump_clock: MockClock) -> None:
     cluster = FakeCluster()
     async with browser_of(cluster) as browser:

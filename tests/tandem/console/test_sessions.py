@@ -57,6 +57,15 @@ def test_the_one_that_is_idle_longest_makes_room() -> None:
     assert world.ended == ["account 1"]
 
 
+def test_who_logs_in_again_and_again_ends_no_session_of_others() -> None:
+    world = World()
+    world.sessions.open("root", "of root")
+    for number in range(SESSIONS_MAX):
+        world.now = number
+        world.sessions.open("shop", f"of shop {number}")
+    assert world.ended == ["of shop 0"]
+
+
 def test_failures_of_an_address_and_of_all_are_bounded() -> None:
     world = World()
     for _ in range(FAILURES_MAX):
