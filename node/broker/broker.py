@@ -228,7 +228,9 @@ class Broker:
         holds = self._parts.holds
         if holds.held_count:
             holds.messages_arrived(arrivals)
-        self._parts.pop.messages_arrived(arrivals)
+        pop = self._parts.pop
+        if pop.receiving.count or pop.noticing.count:
+            pop.messages_arrived(arrivals)
 
     def opened(self, epoch: int) -> None:
         """Take messages from now on: write tables, and deliver what is due.

@@ -51,7 +51,7 @@ def _traffic(sources: Sources) -> Iterator[Figure]:
     yield from _rates("getmiss", stats.missed_tps)
     yield from _rates("gettotal", stats.found_tps, stats.missed_tps)
     yield from _rates("gettransfered", stats.transferred_tps)
-    yield _shown("get_message_entire_time_max", stats.longest_get_ms)
+    yield _shown("get_message_entire_time_max", stats.longest_get_seconds * 1000)
     gets = stats.get_totals
     yield _shown("msg_gettotal_yesterdaymorning", gets.yesterday_morning)
     yield _shown("msg_gettotal_todaymorning", gets.today_morning)

@@ -45,6 +45,9 @@ _log = logging.getLogger(__name__)
 WAITING_MAX: Final = 4_096
 """Requests to one master that wait for their answers; see `OWED_ANSWERS_MAX`."""
 
+WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of their bodies: all of them wait for seconds where there is no master."""
+
 RETRY_SECONDS: Final = 0.05
 """Between two looks for a master. It is this node's own name server that is asked."""
 
@@ -91,14 +94,24 @@ class Link:
         self._signer: LinkSigner | None = None
         self._out = bytearray()
         self._is_up = False
+        self._bytes = 0
 
     def ask(
         self, command: RemotingCommand, deadline: float, done: Callable[[RemotingCommand], None]
     ) -> None:
         """See `AsksMasters.ask`."""
-        if len(self._waiting) >= WAITING_MAX:
-            done(_trouble(f"{WAITING_MAX} requests wait for the master of {self._broker_name}"))
+        size = len(command.body)
+        if len(self._waiting) >= WAITING_MAX or self._bytes + size > WAITING_BYTES_MAX:
+            count = len(self._waiting)
+            done(_trouble(f"{count} requests wait for the master of {self._broker_name}"))
             return
+        self._bytes += size
+        asked = done
+
+        def done(answer: RemotingCommand) -> None:
+            self._bytes -= size
+            asked(answer)
+
         waiting = _Waiting(command, deadline, done)
         if self._is_up:
             self._send(waiting)

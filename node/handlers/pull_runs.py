@@ -88,7 +88,8 @@ class PullRunHandler:
             return False
         began = trio.current_time()
         answers = self._reads.answer_run(runs, queues, wanted.tags_codes)
-        self._stats.took(trio.current_time() - began)
+        seconds = trio.current_time() - began
+        self._stats.longest_get_seconds = max(self._stats.longest_get_seconds, seconds)
         if not runs.count:
             connection.one_by_one = found - 1
             return False

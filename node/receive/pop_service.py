@@ -38,7 +38,7 @@ from node.receive.requests import (
     check_invisible,
     check_receive,
 )
-from node.receive.taking import Taking
+from node.receive.taking import INVISIBLE_PER_QUEUE_MAX, Taking
 from node.receive.waiting import Place, WaitingRequests
 from node.tables.replicated_pop import DeliveriesChanged, DeliveriesTable
 from store.machine.signal import Signal
@@ -103,8 +103,8 @@ class PopService:
         self._retry_mark = retry_mark
         self._taking = Taking(store, tables, self._table, random)
         self._put_again = PutAgain(store, tables, retry_mark)
-        self._receiving = WaitingRequests()
-        self._noticing = WaitingRequests()
+        self.receiving = WaitingRequests()
+        self.noticing = WaitingRequests()
         self._moved: dict[QueueKey, None] = {}
         """Queues whose group may have another offset."""
         self._wake = Signal()
@@ -161,10 +161,10 @@ class PopService:
         if waiting.is_cancelled:
             return
         if client is not None and client.is_closed:
-            self._receiving.wake(*_place(request))
+            self.receiving.wake(*_place(request))
             return
         if client is not None and client.is_congested:
-            self._receiving.wake(*_place(request))
+            self.receiving.wake(*_place(request))
             client.when_drained(lambda: self.run_again(waiting, is_expired=is_expired))
             return
         try:
@@ -175,7 +175,7 @@ class PopService:
             return
         if received.batches:
             if received.rest_count:
-                self._receiving.wake(*_place(request))
+                self.receiving.wake(*_place(request))
                 self._wake.notify()
             self._answer(received, waiting.done)
         elif is_expired or trio.current_time() >= request.deadline:
@@ -186,10 +186,10 @@ class PopService:
     def park(self, request: Receive, run: Callable[[bool], None]) -> WaitingRequest | None:
         """Have a request wait for a message; None if there is no room."""
         place = _place(request)
-        if not self._receiving.has_room(place):
+        if not self.receiving.has_room(place):
             return None
         self._wake.notify()
-        return self._receiving.park(place, request.deadline, request.tags_codes, run)
+        return self.receiving.park(place, request.deadline, request.tags_codes, run)
 
     def notify(self, request: Receive, done: WhenNoticed) -> Waiting | None:
         """Say when there is a message to receive, and hand out nothing (NOTIFICATION).
@@ -203,7 +203,7 @@ class PopService:
         if request.deadline <= trio.current_time():
             done(Found.NOTHING)
             return None
-        if not self._noticing.has_room(place):
+        if not self.noticing.has_room(place):
             done(Found.FULL)
             return None
 
@@ -211,11 +211,11 @@ class PopService:
             done(Found.NOTHING if is_expired else Found.FOUND)
 
         self._wake.notify()
-        return self._noticing.park(place, request.deadline, request.tags_codes, run)
+        return self.noticing.park(place, request.deadline, request.tags_codes, run)
 
     def waiting_count(self, group: str, topic: str, queue_id: int) -> int:
         """How many requests wait under exactly this queue (POLLING_INFO)."""
-        return self._receiving.count_of(Place(group, topic, queue_id))
+        return self.receiving.count_of(Place(group, topic, queue_id))
 
     # -- handles ---------------------------------------------------------------------------------
 
@@ -253,14 +253,15 @@ class PopService:
     def _acked(self, key: QueueKey, handle: Handle) -> None:
         queue = self._table.live.queues[key]
         is_orderly = bool(queue.counts)
+        was_full = len(queue.invisible) >= INVISIBLE_PER_QUEUE_MAX
         self._table.ack(key, handle.pop_time_ms, handle.offset)
         self._moved[key] = None
-        if is_orderly and not queue.invisible:
+        if was_full or (is_orderly and not queue.invisible):
             self._opened(key)
 
     def _opened(self, key: QueueKey) -> None:
-        """Somebody may have the next messages of a queue of an orderly group."""
-        for waiting in (self._receiving, self._noticing):
+        """Somebody may have the next messages of a queue: it was full, or is read in order."""
+        for waiting in (self.receiving, self.noticing):
             waiting.wake(key.group, key.topic, key.queue_id)
         self._wake.notify()
 
@@ -323,7 +324,7 @@ class PopService:
 
         def settled(trouble: str | None) -> None:
             self._taking.resetting.discard(key)
-            self._receiving.wake(group, topic, queue_id)
+            self.receiving.wake(group, topic, queue_id)
             self._wake.notify()
 
         self._when_settled(settled)
@@ -355,7 +356,7 @@ class PopService:
 
     def messages_arrived(self, arrivals: Sequence[Arrival]) -> None:
         """Messages can be read."""
-        for waiting in (self._receiving, self._noticing):
+        for waiting in (self.receiving, self.noticing):
             if waiting.count:
                 waiting.messages_arrived(arrivals)
                 if waiting.ready:
@@ -367,7 +368,7 @@ class PopService:
             look_at = self.work(trio.current_time())
             end_round()
             await trio.lowlevel.checkpoint()
-            if not (self._receiving.ready or self._noticing.ready):
+            if not (self.receiving.ready or self.noticing.ready):
                 with trio.move_on_at(look_at):
                     await self._wake.wait()
 
@@ -378,10 +379,10 @@ class PopService:
         self._commit_offsets()
         if self._moved:
             look_at = min(look_at, now + RETRY_SECONDS)
-        return min(look_at, self._receiving.next_deadline, self._noticing.next_deadline)
+        return min(look_at, self.receiving.next_deadline, self.noticing.next_deadline)
 
     def _run_waiting(self, now: float) -> None:
-        for waiting in (self._receiving, self._noticing):
+        for waiting in (self.receiving, self.noticing):
             for request in waiting.take_expired(now):
                 request.run(True)  # noqa: FBT003 - see `WaitingRequest.run`
             for _ in range(len(waiting.ready)):

@@ -361,14 +361,19 @@ class Taking:
             )
             if not handout.is_orderly and mark_for(request, key) is not None
         ]
-        batches = []
+        # An answer has one pop time, and a queue once: a message that was moved since has another
+        # handle, which its consumer has got.
+        held: dict[QueueKey, list[int]] = {}
         for key, handout in found:
-            queue = self._table.live.queues[key]
-            read = self._records(key, queue.held_of(handout))
+            if handout.pop_time_ms == found[0][1].pop_time_ms:
+                held.setdefault(key, []).extend(self._table.live.queues[key].held_of(handout))
+        batches = []
+        for key, offsets in held.items():
+            read = self._records(key, sorted(offsets))
             mark = mark_for(request, key)
             if read and mark is not None:
                 records = b"".join(read.values())
-                start = handout.offsets[0]
+                start = min(read)
                 batches.append(Batch(key.topic, mark, key.queue_id, start, tuple(read), records))
         if not batches:
             return None

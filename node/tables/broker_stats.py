@@ -91,8 +91,8 @@ class BrokerStats:
     Attributes:
         found: Pulls that were given messages.
         missed: Pulls that were answered without one.
-        longest_get_ms: How long the store took at most to find what a pull, or a run of pulls, asks
-            for.
+        longest_get_seconds: How long the store took at most to find what a pull asks for, or a run
+            of pulls.
         put_bytes: Bytes of all records that came.
         put_tps, found_tps, missed_tps, transferred_tps: Of messages that came, of `found` and
             `missed`, and of messages handed out.
@@ -102,7 +102,7 @@ class BrokerStats:
         """`local_day` says which day it is in this node's time zone, as a number."""
         self.found = 0
         self.missed = 0
-        self.longest_get_ms = 0.0
+        self.longest_get_seconds = 0.0
         self.put_bytes = 0
         self._cluster = cluster
         self._local_day = local_day
@@ -129,13 +129,6 @@ class BrokerStats:
         self.transferred_tps = TpsHistory()
 
     # -- counting --------------------------------------------------------------------------------
-
-    def took(self, seconds: float) -> None:
-        """Note how long the store took to find something.
-
-        Source: StoreStatsService.setGetMessageEntireTimeMax.
-        """
-        self.longest_get_ms = max(self.longest_get_ms, seconds * 1000)
 
     def came(self, topic: str, messages: int, record_bytes: int) -> None:
         """Messages have come into a topic since the last call."""

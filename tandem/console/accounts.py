@@ -201,7 +201,7 @@ class Account:
         try:
             is_allowed = await self._is_allowed()
         except ClientError as error:
-            return api_error(error, self.user)
+            return api_error(error, self.user, changes=False)
         except APIError as error:
             return error
         coordinator = around.coordinator

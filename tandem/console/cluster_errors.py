@@ -31,17 +31,20 @@ _MISSING: dict[type[ClientError], str] = {
 _UNKNOWN_ROUTES = frozenset({RouteCause.NO_TOPIC, RouteCause.NO_QUEUE})
 
 
-def api_error(error: ClientError, user: str) -> APIError:
-    """Return the answer that an error of a client becomes, for a request of `user`."""
+def api_error(error: ClientError, user: str, *, changes: bool = True) -> APIError:
+    """Return the answer that an error of a client becomes, for a request of `user`.
+
+    `changes`: whether the request may have changed something.
+    """
     words = one_line(str(error), WORDS_MAX)
     if isinstance(error, BrokerError):
         return _refused(error, words, user)
     if isinstance(error, RouteNotFoundError) and error.cause not in _UNKNOWN_ROUTES:
         return no_answer(words, outcome_unknown=False)
     if isinstance(error, RequestTimeoutError | SendInDoubtError):
-        return timeout(words, outcome_unknown=error.outcome_unknown)
+        return timeout(words, outcome_unknown=changes and error.outcome_unknown)
     if isinstance(error, ConnectionLostError):
-        return no_answer(words, outcome_unknown=error.outcome_unknown)
+        return no_answer(words, outcome_unknown=changes and error.outcome_unknown)
     if (code := _MISSING.get(type(error))) is not None:
         return _not_found(code, words)
     return APIError(

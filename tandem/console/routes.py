@@ -86,7 +86,8 @@ async def _found(asked: Asked) -> Reply:
 
 def _error_of(error: Exception, asked: Asked) -> APIError:
     if isinstance(error, ClientError):
-        return api_error(error, "" if asked.session is None else asked.session.user)
+        user = "" if asked.session is None else asked.session.user
+        return api_error(error, user, changes=asked.incoming.method != "GET")
     if isinstance(error, ArgumentError):
         return bad_parameter(error.names[0] if error.names else "request", str(error))
     if isinstance(error, trio.TooSlowError):

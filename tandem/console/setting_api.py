@@ -14,7 +14,8 @@ HIDDEN: Final = "not shown"
 
 _SECRET: Final = re.compile(r"secret|password|token|credential", re.IGNORECASE)
 _PLACE: Final = re.compile(r"(file|directory|path)s?$", re.IGNORECASE)
-_IN_ADDRESS: Final = re.compile(r"(?<=//)[^/@\s]+(?=@)")
+_IN_ADDRESS: Final = re.compile(r"(?<=//)[^/\s]+(?=@)|(?<=\?)\S+")
+_IN_JSON: Final = re.compile(rf'"\w*(?:{_SECRET.pattern})\w*"\s*:', re.IGNORECASE)
 
 
 async def settings(asked: Asked) -> dict[str, Any]:
@@ -55,9 +56,11 @@ def shown(key: str, value: object) -> object:
     A password in an address of the coordinator is left out as well.
     """
     if isinstance(value, str):
-        if value and _SECRET.search(key) and not _PLACE.search(key):
+        # initAuthenticationUser of RocketMQ is JSON with a password.
+        is_secret = _SECRET.search(key) and not _PLACE.search(key)
+        if value and (is_secret or _IN_JSON.search(value)):
             return HIDDEN
-        return _IN_ADDRESS.sub(HIDDEN.replace(" ", "-"), value)
+        return _IN_ADDRESS.sub(HIDDEN.replace(" ", "-"), value) if "://" in value else value
     if isinstance(value, list | tuple):
         return [shown(key, each) for each in value]
     if isinstance(value, dict):

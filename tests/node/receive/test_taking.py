@@ -292,3 +292,14 @@ async def test_a_pull_consumer_that_got_further_is_not_put_back(
     world.ack(*handles(popped))
     assert world.offset() == 10
     assert world.bodies() == []
+
+
+async def test_the_same_attempt_gets_no_handle_that_is_not_good(autojump_clock: MockClock) -> None:
+    world = PopWorld()
+    world.put(b"1", b"2", b"3")
+    first, *_ = handles(world.receive(attempt_id="a"))
+    await trio.sleep(1)
+    world.change(first, 60_000)
+    again = world.receive(attempt_id="a")
+    assert len(again.batches) == 1
+    assert world.ack(*handles(again)) == [True, True]

@@ -45,6 +45,8 @@ def test_each_error_has_its_answer(error: ClientError, status: int, code: str) -
 def test_that_it_may_have_been_done_is_said() -> None:
     unknown = api_error(RequestTimeoutError("a:1"), "")
     assert unknown.details == {"outcome_unknown": True}
+    read = api_error(RequestTimeoutError("a:1"), "", changes=False)
+    assert read.details == {"outcome_unknown": False}
     never = api_error(RequestTimeoutError("a:1", outcome_unknown=False), "")
     assert never.details == {"outcome_unknown": False}
     assert unknown.remedy != never.remedy
