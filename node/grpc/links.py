@@ -106,13 +106,12 @@ class Link:
             done(_trouble(f"{count} requests wait for the master of {self._broker_name}"))
             return
         self._bytes += size
-        asked = done
 
-        def done(answer: RemotingCommand) -> None:
+        def settled(answer: RemotingCommand) -> None:
             self._bytes -= size
-            asked(answer)
+            done(answer)
 
-        waiting = _Waiting(command, deadline, done)
+        waiting = _Waiting(command, deadline, settled)
         if self._is_up:
             self._send(waiting)
         else:
