@@ -23,6 +23,7 @@ NOUNS: Final = (
     "consume",
     "message",
     "why",
+    "console",
     "config",
     "ha",
     "log",

@@ -2,6 +2,7 @@
 
 import errno
 import ipaddress
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -30,6 +31,9 @@ from tandem.views.fenced_group import RecordStore
 
 SWEEP_SECONDS: Final = 60.0
 LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
+
+
+_HOST_NAME: Final = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
 
 
 class ConsoleOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,7 +136,17 @@ def _host(options: ConsoleOptions) -> ipaddress.IPv4Address | ipaddress.IPv6Addr
 def _names(
     options: ConsoleOptions, host: ipaddress.IPv4Address | ipaddress.IPv6Address
 ) -> list[str]:
-    """Return the names of the host, the one to print first."""
+    """Return the names of the host, the one to print first.
+
+    Raises:
+        ConsoleError: what is given is none.
+    """
+    for name in options.host_names:
+        if not _HOST_NAME.fullmatch(name):
+            raise ConsoleError(
+                f"{name!r} is no name of a host; --host-name takes what stands between http:// and"
+                " the port, such as ops.example"
+            )
     own = f"[{host}]" if host.version == 6 else str(host)
     names = [*options.host_names, own, *(LOOPBACK_NAMES if host.is_loopback else ())]
     return list(dict.fromkeys(names))

@@ -4,7 +4,7 @@ from typing import Any
 
 from tandem.console.asking import Asked, not_found
 from tandem.views.drill_reports import (
-    ReportError,
+    UnreadableReportError,
     read_reports,
     read_summary,
     report_files,
@@ -36,5 +36,5 @@ async def drill(asked: Asked, run_id: str) -> dict[str, Any]:
         raise not_found("no_run", f"there is no report {run_id}")
     try:
         return {"id": run_id, "summary": read_summary(file)}
-    except ReportError as error:
+    except UnreadableReportError as error:
         raise not_found("no_run", f"report {run_id}: {error}") from error

@@ -98,7 +98,7 @@ class Reports(msgspec.Struct, frozen=True):
     left_out: int
 
 
-class ReportError(Exception):
+class UnreadableReportError(Exception):
     """A report cannot be read; the text says why."""
 
 
@@ -126,7 +126,7 @@ def read_reports(directory: Path) -> Reports:
     for run_id, file in report_files(directory).items():
         try:
             runs.append(_run(run_id, _read(file, _Summary)))
-        except ReportError as error:
+        except UnreadableReportError as error:
             unreadable.append(Unreadable(run_id, str(error)))
     runs.sort(key=lambda each: (each.started_at, each.id), reverse=True)
     return Reports(runs[:RUNS_MAX], unreadable, len(runs[RUNS_MAX:]))
@@ -136,7 +136,7 @@ def read_summary(file: Path) -> dict[str, Any]:
     """Return the whole of one report.
 
     Raises:
-        ReportError: it cannot be read, or is none.
+        UnreadableReportError: it cannot be read, or is none.
     """
     _read(file, _Summary)
     return _read(file, dict[str, Any])
@@ -171,12 +171,12 @@ def _id(name: str, taken: dict[str, Path]) -> str:
 def _read(file: Path, kind: type[T]) -> T:
     try:
         if file.stat().st_size > SUMMARY_BYTES_MAX:
-            raise ReportError(f"it is longer than {SUMMARY_BYTES_MAX:,} bytes")
+            raise UnreadableReportError(f"it is longer than {SUMMARY_BYTES_MAX:,} bytes")
         return decode_json(file.read_bytes(), kind)
     except OSError as error:
-        raise ReportError(error.strerror or str(error)) from error
+        raise UnreadableReportError(error.strerror or str(error)) from error
     except UnreadableError as error:
-        raise ReportError("it is no report of a drill") from error
+        raise UnreadableReportError("it is no report of a drill") from error
 
 
 def _run(run_id: str, summary: _Summary) -> Run:

@@ -63,8 +63,12 @@ ARGUMENTS: Final = {
 }
 """What an argument is while another is tried."""
 
-NOT_STARTED: Final = {("cluster", "up"): {"config"}, ("drill",): {"scenarios", "config"}}
-"""Commands that start a cluster, and the parameters that keep them from it."""
+NOT_STARTED: Final = {
+    ("cluster", "up"): {"config"},
+    ("console",): {"listen", "config"},
+    ("drill",): {"scenarios", "config"},
+}
+"""Commands that go on, and the parameters that keep them from it."""
 
 
 def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:  # noqa: ANN401

@@ -7,7 +7,7 @@ from tandem.drill.summary import Summary
 from tandem.views import drill_reports
 from tandem.views.drill_reports import (
     RUNS_MAX,
-    ReportError,
+    UnreadableReportError,
     read_reports,
     read_summary,
     report_files,
@@ -41,7 +41,7 @@ def test_what_is_no_report_is_named_and_nothing_more(
     found = read_reports(tmp_path)
     assert [each.id for each in found.runs] == ["good"]
     assert {each.id for each in found.unreadable} == {"bad", "list", "other", "binary", "\\xff"}
-    with pytest.raises(ReportError):
+    with pytest.raises(UnreadableReportError):
         read_summary(tmp_path / "bad" / "summary.json")
     monkeypatch.setattr(drill_reports, "SUMMARY_BYTES_MAX", 10)
     assert len(read_reports(tmp_path).unreadable) == 6

@@ -12,6 +12,7 @@ from tandem.wire.group_recovery import (
     plan_recovery,
 )
 from tandem.wire.group_state import EPOCH_MAX, GroupState, LeaderRecord, LifeRecord, NodeRecord
+from tandem.wire.switch_cause import SwitchCause
 
 NAMES = ("a", "b", "c")
 STATE = GroupState(epoch=5, master="a", isr={"a": "a1", "b": "b1"}, min_isr=2)
@@ -62,6 +63,7 @@ def test_a_lost_record_is_made_anew_from_the_longest_log_of_all() -> None:
         isr={"b": "b1"},
         min_isr=2,
         reason="an operator recovered g with the log of b",
+        cause=SwitchCause.RECOVERED,
         version=1,
         recoveries=1,
     )
