@@ -71,6 +71,7 @@ async def run_console(
         TLSFileError: a file of TLS cannot be used.
     """
     host = _host(options)
+    names = _names(options, host)
     tls = _tls(options)
     spec = None if options.config is None else spec_of(options.config)
     has_users = await _has_users(options.access, spec, open_stream)
@@ -80,7 +81,6 @@ async def run_console(
     target = Target(access, has_users, spec, options.config)
     listeners = await _listen(options)
     port: int = listeners[0].socket.getsockname()[1]
-    names = _names(options, host)
     places = Places.of(names, port, is_secure=tls is not None)
     url = f"{'https' if tls else 'http'}://{names[0]}:{port}/"
     async with _coordinator(spec) as coordinator, trio.open_nursery() as nursery:
