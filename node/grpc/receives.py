@@ -15,9 +15,10 @@ from node.grpc.protocol import messages as pb
 from node.grpc.put_requests import milliseconds
 from node.grpc.receipts import Popped
 from node.grpc.received_messages import grpc_message, set_time
-from node.grpc.renewals import GIVEN_BACK_MS, RENEWED_MS
+from node.grpc.renewals import GIVEN_BACK_MS, RENEWED_MS, owner_of
 from node.grpc.routes import checked_group
 from node.grpc.topic_types import checked_topic
+from node.remoting.caller import ANYBODY
 from tandem.wire.errors import WireError
 from tandem.wire.message import decode_messages
 from tandem.wire.pop_headers import (
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from node.grpc.renewals import Renewals
     from node.grpc.session import Session
     from node.grpc.ways import Ways
+    from node.remoting.caller import Caller
     from tandem.wire.message import MessageExt
     from tandem.wire.remoting_command import RemotingCommand
     from tandem.wire.subscription_group import SubscriptionGroupConfig
@@ -94,7 +96,7 @@ class Receives:
         )
         receive = _Receive(self, session, call, request, group, topic, broker_name)
         way = self._ways.to(broker_name, session.now + seconds + ANSWER_SECONDS)
-        session.ask(
+        receive.caller = session.ask(
             call, way, RequestCode.POP_MESSAGE, header, receive.done, lost=receive.lost, alone=True
         )
 
@@ -104,10 +106,10 @@ class Receives:
         set_time(last.delivery_timestamp, self._wall_clock_ms())
         return last.SerializeToString()
 
-    def keep(self, session: Session, call: Call, delivery: Delivery) -> None:
+    def keep(self, session: Session, call: Call, caller: Caller, delivery: Delivery) -> None:
         """Renew a message for its client."""
         self._renewals.keep(
-            call.client_id or "",
+            owner_of(caller, call),
             delivery,
             lambda ms: self._change(session, call, delivery, ms),
             session.now,
@@ -153,6 +155,7 @@ class _Receive:
         self._group = group
         self._topic = topic
         self._broker_name = broker_name
+        self.caller = ANYBODY
 
     def done(self, answer: RemotingCommand) -> None:
         """Send what a broker has found."""
@@ -179,7 +182,7 @@ class _Receive:
                 shown.system_properties.delivery_attempt = count
             call.send(pb.ReceiveMessageResponse(message=shown).SerializeToString())
             if self._request.auto_renew:
-                self._receives.keep(self._session, call, delivery)
+                self._receives.keep(self._session, call, self.caller, delivery)
         call.send(self._receives.closing())
         call.end()
 

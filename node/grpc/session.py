@@ -38,6 +38,7 @@ from tandem.wire.remoting_command import RemotingCommand
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from node.remoting.caller import Caller
     from node.remoting.connection import Connection, Outbox
     from node.remoting.dispatcher import Dispatch
     from tandem.wire.remoting_command import Ext
@@ -77,10 +78,7 @@ class Method(msgspec.Struct, frozen=True):
 
 
 class Questions(Protocol):
-    """Takes what brokers ask of clients, and hears of them."""
-
-    def heard_of(self, client_id: str, now: float) -> None:
-        """A client makes a call."""
+    """Takes what brokers ask of clients."""
 
     def asked(self, session: Session, question: RemotingCommand) -> None:
         """Pass a question on to a client of this connection."""
@@ -265,7 +263,6 @@ class Session:
             message = method.request.FromString(data)
         except DecodeError as error:
             raise MalformedCallError(GRPC_INTERNAL, str(error)) from error
-        self._questions.heard_of(call.client_id, self.now)
         method.handle(self, call, message)
 
     def _do(self, call: Call, work: Callable[[Call], None]) -> None:
@@ -311,11 +308,13 @@ class Session:
         body: bytes = b"",
         lost: Answered | None = None,
         alone: bool = False,
-    ) -> None:
+    ) -> Caller:
         """Send a request of a call to a broker; `done` gets the answer.
 
         What `done` raises becomes the answer to the call. If the call is over by then, `lost` gets
         the answer. With `alone` the request is held for this call and no longer.
+
+        Returns who asks. That counts in `done`, if the answer is no refusal.
         """
 
         def answered(answer: RemotingCommand) -> None:
@@ -334,6 +333,7 @@ class Session:
             side.go_on()
         if not self.is_in_turn:
             self._on_late(side)
+        return side.caller
 
     def _side_of(self, call: Call, opaque: int) -> SideConnection:
         """Return a connection that handlers know as long as a call is not over."""

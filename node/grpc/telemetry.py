@@ -23,6 +23,7 @@ from node.grpc.call import MalformedCallError
 from node.grpc.errors import GRPC_INTERNAL, GRPC_INVALID_ARGUMENT, CallError, error_of
 from node.grpc.protocol import messages as pb
 from node.grpc.received_messages import grpc_message, original_topic
+from node.grpc.renewals import owner_of
 from node.grpc.routes import checked_group
 from node.grpc.topic_types import checked_topic
 from node.grpc.transaction_ids import TransactionId
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from node.grpc.call import Call
-    from node.grpc.renewals import Renewals
+    from node.grpc.renewals import Owner, Renewals
     from node.grpc.session import Session
     from node.grpc.ways import Ways
     from node.remoting.caller import Caller
@@ -225,8 +226,7 @@ class Telemetry:
                 self._may_be_asked(stream, topics, caller)
 
         way = self._ways.to(broker_name)
-        session.ask(call, way, RequestCode.HEART_BEAT, None, done, body=body)
-        caller = session.side.caller
+        caller = session.ask(call, way, RequestCode.HEART_BEAT, None, done, body=body)
 
     def _may_be_asked(self, stream: Stream, topics: list[str], caller: Caller) -> None:
         """Show a producer halves of topics that it may write."""
@@ -236,10 +236,6 @@ class Telemetry:
             except RequestError:
                 continue
             self._by_topic.setdefault(topic, {})[stream.call] = stream
-
-    def heard_of(self, client_id: str, now: float) -> None:
-        """See `Questions`."""
-        self._renewals.heard_of(client_id, now)
 
     def asked(self, session: Session | None, question: RemotingCommand) -> None:
         """Pass on what a broker asks a producer; it asks again if nobody answers.
@@ -292,7 +288,7 @@ class Telemetry:
     # -- heartbeats ------------------------------------------------------------------------------
 
     def heartbeat(self, session: Session, call: Call, request: pb.HeartbeatRequest) -> None:
-        """Heartbeat. Its connection is alive, which is all that has to be known."""
+        """Heartbeat. Who makes it is alive, which is all that has to be known."""
         if request.client_type in _CONSUMERS:
             checked_group(request.group)
         elif request.client_type not in _PRODUCERS:
@@ -301,18 +297,24 @@ class Telemetry:
             )
         answer = pb.HeartbeatResponse()
         answer.status.code, answer.status.message = pb.OK, "OK"
-        self._if_known(session, call, lambda: call.answer(answer.SerializeToString()))
 
-    def _if_known(self, session: Session, call: Call, then: Callable[[], None]) -> None:
+        def known(owner: Owner) -> None:
+            self._renewals.heard_of(owner, session.now)
+            call.answer(answer.SerializeToString())
+
+        self._if_known(session, call, known)
+
+    def _if_known(self, session: Session, call: Call, then: Callable[[Owner], None]) -> None:
         """Do something for a call if who makes it may send heartbeats: an empty one asks that."""
 
         def done(answer: RemotingCommand) -> None:
             if (error := error_of(answer)) is not None:
                 raise error
-            then()
+            then(owner_of(caller, call))
 
         body = encode_json_body(HeartbeatData(call.client_id or "", []))
-        session.ask(call, self._ways.local, RequestCode.HEART_BEAT, None, done, body=body)
+        way = self._ways.local
+        caller = session.ask(call, way, RequestCode.HEART_BEAT, None, done, body=body)
 
     def terminate(
         self, session: Session, call: Call, request: pb.NotifyClientTerminationRequest
@@ -320,10 +322,10 @@ class Telemetry:
         """NotifyClientTermination."""
         if request.HasField("group") and request.group.name:
             checked_group(request.group)
-        self._if_known(session, call, lambda: self._good_bye(session, call))
+        self._if_known(session, call, lambda owner: self._good_bye(session, call, owner))
 
-    def _good_bye(self, session: Session, call: Call) -> None:
-        self._renewals.gone(call.client_id or "")
+    def _good_bye(self, session: Session, call: Call, owner: Owner) -> None:
+        self._renewals.gone(owner)
         for stream in [each for each in self._streams.values() if each.client_id == call.client_id]:
             if stream.session is session:
                 self._forget_topics(stream)
