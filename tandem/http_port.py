@@ -8,8 +8,9 @@ sends bytes, and what it raises is for the caller.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, Protocol, TypeAlias
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import h11
 import msgspec
@@ -53,6 +54,76 @@ Refuse: TypeAlias = Callable[[int, str], bytes]
 """The body that says, by status and in words, why a request could not be read."""
 
 
+class NoPlaceError(Exception):
+    """There are as many clients as may be, and each is being answered."""
+
+
+class ConnectionPlaces:
+    """The clients of one port at a time: of too many, one that has asked nothing goes.
+
+    Strangers who connect and say nothing push out each other, before anybody else.
+    """
+
+    def __init__(self, connections_max: int) -> None:
+        self._max = connections_max
+        self._count = 0
+        self._silent: dict[trio.CancelScope, None] = {}
+        """Those that have never asked anything, the oldest first."""
+        self._quiet: dict[trio.CancelScope, None] = {}
+        """Those that have been answered, the one that is so for longest first."""
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return self._count
+
+    @contextmanager
+    def take(self) -> Iterator[ConnectionPlace]:
+        """Have a place for a client; it ends at once when another one needs it more.
+
+        Raises:
+            NoPlaceError: there is none.
+        """
+        if self._count >= self._max:
+            for those in (self._silent, self._quiet):
+                if those:
+                    longest = next(iter(those))
+                    del those[longest]
+                    longest.cancel()
+                    break
+            else:
+                raise NoPlaceError
+        self._count += 1
+        scope = trio.CancelScope()
+        self._silent[scope] = None
+        try:
+            with scope:
+                yield ConnectionPlace(self, scope)
+        finally:
+            self._silent.pop(scope, None)
+            self._quiet.pop(scope, None)
+            self._count -= 1
+
+    @contextmanager
+    def kept(self, scope: trio.CancelScope) -> Iterator[None]:
+        """Keep one meanwhile, and before those that are silent from then on."""
+        self._silent.pop(scope, None)
+        self._quiet.pop(scope, None)
+        yield
+        self._quiet[scope] = None
+
+
+class ConnectionPlace(NamedTuple):
+    """That of one client."""
+
+    places: ConnectionPlaces
+    scope: trio.CancelScope
+
+    def answering(self) -> AbstractContextManager[None]:
+        """Keep it while a request is answered."""
+        return self.places.kept(self.scope)
+
+
 class HTTPConnection:
     """Requests of one client, one after the other.
 
@@ -67,8 +138,13 @@ class HTTPConnection:
         refuse: Refuse,
         refusal_type: str = JSON,
         headers: Headers = (),
+        place: ConnectionPlace | None = None,
     ) -> None:
-        """`refusal_type` is that of what `refuse` returns; `headers` are in every answer."""
+        """`refusal_type` is that of what `refuse` returns; `headers` are in every answer.
+
+        `place` is kept while a request is answered.
+        """
+        self._answering = nullcontext if place is None else place.answering
         self._stream = stream
         self._refusal_type = refusal_type
         self._headers = list(headers)
@@ -96,7 +172,8 @@ class HTTPConnection:
             except h11.RemoteProtocolError as error:
                 await self._send_last_reply(error)
                 return
-            await respond(self, request, body)
+            with self._answering():
+                await respond(self, request, body)
             if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
                 return
             self._http.start_next_cycle()

@@ -11,7 +11,6 @@ client may take for it is bounded, as is the number of clients.
 from __future__ import annotations
 
 import logging
-from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, urlsplit
 
@@ -21,7 +20,7 @@ import trio
 from node.figures.exposition import Exposition, Format, wanted_format
 from node.metrics.health import Health, group_ready, live, ready
 from store.machine.network import ConnectionLost
-from tandem.http_port import JSON, HTTPConnection, HTTPLimits
+from tandem.http_port import JSON, ConnectionPlaces, HTTPConnection, HTTPLimits, NoPlaceError
 
 if TYPE_CHECKING:
     import h11
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 16
-"""Of more, the one that has been quiet for longest is closed: strangers do not shut probes out."""
+"""Of more, one that has asked nothing is closed: strangers do not shut probes out."""
 
 LIMITS: Final = HTTPLimits(head_bytes=8 * 1024, body_bytes=0, idle_seconds=90, request_seconds=10)
 """Prometheus keeps a connection from one scrape to the next: a minute, mostly."""
@@ -61,9 +60,7 @@ class MetricsPort:
         self._network = machine.network
         self._report = report
         self._collection = collection
-        self._count = 0
-        self._quiet: dict[trio.CancelScope, None] = {}
-        """Connections without a request at the moment, the one that is so for longest first."""
+        self._places = ConnectionPlaces(CONNECTIONS_MAX)
         self._collecting = trio.Lock()
         self._collected: dict[Format, tuple[float, bytes]] = {}
         self._exposition = Exposition(
@@ -93,47 +90,28 @@ class MetricsPort:
 
     async def _accept(self, listener: Listener, nursery: trio.Nursery) -> None:
         while True:
-            stream = await listener.accept()
-            if self._count >= CONNECTIONS_MAX:
-                if not self._quiet:
-                    stream.close_nowait()
-                    continue
-                longest = next(iter(self._quiet))
-                del self._quiet[longest]
-                longest.cancel()
-            self._count += 1
-            nursery.start_soon(self._serve, stream)
+            nursery.start_soon(self._serve, await listener.accept())
 
     async def _serve(self, stream: Stream) -> None:
         # A probe that connects and ends is nothing to write a line about.
-        scope = trio.CancelScope()
-        self._quiet[scope] = None
         try:
-            with scope:
-                respond = partial(self._respond, scope)
-                await HTTPConnection(stream, LIMITS, _unreadable, TEXT).run(respond)
-        except (ConnectionLost, trio.TooSlowError):
+            with self._places.take() as place:
+                http = HTTPConnection(stream, LIMITS, _unreadable, TEXT, place=place)
+                await http.run(self._respond)
+        except (ConnectionLost, NoPlaceError, trio.TooSlowError):
             return
         finally:
-            self._quiet.pop(scope, None)
-            self._count -= 1
             stream.close_nowait()
 
     async def _respond(
-        self,
-        scope: trio.CancelScope,
-        connection: HTTPConnection,
-        request: h11.Request,
-        _body: bytes,
+        self, connection: HTTPConnection, request: h11.Request, _body: bytes
     ) -> None:
-        self._quiet.pop(scope, None)
         try:
             status, body, content_type = await self._answer(request)
         except Exception:  # noqa: BLE001 - a scrape must not end a node
             _log.exception("a request for metrics failed: a bug")
             status, body, content_type = 500, b"The node has failed to answer: see its log.\n", TEXT
         await connection.send_reply(status, body, content_type)
-        self._quiet[scope] = None
 
     async def _answer(self, request: h11.Request) -> tuple[int, bytes, str]:
         """Return status, body and its type."""

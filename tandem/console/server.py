@@ -25,7 +25,14 @@ from tandem.console.incoming import BODY_BYTES_MAX, Incoming, Places, incoming, 
 from tandem.console.page import Page
 from tandem.console.routes import EVENTS, answer, error_reply, internal
 from tandem.console.sessions import Session
-from tandem.http_port import JSON, HTTPConnection, HTTPLimits
+from tandem.http_port import (
+    JSON,
+    ConnectionPlace,
+    ConnectionPlaces,
+    HTTPConnection,
+    HTTPLimits,
+    NoPlaceError,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +83,7 @@ class Server:
         self._page = page
         self._places = places
         self._tls = tls
-        self._connections_count = 0
+        self._connections = ConnectionPlaces(CONNECTIONS_MAX)
         self._turns = trio.CapacityLimiter(REQUESTS_MAX)
 
     async def serve(self, listeners: list[trio.SocketListener]) -> None:
@@ -84,19 +91,15 @@ class Server:
         await trio.serve_listeners(self._serve_connection, listeners)
 
     async def _serve_connection(self, stream: trio.SocketStream) -> None:
-        if self._connections_count >= CONNECTIONS_MAX:
-            await stream.aclose()
-            return
-        self._connections_count += 1
         try:
             client = str(stream.socket.getpeername()[0])
-            await self.serve_stream(await self._secured(stream), client)
-        except (*GONE, OSError):
+            with self._connections.take() as place:
+                await self.serve_stream(await self._secured(stream), client, place)
+        except (*GONE, NoPlaceError, OSError):
             return
         except Exception:  # noqa: BLE001 - one connection must not end the console of all
             _log.exception("a connection to the console failed: a bug")
         finally:
-            self._connections_count -= 1
             with trio.move_on_after(FAREWELL_SECONDS, shield=True):
                 await stream.aclose()
 
@@ -110,7 +113,9 @@ class Server:
             await secured.do_handshake()
         return secured
 
-    async def serve_stream(self, stream: trio.abc.Stream, client: str) -> None:
+    async def serve_stream(
+        self, stream: trio.abc.Stream, client: str, place: ConnectionPlace | None = None
+    ) -> None:
         """Answer what comes on one stream.
 
         Raises:
@@ -120,7 +125,8 @@ class Server:
         async def respond(connection: HTTPConnection, request: h11.Request, body: bytes) -> None:
             await self._respond(connection, request, body, client)
 
-        await HTTPConnection(stream, LIMITS, _unreadable, headers=HEADERS).run(respond)
+        http = HTTPConnection(stream, LIMITS, _unreadable, headers=HEADERS, place=place)
+        await http.run(respond)
 
     async def _respond(
         self, connection: HTTPConnection, request: h11.Request, body: bytes, client: str

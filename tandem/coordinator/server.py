@@ -36,7 +36,7 @@ from tandem.coordinator.kv_records import Change, CompactedError, KeyValueError
 from tandem.coordinator.secured_stream import SecuredStream
 from tandem.coordinator.tokens import Tokens
 from tandem.handshake_turns import HandshakeTurns, TooManyHandshakesError
-from tandem.http_port import HTTPConnection, HTTPLimits
+from tandem.http_port import ConnectionPlaces, HTTPConnection, HTTPLimits, NoPlaceError
 from tandem.wire.tls_engine import TLSEngine, speaks_tls
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 512
-"""More are closed at once. A local cluster has a handful per node."""
+"""Of more, one that has asked nothing is closed. A local cluster has a handful per node."""
 
 BODY_BYTES_MAX: Final = 1536 * 1024
 """Source: etcd, --max-request-bytes."""
@@ -122,7 +122,7 @@ class CoordinatorServer:
         self._going = trio.Event()
         self._going.set()
         self._last_tick = 0.0
-        self._connections_count = 0
+        self._connections = ConnectionPlaces(CONNECTIONS_MAX)
         self._tls = tls
         self._turns = HandshakeTurns(HANDSHAKE_PAUSE_TIMES)
         self._takes_clear = takes_clear
@@ -248,24 +248,20 @@ class CoordinatorServer:
     # --- requests ------------------------------------------------------------------------------
 
     async def _serve_connection(self, stream: trio.SocketStream) -> None:
-        if self._connections_count >= CONNECTIONS_MAX:
-            await stream.aclose()
-            return
-        self._connections_count += 1
         try:
             async with stream:
-                secured = await self._secured(stream)
-                if secured is not None:
-                    await HTTPConnection(secured, LIMITS, _unreadable).run(self._respond)
+                with self._connections.take() as place:
+                    secured = await self._secured(stream)
+                    if secured is not None:
+                        http = HTTPConnection(secured, LIMITS, _unreadable, place=place)
+                        await http.run(self._respond)
         except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
             # The client's affair: it went away, or was too slow.
             return
-        except TooManyHandshakesError:
+        except (NoPlaceError, TooManyHandshakesError):
             return
         except Exception:  # noqa: BLE001 - one connection must not end the elector of all groups
             _log.exception("a connection to the coordinator failed: a bug")
-        finally:
-            self._connections_count -= 1
 
     async def _secured(self, stream: trio.SocketStream) -> AnyStream | None:
         """The stream that a client speaks through, by its first byte; None: it may not."""

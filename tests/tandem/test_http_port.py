@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
+import trio.testing
 
-from tandem.http_port import HTTPConnection, HTTPLimits
+from tandem.http_port import ConnectionPlaces, HTTPConnection, HTTPLimits, NoPlaceError
 
 if TYPE_CHECKING:
     import h11
@@ -130,3 +132,40 @@ async def test_an_answer_of_unknown_length_says_where_it_ends() -> None:
     assert client.answers.count(b"HTTP/1.1 200") == 1
     assert b"Content-Type: text/event-stream" in client.answers
     assert client.answers.endswith(b"3\r\none\r\n0\r\n\r\n")
+
+
+async def test_of_too_many_one_that_has_asked_nothing_goes_then_the_one_quiet_for_longest() -> None:
+    places = ConnectionPlaces(3)
+    ended: list[str] = []
+    ready: dict[str, trio.Event] = {name: trio.Event() for name in "abcdef"}
+
+    async def client(name: str, *, asks: bool) -> None:
+        try:
+            with places.take() as place:
+                if asks:
+                    with place.answering():
+                        await trio.lowlevel.checkpoint()
+                ready[name].set()
+                await trio.sleep_forever()
+        finally:
+            ended.append(name)
+
+    async with trio.open_nursery() as nursery:
+        for name, asks in (("a", True), ("b", False), ("c", True), ("d", True), ("e", True)):
+            nursery.start_soon(partial(client, name, asks=asks))
+            await ready[name].wait()
+        await trio.testing.wait_all_tasks_blocked()
+        assert (ended, places.count) == (["b", "a"], 3)
+        nursery.cancel_scope.cancel()
+    assert places.count == 0
+
+
+async def test_who_is_being_answered_keeps_the_place() -> None:
+    places = ConnectionPlaces(1)
+    with places.take() as place:
+        with place.answering(), pytest.raises(NoPlaceError), places.take():
+            pass
+        is_ended = [place.scope.cancel_called]
+        with places.take():
+            is_ended.append(place.scope.cancel_called)
+    assert (is_ended, places.count) == ([False, True], 0)

@@ -321,13 +321,16 @@ async def test_listening_is_no_use_of_a_session(autojump_clock: MockClock) -> No
 
 async def test_connections_are_bounded(autojump_clock: MockClock) -> None:
     async with consoles(FakeCluster()) as (running,):
-        running.server._connections_count = CONNECTIONS_MAX
         listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(running.server.serve, listeners)
             address = listeners[0].socket.getsockname()
-            async with await trio.open_tcp_stream(*address) as stream:
-                assert await stream.receive_some() == b""
+            strangers = [await trio.open_tcp_stream(*address) for _ in range(CONNECTIONS_MAX + 1)]
+            assert await strangers[0].receive_some() == b""
+            await strangers[-1].send_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert (await strangers[-1].receive_some()).startswith(b"HTTP/1.1 ")
+            for stream in strangers:
+                await stream.aclose()
             nursery.cancel_scope.cancel()
 
 

@@ -4,7 +4,7 @@ import json
 import socket
 import time
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from pathlib import Path
 from typing import Final
 
@@ -409,11 +409,15 @@ async def test_a_client_may_ask_before_it_sends_much() -> None:
 async def test_more_connections_than_fit_are_closed_and_the_others_served() -> None:
     async with running_server() as (server, port), connected(port) as client:
         await client.read("/")
-        server._connections_count += CONNECTIONS_MAX - 1
-        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
-            with trio.fail_after(PATIENCE_SECONDS):
-                assert await stream.receive_some() == b""
-        assert (await client.read("/")).values == {}
+        with trio.fail_after(PATIENCE_SECONDS), ExitStack() as others:
+            for _ in range(CONNECTIONS_MAX - 2):
+                place = others.enter_context(server._connections.take())
+                others.enter_context(place.answering())
+            silent, later = [await trio.open_tcp_stream("127.0.0.1", port) for _ in range(2)]
+            assert await silent.receive_some() == b""
+            assert (await client.read("/")).values == {}
+            for stream in (silent, later):
+                await stream.aclose()
 
 
 async def test_a_watcher_that_goes_away_is_let_go() -> None:
@@ -424,7 +428,7 @@ async def test_a_watcher_that_goes_away_is_let_go() -> None:
                 pass
         await put(client, "/a")
         with trio.fail_after(PATIENCE_SECONDS):
-            while server._connections_count > 1:
+            while server._connections.count > 1:
                 await trio.sleep(0.01)
 
 
