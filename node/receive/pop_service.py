@@ -422,7 +422,7 @@ class PopService:
     def _write(self) -> None:
         """Write what was put again, in the step in which it was put."""
         if self._table.gathered is None:
-            self._table.may_save = self._store.flushed_where >= self._put_again.end_offset
+            self._is_flushed()
             return
         with suppress(RequestError):  # logged there; the messages are put once more
             self._table.gathered.write()

@@ -93,6 +93,8 @@ def test_what_the_log_has_lost_is_not_with_anybody() -> None:
     before = deliveries.rows()
     deliveries.apply(Cut(*KEY, 4))
     assert deliveries.rows() == before
+    # What comes in its place at once, by the same clock, has another handle.
+    assert deliveries.queues[KEY].last_pop_ms == 1001
     deliveries.apply(popped([3, 4], 1001))
     deliveries.apply(acked(3))
     assert list(invisible(deliveries)) == [1, 2, 3, 4]

@@ -468,3 +468,34 @@ async def test_an_acknowledgement_that_could_not_be_written_is_no_success(
     assert world.pop.is_held(handle)
     (answer,) = answers
     assert isinstance(answer, RequestError)
+
+
+async def test_a_classic_group_is_not_moved_on_before_what_comes_again_is_on_the_disk(
+    autojump_clock: MockClock,
+) -> None:
+    world = PopWorld(is_fenced=False)
+    world.put(b"1")
+    world.store.sync_log()
+    world.receive(invisible_ms=1000)
+    await world.wait(1.1)
+    await world.wait(1)
+    assert (len(world.stored(RETRY)), world.offset()) == (1, None)
+    world.store.sync_log()
+    await world.wait(1)
+    assert world.offset() == 1
+
+
+async def test_an_offset_that_an_operator_set_is_not_moved_by_what_was_done_before(
+    autojump_clock: MockClock,
+) -> None:
+    world = PopWorld()
+    world.put(b"1", b"2", b"3")
+    received = handles(world.receive())
+    world.pop.ack(received[:2], lambda _: None)  # the group is to be moved to 2
+    world.pop.reset(GROUP, TOPIC, 0, 0)
+    world.tables.commit(GROUP, TOPIC, 0, 0)
+    world.work()  # before anything of that is confirmed
+    world.confirm()
+    await world.wait(1)
+    assert world.offset() == 0
+    assert world.bodies() == [b"1", b"2", b"3"]
