@@ -479,7 +479,7 @@ async def test_a_classic_group_is_not_moved_on_before_what_comes_again_is_on_the
     world.receive(invisible_ms=1000)
     await world.wait(1.1)
     await world.wait(1)
-    assert (len(world.stored(RETRY)), world.offset()) == (1, None)
+    assert (len(world.stored(RETRY)), world.offset()) == (1, 0)
     world.store.sync_log()
     await world.wait(1)
     assert world.offset() == 1
