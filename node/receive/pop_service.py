@@ -421,11 +421,9 @@ class PopService:
 
     def _write(self) -> None:
         """Write what was put again, in the step in which it was put."""
-        if self._table.gathered is None:
-            self._is_flushed()
-            return
-        with suppress(RequestError):  # logged there; the messages are put once more
-            self._table.gathered.write()
+        if self._table.gathered is not None:
+            with suppress(RequestError):  # logged there; the messages are put once more
+                self._table.gathered.write()
 
     def _commit_offsets(self) -> None:
         """Have the group's offsets follow what is done."""
