@@ -2,7 +2,8 @@
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +12,7 @@ import msgspec
 import trio
 
 from tandem.client import Admin
+from tandem.client.errors import ClientError
 from tandem.console.accounts import Account, Accounts
 from tandem.console.errors import OK, APIError, no_session
 from tandem.console.incoming import Incoming
@@ -111,10 +113,19 @@ class Asked(msgspec.Struct, frozen=True):
         """Who asks; empty where the cluster is open."""
         return self.logged_in.user
 
-    def note(self, what: str) -> None:
-        """Say to the operator what this request has changed; there may be foreign text in it."""
-        who = f"user {self.user}" if self.user else "somebody"
-        self.console.note(one_line(f"{who} at {self.incoming.client}: {what}"))
+    @contextmanager
+    def noting(self, order: str) -> Iterator[None]:
+        """Say to the operator what is ordered here, and what came of it, also if nobody knows."""
+        outcome = "it is not known whether that was done"
+        try:
+            yield
+            outcome = "done"
+        except ClientError as error:
+            outcome = str(error)
+            raise
+        finally:
+            who = f"user {self.user}" if self.user else "somebody"
+            self.console.note(one_line(f"{who} at {self.incoming.client}: {order}: {outcome}"))
 
     def query(self) -> Parameters:
         """Return the parameters of a GET."""

@@ -70,9 +70,10 @@ async def reset(asked: Asked, name: str) -> dict[str, Any]:
     number, typed = fields.text("number"), fields.text("name")
     fields.end()
     kept = asked.logged_in.plans.take(number, name, typed, asked.console.clock())
-    way = await asked.admin.apply_reset(kept.plan)
     plan = kept.plan
-    asked.note(f"group {plan.group} is reset in topic {kept.topic}, {len(plan.changes)} queues")
+    order = f"group {plan.group} is reset in topic {kept.topic}, {len(plan.changes)} queues"
+    with asked.noting(order):
+        way = await asked.admin.apply_reset(plan)
     return {
         "done": {
             "group": plan.group,

@@ -80,14 +80,13 @@ async def resend(asked: Asked) -> dict[str, Any]:
         async with Producer(
             asked.account.access, group=RESEND_GROUP, open_stream=asked.console.around.open_stream
         ) as producer:
-            sent = await send_again(asked.admin, producer, letter, by=asked.user, again=again)
+            with asked.noting(f"dead letter {message_id} of group {group} is sent again"):
+                sent = await send_again(asked.admin, producer, letter, by=asked.user, again=again)
     finally:
         resending.discard(sending)
-    letter_id = letter.offset_msg_id
-    asked.note(f"dead letter {letter_id} of group {group} is sent again as {sent.message_id}")
     return {
         "sent": {
-            "letter_id": letter_id,
+            "letter_id": letter.offset_msg_id,
             "origin_id": origin_id(letter),
             "topic": topic,
             "message_id": sent.message_id,

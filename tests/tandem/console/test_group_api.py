@@ -62,7 +62,11 @@ async def test_a_reset_has_two_steps(autojump_clock: MockClock) -> None:
         wrong = await browser.post(RESET, {"number": first["number"], "name": "Billing"})
         assert (wrong.status, wrong.code) == (409, "name_differs")
         assert cluster.resets == []
+        said: list[str] = []
+        browser.running.console.note = said.append
         done = await browser.post(RESET, {"number": first["number"], "name": GROUP})
+        order = f"group {GROUP} is reset in topic Orders, 2 queues"
+        assert said == [f"somebody at 127.0.0.1: {order}: done"]
         assert (done.json["done"]["way"], done.json["done"]["topic"]) == ("broker", "Orders")
         assert [each["offset"] for each in cluster.resets] == ["1", "1"]
         twice = await browser.post(RESET, {"number": first["number"], "name": GROUP})

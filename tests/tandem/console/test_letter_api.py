@@ -188,8 +188,13 @@ async def test_a_send_that_is_not_answered_may_have_been_done(autojump_clock: Mo
     for broker in cluster.brokers.values():
         broker.handlers[RequestCode.SEND_MESSAGE_V2] = lambda _: None
     async with browser_of(cluster) as browser:
+        said: list[str] = []
+        browser.running.console.note = said.append
         answer = await resend(browser, KEY)
         assert (answer.status, answer.code) == (504, "timeout")
+        order = f"somebody at 127.0.0.1: dead letter {KEY} of group {GROUP} is sent again"
+        assert [each.rpartition(": ")[0].startswith(order) for each in said] == [True]
+        assert not said[0].endswith(": done")
         assert answer.json["error"]["details"]["outcome_unknown"]
         assert not browser.running.console.resending
 
