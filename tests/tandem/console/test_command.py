@@ -22,7 +22,7 @@ from tests.support.paths import ROOT
 from tests.support.patience import PATIENCE_SECONDS
 from tests.tandem.client.fake_broker import FakeNetwork
 from tests.tandem.console.fake_cluster import ADDRESSES, FakeCluster
-from tests.tandem.console.running_console import parsed
+from tests.tandem.console.running_console import Answer, parsed
 
 
 def options(**changes: object) -> ConsoleOptions:
@@ -78,23 +78,47 @@ def url_in(said: list[str]) -> tuple[str, int, str]:
     return scheme, int(host.rstrip("/").rpartition(":")[2]), token
 
 
+async def logged_in(port: int, token: str) -> Answer:
+    """Log in with the token, and have what is answered."""
+    body = json.dumps({"token": token}).encode()
+    head = (
+        f"POST /api/v1/session HTTP/1.1\r\nHost: localhost:{port}\r\n"
+        f"Origin: http://localhost:{port}\r\nX-Tandem: 1\r\nConnection: close\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return await asked(port, head.encode() + body)
+
+
+async def asked(port: int, request: bytes) -> Answer:
+    """Send a request over a connection of its own, and read the answer to its end."""
+    async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+        await stream.send_all(request)
+        return parsed(b"".join([bytes(part) async for part in stream]))
+
+
 async def test_it_says_where_it_is_and_how_one_logs_in() -> None:
     async with started(options(), FakeCluster()) as said:
         scheme, port, token = url_in(said)
         assert (scheme, len(token)) == ("http", 43)
-        body = json.dumps({"token": token}).encode()
-        head = (
-            f"POST /api/v1/session HTTP/1.1\r\nHost: localhost:{port}\r\n"
-            f"Origin: http://localhost:{port}\r\nX-Tandem: 1\r\nConnection: close\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        )
-        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
-            await stream.send_all(head.encode() + body)
-            answer = parsed(b"".join([bytes(part) async for part in stream]))
+        answer = await logged_in(port, token)
         assert answer.json["logged_in"]
         assert answer.headers["set-cookie"].startswith(f"tandem-{port}=")
         assert token not in said[-1]
         assert "#token=" in said[-1]
+
+
+async def test_the_keys_of_whoever_starts_it_are_lent_to_nobody() -> None:
+    cluster = FakeCluster()
+    mine = ClusterAccess(ADDRESSES, secret="of the cluster", as_operator=True, signatures="any")
+    async with started(options(access=mine), cluster) as said:
+        _, port, token = url_in(said)
+        cookie = (await logged_in(port, token)).headers["set-cookie"].partition(";")[0]
+        head = f"GET /api/v1/topics HTTP/1.1\r\nHost: localhost:{port}\r\nCookie: {cookie}\r\n"
+        answer = await asked(port, f"{head}Connection: close\r\n\r\n".encode())
+    assert answer.status == 200
+    requests = [each for broker in cluster.brokers.values() for each in broker.requests]
+    assert len(requests) > 2
+    assert not [each for each in requests if "AccessKey" in each.ext_fields()]
 
 
 async def test_a_cluster_with_users_has_no_token_and_lends_no_keys() -> None:
