@@ -5,15 +5,17 @@ python -m tests.sim mutants --classic --seeds 50 "waits for"
 """
 
 import multiprocessing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count, islice
+from typing import Any
 
 import msgspec
 from rich.console import Console
 from rich.table import Table
 
 from tests.sim.engine.mutation import Mutation
+from tests.sim.engine.simulation import Result
 from tests.sim.playbooks import MUTATIONS, PLAYBOOKS
 
 SEEDS_MAX = 500
@@ -49,10 +51,20 @@ def _seeds_for(mutation: Mutation, kind: str) -> Iterator[int]:
 
 def caught(name: str, kind: str, seed: int) -> str:
     """Return as what a seed catches a mutant; empty if it does not."""
+    return _caught_as(name, kind, lambda: PLAYBOOKS[kind].run_seed(seed))
+
+
+def caught_in(name: str, kind: str, script: str) -> str:
+    """Return as what a scenario catches a mutant; empty if it does not."""
+    book = PLAYBOOKS[kind]
+    return _caught_as(name, kind, lambda: book.play(book.read_scenario(script)))
+
+
+def _caught_as(name: str, kind: str, play: Callable[[], Result[Any, Any]]) -> str:
     mutation = MUTATIONS[kind][name]
     try:
         with mutation.applied():
-            findings = PLAYBOOKS[kind].run_seed(seed).findings
+            findings = play().findings
     except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001  # a mutant may break anything
         return "" if mutation.caught_as else f"DIED ({type(error).__name__})"
     kinds = {finding.kind for finding in findings}

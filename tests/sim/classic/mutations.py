@@ -1,4 +1,4 @@
-"""Fourteen ways to break classic groups: an answer too early, a check left out, one byte more.
+"""Ways to break classic groups: an answer too early, a check left out, one byte more.
 
 See `engine.mutation`. Each has to be caught as what it is: other findings do not count.
 """
@@ -115,6 +115,10 @@ def _skips_a_message(real: Callable[..., Any]) -> Callable[..., Any]:
     return get_message
 
 
+def _answers_no_run(_: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, topic, queue_id, offset: None
+
+
 def _says_it_never_left(real: Callable[..., Any]) -> Callable[..., Any]:
     def forget(self: Session[object], opaque: int) -> object:
         abandoned = real(self, opaque)
@@ -188,7 +192,11 @@ MUTATIONS: Final[dict[str, Mutation]] = {
         CommitLog, "append_message", _uses_a_queue_offset_again, frozenset({Kind.REORDERED})
     ),
     "a pull skips a message": Mutation(
-        MessageReads, "get_message", _skips_a_message, frozenset({Kind.MISREAD, Kind.UNREAD})
+        MessageReads,
+        "get_message",
+        _skips_a_message,
+        frozenset({Kind.MISREAD, Kind.UNREAD}),
+        also=Mutation(MessageReads, "run_units", _answers_no_run),
     ),
     "the client says of a lost request that it never left": Mutation(
         Session,

@@ -111,10 +111,6 @@ def _shows_halves(_: Real) -> Real:
     return lambda self, message: self._store.puts.put_message(message)
 
 
-def _never_expires(_: Real) -> Real:
-    return lambda self, now: {}
-
-
 def _skips_a_message(real: Real) -> Real:
     def get_message(self, topic, queue_id, offset, *rest, **by):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN002, ANN003, ANN202
         skipped = offset + (offset == 3 and topic == "ledger")
@@ -160,7 +156,11 @@ BOTH: Final = {
         _vanish_clients,
     ),
     "a pull skips a message": Mutation(
-        MessageReads, "get_message", _skips_a_message, frozenset({Kind.GAP, Kind.ODD})
+        MessageReads,
+        "get_message",
+        _skips_a_message,
+        frozenset({Kind.GAP, Kind.ODD}),
+        also=Mutation(MessageReads, "run_units", _never),
     ),
     "an end is answered, and nothing ends": Mutation(
         EndTransactions, "handle", _ends_nothing, frozenset({Kind.COMMIT_LOST})

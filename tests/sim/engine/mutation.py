@@ -12,8 +12,6 @@ from typing import Any
 
 import msgspec
 
-from tests.sim.engine.settings import Settings
-
 Replacement = Callable[[Callable[..., Any]], Any]
 """Given the real function, returns the broken one."""
 
@@ -43,7 +41,3 @@ class Mutation(msgspec.Struct, frozen=True):
                 yield
         finally:
             setattr(self.owner, self.name, real)
-
-    def may_show(self, settings: Settings) -> bool:
-        """Whether a run can show it at all."""
-        return self.shows(settings)

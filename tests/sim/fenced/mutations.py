@@ -130,17 +130,6 @@ def _shrinks_to_one(real: Callable[..., Any]) -> Any:  # noqa: ANN401
     return proposal
 
 
-def _does_not_look_at_the_size(real: Callable[..., Any]) -> Any:  # noqa: ANN401
-    def proposed(self: InSyncReplicas, isr: dict[str, str]) -> None:
-        kept, self.min_isr = self.min_isr, 1
-        try:
-            real(self, isr)
-        finally:
-            self.min_isr = kept
-
-    return proposed
-
-
 def _goes_on_after_a_failed_sync(real: Callable[..., Any]) -> Any:  # noqa: ANN401
     del real
     return lambda self, reason: None
