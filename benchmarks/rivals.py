@@ -14,7 +14,9 @@ compiler has the cores. All else is as either has it by default.
 
 from __future__ import annotations
 
+import os
 import secrets
+import socket
 import subprocess
 import sys
 import time
@@ -79,14 +81,16 @@ class Server(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def our_group(directory: Path, slaves_count: int) -> Iterator[Server]:
-    """Have a classic group of ours up."""
+def our_group(
+    directory: Path, slaves_count: int, broker: Mapping[str, Any] | None = None
+) -> Iterator[Server]:
+    """Have a classic group of ours up; `broker` has more of its settings."""
     directory.mkdir()
     role = "SYNC_MASTER" if slaves_count else "ASYNC_MASTER"
     settings: dict[str, dict[str, Any]] = {
         "store": STORE,
         "replication": {},
-        "broker": {"register_broker_interval_ms": 10_000},
+        "broker": {"register_broker_interval_ms": 10_000, **(broker or {})},
         "groups": {"broker-a": {"broker_role": role}},
     }
     with running_cluster(directory, slaves_count=slaves_count, settings=settings) as cluster:
@@ -167,6 +171,55 @@ def _broker_settings(
         "storePathRootDir": str(home / "store"),
         "storePathCommitLog": str(home / "store" / "commitlog"),
     }
+
+
+@contextmanager
+def rocketmq_proxy(directory: Path, name_server: str) -> Iterator[tuple[tuple[str, int], int]]:
+    """Have RocketMQ's proxy up before a broker; yield the address of its gRPC, and its process.
+
+    Raises:
+        NotToBeHadError: it cannot be fetched, or does not start.
+    """
+    jars = classpath("pom.xml", "proxy")
+    home = directory / "proxy"
+    (home / "conf").mkdir(parents=True)
+    (home / "conf" / "logback_proxy.xml").write_text(QUIET)
+    remoting, grpc = free_port(), free_port()
+    settings = {
+        "rocketMQClusterName": "DefaultCluster",
+        "proxyMode": "CLUSTER",
+        "namesrvAddr": name_server,
+        "localServeAddr": "127.0.0.1",
+        "remotingListenPort": remoting,
+        "grpcServerPort": grpc,
+    }
+    given, said = home / "given.json", home / "said"
+    given.write_bytes(msgspec.json.encode(settings))
+    command = [
+        *java_command(jars, home, *_HEAP),
+        *("org.apache.rocketmq.proxy.ProxyStartup", "-pc", str(given)),
+    ]
+    with ExitStack() as stack:
+        log = stack.enter_context(said.open("w"))
+        environment = {**os.environ, "RMQ_PROXY_HOME": str(home)}
+        process = subprocess.Popen(
+            command, stdout=log, stderr=subprocess.STDOUT, cwd=home, env=environment
+        )
+        stack.callback(process.wait)
+        stack.callback(process.kill)
+        deadline = time.monotonic() + 2 * BOOT_SECONDS_MAX
+        while "startup successfully" not in said.read_text(errors="replace"):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise NotToBeHadError(f"the proxy does not start: {said.read_text()[-600:]}")
+            pause(0.2)
+        yield ("127.0.0.1", grpc), process.pid
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on at the moment."""
+    with socket.socket() as one:
+        one.bind(("", 0))
+        return int(one.getsockname()[1])
 
 
 def java_command(jars: str, home: Path, *options: str) -> list[str]:

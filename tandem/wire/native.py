@@ -376,8 +376,7 @@ class HeaderTable:
     __slots__ = ("_bytes", "at")
 
     def __init__(self, size: int, bytes_max: int) -> None:
-        self._bytes = ctypes.create_string_buffer(size)
-        self._bytes[:4] = bytes_max.to_bytes(4, "little")
+        self._bytes = ctypes.create_string_buffer(bytes_max.to_bytes(4, "little"), size)
         self.at = ctypes.addressof(self._bytes)
 
 
