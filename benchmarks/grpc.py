@@ -4,7 +4,8 @@
                               [--markdown] [--alone]
 
 One node of ours, which serves gRPC by itself, and a broker of RocketMQ 5.3.3 with its proxy 5.3.3
-before it (CLUSTER mode) are up at the same time, with the same settings (benchmarks/rivals.py). The
+before it (CLUSTER mode) are up at the same time, with the same settings (benchmarks/rivals.py, but for
+the timer wheel, without which RocketMQ has no POP). The
 same frames go to one and then to the other, row by row, round by round; benchmarks/grpc_load.py
 makes them. RocketMQ comes from Maven; without Java, Maven or the network the program says so.
 
@@ -114,11 +115,18 @@ class Target(msgspec.Struct, frozen=True):
 def open_targets(stack: ExitStack, directory: Path, *, is_alone: bool) -> list[Target]:
     """Have both up, with topics and the group."""
     ours = stack.enter_context(
-        our_group(directory / "ours", 0, {"grpc_enable": True, "connections_max": 4_096})
+        our_group(
+            directory / "ours",
+            0,
+            store={"timer_wheel_enable": True},
+            broker={"grpc_enable": True, "connections_max": 4_096},
+        )
     )
     targets = [Target(ours, ours.address)]
     if not is_alone:
-        theirs = stack.enter_context(rocketmq_group(directory / "rocketmq", 0))
+        theirs = stack.enter_context(
+            rocketmq_group(directory / "rocketmq", 0, {"timerWheelEnable": "true"})
+        )
         for topic in (TOPIC, RECEIVED_TOPIC):
             wait_in_sync(theirs, topic)
         address, pid = stack.enter_context(rocketmq_proxy(directory, theirs.name_server))

@@ -82,13 +82,17 @@ class Server(msgspec.Struct, frozen=True):
 
 @contextmanager
 def our_group(
-    directory: Path, slaves_count: int, broker: Mapping[str, Any] | None = None
+    directory: Path,
+    slaves_count: int,
+    *,
+    store: Mapping[str, Any] | None = None,
+    broker: Mapping[str, Any] | None = None,
 ) -> Iterator[Server]:
-    """Have a classic group of ours up; `broker` has more of its settings."""
+    """Have a classic group of ours up; `store` and `broker` are more of its settings."""
     directory.mkdir()
     role = "SYNC_MASTER" if slaves_count else "ASYNC_MASTER"
     settings: dict[str, dict[str, Any]] = {
-        "store": STORE,
+        "store": {**STORE, **(store or {})},
         "replication": {},
         "broker": {"register_broker_interval_ms": 10_000, **(broker or {})},
         "groups": {"broker-a": {"broker_role": role}},
@@ -122,8 +126,12 @@ def our_fenced_group(directory: Path, nodes_count: int) -> Iterator[Server]:
 
 
 @contextmanager
-def rocketmq_group(directory: Path, slaves_count: int) -> Iterator[Server]:
+def rocketmq_group(
+    directory: Path, slaves_count: int, more: Mapping[str, str] | None = None
+) -> Iterator[Server]:
     """Have a name server and a broker of RocketMQ's up, and a slave if one is asked for.
+
+    `more` are more settings of brokers.
 
     Raises:
         NotToBeHadError: RocketMQ cannot be fetched.
@@ -148,7 +156,7 @@ def rocketmq_group(directory: Path, slaves_count: int) -> Iterator[Server]:
             role = "slave" if broker_id else "master"
             settings = _broker_settings(
                 directory / role, host, name_server, broker_id, slaves_count
-            )
+            ) | (more or {})
             program = "org.apache.rocketmq.broker.BrokerStartup"
             pids[role] = _start(stack, jars, directory / role, program, settings)
         yield Server("RocketMQ", (hosts[0], PORT), name_server, pids)
