@@ -4,10 +4,10 @@
                               [--markdown] [--alone]
 
 One node of ours, which serves gRPC by itself, and a broker of RocketMQ 5.3.3 with its proxy 5.3.3
-before it (CLUSTER mode) are up at the same time, with the same settings (benchmarks/rivals.py, but for
-the timer wheel, without which RocketMQ has no POP). The
-same frames go to one and then to the other, row by row, round by round; benchmarks/grpc_load.py
-makes them. RocketMQ comes from Maven; without Java, Maven or the network the program says so.
+before it (CLUSTER mode) are up at the same time, with the settings of benchmarks/rivals.py and the
+timer wheel, without which RocketMQ has no POP. The same frames go to one and then to the other, row
+by row, round by round; benchmarks/grpc_load.py makes them. RocketMQ comes from Maven; without
+Java, Maven or the network the program says so.
 
     send-N      N clients with a connection each, one message of 1,024 bytes under way at a time
     receive-N   N clients; each receives up to 32 messages (4 of 1,000 clients), acknowledges each

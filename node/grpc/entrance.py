@@ -80,6 +80,12 @@ class Entrance:
             session.say_goodbye()
             self._outbox.flush()
 
+    def say_goodbye(self, connection: Connection) -> None:
+        """See `OtherProtocol`."""
+        session = self.sessions.get(connection)
+        if session is not None:
+            session.say_goodbye()
+
     def connection_closed(self, connection: Connection) -> None:
         """Forget a connection, and those that handlers knew of it."""
         session = self.sessions.pop(connection, None)

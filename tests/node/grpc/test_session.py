@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 import trio
 
+from node.grpc import entrance, session
 from node.grpc.call import MESSAGE_BYTES_MAX
-from node.grpc.frames import PREFACE, frame, settings_frame
+from node.grpc.frames import ENHANCE_YOUR_CALM, PREFACE, frame, settings_frame
 from node.grpc.protocol import messages as pb
+from node.grpc.session import Session
+from node.remoting.server import IDLE_SCAN_SECONDS, IDLE_SECONDS_MAX
 from store.machine.network import ConnectionLost
 from tandem.cluster_file.choices import ClientAccess
 from tandem.wire.frame_seal import Signatures
-from tests.node.grpc.grpc_world import endpoints, make_topic, message, send, with_grpc
+from tests.node.grpc.grpc_world import (
+    endpoints,
+    make_topic,
+    message,
+    publishing,
+    send,
+    with_grpc,
+)
 from tests.node.grpc.h2_client import Client, open_client
 from tests.node.grpc.signed import signature
 from tests.node.security.users_world import (
@@ -221,3 +231,56 @@ async def test_a_signature_that_can_be_sent_again_is_not_taken_where_that_is_ask
             route.topic.name = "T"
             seen = await client.call("QueryRoute", route)
             assert seen.status.code in (pb.FORBIDDEN, pb.TOO_MANY_REQUESTS)
+
+
+async def test_a_connection_that_is_idle_for_long_is_said_goodbye_to(world: World) -> None:
+    async with open_client(world._client, MASTER) as client:
+        assert (await send(client, message())).status.code == pb.OK
+        stream = await client.begin("Telemetry", publishing("T"), is_end=False)
+        await client.until(stream, 1)
+        await trio.sleep(IDLE_SECONDS_MAX + 2 * IDLE_SCAN_SECONDS)
+        assert client.engine.went_away == 0
+        reply = client.engine.replies[stream]
+        assert (reply.is_over, reply.status) == (True, 0)
+
+
+async def test_who_has_too_much_kept_for_it_is_ended(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages that are not whole on many streams, each within the bounds of one."""
+    monkeypatch.setattr(session, "KEPT_BYTES_MAX", 100_000)
+    async with (
+        open_client(world._client, MASTER) as client,
+        open_client(world._client, MASTER) as canary,
+    ):
+        count = 0
+        while client.engine.went_away is None:
+            stream_id = client.engine.begin("SendMessage")
+            client.engine.h2.send_data(stream_id, b"\0\0\1\0\0" + b"x" * 10_000)
+            await client.flush()
+            count += 1
+            assert (await send(canary, message())).status.code == pb.OK
+        assert count == 10
+        assert client.engine.went_away == ENHANCE_YOUR_CALM
+
+
+async def test_what_is_kept_of_headers_counts(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Session] = []
+    monkeypatch.setattr(
+        entrance, "Session", lambda *given: made.append(Session(*given)) or made[-1]
+    )
+    headers = {"authorization": "a" * 5_000, "x_mq_date_time": "b" * 5_000}
+    async with open_client(world._client, MASTER, headers) as client:
+        for _ in range(9):
+            await client.begin("SendMessage", pb.SendMessageRequest(), is_end=False)
+        await trio.sleep(1)
+        (found,) = made
+        assert found.kept_bytes >= 90_000
+        assert found.connection.unfinished_bytes == found.kept_bytes
+        for stream_id in list(client.engine.replies):
+            client.engine.h2.reset_stream(stream_id)
+        await client.flush()
+        await trio.sleep(1)
+        assert (found.kept_bytes, found.connection.unfinished_bytes) == (0, 0)
