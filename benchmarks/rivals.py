@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 FILE_BYTES: Final = 256 << 20
 PORT: Final = 10_911
-BOOT_SECONDS_MAX: Final = 60.0
+BOOT_SECONDS_MAX: Final = 240.0
+PROXY_ATTEMPTS: Final = 5
 IN_SYNC_SECONDS_MAX: Final = 60.0
 IDLE_SECONDS_MAX: Final = 30.0
 
@@ -207,20 +208,30 @@ def rocketmq_proxy(directory: Path, name_server: str) -> Iterator[tuple[tuple[st
         *java_command(jars, home, *_HEAP),
         *("org.apache.rocketmq.proxy.ProxyStartup", "-pc", str(given)),
     ]
-    with ExitStack() as stack:
-        log = stack.enter_context(said.open("w"))
-        environment = {**os.environ, "RMQ_PROXY_HOME": str(home)}
-        process = subprocess.Popen(
-            command, stdout=log, stderr=subprocess.STDOUT, cwd=home, env=environment
-        )
-        stack.callback(process.wait)
-        stack.callback(process.kill)
-        deadline = time.monotonic() + 2 * BOOT_SECONDS_MAX
-        while "startup successfully" not in said.read_text(errors="replace"):
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise NotToBeHadError(f"the proxy does not start: {said.read_text()[-600:]}")
-            pause(0.2)
-        yield ("127.0.0.1", grpc), process.pid
+    environment = {**os.environ, "RMQ_PROXY_HOME": str(home)}
+    for attempt in range(1, PROXY_ATTEMPTS + 1):
+        with ExitStack() as stack:
+            log = stack.enter_context(said.open("w"))
+            process = subprocess.Popen(
+                command, stdout=log, stderr=subprocess.STDOUT, cwd=home, env=environment
+            )
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            if _is_up(process, said):
+                yield ("127.0.0.1", grpc), process.pid
+                return
+        # It gives up after three seconds without an answer of the broker.
+        if attempt == PROXY_ATTEMPTS:
+            raise NotToBeHadError(f"the proxy does not start: {said.read_text()[-600:]}")
+
+
+def _is_up(process: subprocess.Popen[bytes], said: Path) -> bool:
+    deadline = time.monotonic() + BOOT_SECONDS_MAX
+    while "startup successfully" not in said.read_text(errors="replace"):
+        if process.poll() is not None or time.monotonic() > deadline:
+            return False
+        pause(0.2)
+    return True
 
 
 def free_port() -> int:

@@ -184,6 +184,7 @@ class _Results:
         answer = self._answer
         codes = {entry.status.code for entry in answer.entries}
         answer.status.code = codes.pop() if len(codes) == 1 else pb.MULTIPLE_RESULTS
+        self._call.code = answer.status.code
         answer.status.message = pb.Code.Name(answer.status.code)
         self._call.answer(answer.SerializeToString())
 

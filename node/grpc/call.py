@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from node.grpc.errors import GRPC_INTERNAL, GRPC_OK, GRPC_RESOURCE_EXHAUSTED, GRPC_UNIMPLEMENTED
 from node.grpc.header_blocks import BEGIN, end_block, only_end_block
+from node.grpc.protocol import messages as pb
 from tandem.wire.call_signature import CallSignature
 from tandem.wire.untrusted import UnreadableError, whole_number
 
@@ -62,6 +63,9 @@ class Call:
         client_id: Whose call it is, as they say; None if they do not.
         signature: What is there of a signature.
         deadline: When its client waits no more, in the seconds of the given clock; None: never.
+        began: When it came, in the same seconds.
+        status: The status of gRPC that it ended with; None: it is not over, or was given up.
+        code: What the status of its answer says.
         is_over: Whether it has been answered as a whole, or given up by its client.
         stream_id: Its stream.
     """
@@ -76,6 +80,9 @@ class Call:
         )
         seconds = timeout_seconds(headers.get("grpc-timeout", ""))
         self.deadline = None if seconds is None else now + seconds
+        self.began = now
+        self.status: int | None = None
+        self.code: int = pb.OK
         self.is_over = False
         self._http2 = http2
         self.stream_id = stream_id
@@ -151,6 +158,7 @@ class Call:
             return
         block = end_block(status, said) if self._has_begun else only_end_block(status, said)
         self._http2.send_headers(self.stream_id, block, is_end=True)
+        self.status = status
         self.gone()
 
     def answer(self, message: bytes) -> None:

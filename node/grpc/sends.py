@@ -63,6 +63,7 @@ class _Entries:
         answer = self._answer
         codes = {each.status.code for each in answer.entries}
         answer.status.code = codes.pop() if len(codes) == 1 else pb.MULTIPLE_RESULTS
+        self._call.code = answer.status.code
         answer.status.message = answer.entries[0].status.message
         self._call.answer(answer.SerializeToString())
 

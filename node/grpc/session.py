@@ -16,10 +16,12 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import msgspec
+import trio
 from google.protobuf.message import DecodeError, Message
 
 from node.errors import RequestError
 from node.grpc.call import Call, MalformedCallError
+from node.grpc.call_counts import outcome_name
 from node.grpc.errors import (
     GRPC_INTERNAL,
     GRPC_INVALID_ARGUMENT,
@@ -38,6 +40,7 @@ from tandem.wire.remoting_command import RemotingCommand
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from node.grpc.call_counts import CallCounts
     from node.remoting.caller import Caller
     from node.remoting.connection import Connection, Outbox
     from node.remoting.dispatcher import Dispatch
@@ -101,6 +104,7 @@ class Session:
         outbox: Outbox,
         methods: Mapping[str, Method],
         questions: Questions,
+        counts: CallCounts,
         on_closed: Callable[[Connection], None],
         on_late: Callable[[SideConnection], None],
     ) -> None:
@@ -121,6 +125,8 @@ class Session:
         self._http2 = Http2()
         self._methods = methods
         self._questions = questions
+        self._counts = counts
+        counts.connections_count += 1
         self._calls: dict[int, Call] = {}
         self._partial: dict[int, Call] = {}
         """Those of which a part of a message has come."""
@@ -210,6 +216,7 @@ class Session:
         self._dropped.clear()
         self.side.close()
         self._on_closed(self.side)
+        self._counts.connections_count -= 1
 
     def _end_calls(self) -> None:
         self._rest = None
@@ -255,12 +262,15 @@ class Session:
             CONTENT_TYPE
         ):
             call.end(GRPC_INVALID_ARGUMENT, "this is no call of gRPC")
+            self._counts.refused(outcome_name(call.status, call.code))
         elif name not in self._methods:
             path = headers.get(":path", "").lstrip("/")
             call.end(GRPC_UNIMPLEMENTED, f"Method not found: {path}")
+            self._counts.refused(outcome_name(call.status, call.code))
         else:
             self._calls[stream_id] = call
             self._header_bytes += call.header_bytes
+            self._counts.began(name)
             is_owed = not self._methods[name].is_stream
             self.connection.owed_count += is_owed
             call.when_over(lambda: self._over(stream_id, is_owed=is_owed))
@@ -268,6 +278,8 @@ class Session:
     def _over(self, stream_id: int, *, is_owed: bool) -> None:
         call = self._calls.pop(stream_id)
         self._header_bytes -= call.header_bytes
+        seconds = trio.current_time() - call.began
+        self._counts.ended(call.method, outcome_name(call.status, call.code), seconds)
         self._partial.pop(stream_id, None)
         if is_owed:
             self.connection.answered(1)
@@ -344,6 +356,7 @@ class Session:
         answer: Any = method.answer()
         answer.status.code = error.code
         answer.status.message = str(error)
+        call.code = error.code
         call.send(answer.SerializeToString())
         if method.closing is not None:
             call.send(method.closing())

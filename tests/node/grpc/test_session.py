@@ -11,6 +11,7 @@ import trio
 
 from node.grpc import entrance, session
 from node.grpc.call import MESSAGE_BYTES_MAX
+from node.grpc.call_counts import CallCounts
 from node.grpc.frames import ENHANCE_YOUR_CALM, PREFACE, frame, settings_frame
 from node.grpc.protocol import messages as pb
 from node.grpc.session import Session
@@ -18,11 +19,13 @@ from node.remoting.server import IDLE_SCAN_SECONDS, IDLE_SECONDS_MAX
 from store.machine.network import ConnectionLost
 from tandem.cluster_file.choices import ClientAccess
 from tandem.wire.frame_seal import Signatures
+from tests.node.figures.seen import by_name
 from tests.node.grpc.grpc_world import (
     endpoints,
     make_topic,
     message,
     publishing,
+    receiving,
     send,
     with_grpc,
 )
@@ -268,9 +271,12 @@ async def test_what_is_kept_of_headers_counts(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[Session] = []
-    monkeypatch.setattr(
-        entrance, "Session", lambda *given: made.append(Session(*given)) or made[-1]
-    )
+
+    def make(*given: Any) -> Session:  # noqa: ANN401 - what it is made of
+        made.append(Session(*given))
+        return made[-1]
+
+    monkeypatch.setattr(entrance, "Session", make)
     headers = {"authorization": "a" * 5_000, "x_mq_date_time": "b" * 5_000}
     async with open_client(world._client, MASTER, headers) as client:
         for _ in range(9):
@@ -284,3 +290,43 @@ async def test_what_is_kept_of_headers_counts(
         await client.flush()
         await trio.sleep(1)
         assert (found.kept_bytes, found.connection.unfinished_bytes) == (0, 0)
+
+
+async def test_calls_are_counted_by_how_they_ended(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[CallCounts] = []
+    began = CallCounts.began
+
+    def noted(counts: CallCounts, method: str) -> None:
+        made.append(counts)
+        began(counts, method)
+
+    monkeypatch.setattr(CallCounts, "began", noted)
+    async with open_client(world._client, MASTER) as client:
+        await send(client, message())
+        await send(client, message("Unknown"))
+        await client.until(await client.begin("Nothing", pb.HeartbeatRequest()))
+        request = receiving(poll_seconds=20, expression="nothing")
+        waiting = await client.begin("ReceiveMessage", request)
+        stream = await client.begin("Telemetry", publishing("T"), is_end=False)
+        await client.until(stream, 1)
+        found = by_name(made[0].figures())
+        assert found["tandem_grpc_connections"] == [({}, 1)]
+        is_open = {labels["method"]: count for labels, count in found["tandem_grpc_open_calls"]}
+        assert is_open == {"SendMessage": 0, "ReceiveMessage": 1, "Telemetry": 1}
+        client.engine.h2.reset_stream(waiting)
+        await client.flush()
+        await trio.sleep(1)
+    await trio.sleep(1)
+    found = by_name(made[0].figures())
+    ended = {tuple(labels.values()): n for labels, n in found["tandem_grpc_calls_total"]}
+    assert ended == {
+        ("SendMessage", "ok"): 1,
+        ("SendMessage", "message_property_conflict_with_type"): 1,
+        ("other", "grpc_unimplemented"): 1,
+        ("ReceiveMessage", "given_up"): 1,
+        ("Telemetry", "given_up"): 1,
+    }
+    assert found["tandem_grpc_connections"] == [({}, 0)]
+    assert {count for _, count in found["tandem_grpc_open_calls"]} == {0}
