@@ -14,7 +14,9 @@ compiler has the cores. All else is as either has it by default.
 
 from __future__ import annotations
 
+import os
 import secrets
+import socket
 import subprocess
 import sys
 import time
@@ -35,7 +37,8 @@ if TYPE_CHECKING:
 
 FILE_BYTES: Final = 256 << 20
 PORT: Final = 10_911
-BOOT_SECONDS_MAX: Final = 60.0
+BOOT_SECONDS_MAX: Final = 240.0
+PROXY_ATTEMPTS: Final = 5
 IN_SYNC_SECONDS_MAX: Final = 60.0
 IDLE_SECONDS_MAX: Final = 30.0
 
@@ -79,14 +82,20 @@ class Server(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def our_group(directory: Path, slaves_count: int) -> Iterator[Server]:
-    """Have a classic group of ours up."""
+def our_group(
+    directory: Path,
+    slaves_count: int,
+    *,
+    store: Mapping[str, Any] | None = None,
+    broker: Mapping[str, Any] | None = None,
+) -> Iterator[Server]:
+    """Have a classic group of ours up; `store` and `broker` are more of its settings."""
     directory.mkdir()
     role = "SYNC_MASTER" if slaves_count else "ASYNC_MASTER"
     settings: dict[str, dict[str, Any]] = {
-        "store": STORE,
+        "store": {**STORE, **(store or {})},
         "replication": {},
-        "broker": {"register_broker_interval_ms": 10_000},
+        "broker": {"register_broker_interval_ms": 10_000, **(broker or {})},
         "groups": {"broker-a": {"broker_role": role}},
     }
     with running_cluster(directory, slaves_count=slaves_count, settings=settings) as cluster:
@@ -118,8 +127,12 @@ def our_fenced_group(directory: Path, nodes_count: int) -> Iterator[Server]:
 
 
 @contextmanager
-def rocketmq_group(directory: Path, slaves_count: int) -> Iterator[Server]:
+def rocketmq_group(
+    directory: Path, slaves_count: int, more: Mapping[str, str] | None = None
+) -> Iterator[Server]:
     """Have a name server and a broker of RocketMQ's up, and a slave if one is asked for.
+
+    `more` are more settings of brokers.
 
     Raises:
         NotToBeHadError: RocketMQ cannot be fetched.
@@ -144,7 +157,7 @@ def rocketmq_group(directory: Path, slaves_count: int) -> Iterator[Server]:
             role = "slave" if broker_id else "master"
             settings = _broker_settings(
                 directory / role, host, name_server, broker_id, slaves_count
-            )
+            ) | (more or {})
             program = "org.apache.rocketmq.broker.BrokerStartup"
             pids[role] = _start(stack, jars, directory / role, program, settings)
         yield Server("RocketMQ", (hosts[0], PORT), name_server, pids)
@@ -167,6 +180,65 @@ def _broker_settings(
         "storePathRootDir": str(home / "store"),
         "storePathCommitLog": str(home / "store" / "commitlog"),
     }
+
+
+@contextmanager
+def rocketmq_proxy(directory: Path, name_server: str) -> Iterator[tuple[tuple[str, int], int]]:
+    """Have RocketMQ's proxy up before a broker; yield the address of its gRPC, and its process.
+
+    Raises:
+        NotToBeHadError: it cannot be fetched, or does not start.
+    """
+    jars = classpath("pom.xml", "proxy")
+    home = directory / "proxy"
+    (home / "conf").mkdir(parents=True)
+    (home / "conf" / "logback_proxy.xml").write_text(QUIET)
+    remoting, grpc = free_port(), free_port()
+    settings = {
+        "rocketMQClusterName": "DefaultCluster",
+        "proxyMode": "CLUSTER",
+        "namesrvAddr": name_server,
+        "localServeAddr": "127.0.0.1",
+        "remotingListenPort": remoting,
+        "grpcServerPort": grpc,
+    }
+    given, said = home / "given.json", home / "said"
+    given.write_bytes(msgspec.json.encode(settings))
+    command = [
+        *java_command(jars, home, *_HEAP),
+        *("org.apache.rocketmq.proxy.ProxyStartup", "-pc", str(given)),
+    ]
+    environment = {**os.environ, "RMQ_PROXY_HOME": str(home)}
+    for attempt in range(1, PROXY_ATTEMPTS + 1):
+        with ExitStack() as stack:
+            log = stack.enter_context(said.open("w"))
+            process = subprocess.Popen(
+                command, stdout=log, stderr=subprocess.STDOUT, cwd=home, env=environment
+            )
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            if _is_up(process, said):
+                yield ("127.0.0.1", grpc), process.pid
+                return
+        # It gives up after three seconds without an answer of the broker.
+        if attempt == PROXY_ATTEMPTS:
+            raise NotToBeHadError(f"the proxy does not start: {said.read_text()[-600:]}")
+
+
+def _is_up(process: subprocess.Popen[bytes], said: Path) -> bool:
+    deadline = time.monotonic() + BOOT_SECONDS_MAX
+    while "startup successfully" not in said.read_text(errors="replace"):
+        if process.poll() is not None or time.monotonic() > deadline:
+            return False
+        pause(0.2)
+    return True
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on at the moment."""
+    with socket.socket() as one:
+        one.bind(("", 0))
+        return int(one.getsockname()[1])
 
 
 def java_command(jars: str, home: Path, *options: str) -> list[str]:

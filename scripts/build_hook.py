@@ -28,6 +28,7 @@ LOOPS = (
     "native_demands.h",
     "native_headers.c",
     "native_headers.h",
+    "native_hpack.c",
     "native_pulls.c",
     "native_seals.c",
     "native_send_headers.c",

@@ -327,12 +327,14 @@ class Broker:
         return self._services
 
     def _live_figures(self) -> Iterator[Figure]:
-        return live_figures(
+        yield from live_figures(
             self._server,
             self._parts,
             parked=self._handlers.parked,
             rounds_count=self._rounds_count,
         )
+        if self._calls is not None:
+            yield from self._calls.counts.figures()
 
     def _connection_closed(self, connection: Connection) -> None:
         if self._calls is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from node.grpc.acknowledgements import Acknowledgements
+from node.grpc.call_counts import CallCounts
 from node.grpc.entrance import Entrance
 from node.grpc.link_signer import LinkSigner
 from node.grpc.links import Link, Links
@@ -48,6 +49,7 @@ class Calls:
     Attributes:
         entrance: Serves its connections.
         telemetry: The streams of its clients.
+        counts: Of its calls.
     """
 
     def __init__(
@@ -113,10 +115,12 @@ class Calls:
             Receives(ways, group_of, renewals, parts.wall_clock_ms),
             Acknowledgements(ways, renewals, parts.wall_clock_ms),
         )
+        self.counts = CallCounts()
         self.entrance = Entrance(
             parts.outbox,
             methods,
             self.telemetry,
+            self.counts,
             after_round=after_round,
             on_closed=on_closed,
         )

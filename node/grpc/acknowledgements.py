@@ -25,7 +25,7 @@ from tandem.wire.request_headers import ConsumerSendMsgBackRequestHeader
 from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from node.grpc.call import Call
     from node.grpc.renewals import Renewals
@@ -48,21 +48,31 @@ class Acknowledgements:
         self._renewals = renewals
         self._wall_clock_ms = wall_clock_ms
 
-    def ack(self, session: Session, call: Call, request: pb.AckMessageRequest) -> None:
+    def ack(
+        self, session: Session, call: Call, request: pb.AckMessageRequest
+    ) -> Iterator[None] | None:
         """AckMessage. An answer comes when nothing undoes it any more."""
         group, topic = checked_group(request.group), checked_topic(request.topic)
         if not request.entries:
             raise CallError(pb.INTERNAL_SERVER_ERROR, "ack message result is empty")
         if len(request.entries) > ENTRIES_MAX:
             raise CallError(pb.BAD_REQUEST, f"more than {ENTRIES_MAX} messages in one call")
+        rest = self._ack_all(session, call, request, group, topic)
+        next(rest)
+        return rest if len(request.entries) > 1 else None
+
+    def _ack_all(
+        self, session: Session, call: Call, request: pb.AckMessageRequest, group: str, topic: str
+    ) -> Iterator[None]:
         results = _Results(call, request)
         for index, entry in enumerate(request.entries):
             try:
                 delivery = self._delivery(group, topic, entry.receipt_handle)
             except CallError as error:
                 results.take(index, error)
-                continue
-            self._ack(session, call, delivery, results, index)
+            else:
+                self._ack(session, call, delivery, results, index)
+            yield
 
     def _ack(
         self, session: Session, call: Call, delivery: Delivery, results: _Results, index: int
@@ -174,6 +184,7 @@ class _Results:
         answer = self._answer
         codes = {entry.status.code for entry in answer.entries}
         answer.status.code = codes.pop() if len(codes) == 1 else pb.MULTIPLE_RESULTS
+        self._call.code = answer.status.code
         answer.status.message = pb.Code.Name(answer.status.code)
         self._call.answer(answer.SerializeToString())
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from node.grpc.errors import GRPC_INTERNAL, GRPC_OK, GRPC_RESOURCE_EXHAUSTED, GRPC_UNIMPLEMENTED
 from node.grpc.header_blocks import BEGIN, end_block, only_end_block
+from node.grpc.protocol import messages as pb
 from tandem.wire.call_signature import CallSignature
 from tandem.wire.untrusted import UnreadableError, whole_number
 
@@ -59,35 +60,41 @@ class Call:
 
     Attributes:
         method: What is called, without the service.
-        headers: What came before the first message.
+        client_id: Whose call it is, as they say; None if they do not.
+        signature: What is there of a signature.
         deadline: When its client waits no more, in the seconds of the given clock; None: never.
+        began: When it came, in the same seconds.
+        status: The status of gRPC that it ended with; None: it is not over, or was given up.
+        code: What the status of its answer says.
         is_over: Whether it has been answered as a whole, or given up by its client.
+        stream_id: Its stream.
     """
 
     def __init__(
         self, http2: Http2, stream_id: int, method: str, headers: Mapping[str, str], now: float
     ) -> None:
         self.method = method
-        self.headers = headers
+        self.client_id = headers.get(CLIENT_ID_HEADER, "").strip() or None
+        self.signature = CallSignature(
+            headers.get("authorization", ""), headers.get("x-mq-date-time", "")
+        )
         seconds = timeout_seconds(headers.get("grpc-timeout", ""))
         self.deadline = None if seconds is None else now + seconds
+        self.began = now
+        self.status: int | None = None
+        self.code: int = pb.OK
         self.is_over = False
         self._http2 = http2
-        self._stream_id = stream_id
+        self.stream_id = stream_id
         self._buffer = bytearray()
         self._has_begun = False
         self._when_over: list[Callable[[], None]] = []
 
     @property
-    def client_id(self) -> str | None:
-        """Whose call it is, as they say; None if they do not."""
-        return self.headers.get(CLIENT_ID_HEADER, "").strip() or None
-
-    @property
-    def signature(self) -> CallSignature:
-        """What is there of a signature."""
-        headers = self.headers
-        return CallSignature(headers.get("authorization", ""), headers.get("x-mq-date-time", ""))
+    def header_bytes(self) -> int:
+        """Of what is kept of the headers."""
+        signature = self.signature
+        return len(self.client_id or "") + len(signature.authorization) + len(signature.date_time)
 
     @property
     def buffered_bytes(self) -> int:
@@ -137,20 +144,21 @@ class Call:
         if self.is_over:
             return
         self.begin()
-        self._http2.send_data(self._stream_id, prefixed(message))
+        self._http2.send_data(self.stream_id, prefixed(message))
 
     def begin(self) -> None:
         """Send the headers of the answer, if they are not sent yet."""
         if not self._has_begun and not self.is_over:
             self._has_begun = True
-            self._http2.send_headers(self._stream_id, BEGIN)
+            self._http2.send_headers(self.stream_id, BEGIN)
 
     def end(self, status: int = GRPC_OK, said: str = "") -> None:
         """End the call, with a status of gRPC. Nothing if it is over."""
         if self.is_over:
             return
         block = end_block(status, said) if self._has_begun else only_end_block(status, said)
-        self._http2.send_headers(self._stream_id, block, is_end=True)
+        self._http2.send_headers(self.stream_id, block, is_end=True)
+        self.status = status
         self.gone()
 
     def answer(self, message: bytes) -> None:

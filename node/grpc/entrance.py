@@ -15,6 +15,7 @@ from store.machine.signal import Signal
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from node.grpc.call_counts import CallCounts
     from node.grpc.session import Method, Questions
     from node.grpc.side_connection import SideConnection
     from node.remoting.connection import Connection, Outbox
@@ -40,6 +41,7 @@ class Entrance:
         outbox: Outbox,
         methods: Mapping[str, Method],
         questions: Questions,
+        counts: CallCounts,
         *,
         after_round: Callable[[], None],
         on_closed: Callable[[Connection], None],
@@ -52,6 +54,7 @@ class Entrance:
         self._outbox = outbox
         self._methods = methods
         self._questions = questions
+        self._counts = counts
         self._after_round = after_round
 
     async def serve(self, connection: Connection, first: bytes, turns: Turns) -> None:
@@ -67,6 +70,7 @@ class Entrance:
             self._outbox,
             self._methods,
             self._questions,
+            self._counts,
             self._on_closed,
             self._on_late,
         )
@@ -79,6 +83,12 @@ class Entrance:
         finally:
             session.say_goodbye()
             self._outbox.flush()
+
+    def say_goodbye(self, connection: Connection) -> None:
+        """See `OtherProtocol`."""
+        session = self.sessions.get(connection)
+        if session is not None:
+            session.say_goodbye()
 
     def connection_closed(self, connection: Connection) -> None:
         """Forget a connection, and those that handlers knew of it."""

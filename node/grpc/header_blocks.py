@@ -1,18 +1,21 @@
-"""Header blocks: those of a client are read by `hpack`, ours are bytes made beforehand.
+"""Header blocks: those of a client are read in C or by `hpack`, ours are bytes made beforehand.
 
 A block is read as a whole or not at all: after an error the two ends no longer agree about the
 table of headers, and the connection is over.
 
-Source: RFC 7541; gRPC over HTTP/2.
+Source: RFC 7541; RFC 9113, 8.2 and 8.3; gRPC over HTTP/2.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 from urllib.parse import quote
 
 from hpack import Decoder
 from hpack.exceptions import HPACKError
+
+from tandem.wire import native
 
 HEADER_LIST_BYTES_MAX: Final = 16 * 1024
 """Names and values of one request, with 32 bytes for each pair, as RFC 9113 counts."""
@@ -24,6 +27,9 @@ MESSAGE_CHARACTERS_MAX: Final = 1_024
 
 WHY_CHARACTERS_MAX: Final = 256
 """Of what `hpack` says of a block: it may show all of it, which is for the log and for GOAWAY."""
+
+_NEVER: Final = frozenset(b"\0\r\n")
+"""In names and values. Source: RFC 9113, 8.2.1."""
 
 _REQUEST_PSEUDO: Final = frozenset({b":method", b":path", b":scheme", b":authority"})
 
@@ -77,8 +83,11 @@ class HeaderBlocks:
     """Reads the blocks of one connection, in their order."""
 
     def __init__(self) -> None:
-        self._decoder = Decoder(max_header_list_size=HEADER_LIST_BYTES_MAX)
-        self._decoder.max_allowed_table_size = TABLE_BYTES_MAX
+        loops = native.loops
+        if loops is None:
+            self._read = _InPython().read
+        else:
+            self._read = partial(loops.read_headers, loops.header_table(TABLE_BYTES_MAX))
 
     def read(self, block: bytes) -> dict[str, str] | None:
         """Return names and values; None: it was read, but is no request as it should be.
@@ -87,19 +96,30 @@ class HeaderBlocks:
             HeaderBlockError: the connection is over.
         """
         try:
-            pairs = self._decoder.decode(block, raw=True)
+            return self._read(block)
         except (HPACKError, IndexError, ValueError) as error:
             raise HeaderBlockError(
                 f"{type(error).__name__}: {error}"[:WHY_CHARACTERS_MAX]
             ) from error
+
+
+class _InPython:
+    """The same as `native_hpack.c`."""
+
+    def __init__(self) -> None:
+        self._decoder = Decoder(max_header_list_size=HEADER_LIST_BYTES_MAX)
+        self._decoder.max_allowed_table_size = TABLE_BYTES_MAX
+
+    def read(self, block: bytes) -> dict[str, str] | None:
         headers: dict[str, str] = {}
-        is_regular = False
-        for name, value in pairs:
+        is_regular, is_request = False, True
+        for name, value in self._decoder.decode(block, raw=True):
+            key = str(name, "latin-1")
             if name[:1] != b":":
                 is_regular = True
-            elif is_regular or name not in _REQUEST_PSEUDO or str(name, "latin-1") in headers:
-                return None
-            if name != name.lower():
-                return None
-            headers[str(name, "latin-1")] = str(value, "latin-1")
-        return headers
+            elif is_regular or name not in _REQUEST_PSEUDO or key in headers:
+                is_request = False
+            if name != name.lower() or not _NEVER.isdisjoint(name + value):
+                is_request = False
+            headers[key] = str(value, "latin-1")
+        return headers if is_request else None

@@ -178,8 +178,13 @@ class Http2:
         return out
 
     def is_open(self, stream_id: int) -> bool:
-        """Whether something can be sent on a stream."""
+        """Whether a stream is there, if only for what waits for the peer's windows."""
         return stream_id in self._streams
+
+    def unsent_count(self, stream_id: int) -> int:
+        """How many pieces of data of a stream the peer has not got as a whole."""
+        stream = self._streams.get(stream_id)
+        return 0 if stream is None else _unsent_count(stream)
 
     def send_headers(self, stream_id: int, block: bytes, *, is_end: bool = False) -> None:
         """Send a block of headers, after the data that waits. Nothing if the stream is over."""
@@ -338,8 +343,7 @@ class Http2:
             return
         if stream.has_peer_ended:
             self._note_reset()
-            self.reset(stream_id, STREAM_CLOSED)
-            self._events.append(WasReset(stream_id))
+            self._refuse(stream_id, stream, STREAM_CLOSED)
             return
         stream.receive_window -= size
         if stream.receive_window < 0:
@@ -358,14 +362,18 @@ class Http2:
             stream.receive_window += more
             self._out.append(number_frame(WINDOW_UPDATE, stream_id, more))
 
+    def _refuse(self, stream_id: int, stream: Stream, code: int) -> None:
+        self._events.append(WasReset(stream_id, _unsent_count(stream)))
+        self.reset(stream_id, code)
+
     def _take_reset(self, stream_id: int, _code: int) -> None:
         if not stream_id or stream_id > self._last_id:
             raise Http2Error(PROTOCOL_ERROR, f"reset of stream {stream_id}, which was not opened")
         self._note_reset()
         stream = self._streams.pop(stream_id, None)
         if stream is not None:
+            self._events.append(WasReset(stream_id, _unsent_count(stream)))
             self._drop(stream)
-            self._events.append(WasReset(stream_id))
 
     def _take_settings(self, view: memoryview) -> None:
         for name, value in dict(settings_of(view)).items():  # the last word counts
@@ -409,8 +417,7 @@ class Http2:
         stream.send_window += more
         if not more or stream.send_window > WINDOW_MAX:
             self._note_reset()
-            self.reset(stream_id, FLOW_CONTROL_ERROR)
-            self._events.append(WasReset(stream_id))
+            self._refuse(stream_id, stream, FLOW_CONTROL_ERROR)
             return
         self._pump(stream_id, stream)
 
@@ -475,3 +482,7 @@ class Http2:
         self._resets += 1
         if self._resets > RESETS_MAX:
             raise Http2Error(ENHANCE_YOUR_CALM, "too many streams that end before their time")
+
+
+def _unsent_count(stream: Stream) -> int:
+    return sum(not is_frame for _, is_frame in stream.waiting)

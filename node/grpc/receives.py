@@ -122,6 +122,7 @@ class Receives:
 
     def give_back(self, session: Session, call: Call, delivery: Delivery) -> None:
         """A message did not reach its client."""
+        self._renewals.done(delivery.group, delivery.text)
         self._change(session, call, delivery, GIVEN_BACK_MS)
 
     def _change(self, session: Session, call: Call, delivery: Delivery, ms: int) -> None:
@@ -167,6 +168,7 @@ class _Receive:
         first.status.code, first.status.message = pb.OK, "OK"
         call.send(first.SerializeToString())
         wanted, counts = self._wanted_tags(), self._counts(answer)
+        sent: list[Delivery] = []
         for message, delivery in self._deliveries(answer):
             if wanted is not None and message.tags not in wanted:
                 self._receives.drop(self._session, call, delivery)
@@ -181,10 +183,17 @@ class _Receive:
             if count:
                 shown.system_properties.delivery_attempt = count
             call.send(pb.ReceiveMessageResponse(message=shown).SerializeToString())
+            sent.append(delivery)
             if self._request.auto_renew:
                 self._receives.keep(self._session, call, self.caller, delivery)
         call.send(self._receives.closing())
         call.end()
+        self._session.if_dropped(call, lambda count: self._give_back_last(sent, count - 1))
+
+    def _give_back_last(self, sent: list[Delivery], count: int) -> None:
+        """They did not go out: the client's windows had no room for them."""
+        for delivery in sent[max(0, len(sent) - count) :]:
+            self._receives.give_back(self._session, self._call, delivery)
 
     def lost(self, answer: RemotingCommand) -> None:
         """The client is gone: what was found is given back."""

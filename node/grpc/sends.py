@@ -28,7 +28,7 @@ from tandem.wire.request_headers import EndTransactionRequestHeader, SendMessage
 from tandem.wire.untrusted import UnreadableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
     from random import Random
 
     from node.grpc.call import Call
@@ -63,6 +63,7 @@ class _Entries:
         answer = self._answer
         codes = {each.status.code for each in answer.entries}
         answer.status.code = codes.pop() if len(codes) == 1 else pb.MULTIPLE_RESULTS
+        self._call.code = answer.status.code
         answer.status.message = answer.entries[0].status.message
         self._call.answer(answer.SerializeToString())
 
@@ -87,7 +88,9 @@ class Sends:
         self._wall_clock_ms = wall_clock_ms
         self._body_bytes_max = body_bytes_max
 
-    def send(self, session: Session, call: Call, request: pb.SendMessageRequest) -> None:
+    def send(
+        self, session: Session, call: Call, request: pb.SendMessageRequest
+    ) -> Iterator[None] | None:
         """SendMessage. All messages of a call are checked before the first of them is sent."""
         messages = request.messages
         if not messages:
@@ -108,8 +111,22 @@ class Sends:
         if route is None:
             raise CallError(pb.TOPIC_NOT_FOUND, f"no route of topic {topic} is known here yet")
         entries = _Entries(call, len(messages))
-        for index, message in enumerate(messages):
-            self._put(session, call, entries, index, message, route)
+        self._put(session, call, entries, 0, messages[0], route)
+        if len(messages) == 1:
+            return None
+        return self._put_others(session, call, entries, messages, route)
+
+    def _put_others(
+        self,
+        session: Session,
+        call: Call,
+        entries: _Entries,
+        messages: Sequence[pb.Message],
+        route: TopicRouteData,
+    ) -> Iterator[None]:
+        for index in range(1, len(messages)):
+            self._put(session, call, entries, index, messages[index], route)
+            yield
 
     def _put(
         self,

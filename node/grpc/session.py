@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import msgspec
+import trio
 from google.protobuf.message import DecodeError, Message
 
 from node.errors import RequestError
 from node.grpc.call import Call, MalformedCallError
+from node.grpc.call_counts import outcome_name
 from node.grpc.errors import (
     GRPC_INTERNAL,
     GRPC_INVALID_ARGUMENT,
@@ -31,13 +33,14 @@ from node.grpc.frames import ENHANCE_YOUR_CALM, Http2Error
 from node.grpc.http2 import Http2
 from node.grpc.protocol import messages as pb
 from node.grpc.side_connection import SideConnection
-from node.grpc.streams import Ended, Event, Opened, Quiet, Received
+from node.grpc.streams import Ended, Event, Opened, Quiet, Received, WasReset
 from tandem.wire.errors import WireError
 from tandem.wire.remoting_command import RemotingCommand
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from node.grpc.call_counts import CallCounts
     from node.remoting.caller import Caller
     from node.remoting.connection import Connection, Outbox
     from node.remoting.dispatcher import Dispatch
@@ -65,14 +68,15 @@ class Method(msgspec.Struct, frozen=True):
     Attributes:
         request: The class of the message that comes.
         answer: The class of what is answered; it has a `status`.
-        handle: Called with each message of a call.
+        handle: Called with each message of a call; returns what is left to do, piece by piece, if
+            that takes long.
         is_stream: Whether more than one message may come.
         closing: Makes the message that comes last, also after an error; None: there is none.
     """
 
     request: type[Message]
     answer: type[Message]
-    handle: Callable[[Session, Call, Any], None]
+    handle: Callable[[Session, Call, Any], Iterator[None] | None]
     is_stream: bool = False
     closing: Callable[[], bytes] | None = None
 
@@ -100,6 +104,7 @@ class Session:
         outbox: Outbox,
         methods: Mapping[str, Method],
         questions: Questions,
+        counts: CallCounts,
         on_closed: Callable[[Connection], None],
         on_late: Callable[[SideConnection], None],
     ) -> None:
@@ -120,9 +125,16 @@ class Session:
         self._http2 = Http2()
         self._methods = methods
         self._questions = questions
+        self._counts = counts
+        counts.connections_count += 1
         self._calls: dict[int, Call] = {}
         self._partial: dict[int, Call] = {}
         """Those of which a part of a message has come."""
+        self._dropped: dict[int, Callable[[int], None]] = {}
+        """By stream whose call is answered: what hears of it if the client does not get all."""
+        self._header_bytes = 0
+        self._rest: tuple[Call, Iterator[None]] | None = None
+        """Of a call that takes long: nothing else is done before it."""
         self._asked: dict[int, Answered] = {}
         self._left_alone: deque[tuple[float, int]] = deque()
         """Requests of calls that were over before the answer, which may not come any more."""
@@ -136,8 +148,10 @@ class Session:
     @property
     def kept_bytes(self) -> int:
         """Kept for the client in memory, but what the connection itself keeps."""
-        partial = sum(call.buffered_bytes for call in self._partial.values())
-        return self._http2.buffered_bytes + self._http2.pending_bytes + partial
+        kept = self._http2.buffered_bytes + self._http2.pending_bytes + self._header_bytes
+        for call in self._partial.values():
+            kept += call.buffered_bytes
+        return kept
 
     def receive_data(self, data: bytes, now: float) -> None:
         """Take in what came."""
@@ -152,8 +166,13 @@ class Session:
         Raises:
             Http2Error: the connection has to end; say so with `give_up`.
         """
-        while (event := self._http2.next_event()) is not None:
-            self._take_event(event)
+        while True:
+            if self._rest is not None:
+                self._go_on(*self._rest)
+            elif (event := self._http2.next_event()) is not None:
+                self._take_event(event)
+            else:
+                break
             if is_enough():
                 return True
         if self.kept_bytes > KEPT_BYTES_MAX:
@@ -162,6 +181,8 @@ class Session:
 
     def note_kept(self) -> None:
         """Say how much is kept for the client in memory, which may end its connection."""
+        if self._dropped:
+            self._forget_sent()
         connection, kept = self.connection, self.kept_bytes
         if kept or connection.unfinished_bytes:
             connection.unfinished_bytes = kept
@@ -172,9 +193,10 @@ class Session:
         self.side.end_round()
 
     def give_up(self, error: Http2Error) -> None:
-        """Say why the connection ends."""
+        """Say why the connection ends. Nothing is done for its calls any more."""
         self._http2.give_up(error)
         self.write()
+        self._end_calls()
 
     def say_goodbye(self) -> None:
         """Take no new calls, and end those that have no end: their clients go elsewhere."""
@@ -187,11 +209,19 @@ class Session:
 
     def close(self) -> None:
         """The connection is over, and all of its calls."""
-        for call in list(self._calls.values()):
-            call.gone()
-        self._calls.clear()
+        self._end_calls()
+        for stream_id, dropped in self._dropped.items():
+            if count := self._http2.unsent_count(stream_id):
+                dropped(count)
+        self._dropped.clear()
         self.side.close()
         self._on_closed(self.side)
+        self._counts.connections_count -= 1
+
+    def _end_calls(self) -> None:
+        self._rest = None
+        for call in list(self._calls.values()):
+            call.gone()
 
     def write(self) -> None:
         """Hand what is to be sent to the connection."""
@@ -208,6 +238,9 @@ class Session:
             return
         call = self._calls.get(event.stream_id)
         if call is None:
+            dropped = self._dropped.pop(event.stream_id, None)
+            if dropped is not None and isinstance(event, WasReset) and event.unsent_count:
+                dropped(event.unsent_count)
             return
         if isinstance(event, Received):
             call.receive_data(event.data)
@@ -229,20 +262,39 @@ class Session:
             CONTENT_TYPE
         ):
             call.end(GRPC_INVALID_ARGUMENT, "this is no call of gRPC")
+            self._counts.refused(outcome_name(call.status, call.code))
         elif name not in self._methods:
             path = headers.get(":path", "").lstrip("/")
             call.end(GRPC_UNIMPLEMENTED, f"Method not found: {path}")
+            self._counts.refused(outcome_name(call.status, call.code))
         else:
             self._calls[stream_id] = call
+            self._header_bytes += call.header_bytes
+            self._counts.began(name)
             is_owed = not self._methods[name].is_stream
             self.connection.owed_count += is_owed
             call.when_over(lambda: self._over(stream_id, is_owed=is_owed))
 
     def _over(self, stream_id: int, *, is_owed: bool) -> None:
-        self._calls.pop(stream_id, None)
+        call = self._calls.pop(stream_id)
+        self._header_bytes -= call.header_bytes
+        seconds = trio.current_time() - call.began
+        self._counts.ended(call.method, outcome_name(call.status, call.code), seconds)
         self._partial.pop(stream_id, None)
         if is_owed:
             self.connection.answered(1)
+
+    def if_dropped(self, call: Call, do: Callable[[int], None]) -> None:
+        """Have something done if an answered call ends before its client has got all of it.
+
+        `do` is called once, with how many messages it has not got.
+        """
+        if self._http2.is_open(call.stream_id):
+            self._dropped[call.stream_id] = do
+
+    def _forget_sent(self) -> None:
+        is_open = self._http2.is_open
+        self._dropped = {number: do for number, do in self._dropped.items() if is_open(number)}
 
     def _take_messages(self, call: Call) -> None:
         method = self._methods[call.method]
@@ -263,7 +315,21 @@ class Session:
             message = method.request.FromString(data)
         except DecodeError as error:
             raise MalformedCallError(GRPC_INTERNAL, str(error)) from error
-        method.handle(self, call, message)
+        rest = method.handle(self, call, message)
+        if rest is not None:
+            self._rest = call, rest
+
+    def _go_on(self, call: Call, rest: Iterator[None]) -> None:
+        """Do the next piece of a call that takes long."""
+        self._rest = None
+
+        def piece(_: Call) -> None:
+            for _ in rest:
+                self._rest = call, rest
+                return
+
+        if not call.is_over:
+            self._do(call, piece)
 
     def _do(self, call: Call, work: Callable[[Call], None]) -> None:
         """Do something for a call; whatever goes wrong becomes its answer."""
@@ -290,6 +356,7 @@ class Session:
         answer: Any = method.answer()
         answer.status.code = error.code
         answer.status.message = str(error)
+        call.code = error.code
         call.send(answer.SerializeToString())
         if method.closing is not None:
             call.send(method.closing())

@@ -31,9 +31,14 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class WasReset(msgspec.Struct, frozen=True):
-    """A stream is over before its time; nothing more can be sent on it."""
+    """A stream is over before its time; nothing more can be sent on it.
+
+    Attributes:
+        unsent_count: How many pieces of data were to be sent that the peer has not got as a whole.
+    """
 
     stream_id: int
+    unsent_count: int = 0
 
 
 class Quiet(msgspec.Struct, frozen=True):

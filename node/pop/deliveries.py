@@ -107,11 +107,13 @@ class QueueDeliveries:
         last_pop_ms: No pop time of this queue was later.
         invisible: What is with consumers, by offset.
         counts: How often messages of an orderly group were handed out that are not done.
+        owner: Of the state that may change it. Other states that have it copy it first.
     """
 
-    __slots__ = ("_order", "counts", "invisible", "last_pop_ms", "next_offset")
+    __slots__ = ("_order", "counts", "invisible", "last_pop_ms", "next_offset", "owner")
 
-    def __init__(self, next_offset: int = 0, last_pop_ms: int = 0) -> None:
+    def __init__(self, owner: object = None, next_offset: int = 0, last_pop_ms: int = 0) -> None:
+        self.owner = owner
         self.next_offset = next_offset
         self.last_pop_ms = last_pop_ms
         self.invisible: dict[int, Handout] = {}
@@ -160,9 +162,9 @@ class QueueDeliveries:
                 same = kept[handout] = found if is_same else handout
             self.invisible[offset] = same
 
-    def copy(self) -> QueueDeliveries:
+    def copy(self, owner: object) -> QueueDeliveries:
         """Return one of the same content that changes on its own."""
-        other = QueueDeliveries(self.next_offset, self.last_pop_ms)
+        other = QueueDeliveries(owner, self.next_offset, self.last_pop_ms)
         other.invisible = self.invisible.copy()
         other.counts = self.counts.copy()
         other._order = self._order.copy()
@@ -172,8 +174,11 @@ class QueueDeliveries:
 class Deliveries:
     """All queues of one broker.
 
+    A copy has the same queues, and each state copies one of them before it changes it: a copy of a
+    hundred thousand queues is one of a dictionary.
+
     Attributes:
-        queues: Those that something was popped of.
+        queues: Those that something was popped of. For reading; see `own`.
         invisible_count: How many messages are with consumers.
         fresh: Handouts that were applied since somebody took them from here: what has to be given
             a time. Kept only if it was asked for.
@@ -181,12 +186,20 @@ class Deliveries:
 
     def __init__(self, *, keeps_fresh: bool = False) -> None:
         self.queues: dict[QueueKey, QueueDeliveries] = {}
+        self._owner = object()
         self.invisible_count = 0
         self.fresh: list[tuple[QueueKey, Handout]] | None = [] if keeps_fresh else None
 
     def of(self, key: QueueKey) -> QueueDeliveries | None:
         """Return a queue, None if nothing was ever popped of it."""
         return self.queues.get(key)
+
+    def own(self, key: QueueKey) -> QueueDeliveries | None:
+        """Return a queue to be changed, None if nothing was ever popped of it."""
+        queue = self.queues.get(key)
+        if queue is not None and queue.owner is not self._owner:
+            queue = self.queues[key] = queue.copy(self._owner)
+        return queue
 
     def holds(self, key: QueueKey, offset: int, pop_time_ms: int) -> bool:
         """Whether this handle is good."""
@@ -212,9 +225,10 @@ class Deliveries:
     def _popped(self, change: Popped) -> None:
         key = QueueKey(change.group, change.topic, change.queue_id)
         offsets = offsets_of(change.runs)
-        queue = self.queues.get(key)
+        queue = self.own(key)
         if queue is None:
-            queue = self.queues[key] = QueueDeliveries(offsets[0] if offsets else 0)
+            first = offsets[0] if offsets else 0
+            queue = self.queues[key] = QueueDeliveries(self._owner, first)
         handout = Handout(
             change.pop_time_ms,
             change.invisible_ms,
@@ -252,7 +266,7 @@ class Deliveries:
                 queue.counts[offset] = queue.counts.get(offset, 1) + 1
 
     def _done(self, change: Acked | Revived) -> None:
-        queue = self.queues.get(QueueKey(change.group, change.topic, change.queue_id))
+        queue = self.own(QueueKey(change.group, change.topic, change.queue_id))
         if queue is None:
             return
         invisible, counts = queue.invisible, queue.counts
@@ -267,16 +281,18 @@ class Deliveries:
 
     def done(self, key: QueueKey, offset: int) -> None:
         """A message is done: what `Acked` does to one whose handle is good."""
-        queue = self.queues[key]
+        queue = self.own(key)
+        assert queue is not None, "its handle is good"
         del queue.invisible[offset]
         queue.counts.pop(offset, None)
         self.invisible_count -= 1
 
     def _moved(self, change: Moved) -> None:
         key = QueueKey(change.group, change.topic, change.queue_id)
-        queue = self.queues.get(key)
-        if queue is None or not queue.holds(change.offset, change.old_pop_time_ms):
+        if not self.holds(key, change.offset, change.old_pop_time_ms):
             return
+        queue = self.own(key)
+        assert queue is not None, "it holds the message"
         earlier = queue.invisible[change.offset]
         handout = queue.invisible[change.offset] = Handout(
             change.pop_time_ms,
@@ -295,10 +311,10 @@ class Deliveries:
             return
         self.invisible_count -= len(queue.invisible)
         # A message that is popped again must not have the handle that it had.
-        self.queues[key] = QueueDeliveries(change.offset, queue.last_pop_ms + 1)
+        self.queues[key] = QueueDeliveries(self._owner, change.offset, queue.last_pop_ms + 1)
 
     def _cut(self, change: Cut) -> None:
-        queue = self.queues.get(QueueKey(change.group, change.topic, change.queue_id))
+        queue = self.own(QueueKey(change.group, change.topic, change.queue_id))
         if queue is None or queue.next_offset <= change.offset:
             return
         gone = [offset for offset in queue.invisible if offset >= change.offset]
@@ -341,13 +357,15 @@ class Deliveries:
     def add(self, row: QueueRow) -> None:
         """Take in a queue of a snapshot, which replaces what was known of it; or more of it."""
         key = QueueKey(row.group, row.topic, row.queue_id)
-        earlier = self.queues.get(key)
+        earlier = self.own(key)
         if earlier is not None:
             self.invisible_count -= len(earlier.invisible)
         if earlier is not None and row.is_more:
             queue = earlier
         else:
-            queue = self.queues[key] = QueueDeliveries(row.next_offset, row.last_pop_ms)
+            queue = self.queues[key] = QueueDeliveries(
+                self._owner, row.next_offset, row.last_pop_ms
+            )
         for each in row.handouts:
             offsets = tuple(offsets_of(each.runs))
             handout = Handout(
@@ -363,7 +381,8 @@ class Deliveries:
     def copy(self, *, keeps_fresh: bool = False) -> Deliveries:
         """Return a state of the same content that changes on its own."""
         other = Deliveries(keeps_fresh=keeps_fresh)
-        other.queues = {key: queue.copy() for key, queue in self.queues.items()}
+        other.queues = self.queues.copy()
+        self._owner = object()  # what both have belongs to nobody
         other.invisible_count = self.invisible_count
         return other
 

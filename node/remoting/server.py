@@ -63,6 +63,9 @@ class OtherProtocol(Protocol):
             ConnectionLost: The stream broke.
         """
 
+    def say_goodbye(self, connection: Connection) -> None:
+        """A connection is closed soon, on which nothing moves: its peer may be told why."""
+
 
 class Server:
     """The connections of one node, over all of its listeners.
@@ -134,6 +137,9 @@ class Server:
             oldest = trio.current_time() - IDLE_SECONDS_MAX
             for connection in self._places:
                 if connection.last_active < oldest:
+                    if self._other is not None:
+                        self._other.say_goodbye(connection)
+                        connection.flush()
                     connection.close()
 
     async def _wait_for_place(self) -> None:

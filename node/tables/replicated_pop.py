@@ -135,10 +135,12 @@ class DeliveriesTable(NodeTable[DeliveriesPart]):
     def replace(self, deliveries: Deliveries) -> None:
         """Have another state. What was known before keeps its time."""
         earlier, self.live = self.live, deliveries.copy(keeps_fresh=True)
-        for key, queue in self.live.queues.items():
+        for key, queue in list(self.live.queues.items()):
             known = earlier.of(key)
-            if known is not None:
-                queue.keep_handouts(known)
+            if known is not None and queue.invisible:
+                own = self.live.own(key)
+                assert own is not None, "it is there"
+                own.keep_handouts(known)
         self.due_times.drop_done(self.live)
         known_handouts = {handout for _, handout in earlier.handouts()}
         new = [each for each in self.live.handouts() if each[1] not in known_handouts]

@@ -7,6 +7,7 @@
     split_batch    a batch as records                  store.log.message_encoder
     find_sends, write_sends, good_seals                send_run
     find_pulls, answer_pulls                           pull_run
+    header_table, read_headers                         node.grpc.header_blocks
 
 Those modules do all of it in Python too, with the same result to the byte. They ask `loops`, which
 is None where nothing was compiled, or TANDEM_NATIVE is `off`. What C does not take, because it is
@@ -38,6 +39,7 @@ SOURCES: Final = (
     "native_demands.h",
     "native_headers.c",
     "native_headers.h",
+    "native_hpack.c",
     "native_pulls.c",
     "native_seals.c",
     "native_send_headers.c",
@@ -53,6 +55,8 @@ _RECORD_BYTES_MIN: Final = 91
 _ROWS_MIN: Final = 16
 _KEYS_A_ROW: Final = 3
 _ANY_NUMBER: Final = 2**63 - 1
+_HEADER_TEXT_BYTES: Final = 32 * 1024
+_NO_REQUEST: Final = -2
 
 _LONG = ctypes.c_int64
 _AT = ctypes.c_void_p
@@ -146,6 +150,13 @@ class Loops:
         self.answer_pulls = library.tandem_answer_pulls
         self.answer_pulls.argtypes = [_AT, _AT]
         self.answer_pulls.restype = _LONG
+        self._read_headers = library.tandem_read_headers
+        self._read_headers.argtypes = [_AT, ctypes.c_char_p, _LONG, _AT]
+        self._read_headers.restype = _LONG
+        self._hpack_bytes = library.tandem_hpack_bytes
+        self._hpack_bytes.restype = _LONG
+        self._header_text = bytearray(_HEADER_TEXT_BYTES)
+        self._header_text_at = _address(_bytes_of(self._header_text))
         self.crc32 = library.tandem_crc32
         self.crc32.argtypes = [ctypes.c_char_p, _LONG]
         self.crc32.restype = ctypes.c_uint32
@@ -335,6 +346,38 @@ class Loops:
         if not self._split_batch(at, out, units.ctypes.data):
             return None
         return records, units.tolist()
+
+    def header_table(self, bytes_max: int) -> HeaderTable:
+        """Return the table of headers of a new connection."""
+        return HeaderTable(self._hpack_bytes(), bytes_max)
+
+    def read_headers(self, table: HeaderTable, block: bytes) -> dict[str, str] | None:
+        """Return the fields of a request; None: it was read, but is none as it should be.
+
+        Raises:
+            ValueError: the block cannot be read; the table means nothing any more.
+        """
+        size = self._read_headers(table.at, block, len(block), self._header_text_at)
+        if size < 0:
+            if size == _NO_REQUEST:
+                return None
+            raise ValueError("a block of headers that cannot be read, or is too much")
+        parts = str(memoryview(self._header_text)[:size], "latin-1").split("\0")
+        return dict(zip(parts[:-1:2], parts[1::2], strict=True))
+
+
+class HeaderTable:
+    """The table of headers of one connection, as C keeps it.
+
+    Attributes:
+        at: Its address.
+    """
+
+    __slots__ = ("_bytes", "at")
+
+    def __init__(self, size: int, bytes_max: int) -> None:
+        self._bytes = ctypes.create_string_buffer(bytes_max.to_bytes(4, "little"), size)
+        self.at = ctypes.addressof(self._bytes)
 
 
 def _bytes_of(buffer: LogBytes) -> NDArray[np.uint8]:

@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from node.grpc.protocol import messages as pb
+from node.grpc.session import Session
 from tandem.wire.message import decode_messages
 from tests.node.grpc.grpc_world import (
     acknowledge,
@@ -23,7 +24,7 @@ from tests.node.grpc.h2_client import open_client
 from tests.node.world import MASTER, World, cluster_config, open_world
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from trio.testing import MockClock
@@ -113,3 +114,44 @@ async def test_a_message_that_is_given_up_is_with_the_dead_letters_once(world: W
         request.receipt_handle = "zzz"
         answer = await client.call("ForwardMessageToDeadLetterQueue", request)
         assert answer.status.code == pb.INTERNAL_SERVER_ERROR
+
+
+async def test_many_entries_are_worked_on_piece_by_piece_and_answered_together(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A turn ends after an entry if its time is over: others are served in between."""
+    turns = 0
+    handle_some = Session.handle_some
+
+    def one_step(session: Session, _is_enough: Callable[[], bool]) -> bool:
+        nonlocal turns
+        turns += 1
+        return handle_some(session, lambda: True)
+
+    monkeypatch.setattr(Session, "handle_some", one_step)
+    async with open_client(world._client, MASTER) as client:
+        await begun(client)
+        messages = [message("T", b"%d" % number, number) for number in range(20)]
+        before = turns
+        answer = await send(client, *messages)
+        assert turns >= before + 20
+        assert [each.status.code for each in answer.entries] == [pb.OK] * 20
+        found = await all_of(client, 20, receiving())
+        handles = [each.system_properties.receipt_handle for each in found]
+        given = [*handles[:10], "none", *handles[10:]]
+        before = turns
+        codes = [each.status.code for each in (await acknowledge(client, *given)).entries]
+        assert turns >= before + 21
+        assert codes == [*[pb.OK] * 10, pb.INTERNAL_SERVER_ERROR, *[pb.OK] * 10]
+        stream = await client.begin("AckMessage", _entries(handles))
+        client.engine.h2.reset_stream(stream)
+        await client.flush()
+        assert (await send(client, message())).status.code == pb.OK
+
+
+def _entries(handles: list[str]) -> pb.AckMessageRequest:
+    request = pb.AckMessageRequest()
+    request.group.name, request.topic.name = "g", "T"
+    for handle in handles:
+        request.entries.add(message_id="m", receipt_handle=handle)
+    return request

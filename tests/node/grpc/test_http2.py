@@ -313,8 +313,23 @@ def test_what_waits_for_a_window_is_dropped_with_its_stream() -> None:
     server.send_data(1, b"x" * 1000)
     server.send_headers(1, end_block(), is_end=True)
     assert server.pending_bytes >= 1000
-    assert events(server, number_frame(RST_STREAM, 1, 8)) == [WasReset(1)]
+    assert events(server, number_frame(RST_STREAM, 1, 8)) == [WasReset(1, unsent_count=1)]
     assert (server.pending_bytes, server.open_count) == (0, 0)
+
+
+def test_a_stream_that_ends_says_how_much_its_client_has_not_got() -> None:
+    server = started()
+    events(server, settings_frame({0x4: 250}) + headers(1))
+    server.send_headers(1, BEGIN)
+    for _ in range(4):
+        server.send_data(1, b"x" * 100)
+    server.send_headers(1, end_block(), is_end=True)
+    assert (server.is_open(1), server.unsent_count(1)) == (True, 2)
+    assert events(server, number_frame(WINDOW_UPDATE, 1, 60)) == []
+    assert server.unsent_count(1) == 1
+    ended = events(server, number_frame(WINDOW_UPDATE, 1, 0))
+    assert ended == [WasReset(1, unsent_count=1)]
+    assert (server.is_open(1), server.unsent_count(1)) == (False, 0)
 
 
 def test_a_call_that_is_answered_before_it_has_ended_is_told_so() -> None:

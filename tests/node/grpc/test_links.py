@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 import trio
 
+from node.grpc import links
+from node.grpc.links import Link
 from node.grpc.protocol import messages as pb
 from node.grpc.transaction_ids import read_transaction_id
+from store.machine.network import ConnectionLost
 from tandem.cluster_file.choices import ClientAccess
 from tandem.wire.message import decode_messages
+from tandem.wire.remoting_command import RemotingCommand
+from tandem.wire.request_code import RequestCode
+from tandem.wire.response_code import ResponseCode
 from tests.node.grpc.grpc_world import make_topic, message, send, with_grpc
 from tests.node.grpc.h2_client import open_client
 from tests.node.grpc.signed import signature
@@ -29,6 +35,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trio.testing import MockClock
+
+    from store.machine.network import Network, Stream
 
 pytestmark = [pytest.mark.slow, pytest.mark.sim]
 
@@ -147,3 +155,35 @@ async def test_nobody_ends_a_transaction_or_gives_up_a_message_of_a_topic_that_i
                     giving_up.group.name, giving_up.topic.name = "g", topic
                     given = await bob.call("ForwardMessageToDeadLetterQueue", giving_up)
                     assert given.status.code == pb.FORBIDDEN, (name, topic, given)
+
+
+class _NoMachine:
+    """No node can be dialled."""
+
+    async def connect(self, host: str, port: int, *, source: str | None) -> Stream:
+        raise ConnectionLost(f"{host}:{port} is not there, not even from {source}")
+
+
+@pytest.mark.parametrize(("most", "body"), [("WAITING_MAX", b""), ("WAITING_BYTES_MAX", b"x")])
+async def test_no_more_wait_for_a_master_than_there_is_room_for(
+    most: str, body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, most, 5)
+    link = Link(
+        "broker-b",
+        cast("Network", _NoMachine()),
+        "10.0.0.1",
+        lambda _: None,
+        lambda _: None,
+        lambda _: None,
+        lambda: None,
+    )
+    answers: list[int] = []
+    command = RemotingCommand(RequestCode.SEND_MESSAGE_V2, body=body)
+    for _ in range(7):
+        link.ask(command, 10.0, lambda answer: answers.append(answer.code))
+    assert answers == [ResponseCode.SYSTEM_BUSY] * 2
+    link.look(11.0)
+    assert answers == [ResponseCode.SYSTEM_BUSY] * 7
+    link.ask(command, 20.0, lambda answer: answers.append(answer.code))
+    assert len(answers) == 7, "there is room again"

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 import trio
+from h2.settings import SettingCodes
 
+from node.grpc.frames import DATA, frame
 from node.grpc.protocol import messages as pb
 from tandem.cluster_file.choices import ClientAccess
 from tandem.wire.request_code import RequestCode
@@ -20,7 +22,7 @@ from tests.node.grpc.grpc_world import (
     send,
     with_grpc,
 )
-from tests.node.grpc.h2_client import open_client
+from tests.node.grpc.h2_client import Client, open_client
 from tests.node.grpc.signed import signature
 from tests.node.security.users_world import ALICE, BOB, OPERATOR, as_user, entry, make_user
 from tests.node.world import MASTER, NAMES, World, cluster_config, fenced_cluster, open_world
@@ -276,3 +278,72 @@ async def test_rights_to_topic_and_group_are_asked_for(
                 assert (await receive(client, receiving())).status.code == code
         async with open_client(world._client, MASTER) as client:
             assert (await receive(client, receiving())).status.code == pb.UNAUTHORIZED
+
+
+async def test_what_waits_for_the_windows_of_a_client_that_ends_is_given_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_client(world._client, MASTER) as client:
+        await begun(client)
+        for number in range(3):
+            await send(client, message("T", b"%d" % number * 2_000, number))
+    stream = await world._client.connect(MASTER, 10911, source=None)
+    slow = Client(stream, {})
+    slow.engine.h2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 3_000})
+    monkeypatch.setattr(slow.engine.h2, "acknowledge_received_data", lambda *_: None)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(slow.run)
+        request = receiving(auto_renew=True)
+        first = await slow.begin("ReceiveMessage", request)
+        await trio.sleep(1)
+        slow.engine.h2.reset_stream(first)
+        await slow.flush()
+        began = trio.current_time()
+        async with open_client(world._client, MASTER) as other:
+            found = await all_of(other, 2, receiving())
+        assert trio.current_time() < began + 10, "not only when the time of the first one is over"
+        assert {each.system_properties.delivery_attempt for each in found} == {2}
+        nursery.cancel_scope.cancel()
+    stream.close_nowait()
+
+
+async def test_what_waits_for_the_windows_of_a_connection_that_ends_is_given_back(
+    world: World,
+) -> None:
+    async with open_client(world._client, MASTER) as client:
+        await begun(client)
+        for number in range(3):
+            await send(client, message("T", b"%d" % number * 2_000, number))
+    stream = await world._client.connect(MASTER, 10911, source=None)
+    slow = Client(stream, {})
+    slow.engine.h2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 0})
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(slow.run)
+        await slow.begin("ReceiveMessage", receiving(auto_renew=True))
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    stream.close_nowait()
+    began = trio.current_time()
+    async with open_client(world._client, MASTER) as other:
+        assert len(await all_of(other, 3, receiving())) == 3
+    assert trio.current_time() < began + 10
+
+
+async def test_who_breaks_the_protocol_gets_nothing_of_what_it_waited_for(world: World) -> None:
+    stream = await world._client.connect(MASTER, 10911, source=None)
+    bad = Client(stream, {})
+    async with open_client(world._client, MASTER) as other, trio.open_nursery() as nursery:
+        await begun(other)
+        nursery.start_soon(bad.run)
+        await bad.begin("ReceiveMessage", receiving(poll_seconds=20))
+        await trio.sleep(1)
+        await stream.send_all(frame(DATA, 0, 0, b"of no stream"))
+        await trio.sleep(0.1)
+        began = trio.current_time()
+        await send(other, message("T", b"x"))
+        found = await all_of(other, 1, receiving())
+        assert [each.body for each in found] == [b"x"]
+        assert found[0].system_properties.delivery_attempt == 1
+        assert trio.current_time() < began + 1
+        nursery.cancel_scope.cancel()
+    stream.close_nowait()

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 import trio
 
+from node.grpc import entrance, session
 from node.grpc.call import MESSAGE_BYTES_MAX
-from node.grpc.frames import PREFACE, frame, settings_frame
+from node.grpc.call_counts import CallCounts
+from node.grpc.frames import ENHANCE_YOUR_CALM, PREFACE, frame, settings_frame
 from node.grpc.protocol import messages as pb
+from node.grpc.session import Session
+from node.remoting.server import IDLE_SCAN_SECONDS, IDLE_SECONDS_MAX
 from store.machine.network import ConnectionLost
 from tandem.cluster_file.choices import ClientAccess
 from tandem.wire.frame_seal import Signatures
-from tests.node.grpc.grpc_world import endpoints, make_topic, message, send, with_grpc
+from tests.node.figures.seen import by_name
+from tests.node.grpc.grpc_world import (
+    endpoints,
+    make_topic,
+    message,
+    publishing,
+    receiving,
+    send,
+    with_grpc,
+)
 from tests.node.grpc.h2_client import Client, open_client
 from tests.node.grpc.signed import signature
 from tests.node.security.users_world import (
@@ -221,3 +234,99 @@ async def test_a_signature_that_can_be_sent_again_is_not_taken_where_that_is_ask
             route.topic.name = "T"
             seen = await client.call("QueryRoute", route)
             assert seen.status.code in (pb.FORBIDDEN, pb.TOO_MANY_REQUESTS)
+
+
+async def test_a_connection_that_is_idle_for_long_is_said_goodbye_to(world: World) -> None:
+    async with open_client(world._client, MASTER) as client:
+        assert (await send(client, message())).status.code == pb.OK
+        stream = await client.begin("Telemetry", publishing("T"), is_end=False)
+        await client.until(stream, 1)
+        await trio.sleep(IDLE_SECONDS_MAX + 2 * IDLE_SCAN_SECONDS)
+        assert client.engine.went_away == 0
+        reply = client.engine.replies[stream]
+        assert (reply.is_over, reply.status) == (True, 0)
+
+
+async def test_who_has_too_much_kept_for_it_is_ended(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages that are not whole on many streams, each within the bounds of one."""
+    monkeypatch.setattr(session, "KEPT_BYTES_MAX", 100_000)
+    async with (
+        open_client(world._client, MASTER) as client,
+        open_client(world._client, MASTER) as canary,
+    ):
+        count = 0
+        while client.engine.went_away is None:
+            stream_id = client.engine.begin("SendMessage")
+            client.engine.h2.send_data(stream_id, b"\0\0\1\0\0" + b"x" * 10_000)
+            await client.flush()
+            count += 1
+            assert (await send(canary, message())).status.code == pb.OK
+        assert count == 10
+        assert client.engine.went_away == ENHANCE_YOUR_CALM
+
+
+async def test_what_is_kept_of_headers_counts(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Session] = []
+
+    def make(*given: Any) -> Session:  # noqa: ANN401 - what it is made of
+        made.append(Session(*given))
+        return made[-1]
+
+    monkeypatch.setattr(entrance, "Session", make)
+    headers = {"authorization": "a" * 5_000, "x_mq_date_time": "b" * 5_000}
+    async with open_client(world._client, MASTER, headers) as client:
+        for _ in range(9):
+            await client.begin("SendMessage", pb.SendMessageRequest(), is_end=False)
+        await trio.sleep(1)
+        (found,) = made
+        assert found.kept_bytes >= 90_000
+        assert found.connection.unfinished_bytes == found.kept_bytes
+        for stream_id in list(client.engine.replies):
+            client.engine.h2.reset_stream(stream_id)
+        await client.flush()
+        await trio.sleep(1)
+        assert (found.kept_bytes, found.connection.unfinished_bytes) == (0, 0)
+
+
+async def test_calls_are_counted_by_how_they_ended(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[CallCounts] = []
+    began = CallCounts.began
+
+    def noted(counts: CallCounts, method: str) -> None:
+        made.append(counts)
+        began(counts, method)
+
+    monkeypatch.setattr(CallCounts, "began", noted)
+    async with open_client(world._client, MASTER) as client:
+        await send(client, message())
+        await send(client, message("Unknown"))
+        await client.until(await client.begin("Nothing", pb.HeartbeatRequest()))
+        request = receiving(poll_seconds=20, expression="nothing")
+        waiting = await client.begin("ReceiveMessage", request)
+        stream = await client.begin("Telemetry", publishing("T"), is_end=False)
+        await client.until(stream, 1)
+        found = by_name(made[0].figures())
+        assert found["tandem_grpc_connections"] == [({}, 1)]
+        is_open = {labels["method"]: count for labels, count in found["tandem_grpc_open_calls"]}
+        assert is_open == {"SendMessage": 0, "ReceiveMessage": 1, "Telemetry": 1}
+        client.engine.h2.reset_stream(waiting)
+        await client.flush()
+        await trio.sleep(1)
+    await trio.sleep(1)
+    found = by_name(made[0].figures())
+    ended = {tuple(labels.values()): n for labels, n in found["tandem_grpc_calls_total"]}
+    assert ended == {
+        ("SendMessage", "ok"): 1,
+        ("SendMessage", "message_property_conflict_with_type"): 1,
+        ("other", "grpc_unimplemented"): 1,
+        ("ReceiveMessage", "given_up"): 1,
+        ("Telemetry", "given_up"): 1,
+    }
+    assert found["tandem_grpc_connections"] == [({}, 0)]
+    assert {count for _, count in found["tandem_grpc_open_calls"]} == {0}
