@@ -167,7 +167,7 @@ class CoordinatorSession:
         known = max(self.view.revision if self.view else 0, self._record_revision)
         snapshot = await limited(self._coordinator.read(self.keys.prefix))
         try:
-            view = read_view(snapshot, self.keys)
+            view = read_view(snapshot, self.keys, self._config.level_max)
         except MalformedGroupRecordError as error:
             self._tell(f"cannot read the group's records: {error}")
             raise CoordinatorUnavailableError(str(error)) from error

@@ -45,6 +45,7 @@ from ha.fenced.standing import Standing
 from ha.fenced.status import fenced_status, replica_standing, runtime_info
 from ha.results import Ack, PutWait, Refusal, ReplicaStanding
 from store.results import PutMessageStatus
+from tandem.wire.feature_level import LEVEL_MIN
 from tandem.wire.ha_status import FencedCommandResult
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.stats_requests import EpochEntryBody
@@ -180,6 +181,12 @@ class FencedHAService:
     def epoch(self) -> int:
         """Of the state record this node knows."""
         return self.standing.epoch
+
+    @property
+    def feature_level(self) -> int:
+        """Of the group, as this node knows it."""
+        master = self.standing.mastership
+        return max(self.replica.file.level, master.state.level if master else LEVEL_MIN)
 
     @property
     def won_an_epoch(self) -> trio.Event:

@@ -64,6 +64,9 @@ def fenced_status(parts: ReplicaParts, healing: Healing, refusal: str | None) ->
         last_switch_cause=state.cause if state else "",
         last_switch_at_ms=state.switched_at_ms if state else 0,
         previous_master=state.previous_master if state else "",
+        program=config.program,
+        level=max(parts.replica.file.level, state.level if state else 1),
+        level_max=config.level_max,
     )
 
 

@@ -29,6 +29,7 @@ from node.handlers.broker_epoch_cache import BrokerEpochCache
 from node.handlers.fenced_group import FencedGroup
 from node.handlers.peer_log import PeerLog
 from node.tables.journal.journal_tables import JournalTables, SavedTables
+from node.tables.replicated_tables import tables_of
 from store import MessageStore
 from store.machine.errors import RecordDamagedError, StoreFullError
 from tandem.wire.message import Host
@@ -120,6 +121,7 @@ async def _run_round(
         str(config.directory),
         machine.wall_clock_ms,
         auto_create_groups=config.cluster.broker.auto_create_subscription_group,
+        registered=tables_of(config.level_max),
     )
     host = Host(config.node.address, config.node.port)
     peer_logs = ClientPeerLogs(config, machine.network)
@@ -141,7 +143,12 @@ async def _run_round(
             fenced_config(config), store, machine, coordinator, completeness, peer_logs
         )
         tables = JournalTables(
-            saved, store, ha, born_host=host.packed, wall_clock_ms=machine.wall_clock_ms
+            saved,
+            store,
+            ha,
+            born_host=host.packed,
+            wall_clock_ms=machine.wall_clock_ms,
+            level=lambda: ha.feature_level,
         )
         broker = Broker(config, machine, names, store, tables, ha, report)
         group = FencedGroup(ha, spawn=broker.spawn, send=broker.send)
