@@ -293,7 +293,7 @@ class _Envelope(msgspec.Struct, frozen=True):
 
     needs: str = ""
     level: Level = LEVEL_MIN
-    state: msgspec.Raw | None = None
+    state: msgspec.Raw = msgspec.Raw(b"")
 
 
 def encode_record(record: GroupState | LeaderRecord | NodeRecord | LifeRecord) -> bytes:
@@ -316,9 +316,7 @@ def decode_state(value: bytes, key: str = "", level_max: int = LEVEL_MAX) -> Gro
         raise GroupLevelError(
             key, envelope.level, level_max, envelope.needs or needed_for(envelope.level)
         )
-    if envelope.state is None:
-        return _decode(value, GroupState, key)
-    return _decode(bytes(envelope.state), GroupState, key)
+    return _decode(bytes(envelope.state) or value, GroupState, key)
 
 
 def decode_leader(value: bytes, key: str = "") -> LeaderRecord:
