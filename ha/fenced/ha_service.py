@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from ha.fenced.completeness import Completeness
     from ha.fenced.config import FencedConfig
     from ha.fenced.peer_logs import PeerLogs
+    from ha.fenced.punctuality import Punctuality
     from ha.replication import ReplicationListener
     from store import MessageStore
     from store.machine.machine import Machine
@@ -76,8 +77,11 @@ class FencedHAService:
         coordinator: Coordinator,
         completeness: Completeness | None = None,
         peer_logs: PeerLogs | None = None,
+        punctuality: Punctuality | None = None,
     ) -> None:
-        """Read what the replica remembers of itself; `completeness` outlives the round.
+        """Read what the replica remembers of itself.
+
+        `completeness` and `punctuality` are of the process, and outlive the round.
 
         `peer_logs` asks its peers about their logs; without, nothing is compared or healed.
 
@@ -96,6 +100,7 @@ class FencedHAService:
             session_id=self.replica.session_id,
             boottime=machine.boottime,
             own=self.replica,
+            punctuality=punctuality,
         )
         self.standing = Standing()
         self._parts = ReplicaParts(

@@ -21,6 +21,7 @@ import trio
 from ha.fenced.closed_healing import ClosedHealing
 from ha.fenced.completeness import Completeness
 from ha.fenced.ha_service import FencedHAService
+from ha.fenced.punctuality import Punctuality
 from ha.learners import Learners
 from node.broker.broker import Broker
 from node.broker.peer_logs import ClientPeerLogs
@@ -78,14 +79,22 @@ async def run_fenced_rounds(
         started()
 
     pause_seconds = PAUSE_SECONDS_MIN
-    completeness = Completeness()
+    completeness, punctuality = Completeness(), Punctuality()
     while not stop.is_set():
         began = trio.current_time()
         full: BaseExceptionGroup[StoreFullError] | None = None
         damaged: BaseExceptionGroup[RecordDamagedError] | None = None
         try:
             await _run_round(
-                config, machine, names, report, coordinator, completeness, stop, note_started
+                config,
+                machine,
+                names,
+                report,
+                coordinator,
+                completeness,
+                punctuality,
+                stop,
+                note_started,
             )
         except* StoreFullError as group:
             full = group
@@ -113,6 +122,7 @@ async def _run_round(
     report: NodeReport,
     coordinator: Coordinator,
     completeness: Completeness,
+    punctuality: Punctuality,
     stop: trio.Event,
     started: Callable[[], None],
 ) -> None:
@@ -140,7 +150,7 @@ async def _run_round(
     closed = ClosedHealing(fenced_config(config), settings, machine, peer_logs)
     with await closed.open(open_store) as store:
         ha = FencedHAService(
-            fenced_config(config), store, machine, coordinator, completeness, peer_logs
+            fenced_config(config), store, machine, coordinator, completeness, peer_logs, punctuality
         )
         tables = JournalTables(
             saved,

@@ -75,6 +75,10 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     """Its version of TandemMQ; empty if it is unknown, or one from before feature levels."""
     level_max: int = -1
     """The highest feature level that it knows; -1 if that is unknown."""
+    late_keep_alives: int = 0
+    """How many were late because its process was not run, since that began."""
+    too_slow: str = ""
+    """Why its machine is too slow for its lease, in words; empty if it is not."""
     trouble: str = ""
 
 
@@ -269,6 +273,8 @@ def _node_view(
         healed=answer.healed,
         program=answer.program,
         level_max=answer.level_max,
+        late_keep_alives=answer.late_keep_alives,
+        too_slow=answer.too_slow,
         trouble=_trouble(answer, master, seen, record, required),
     )
 

@@ -89,6 +89,12 @@ class FencedStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The feature level of the group, as it knows it."""
     level_max: int = 1
     """The highest that it knows."""
+    not_run_ms: int = 0
+    """The longest time in the last ten minutes in which its process was not run."""
+    late_keep_alives: int = 0
+    """How many were late for that, since it began."""
+    too_slow: str = ""
+    """Why its machine is too slow for its lease, in words; empty if it is not."""
 
 
 Command = Literal["promote", "resign", "rejoin", "count", "scrub", "raise-features"]
