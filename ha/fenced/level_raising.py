@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tandem.coordinator.interface import CoordinatorError
-from tandem.wire.feature_level import feature_level
+from tandem.wire.feature_level import LEVEL_MIN, feature_level
 from tandem.wire.ha_status import FencedCommandResult
 
 if TYPE_CHECKING:
@@ -53,22 +53,22 @@ def why_not_raised(
     return None
 
 
-def highest_known(members: Sequence[str], nodes: Mapping[str, NodeRecord]) -> int:
-    """Return the highest level that all members know who are there."""
-    return min(nodes[name].level_max for name in members if name in nodes)
+def newest_known(members: Sequence[str], nodes: Mapping[str, NodeRecord]) -> int:
+    """Return the highest level that a member knows who is there."""
+    return max((nodes[name].level_max for name in members if name in nodes), default=LEVEL_MIN)
 
 
 async def raise_level(
     config: FencedConfig, session: CoordinatorSession, master: FencedMaster, wanted: int
 ) -> FencedCommandResult:
-    """Have the group go on at feature level `wanted`; 0 is the highest that all members know."""
+    """Have the group go on at feature level `wanted`; 0 is the highest that a member knows."""
     members = [config.name, *(peer.name for peer in config.peers)]
     try:
         view = await session.refresh()
     except CoordinatorError as error:
         return _refused(f"nothing is known of the members, because the coordinator failed: {error}")
     current = master.state.level
-    wanted = wanted or max(current, highest_known(members, view.nodes))
+    wanted = wanted or max(current, newest_known(members, view.nodes))
     why_not = why_not_raised(members, view.nodes, wanted, config.level_max)
     if why_not is not None:
         return _refused(f"{config.group} stays at feature level {current}: {why_not}")

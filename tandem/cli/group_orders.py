@@ -123,7 +123,7 @@ async def scrub(group: FencedGroup, node: str) -> Outcome:
 
 
 async def raise_features(group: FencedGroup, level: int) -> Outcome:
-    """Have the group go to a feature level; 0 is the highest that all members know."""
+    """Have the group go to a feature level; 0 is the highest that a member knows."""
     view = await group.view()
     if not view.master:
         return _no_master(group, view)

@@ -230,12 +230,14 @@ def raise_features(
     ] = "",
     level: Annotated[
         int,
-        typer.Option("--to", min=0, max=2**31 - 1, help="0: the highest that all members know."),
+        typer.Option(
+            "--to", min=0, max=2**31 - 1, help="0: the highest that a member knows; all have to."
+        ),
     ] = 0,
     output_format: FormatOption = Format.TABLE,
     config: ConfigOption = None,
 ) -> None:
-    """Have a fenced group use what all of its members know by now. There is no way back.
+    """Have a fenced group go to a feature level that all members know. There is no way back.
 
     Versions that do not know the level take no part from then on. All members have to be there.
     Exit status 0: it does, or did already; 1: refused, or nobody could be asked.

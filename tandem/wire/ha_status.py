@@ -115,7 +115,7 @@ class FencedCommand(msgspec.Struct, frozen=True, kw_only=True):
     end: int = 0
     """`count`: from where to where, physical offsets."""
     level: int = 0
-    """`raise-features`: to which feature level; 0: to the highest that all members know."""
+    """`raise-features`: to which feature level; 0: to the highest that a member knows."""
 
 
 class FencedCommandResult(msgspec.Struct, frozen=True, kw_only=True):

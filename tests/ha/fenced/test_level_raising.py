@@ -7,7 +7,7 @@ import pytest
 from trio.testing import MockClock
 
 from ha.errors import StoreLevelError
-from ha.fenced.level_raising import highest_known, why_not_raised
+from ha.fenced.level_raising import newest_known, why_not_raised
 from store import PutMessageStatus
 from tandem.wire.feature_level import LEVEL_MAX, LEVEL_MIN
 from tandem.wire.group_state import GroupLevelError, NodeRecord, decode_state
@@ -206,7 +206,8 @@ def record(name: str, level_max: int, program: str = "1.0") -> NodeRecord:
 
 def test_who_keeps_a_group_at_its_level_is_named() -> None:
     nodes = {"a": record("a", 3), "b": record("b", 2), "c": record("c", 1, "")}
-    assert highest_known("abc", nodes) == 1
+    assert newest_known("abc", nodes) == 3
+    assert newest_known("abc", {}) == LEVEL_MIN
     assert why_not_raised("abc", nodes, 1, 3) is None
     words = why_not_raised("abc", nodes, 3, 3)
     assert words is not None
