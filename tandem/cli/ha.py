@@ -230,9 +230,7 @@ def raise_features(
     ] = "",
     level: Annotated[
         int,
-        typer.Option(
-            "--to", min=0, max=2**31 - 1, help="0: the highest that a member knows; all have to."
-        ),
+        typer.Option("--to", min=0, max=2**31 - 1, help="0: the highest that a member knows."),
     ] = 0,
     output_format: FormatOption = Format.TABLE,
     config: ConfigOption = None,
