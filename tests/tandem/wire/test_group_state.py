@@ -1,5 +1,9 @@
 """The records of a fenced group: what is written is read, and nothing else is taken for one."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -20,6 +24,9 @@ from tandem.wire.group_state import (
     decode_state,
     encode_record,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def test_what_is_written_is_read() -> None:
@@ -80,7 +87,11 @@ def test_no_number_of_a_record_is_more_than_the_rest_of_a_node_takes(field: str)
 
 @given(st.binary(max_size=60))
 def test_anything_else_is_refused_with_its_key_and_kind(data: bytes) -> None:
-    kinds = {"GroupState": decode_state, "LeaderRecord": decode_leader, "NodeRecord": decode_node}
+    kinds: dict[str, Callable[[bytes, str], object]] = {
+        "GroupState": decode_state,
+        "LeaderRecord": decode_leader,
+        "NodeRecord": decode_node,
+    }
     for kind, decode in kinds.items():
         with pytest.raises(MalformedGroupRecordError) as caught:
             decode(data, "/k")
