@@ -7,6 +7,9 @@ see `NetworkError` in `store/machine/errors.py`.
 
 import enum
 
+from store.machine.errors import StoreError
+from tandem.wire.feature_level import needed_for
+
 
 class HAError(Exception):
     """Base of everything that replication raises."""
@@ -208,6 +211,24 @@ class EpochFileError(HAError):
             f"{path}: neither it nor its .bak can be read ({reason}); restore one of them, or move"
             " the whole store directory away: this node then copies the log from its master"
         )
+
+
+class StoreLevelError(StoreError):
+    """The directory is of a group whose feature level this version does not know.
+
+    Attributes:
+        level: The highest at which the node of this directory has seen its group.
+        level_max: The highest that this version knows.
+    """
+
+    def __init__(self, path: str, level: int, level_max: int) -> None:
+        super().__init__(
+            f"{path}: this node has taken part in its group at feature level {level}, and this"
+            f" version knows no level above {level_max}: install {needed_for(level)};"
+            " see docs/upgrades.md"
+        )
+        self.level = level
+        self.level_max = level_max
 
 
 class EpochOrderError(LocalHAError):

@@ -40,6 +40,9 @@ class ReplicaStanding(msgspec.Struct, frozen=True, kw_only=True):
         behind_bytes: How much of what that master had it has not got yet.
         switched_at_ms: When the group changed its master last, as it is recorded; 0: never.
         switch_cause: Why, a value of `SwitchCause`; empty if it is not known.
+        feature_level: Of the group; a classic one has none.
+        late_keep_alives: How many were late because this process was not run, since it began.
+        not_run_seconds: The longest time in the last ten minutes in which it was not run.
     """
 
     role: str
@@ -50,6 +53,9 @@ class ReplicaStanding(msgspec.Struct, frozen=True, kw_only=True):
     behind_bytes: int | None = None
     switched_at_ms: int = 0
     switch_cause: str = ""
+    feature_level: int | None = None
+    late_keep_alives: int | None = None
+    not_run_seconds: float | None = None
 
 
 class Ack(enum.Enum):

@@ -55,18 +55,16 @@ from ha.fenced.joining import (
     join,
     lacking,
 )
-from ha.fenced.link_follower import LinkFollower, expect_master
+from ha.fenced.link_follower import LinkFollower, expect_master, hello
 from ha.fenced.protocol import (
     HANDSHAKE_BYTES_MAX,
     HEAD_BYTES,
     MAGIC,
     OTHER_SECRET,
-    VERSION,
     Attach,
     Challenge,
     FrameHeader,
     HandshakeMessage,
-    Hello,
     Joined,
     Objection,
     Refused,
@@ -78,6 +76,7 @@ from ha.fenced.protocol import (
     encode_report,
     is_proven,
     proven,
+    why_no_version,
 )
 from ha.fenced.seal import DIGEST_BYTES, SEAL_BYTES, BodyDigest, Seal, seals
 from ha.link.limits import PLAIN_FRAME_BYTES_MAX
@@ -272,25 +271,14 @@ class FencedClient:
             return None
         if not isinstance(challenge, Challenge) or challenge.magic != MAGIC:
             raise HandshakeError("there is no node of a fenced group", LinkFault.STRANGER)
-        if challenge.version != VERSION:
-            raise HandshakeError(
-                f"it speaks version {challenge.version} of the link, this node {VERSION}",
-                LinkFault.VERSION,
-            )
         follower = self._follower
+        why_not = why_no_version(challenge.version, follower.level_max)
+        if why_not is not None:
+            raise HandshakeError(why_not, LinkFault.VERSION)
         self._nonces = challenge.nonce, self._nonce
         self._frames_seal, self._reports_seal = seals(follower.secret, *self._nonces)
-        hello = Hello(
-            cluster=follower.cluster,
-            group=follower.group,
-            node=follower.name,
-            incarnation=follower.incarnation,
-            epoch=self._own.promised,
-            file_size_bytes=follower.file_size_bytes,
-            nonce=self._nonce,
-        )
         self.state = FencedClientState.GREETED
-        return SendHello(encode_message(proven(hello, follower.secret, *self._nonces)))
+        return SendHello(hello(follower, challenge.version, self._own.promised, self._nonces))
 
     def _take_welcome(self) -> AttachLog | Object | FollowerOutcome | None:
         welcome = self._take_message()

@@ -5,6 +5,8 @@
     resign       to the master. Any other member may win
     rejoin       to the node itself. Its store is set aside; it copies the log under a new name
 
+    raise-features   to the master. The group goes to a level that all members know, who are there
+
     count        to any node: how many messages are in a part of its log
     scrub        to any node: it looks whether its log is as it was written
 
@@ -24,6 +26,7 @@ import msgspec
 import trio
 
 from ha.fenced.election import farewell
+from ha.fenced.level_raising import raise_level
 from ha.fenced.replica_role import ReplicaRole
 from store.machine.errors import StoreError
 from tandem.coordinator.interface import CoordinatorError
@@ -74,11 +77,16 @@ class FencedCommands:
             master = self._standing.mastership
             if master is None or not master.is_open or master.closed_because is not None:
                 return _refused(f"{self._config.name} is not the master; ask `tandem ha status`")
-            if command.command == "resign":
-                return await self._resign_now(master)
-            return await self._promote(master, command.node, accept_loss=command.accept_loss)
+            return await self._give_to(master, command)
         finally:
             self._is_busy = False
+
+    async def _give_to(self, master: FencedMaster, command: FencedCommand) -> FencedCommandResult:
+        if command.command == "resign":
+            return await self._resign_now(master)
+        if command.command == "raise-features":
+            return await raise_level(self._config, self._session, master, command.level)
+        return await self._promote(master, command.node, accept_loss=command.accept_loss)
 
     # -- promote ---------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import msgspec
 
 from ha.link.limits import TRANSFER_BODY_BYTES_DEFAULT
 from tandem.cluster_file.choices import AckLevel
+from tandem.wire.feature_level import LEVEL_MAX
 from tandem.wire.message import Host
 
 
@@ -37,6 +38,11 @@ class FencedConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Shared by all nodes of the group; peers prove that they know it."""
     digests_bodies: bool = True
     """Whether frames of the link say the digest of their bodies."""
+
+    program: str = ""
+    """Version of TandemMQ, for people."""
+    level_max: int = LEVEL_MAX
+    """The highest feature level that this node knows; lower where an older one is simulated."""
 
     lease_ttl_ms: int = 5_000
     keepalive_interval_ms: int = 1_000

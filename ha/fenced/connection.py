@@ -42,7 +42,6 @@ from ha.fenced.protocol import (
     REPORT,
     SEALED_REPORT_BYTES,
     STRANGER_BYTES_MAX,
-    VERSION,
     Attach,
     Challenge,
     FrameHeader,
@@ -61,6 +60,7 @@ from ha.fenced.protocol import (
 )
 from ha.fenced.seal import NO_DIGEST, Seal, body_digest, seals
 from ha.link.limits import TRANSFER_BODY_BYTES_MAX
+from tandem.wire.feature_level import LEVEL_MIN, feature_level, needed_for
 from tandem.wire.store_layout import OFFSET_MAX
 
 
@@ -90,6 +90,13 @@ class LinkMaster(msgspec.Struct, frozen=True, kw_only=True):
     file_size_bytes: int
     digests_bodies: bool = True
     """Whether frames say the digest of their bodies."""
+    level: int = LEVEL_MIN
+    """The feature level of the group: it says which version of the link is spoken."""
+
+    @property
+    def version(self) -> int:
+        """Of the link."""
+        return feature_level(self.level).link
 
 
 class LogBounds(msgspec.Struct, frozen=True):
@@ -162,7 +169,7 @@ class FencedConnection:
 
     def challenge(self) -> bytes:
         """Return what to send first."""
-        return encode_message(Challenge(nonce=self._nonce))
+        return encode_message(Challenge(version=self._master.version, nonce=self._nonce))
 
     def receive_data(self, data: bytes) -> None:
         """Keep bytes from the follower. Call `next_event` until it has no more."""
@@ -309,7 +316,7 @@ class FencedConnection:
         """Return why this follower is not served, in words for it; None if it is."""
         master = self._master
         for what, theirs, ours in (
-            ("version of the link", hello.version, VERSION),
+            ("version of the link", hello.version, master.version),
             ("cluster", hello.cluster, master.cluster),
             ("group", hello.group, master.group),
         ):
@@ -319,6 +326,16 @@ class FencedConnection:
             return f"the proof is wrong: {master.name} {OTHER_SECRET}"
         if hello.node not in master.members:
             return f"{hello.node!r} is not another node of group {master.group}: see cluster.yaml"
+        return self._why_unfit(hello)
+
+    def _why_unfit(self, hello: Hello) -> str | None:
+        """Return why a member of the group is not served, in words for it; None if it is."""
+        master = self._master
+        if hello.level_max is not msgspec.UNSET and hello.level_max < master.level:
+            return (
+                f"it knows no feature level above {hello.level_max}, and the group is at"
+                f" {master.level}: install {needed_for(master.level)}"
+            )
         if hello.file_size_bytes != master.file_size_bytes:
             return (
                 f"its log files have {hello.file_size_bytes} bytes, those of {master.name}"

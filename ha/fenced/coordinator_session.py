@@ -18,12 +18,13 @@ from __future__ import annotations
 import logging
 import math
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
 from ha.fenced.group_view import GroupView, read_view
 from ha.fenced.lease import LeaseDeadline
+from ha.fenced.punctuality import Punctuality
 from store.machine.errors import StoreError
 from store.machine.signal import Signal
 from tandem.coordinator.interface import (
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from ha.fenced.config import FencedConfig
+    from ha.fenced.session_parts import GroupListener, SelfKnowledge
     from tandem.coordinator.interface import Coordinator, Lease, TransactionResult
     from tandem.wire.group_state import GroupState, LifeRecord
 
@@ -66,32 +68,6 @@ REPUBLISH_SECONDS: Final = 1.0
 FAREWELL_SECONDS: Final = 1.0
 
 
-class GroupListener(Protocol):
-    """Hears what the coordinator says, in the step in which it becomes known."""
-
-    def group_changed(self, view: GroupView) -> None:
-        """Something newer is known of the group."""
-
-    def lease_lost(self, reason: str) -> None:
-        """The lease is gone: whatever was attached to it is gone, too."""
-
-
-class SelfKnowledge(Protocol):
-    """What a session has to know of its own node: see `OwnReplica`."""
-
-    def describe(self) -> NodeRecord:
-        """Return the node's record as it should be now."""
-
-    def judge(self, view: GroupView) -> None:
-        """Find out whether the directory, or the coordinator, is an older copy."""
-
-    def next_life(self, view: GroupView) -> LifeRecord | None:
-        """Return what is to be remembered of this node; its directory knows of it then."""
-
-    def remembered(self, life: LifeRecord) -> None:
-        """The coordinator remembers this."""
-
-
 class CoordinatorSession:
     """The session of one round of one node. `session_id` is a random name nobody else has."""
 
@@ -103,6 +79,7 @@ class CoordinatorSession:
         session_id: str,
         boottime: Callable[[], float],
         own: SelfKnowledge,
+        punctuality: Punctuality | None = None,
     ) -> None:
         """Nothing happens before `run`.
 
@@ -112,11 +89,13 @@ class CoordinatorSession:
             session_id: goes into all records of this round.
             boottime: CLOCK_BOOTTIME in seconds.
             own: what the node knows of itself.
+            punctuality: what its process knows of how it is run.
         """
         self._config = config
         self._coordinator = coordinator
         self._boottime = boottime
         self._own = own
+        self.punctuality = punctuality or Punctuality()
         self.keys = GroupKeys(config.cluster, config.group)
         self.session_id = session_id
         self.lease: LeaseDeadline | None = None
@@ -167,7 +146,7 @@ class CoordinatorSession:
         known = max(self.view.revision if self.view else 0, self._record_revision)
         snapshot = await limited(self._coordinator.read(self.keys.prefix))
         try:
-            view = read_view(snapshot, self.keys)
+            view = read_view(snapshot, self.keys, self._config.level_max)
         except MalformedGroupRecordError as error:
             self._tell(f"cannot read the group's records: {error}")
             raise CoordinatorUnavailableError(str(error)) from error
@@ -386,7 +365,9 @@ class CoordinatorSession:
         interval_seconds = self._config.keepalive_interval_ms / 1000
         limit_seconds = min(CALL_SECONDS_MAX, self._config.lease_ttl_ms / 1000 / KEEP_ALIVE_TRIES)
         lease_id, lease = self._lease_id, self.lease
+        self.punctuality.registered()
         while lease is not None:
+            self._say(self.punctuality.asks(self._config, trio.current_time()))
             asked_at = self._boottime()
             pause_seconds = interval_seconds
             try:
@@ -397,9 +378,11 @@ class CoordinatorSession:
             except CoordinatorError as error:
                 self._tell(f"no keep-alive: {error}")
                 pause_seconds = min(RETRY_SECONDS, interval_seconds)
-            with trio.move_on_after(pause_seconds):
+            due = trio.current_time() + pause_seconds
+            with trio.move_on_at(due):
                 await self._lost.wait()
                 raise LeaseLostError("its record is gone, or the coordinator was set back")
+            self.punctuality.slept(due, trio.current_time())
 
     def _lease_is_lost(self, reason: str) -> None:
         if self.lease is None:
@@ -461,7 +444,10 @@ class CoordinatorSession:
         told: object = None
         waited_seconds = 0.0
         while True:
-            await trio.sleep(RETRY_SECONDS)
+            due = trio.current_time() + RETRY_SECONDS
+            await trio.sleep_until(due)
+            self.punctuality.slept(due, trio.current_time())
+            self._say(self.punctuality.at_start(self._config, trio.current_time()))
             waited_seconds += RETRY_SECONDS
             record = self._own.describe()
             news = record.trouble, record.damage, record.is_complete
@@ -473,6 +459,10 @@ class CoordinatorSession:
                     await self.publish()
                 except CoordinatorError:
                     told = None  # polling and keep-alives say what is wrong
+
+    def _say(self, words: str | None) -> None:
+        if words is not None:
+            _log.warning("this machine is too slow: %s", words)
 
     def _tell(self, trouble: str) -> None:
         """Log it when the coordinator stops answering, and when it answers again."""

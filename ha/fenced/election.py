@@ -277,6 +277,7 @@ def state_if_won(
         epoch_id=epoch_id,
         loss_accepted=state.loss_accepted,
         recoveries=state.recoveries,
+        level=state.level,
     )
 
 
@@ -493,5 +494,6 @@ def _without_state(view: GroupView, own: OwnFacts) -> Decision:
             min_isr=own.min_isr,
             reason="the group's first master",
             cause=SwitchCause.FIRST,
+            level=min(view.nodes[name].level_max for name in own.members),
         )
     )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tandem.wire.feature_level import LEVEL_MAX
 from tandem.wire.group_state import (
     GroupState,
     LeaderRecord,
@@ -36,11 +37,12 @@ class GroupView(msgspec.Struct, frozen=True, kw_only=True):
     life_revisions: dict[str, int] = {}
 
 
-def read_view(snapshot: Snapshot, keys: GroupKeys) -> GroupView:
+def read_view(snapshot: Snapshot, keys: GroupKeys, level_max: int = LEVEL_MAX) -> GroupView:
     """Decode a snapshot of the group's keys.
 
     Raises:
         MalformedGroupRecordError: a record is not one of ours.
+        GroupLevelError: the group is at a feature level above `level_max`.
     """
     state = snapshot.values.get(keys.state)
     leader = snapshot.values.get(keys.leader)
@@ -56,7 +58,7 @@ def read_view(snapshot: Snapshot, keys: GroupKeys) -> GroupView:
     }
     return GroupView(
         revision=snapshot.revision,
-        state=decode_state(state.value, keys.state) if state else None,
+        state=decode_state(state.value, keys.state, level_max) if state else None,
         state_revision=state.mod_revision if state else 0,
         leader=decode_leader(leader.value, keys.leader) if leader else None,
         leader_revision=leader.mod_revision if leader else 0,

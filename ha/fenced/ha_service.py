@@ -45,6 +45,7 @@ from ha.fenced.standing import Standing
 from ha.fenced.status import fenced_status, replica_standing, runtime_info
 from ha.results import Ack, PutWait, Refusal, ReplicaStanding
 from store.results import PutMessageStatus
+from tandem.wire.feature_level import LEVEL_MIN
 from tandem.wire.ha_status import FencedCommandResult
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.stats_requests import EpochEntryBody
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from ha.fenced.completeness import Completeness
     from ha.fenced.config import FencedConfig
     from ha.fenced.peer_logs import PeerLogs
+    from ha.fenced.punctuality import Punctuality
     from ha.replication import ReplicationListener
     from store import MessageStore
     from store.machine.machine import Machine
@@ -75,8 +77,11 @@ class FencedHAService:
         coordinator: Coordinator,
         completeness: Completeness | None = None,
         peer_logs: PeerLogs | None = None,
+        punctuality: Punctuality | None = None,
     ) -> None:
-        """Read what the replica remembers of itself; `completeness` outlives the round.
+        """Read what the replica remembers of itself.
+
+        `completeness` and `punctuality` are of the process, and outlive the round.
 
         `peer_logs` asks its peers about their logs; without, nothing is compared or healed.
 
@@ -95,6 +100,7 @@ class FencedHAService:
             session_id=self.replica.session_id,
             boottime=machine.boottime,
             own=self.replica,
+            punctuality=punctuality,
         )
         self.standing = Standing()
         self._parts = ReplicaParts(
@@ -180,6 +186,12 @@ class FencedHAService:
     def epoch(self) -> int:
         """Of the state record this node knows."""
         return self.standing.epoch
+
+    @property
+    def feature_level(self) -> int:
+        """Of the group, as this node knows it."""
+        master = self.standing.mastership
+        return max(self.replica.file.level, master.state.level if master else LEVEL_MIN)
 
     @property
     def won_an_epoch(self) -> trio.Event:

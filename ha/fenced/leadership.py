@@ -184,6 +184,10 @@ class Leadership:
         master = self._standing.mastership
         if master is None or master.closed_because is not None:
             return False
+        if cause is SwitchCause.LEASE_ENDED:
+            ttl_ms = self._config.lease_ttl_ms
+            now = trio.current_time()
+            reason = f"{reason}{self._session.punctuality.why_lease_ended(now, ttl_ms)}"
         for step in steps:
             self._carry_out(step, master, reason, cause)
         return True

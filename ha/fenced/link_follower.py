@@ -8,7 +8,15 @@ import msgspec
 
 from ha.errors import HandshakeError, LinkFault, MasterDeposedError
 from ha.fenced.epochs import EpochEntry, expect_rising, is_same_epoch
-from ha.fenced.protocol import OTHER_SECRET, is_proven
+from ha.fenced.protocol import (
+    LEVELS_VERSION,
+    OTHER_SECRET,
+    Hello,
+    encode_message,
+    is_proven,
+    proven,
+)
+from tandem.wire.feature_level import LEVEL_MAX
 
 if TYPE_CHECKING:
     from ha.fenced.protocol import Welcome
@@ -32,6 +40,27 @@ class LinkFollower(msgspec.Struct, frozen=True, kw_only=True):
     check_crc: bool
     digests_bodies: bool = True
     """Whether nothing is taken whose digest the master has not said."""
+    program: str = ""
+    """Our version of TandemMQ."""
+    level_max: int = LEVEL_MAX
+    """The highest feature level that we know."""
+
+
+def hello(follower: LinkFollower, version: int, promised: int, nonces: tuple[str, str]) -> bytes:
+    """Return our HELLO on a link of this version; for `promised` and `nonces` see below."""
+    said = Hello(
+        version=version,
+        cluster=follower.cluster,
+        group=follower.group,
+        node=follower.name,
+        incarnation=follower.incarnation,
+        epoch=promised,
+        file_size_bytes=follower.file_size_bytes,
+        nonce=nonces[1],
+    )
+    if version >= LEVELS_VERSION:
+        said = msgspec.structs.replace(said, program=follower.program, level_max=follower.level_max)
+    return encode_message(proven(said, follower.secret, *nonces))
 
 
 def expect_master(

@@ -55,8 +55,7 @@ _log = logging.getLogger(__name__)
 
 WATCH_SECONDS: Final = 0.1
 ADMITTED_SECONDS: Final = 0.05
-"""How long the long form of the test for a put is valid, unless something happens or the lease
-ends. The short form, the lease, is tested for every put."""
+"""For so long the long form of the test for a put is valid; its short form, the lease, never."""
 CHANGE_RETRY_SECONDS: Final = 0.5
 
 
@@ -106,7 +105,7 @@ class FencedMaster:
         self.epoch = won.epoch
         self.epoch_start = won.log_end
         self.state = won.state
-        """The record as it is at `isr.revision`."""
+        """As it is at `isr.revision`."""
         self.leader_revision = won.leader_revision
         self.is_open = False
         self.closed_because: str | None = None
@@ -150,6 +149,7 @@ class FencedMaster:
             flush_wanted=lambda: self._flush_wanted,
             random=random,
             on_doubt=on_doubt,
+            level=lambda: self.state.level,
         )
 
     async def run(self) -> None:
@@ -402,11 +402,12 @@ class FencedMaster:
             return why_over
         self._admitted_until = 0.0
         self.isr.nodes_alive(view.nodes)
-        self._record_seen(state, view.state_revision)
+        self.record_seen(state, view.state_revision)
         self._isr_wanted.notify()
         return None
 
-    def _record_seen(self, state: GroupState, revision: int) -> None:
+    def record_seen(self, state: GroupState, revision: int) -> None:
+        """This record of ours is at the coordinator."""
         before = self.isr.recorded
         if not self.isr.record_seen(state.isr, revision, trio.current_time()):
             return
@@ -447,7 +448,7 @@ class FencedMaster:
             )
             self._told.over()
             if result.succeeded:
-                self._record_seen(state, result.revision)
+                self.record_seen(state, result.revision)
                 return
             await self._session.refresh()
         except CoordinatorError as error:

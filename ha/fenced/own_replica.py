@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from ha.errors import StoreLevelError
 from ha.fenced.completeness import Completeness
 from ha.fenced.epoch_file import EpochFile, encode, encode_ids
 from ha.fenced.events import Promised, TruncationDecided
@@ -90,8 +91,11 @@ class OwnReplica:
 
         Raises:
             StoreError: it cannot be written down.
+            StoreLevelError: the directory is one for later versions; nothing was changed.
         """
         store, file = self.store, self.file
+        if file.level > self.config.level_max:
+            raise StoreLevelError(file.path, file.level, self.config.level_max)
         end, before = store.max_physical_offset, file.incarnation
         reason = file.started(boot_id, self.config.ack_level, end, store.damaged_end)
         if reason is not None:
@@ -139,6 +143,7 @@ class OwnReplica:
                 self.judge(view)
             if state is not None:
                 self.file.note_seen(*state.age)
+                self.file.note_level(state.level)
         except StoreError as error:
             _log.warning("the coordinator's record could not be noted: %s", error)
         if state is not None and state.age > self._seen_before:
@@ -244,6 +249,9 @@ class OwnReplica:
             quarantined=bool(self.quarantine) and self.store.disk_trouble is None,
             client_address=config.client_address,
             replication_address=f"{config.address}:{config.replication_port}",
+            program=config.program,
+            level=self.file.level,
+            level_max=config.level_max,
         )
 
     def facts(self) -> OwnFacts:

@@ -40,6 +40,9 @@ Report, follower to master, 48 bytes:
     reserved  4  0
     seal     16  of the 32 bytes before it
 
+Which version of it is spoken, the master's CHALLENGE says, by the feature level of the group: see
+`tandem.wire.feature_level`. HELLO says more from version 4 on.
+
 All integers are big-endian. Frames hold what those of RocketMQ's auto-switch HA hold, and more.
 
 Source: RocketMQ 5.3.3, store/ha/autoswitch/AutoSwitchHAConnection.
@@ -59,12 +62,17 @@ from ha.fenced.epochs import EpochEntry
 from ha.fenced.seal import DIGEST_BYTES, SEAL_BYTES
 from ha.link.limits import TRANSFER_BODY_BYTES_MAX
 from tandem.wire.crc import raw_crc32
+from tandem.wire.feature_level import LEVEL_MIN, feature_level
 from tandem.wire.group_state import EPOCH_MAX
 from tandem.wire.store_layout import OFFSET_MAX
 from tandem.wire.untrusted import UnreadableError, json_decoder
 
 MAGIC: Final = "TandemMQ-HA"
-VERSION: Final = 3
+
+VERSION: Final = feature_level(LEVEL_MIN).link
+"""That of the lowest feature level."""
+LEVELS_VERSION: Final = 4
+"""From this version on HELLO says which program and which feature level the follower is of."""
 
 STATE_TRANSFER: Final = 2
 
@@ -124,6 +132,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="HELLO"):
     """The node that wants to follow."""
 
     version: int = VERSION
+    """That of the CHALLENGE."""
     cluster: Name
     group: Name
     node: Name
@@ -134,6 +143,10 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="HELLO"):
     """Of its log files: bytes can be copied only between logs of equal files."""
     nonce: Name
     proof: Proof = ""
+    program: Name | msgspec.UnsetType = msgspec.UNSET
+    """The follower's version of TandemMQ."""
+    level_max: int | msgspec.UnsetType = msgspec.UNSET
+    """The highest feature level that it knows."""
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="WELCOME"):
@@ -192,6 +205,17 @@ Proven: TypeAlias = Hello | Welcome | Attach | Objection | Joined
 HandshakeMessage: TypeAlias = Challenge | Hello | Welcome | Refused | Attach | Objection | Joined
 
 _decode: Final = json_decoder(HandshakeMessage)
+
+
+def why_no_version(version: int, level_max: int) -> str | None:
+    """Return why a link of this version is not for a node of this highest level; None if it is."""
+    low, high = VERSION, feature_level(level_max).link
+    if low <= version <= high:
+        return None
+    words = f"it speaks version {version} of the link, this node {low} to {high}"
+    if version < low:
+        return f"{words}: it has to be upgraded"
+    return f"{words}: its group is at a feature level above {level_max}; see docs/upgrades.md"
 
 
 def encode_message(message: HandshakeMessage) -> bytes:

@@ -10,7 +10,9 @@
 - `boot_id`, `is_clean`, `has_failed`, `ack_level`: how the last run ended, and what its
   acknowledgements meant;
 - `stands_back_until`: it has resigned and leaves elections to others for a while;
-- `life`, `tokens`: which of its registrations the coordinator has to know (see `lives`).
+- `life`, `tokens`: which of its registrations the coordinator has to know (see `lives`);
+- `level`: the highest feature level at which it has seen its group. Versions that do not know it
+  have to leave the directory alone.
 
 A new incarnation is drawn when
 
@@ -45,7 +47,8 @@ from ha.fenced.lives import TOKENS_MAX
 from store.machine.checked_file import read_checked_json, replace_with_checked_json
 from tandem.cluster_file.choices import AckLevel
 from tandem.wire.checksum_line import encode_checked_json
-from tandem.wire.group_state import Count, Epoch
+from tandem.wire.feature_level import LEVEL_MIN
+from tandem.wire.group_state import Count, Epoch, Level
 from tandem.wire.store_layout import REPLICA_FILE
 from tandem.wire.untrusted import UnreadableError
 
@@ -73,6 +76,7 @@ class ReplicaRecord(msgspec.Struct, frozen=True, kw_only=True):
     """CLOCK_BOOTTIME of the boot `boot_id`, in seconds; 0 if it does not stand back."""
     life: int = 0
     tokens: tuple[str, ...] = ()
+    level: Level = LEVEL_MIN
 
 
 class ReplicaFile:
@@ -109,6 +113,11 @@ class ReplicaFile:
     def seen(self) -> tuple[int, int]:
         """Epoch and version of the newest record of the group that was read."""
         return (self._record.seen_epoch, self._record.seen_version) if self._record else (0, 0)
+
+    @property
+    def level(self) -> int:
+        """The highest feature level at which it has seen its group."""
+        return self._record.level if self._record else LEVEL_MIN
 
     @property
     def stands_back_until(self) -> float:
@@ -149,6 +158,7 @@ class ReplicaFile:
                 stands_back_until=self._stands_back_until(boot_id),
                 life=self.life,
                 tokens=self.tokens,
+                level=self.level,
             )
         )
         return reason
@@ -174,6 +184,11 @@ class ReplicaFile:
         if (epoch, version) > self.seen:
             record = msgspec.structs.replace(self._started(), seen_epoch=epoch)
             self._write(msgspec.structs.replace(record, seen_version=version))
+
+    def note_level(self, level: int) -> None:
+        """Leave the directory to versions that know this feature level."""
+        if level > self.level:
+            self._write(msgspec.structs.replace(self._started(), level=level))
 
     def stand_back(self, until: float) -> None:
         """Leave elections to others until then, also after a restart of the process."""

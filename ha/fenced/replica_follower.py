@@ -115,6 +115,8 @@ def _link_follower(
         record_bytes_max=store.config.max_message_size_bytes + RECORD_OVERHEAD_BYTES_MAX,
         check_crc=config.check_crc_on_append,
         digests_bodies=config.digests_bodies,
+        program=config.program,
+        level_max=config.level_max,
     )
 
 

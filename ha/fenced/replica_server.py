@@ -41,6 +41,7 @@ from ha.link.traffic import LinkTraffic
 from store.machine.errors import ConnectionLost
 from store.machine.signal import Signal
 from store.machine.tell_once import TellOnce
+from tandem.wire.feature_level import LEVEL_MIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -150,6 +151,7 @@ class ReplicaServer:
         flush_wanted: Callable[[], int],
         random: Random,
         on_doubt: Callable[[int, int], None] = _nobody_looks,
+        level: Callable[[], int] = lambda: LEVEL_MIN,
     ) -> None:
         """Serve `epoch`, whose entry `epochs` has already.
 
@@ -157,7 +159,7 @@ class ReplicaServer:
         `flush_wanted` returns up to where followers shall make their logs durable; call
         `flush_wanted_changed` when it rises. `random` makes the numbers that are used once; outside
         of tests it must be unpredictable. `on_doubt` is called with from where to where a follower
-        has other bytes, of the same epochs.
+        has other bytes, of the same epochs. `level` returns the feature level of the group.
         """
         self._config = config
         self._store = store
@@ -175,6 +177,7 @@ class ReplicaServer:
         self._told: TellOnce[str] = TellOnce()
         """By node, or by address where no name was proved."""
         self._on_doubt = on_doubt
+        self._level = level
         self.links: dict[str, ReplicaLink] = {}
         """The newest connection of each connected follower, by node name."""
 
@@ -264,6 +267,7 @@ class ReplicaServer:
             entries=self._epochs.entries,
             file_size_bytes=self._store.config.mapped_file_size_commit_log_bytes,
             digests_bodies=config.digests_bodies,
+            level=self._level(),
         )
         return ReplicaLink(
             stream, FencedConnection(master, f"{self._random.getrandbits(128):032x}")

@@ -35,6 +35,7 @@ def fenced_status(parts: ReplicaParts, healing: Healing, refusal: str | None) ->
     view = parts.session.view
     state = master.state if master else view.state if view else None
     left_seconds = lease.left_seconds(parts.machine.boottime()) if lease else 0.0
+    lateness = parts.session.punctuality.lateness(config, trio.current_time())
     return FencedStatus(
         node=config.name,
         group=config.group,
@@ -64,6 +65,12 @@ def fenced_status(parts: ReplicaParts, healing: Healing, refusal: str | None) ->
         last_switch_cause=state.cause if state else "",
         last_switch_at_ms=state.switched_at_ms if state else 0,
         previous_master=state.previous_master if state else "",
+        program=config.program,
+        level=max(parts.replica.file.level, state.level if state else 1),
+        level_max=config.level_max,
+        not_run_ms=int(lateness.longest_seconds * 1000),
+        late_keep_alives=lateness.late_keep_alives,
+        too_slow=lateness.words,
     )
 
 
@@ -108,7 +115,14 @@ def _trouble(master: FencedMaster, name: str, now: float) -> str:
 
 def replica_standing(parts: ReplicaParts) -> ReplicaStanding:
     """Return what this replica is at the moment; only a master in office knows who is in sync."""
+    lateness = parts.session.punctuality.lateness(parts.config, trio.current_time())
     found, view = _standing(parts), parts.session.view
+    found = msgspec.structs.replace(
+        found,
+        feature_level=parts.replica.file.level,
+        late_keep_alives=lateness.late_keep_alives,
+        not_run_seconds=lateness.longest_seconds,
+    )
     if view is None or view.state is None:
         return found
     return msgspec.structs.replace(

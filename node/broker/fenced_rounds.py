@@ -21,6 +21,7 @@ import trio
 from ha.fenced.closed_healing import ClosedHealing
 from ha.fenced.completeness import Completeness
 from ha.fenced.ha_service import FencedHAService
+from ha.fenced.punctuality import Punctuality
 from ha.learners import Learners
 from node.broker.broker import Broker
 from node.broker.peer_logs import ClientPeerLogs
@@ -29,6 +30,7 @@ from node.handlers.broker_epoch_cache import BrokerEpochCache
 from node.handlers.fenced_group import FencedGroup
 from node.handlers.peer_log import PeerLog
 from node.tables.journal.journal_tables import JournalTables, SavedTables
+from node.tables.replicated_tables import tables_of
 from store import MessageStore
 from store.machine.errors import RecordDamagedError, StoreFullError
 from tandem.wire.message import Host
@@ -77,14 +79,22 @@ async def run_fenced_rounds(
         started()
 
     pause_seconds = PAUSE_SECONDS_MIN
-    completeness = Completeness()
+    completeness, punctuality = Completeness(), Punctuality()
     while not stop.is_set():
         began = trio.current_time()
         full: BaseExceptionGroup[StoreFullError] | None = None
         damaged: BaseExceptionGroup[RecordDamagedError] | None = None
         try:
             await _run_round(
-                config, machine, names, report, coordinator, completeness, stop, note_started
+                config,
+                machine,
+                names,
+                report,
+                coordinator,
+                completeness,
+                punctuality,
+                stop,
+                note_started,
             )
         except* StoreFullError as group:
             full = group
@@ -112,6 +122,7 @@ async def _run_round(
     report: NodeReport,
     coordinator: Coordinator,
     completeness: Completeness,
+    punctuality: Punctuality,
     stop: trio.Event,
     started: Callable[[], None],
 ) -> None:
@@ -120,6 +131,7 @@ async def _run_round(
         str(config.directory),
         machine.wall_clock_ms,
         auto_create_groups=config.cluster.broker.auto_create_subscription_group,
+        registered=tables_of(config.level_max),
     )
     host = Host(config.node.address, config.node.port)
     peer_logs = ClientPeerLogs(config, machine.network)
@@ -138,10 +150,15 @@ async def _run_round(
     closed = ClosedHealing(fenced_config(config), settings, machine, peer_logs)
     with await closed.open(open_store) as store:
         ha = FencedHAService(
-            fenced_config(config), store, machine, coordinator, completeness, peer_logs
+            fenced_config(config), store, machine, coordinator, completeness, peer_logs, punctuality
         )
         tables = JournalTables(
-            saved, store, ha, born_host=host.packed, wall_clock_ms=machine.wall_clock_ms
+            saved,
+            store,
+            ha,
+            born_host=host.packed,
+            wall_clock_ms=machine.wall_clock_ms,
+            level=lambda: ha.feature_level,
         )
         broker = Broker(config, machine, names, store, tables, ha, report)
         group = FencedGroup(ha, spawn=broker.spawn, send=broker.send)

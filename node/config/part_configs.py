@@ -14,6 +14,7 @@ import msgspec
 from ha.classic.config import HAConfig, SlaveNode
 from ha.fenced.config import FencedConfig, FencedPeer
 from store import StoreConfig
+from tandem import __version__
 from tandem.cluster_file.choices import BrokerRole, TLSMode
 from tandem.wire.message import Host
 from tandem.wire.secret_keys import Purpose, key_of
@@ -90,6 +91,8 @@ def fenced_config(config: NodeConfig) -> FencedConfig:
         ),
         secret=key_of(cluster.secret, Purpose.LINK).hex(),
         digests_bodies=_digests_bodies(config),
+        program=__version__,
+        level_max=config.level_max,
         lease_ttl_ms=lease_ttl_ms,
         reconnect_interval_ms=FENCED_RECONNECT_INTERVAL_MS,
         keepalive_interval_ms=min(KEEPALIVE_INTERVAL_MS_MAX, lease_ttl_ms // KEEPALIVES_PER_LEASE),

@@ -131,6 +131,10 @@ FAMILIES: Final[dict[str, Family]] = {
             "tandem_replica_connected": "1 for another node that is connected, else 0",
             "tandem_replica_lag_bytes": "Bytes of the log that another node has not acknowledged",
             "tandem_lease_left_seconds": "How long the master may go on without an answer",
+            "tandem_feature_level": "Feature level of the fenced group",
+            "tandem_not_run_seconds": (
+                "The longest time in the last ten minutes in which the process was not run"
+            ),
             "tandem_last_switch_timestamp_seconds": (
                 "When the group changed its master last, in seconds since 1970, and why"
             ),
@@ -178,6 +182,9 @@ FAMILIES: Final[dict[str, Family]] = {
         Base.OURS,
         Kind.COUNTER,
         {
+            "tandem_late_keep_alives_total": (
+                "Keep-alives that were late because the process was not run"
+            ),
             "tandem_elections_won_total": "Times that the node became master since it began",
             "tandem_node_rounds_total": "Times that the store was opened since the node began",
             "tandem_otlp_exports_total": "Exports to the collector, by how they ended",

@@ -23,6 +23,9 @@ def replication_figures(sources: Sources) -> Iterator[Figure]:
         ("tandem_in_sync_replicas", standing.in_sync),
         ("tandem_in_sync_replicas_needed", standing.needed),
         ("tandem_lease_left_seconds", standing.lease_left_seconds),
+        ("tandem_feature_level", standing.feature_level),
+        ("tandem_late_keep_alives_total", standing.late_keep_alives),
+        ("tandem_not_run_seconds", standing.not_run_seconds),
     ):
         if value is not None:
             yield _own(name, value)

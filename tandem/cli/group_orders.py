@@ -7,6 +7,7 @@ overrules it. Nothing is asked back: an order is either safe or has been accepte
     promote, resign    go to the present master, then it is waited for the next one
     rejoin             goes to the node itself, which sets its store aside and copies the log anew
     scrub              goes to the node itself, which looks at its log and heals what is bad
+    raise-features     goes to the present master, which has the group go to a higher feature level
     recover-group      is written into the coordinator, as one transaction that compares everything
                        it was decided by; then it is waited for a master
 """
@@ -27,6 +28,7 @@ from tandem.coordinator.interface import (
 )
 from tandem.views.fenced_group import FencedGroup, RecordStore
 from tandem.views.group_view import GroupRecords, GroupView, Member
+from tandem.wire.feature_level import LEVEL_MIN
 from tandem.wire.group_recovery import Group, Recovery, plan_recovery
 from tandem.wire.group_state import (
     GroupKeys,
@@ -115,6 +117,22 @@ async def rejoin(group: FencedGroup, node: str, *, accept_loss: bool) -> Outcome
 async def scrub(group: FencedGroup, node: str) -> Outcome:
     """Have a node look at its log."""
     result = await _give(group, node, FencedCommand(command="scrub", node=node))
+    if isinstance(result, Outcome):
+        return result
+    return _result(result, accept_loss=False)
+
+
+async def raise_features(group: FencedGroup, level: int) -> Outcome:
+    """Have the group go to a feature level; 0 is the highest that a member knows."""
+    view = await group.view()
+    if not view.master:
+        return _no_master(group, view)
+    node = next(each for each in view.nodes if each.node == view.master)
+    if node.level_max <= LEVEL_MIN and not node.program:
+        text = f"refused: {node.node} runs a version from before feature levels: upgrade it first"
+        return Outcome(Came.REFUSED, text)
+    command = FencedCommand(command="raise-features", level=level)
+    result = await _give(group, view.master, command)
     if isinstance(result, Outcome):
         return result
     return _result(result, accept_loss=False)
@@ -229,9 +247,7 @@ async def _tell_the_master(
     group: FencedGroup, view: GroupView, command: FencedCommand, wait_seconds: float
 ) -> Outcome:
     if not view.master:
-        silent = all(node.role == "down" for node in view.nodes)
-        text = f"{group.name} has no master that could hand over: {'; '.join(view.reasons)}"
-        return Outcome(Came.NOT_ASKED if silent else Came.NO_MASTER, text)
+        return _no_master(group, view)
     result = await _give(group, view.master, command)
     if isinstance(result, Outcome):
         return result
@@ -243,6 +259,12 @@ async def _tell_the_master(
         text = f"{ordered.text}; but {outcome.text}"
         return Outcome(Came.OTHER_MASTER, text, outcome.master)
     return _after(ordered.text, outcome)
+
+
+def _no_master(group: FencedGroup, view: GroupView) -> Outcome:
+    silent = all(node.role == "down" for node in view.nodes)
+    text = f"{group.name} has no master that could do it: {'; '.join(view.reasons)}"
+    return Outcome(Came.NOT_ASKED if silent else Came.NO_MASTER, text)
 
 
 def _after(words: str, outcome: Outcome) -> Outcome:

@@ -34,6 +34,7 @@ def facts(view: GroupView, now_ms: int) -> list[str]:
     if view.preferred:
         lines.append(f"an operator wants {view.preferred} to be master")
     lines += [f"log of {node.node}: {words}" for node in view.nodes for words in node.health]
+    lines += [f"{node.node} is too slow: {node.too_slow}" for node in view.nodes if node.too_slow]
     if view.coordinator_trouble:
         lines.append(
             f"the coordinator does not say: {view.coordinator_trouble}. The rest is what the"

@@ -195,6 +195,58 @@ def scrub(
     _carry_out(spec, group, lambda each: order(each, node), output_format)
 
 
+@app.command()
+def features(
+    group: Annotated[str, typer.Argument(help="All fenced groups if left out.")] = "",
+    config: ConfigOption = None,
+    output_format: FormatOption = Format.TABLE,
+) -> None:
+    """Show each member's version and feature levels, and what keeps the group at its level.
+
+    Exit status 1 if no node answers.
+    """
+    from tandem.cli.features_view import features_of, features_section, headline
+
+    spec = _spec_of(config)
+    names = {_fenced_group(spec, group)} if group else None
+    seen = run_with_progress("asking all nodes", _look_once, spec)
+    found = [features_of(each) for each in seen.groups if names is None or each.group in names]
+    if output_format is Format.TABLE:
+        for each in found:
+            for line in headline(each):
+                write_words(output_format, each, line)
+            write(output_format, features_section(each.nodes))
+    else:
+        rows = [node for each in found for node in each.nodes]
+        write(output_format, features_section(rows), document=found)
+    if seen.is_silent:
+        raise typer.Exit(1)
+
+
+@app.command("raise-features")
+def raise_features(
+    group: Annotated[
+        str, typer.Argument(help="May be left out if there is one fenced group.")
+    ] = "",
+    level: Annotated[
+        int,
+        typer.Option("--to", min=0, max=2**31 - 1, help="0: the highest that a member knows."),
+    ] = 0,
+    output_format: FormatOption = Format.TABLE,
+    config: ConfigOption = None,
+) -> None:
+    """Have a fenced group go to a feature level that all members know. There is no way back.
+
+    Versions that do not know the level take no part from then on. All members have to be there.
+    Exit status 0: it does, or did already; 1: refused, or nobody could be asked.
+    """
+    from tandem.cli.group_orders import raise_features as order
+
+    spec = _spec_of(config)
+    name = _fenced_group(spec, group)
+    _carry_out(spec, name, lambda each: order(each, level), output_format)
+
+
 @app.command("recover-group")
 def recover_group(
     group: Annotated[str, typer.Argument(help="A fenced group that cannot elect a master.")],

@@ -43,6 +43,10 @@ REQUEST_BYTES_MAX: Final = 65_536
 REPLY_SECONDS_MAX: Final = 120.0
 """Longer than the longest command, a restart, can take."""
 
+VERSION: Final = 1
+"""Of requests and replies. Fields may come without another one: who does not know them leaves them
+out. A supervisor refuses requests of a higher one, and says so."""
+
 Command = Literal["status", "down", "start", "stop", "kill", "restart", "pause", "resume"]
 
 
@@ -51,6 +55,7 @@ class Request(msgspec.Struct, frozen=True):
 
     command: Command
     node: str | None = None
+    version: int = VERSION
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +70,9 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """Why the coordinator of fenced groups cannot be asked who is master; empty if it can."""
     coordinator_last_end: str = ""
     """Why the embedded coordinator has ended by itself the last time; empty if it never has."""
+    version: int = VERSION
+    program: str = ""
+    """The supervisor's version of TandemMQ; empty for one from before it said so."""
 
 
 def socket_path(config: Path) -> Path:

@@ -66,6 +66,27 @@ class NodeCommandError(ClusterError):
         return f"{self.name} is {self.state}: it cannot be {self.wish}"
 
 
+class OrderVersionError(ClusterError):
+    """An order is of a later version than the supervisor.
+
+    Attributes:
+        version: Of the order.
+        known: The highest that the supervisor knows.
+    """
+
+    def __init__(self, version: int, known: int) -> None:
+        super().__init__(version, known)
+        self.version = version
+        self.known = known
+
+    def __str__(self) -> str:
+        return (
+            f"this order is of version {self.version}, and the supervisor, which began before the"
+            f" upgrade, knows none above {self.known}: `tandem cluster down` of the version before,"
+            " and `tandem cluster up`"
+        )
+
+
 class NoNodeNamedError(ClusterError):
     """A command needs the name of a node, and has none.
 

@@ -19,8 +19,9 @@ from typing import Final
 import msgspec
 import trio
 
-from tandem.cluster.control import REQUEST_BYTES_MAX, Command, Reply, Request, ownership
-from tandem.cluster.errors import NoNodeNamedError
+from tandem import __version__
+from tandem.cluster.control import REQUEST_BYTES_MAX, VERSION, Command, Reply, Request, ownership
+from tandem.cluster.errors import NoNodeNamedError, OrderVersionError
 from tandem.cluster.local_cluster import STOP_GRACE_SECONDS, LocalCluster, Observer
 from tandem.cluster.node_process import OpenProcess, open_process
 from tandem.cluster.order_trail import OrderTrail, Peer, order_trail
@@ -168,6 +169,7 @@ class _Supervisor:
         try:
             request = decode_json(line, Request)
             command, node = request.command, request.node
+            _check_version(request)
             await self._carry_out(request.command, request.node)
         except ClusterError as error:
             error_text, refusal = str(error), type(error).__name__
@@ -205,6 +207,16 @@ class _Supervisor:
                 cluster.resume(name)
 
 
+def _check_version(request: Request) -> None:
+    """Look whether a request is one of this version.
+
+    Raises:
+        OrderVersionError: It is of a later one.
+    """
+    if request.version > VERSION:
+        raise OrderVersionError(request.version, VERSION)
+
+
 def reply_of(cluster: LocalCluster, error_text: str = "", refusal: str = "") -> Reply:
     """How the cluster is now."""
     return Reply(
@@ -214,6 +226,7 @@ def reply_of(cluster: LocalCluster, error_text: str = "", refusal: str = "") -> 
         nodes=cluster.status(),
         coordinator_trouble=cluster.coordinator_trouble,
         coordinator_last_end=cluster.coordinator_last_end,
+        program=__version__,
     )
 
 

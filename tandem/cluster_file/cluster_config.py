@@ -27,6 +27,7 @@ from tandem.cluster_file.settings import (
 )
 from tandem.cluster_file.store_settings import StoreSettings
 from tandem.tls_files import CLIENT_NAME, TLSFiles
+from tandem.wire.feature_level import LEVEL_MAX
 
 MULTI_PATH_SPLITTER: Final = ","
 """Between the directories of one node's commit log. Source: MixAll.MULTI_PATH_SPLITTER."""
@@ -165,6 +166,9 @@ class NodeConfig(Struct, frozen=True):
 
     cluster: ClusterConfig
     node: NodeSettings
+    level_max: int = LEVEL_MAX
+    """The highest feature level that it knows. No setting: it is that of the program, and lower
+    where an older one is simulated."""
 
     @property
     def directory(self) -> Path:

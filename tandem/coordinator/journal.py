@@ -39,7 +39,7 @@ import msgspec
 
 from tandem.coordinator.interface import CoordinatorError
 from tandem.coordinator.journal_records import split, twice
-from tandem.coordinator.kv_records import Change, KeyValueError, StoreImage
+from tandem.coordinator.kv_records import IMAGE_FORMAT, Change, KeyValueError, StoreImage
 from tandem.wire.untrusted import UnreadableError, decode_msgpack
 
 if TYPE_CHECKING:
@@ -348,7 +348,7 @@ def replay(data: bytes, store: KeyValueStore, now: float) -> Records:
     try:
         for number, record in enumerate(found.payloads):
             if not number:
-                store.restore(_decode(record, StoreImage), now)
+                store.restore(_known(_decode(record, StoreImage)), now)
                 continue
             for change in _decode(record, list[Change]):
                 store.apply(change, now)
@@ -386,6 +386,16 @@ class Write(msgspec.Struct, frozen=True):
 
 def _encode(record: StoreImage | list[Change]) -> bytes:
     return twice(msgspec.msgpack.encode(record))
+
+
+def _known(image: StoreImage) -> StoreImage:
+    if image.format > IMAGE_FORMAT:
+        raise JournalError(
+            f"the coordinator's journal is of format {image.format}, and this version knows no"
+            f" format above {IMAGE_FORMAT}: run the version that wrote it",
+            JournalFault.VERSION,
+        )
+    return image
 
 
 def _decode(payload: bytes, kind: type[Record]) -> Record:

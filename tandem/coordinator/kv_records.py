@@ -6,7 +6,7 @@ Source of the words: etcd API v3, rpc.proto and kv.proto.
 from __future__ import annotations
 
 import enum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -172,12 +172,18 @@ class KeyEvent(msgspec.Struct, frozen=True):
     revision: int
 
 
+IMAGE_FORMAT: Final = 1
+"""Of what this version writes, and the highest that it reads."""
+
+
 class StoreImage(msgspec.Struct, frozen=True):
     """Everything but the history and the clocks of the leases."""
 
     revision: int
     items: tuple[Item, ...]
     leases: tuple[LeaseTerms, ...]
+    format: int = IMAGE_FORMAT
+    """Of a journal that begins with it. Versions from before there was a number ignore it."""
 
 
 def prefix_end(prefix: bytes) -> bytes:

@@ -157,6 +157,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     late_seconds_max: float = 0.0
     """How late the drill itself was woken at most; 0 where it was woken in time."""
 
+    slow_nodes: list[str] = []
+    """What nodes that nobody froze say of machines that do not run them in time, in words."""
+
     exits: list[str] = []
     """Nodes that ended although nobody stopped them, and how."""
 
@@ -224,10 +227,22 @@ def summarise(
         settings=_plan_summary(plan),
         stream=stream,
         lost_leases=lost,
+        slow_nodes=_slow_nodes(recording),
         exits=sorted(recording.exits),
         late_seconds_max=max((each.seconds for each in recording.lateness), default=0.0),
         **counts,
     )
+
+
+def _slow_nodes(recording: Recording) -> list[str]:
+    """Return what nodes say of slow machines, but not those that were frozen on purpose."""
+    said = recording.watched.too_slow if recording.watched is not None else {}
+    frozen = [fault.text for fault in recording.timeline.faults if fault.text.startswith("freeze ")]
+    return [
+        f"{node} is too slow: {words}"
+        for node, words in sorted(said.items())
+        if not any(node in text for text in frozen)
+    ]
 
 
 def _plan_summary(plan: Plan) -> PlanSummary:
@@ -425,6 +440,7 @@ def why(summary: Summary) -> list[str]:
     """Return in sentences what failed, and what the drill knows of the cause."""
     said = [summary.stopped_because] if summary.stopped_because else []
     said += [each.in_words() for each in summary.lost_leases]
+    said += summary.slow_nodes
     if summary.late_seconds_max and not summary.lost_leases:
         said.append(
             f"the drill itself was woken up to {summary.late_seconds_max:.1f} s late: the machine"

@@ -48,6 +48,8 @@ class WatchedGroup:
         """When the question was asked that a node answered last."""
         self.confirms: dict[str, int] = {}
         """The last confirm offset that each node reported."""
+        self.too_slow: dict[str, str] = {}
+        """What nodes said last of machines that do not run them in time, in words."""
         self.coordinator_asked_at = float("-inf")
         self._open_epochs: dict[str, int] = {}
         self._newest_epoch = 0
@@ -102,6 +104,8 @@ class WatchedGroup:
         self.asked_at[node] = asked_at
         self.statuses[node] = status
         self.confirms[node] = status.confirm
+        if status.too_slow:
+            self.too_slow[node] = status.too_slow
         opened = self._open_epochs.get(node)
         if status.role == MASTER_ROLE and status.lease_left_ms > 0:
             if opened != status.epoch:

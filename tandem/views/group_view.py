@@ -9,7 +9,7 @@ that knows it best, and what is unknown is -1 or empty:
     lag, in sync, why not          the master
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -71,6 +71,14 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     """What it says of the health of its log, in words, each its own: see FencedStatus."""
     healed: list[HealedPart] = []
     """What was bad in its log and is whole again, the newest last."""
+    program: str = ""
+    """Its version of TandemMQ; empty if it is unknown, or one from before feature levels."""
+    level_max: int = -1
+    """The highest feature level that it knows; -1 if that is unknown."""
+    late_keep_alives: int = 0
+    """How many were late because its process was not run, since that began."""
+    too_slow: str = ""
+    """Why its machine is too slow for its lease, in words; empty if it is not."""
     trouble: str = ""
 
 
@@ -105,6 +113,8 @@ class GroupView(msgspec.Struct, frozen=True, kw_only=True):
     last_switch: Switch
     coordinator_trouble: str = ""
     """Why its coordinator could not be asked; empty if it could."""
+    level: int = -1
+    """The feature level; -1 if it is unknown."""
     nodes: list[NodeView]
 
 
@@ -158,6 +168,7 @@ def group_view(
         preferred=state.preferred if state else "",
         last_switch=_last_switch(state, source),
         coordinator_trouble=trouble,
+        level=_level(state, said.values()),
         nodes=[
             _node_view(member, answers.get(member.name, "not asked"), master, in_sync, known)
             for member in members
@@ -176,6 +187,11 @@ def _last_switch(state: GroupState | None, source: FencedStatus | None) -> Switc
         source.previous_master,
         source.last_switch_cause,
     )
+
+
+def _level(state: GroupState | None, said: Iterable[FencedStatus]) -> int:
+    """As recorded; without the record the highest that a node has seen."""
+    return state.level if state else max([-1, *(status.level for status in said)])
 
 
 def _in_sync_as_told(master: FencedStatus | None, newest: FencedStatus | None) -> list[str]:
@@ -233,6 +249,8 @@ def _node_view(
             written=seen.written,
             flushed=seen.flushed,
             lag_bytes=seen.lag_bytes,
+            program=record.program if record else "",
+            level_max=record.level_max if record else -1,
             trouble=answer,
         )
     incarnation = answer.incarnation
@@ -253,6 +271,10 @@ def _node_view(
         bad_bytes=answer.bad_bytes,
         health=_health(answer),
         healed=answer.healed,
+        program=answer.program,
+        level_max=answer.level_max,
+        late_keep_alives=answer.late_keep_alives,
+        too_slow=answer.too_slow,
         trouble=_trouble(answer, master, seen, record, required),
     )
 

@@ -24,6 +24,7 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
+from tandem.wire.feature_level import LEVEL_MIN
 from tandem.wire.group_state import (
     EPOCH_MAX,
     GroupState,
@@ -156,6 +157,7 @@ def plan_recovery(group: Group, *, min_isr: int, accept_loss: bool = False) -> R
         version=1 + _newest_version(group, epoch),
         loss_accepted=epoch if doubts else state.loss_accepted if state else 0,
         recoveries=1 + (state.recoveries if state else 0),
+        level=_level(group),
     )
     loss = f", accepting that {words}" if doubts else ""
     text = f"{facts}; {group.name} goes on from it, with epoch {epoch + 1}{loss}"
@@ -167,6 +169,12 @@ def plan_recovery(group: Group, *, min_isr: int, accept_loss: bool = False) -> R
         lost_bytes=lost_bytes,
         lost=lost,
     )
+
+
+def _level(group: Group) -> int:
+    """Return the feature level: the record's, or what the nodes have seen if that was lost."""
+    seen = [group.state.level] if group.state else []
+    return max([LEVEL_MIN, *seen, *(node.level for node in group.nodes.values())])
 
 
 def _needless_or_hopeless(

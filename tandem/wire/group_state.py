@@ -12,6 +12,13 @@ Who may write what is decided by the compares of a transaction, never by the rec
   there is no `leader`;
 - both by an operator's `recover-group`, comparing the revision of `state`;
 - `life` only by the registered process of that node, comparing that its `node` record is its own.
+
+From feature level 2 on `state` is in an envelope, which says first what a node needs to read it:
+
+    {"needs": "TandemMQ 0.1.0 or later, ...", "level": 2, "state": {...}}
+
+A version that does not know the level reads no further, and one from before levels finds no
+`GroupState` there and shows the beginning of what it found.
 """
 
 from __future__ import annotations
@@ -21,6 +28,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias, TypeVar
 import msgspec
 
 from tandem.wire.errors import WireError
+from tandem.wire.feature_level import LEVEL_MAX, LEVEL_MIN, needed_for
 from tandem.wire.untrusted import UnreadableError, decode_json, shown
 
 if TYPE_CHECKING:
@@ -37,6 +45,9 @@ Epoch: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=EPOCH_MAX)]
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 """Of bytes, changes or nodes."""
+
+Level: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+"""A feature level, known here or not."""
 
 TimeMs: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
@@ -63,6 +74,28 @@ class MalformedGroupRecordError(WireError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+class GroupLevelError(MalformedGroupRecordError):
+    """The group is at a feature level that this node does not know.
+
+    Attributes:
+        level: That of the group.
+        level_max: The highest one that this node knows.
+        needs: What a node has to be, in words of who raised the level.
+    """
+
+    def __init__(self, key: str, level: int, level_max: int, needs: str) -> None:
+        super().__init__(
+            f"the group is at feature level {level}, and this node knows no level above"
+            f" {level_max}: it takes no part. Install {needs}, and start it again;"
+            " see docs/upgrades.md",
+            key,
+            "GroupState",
+        )
+        self.level = level
+        self.level_max = level_max
+        self.needs = needs
 
 
 class GroupState(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +129,8 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
     with such logs have confirmed keeps nobody from being master any more. 0: no such thing."""
     recoveries: Count = 0
     """Rises by one with each `recover-group`: nodes in quarantine then look at their log anew."""
+    level: Level = LEVEL_MIN
+    """The group's feature level: what its members write. An operator raises it."""
 
     @property
     def age(self) -> tuple[int, int]:
@@ -155,6 +190,12 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """`host:port` for clients."""
     replication_address: str = ""
     """`host:port` on which it serves followers when it is master."""
+    program: str = ""
+    """Its version of TandemMQ; "" of one from before feature levels."""
+    level: Level = LEVEL_MIN
+    """The highest feature level at which it has seen its group."""
+    level_max: Level = LEVEL_MIN
+    """The highest one that it knows."""
 
 
 class LifeRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -247,18 +288,35 @@ def accounted_for(
     return found
 
 
+class _Envelope(msgspec.Struct, frozen=True):
+    """What is around a `state` from feature level 2 on. Its form is that of all later levels."""
+
+    needs: str = ""
+    level: Level = LEVEL_MIN
+    state: msgspec.Raw = msgspec.Raw(b"")
+
+
 def encode_record(record: GroupState | LeaderRecord | NodeRecord | LifeRecord) -> bytes:
     """Return the JSON of a record."""
-    return msgspec.json.encode(record)
+    said = msgspec.json.encode(record)
+    if not isinstance(record, GroupState) or record.level == LEVEL_MIN:
+        return said
+    return msgspec.json.encode(_Envelope(needed_for(record.level), record.level, msgspec.Raw(said)))
 
 
-def decode_state(value: bytes, key: str = "") -> GroupState:
+def decode_state(value: bytes, key: str = "", level_max: int = LEVEL_MAX) -> GroupState:
     """Read a `state` record; `key` is for the text of an error.
 
     Raises:
         MalformedGroupRecordError: it is not one.
+        GroupLevelError: it is of a feature level above `level_max`.
     """
-    return _decode(value, GroupState, key)
+    envelope = _decode(value, _Envelope, key, GroupState.__name__)
+    if envelope.level > level_max:
+        raise GroupLevelError(
+            key, envelope.level, level_max, envelope.needs or needed_for(envelope.level)
+        )
+    return _decode(bytes(envelope.state) or value, GroupState, key)
 
 
 def decode_leader(value: bytes, key: str = "") -> LeaderRecord:
@@ -276,14 +334,15 @@ def decode_life(value: bytes, key: str = "") -> LifeRecord:
     return _decode(value, LifeRecord, key)
 
 
-def _decode(value: bytes, kind: type[Record], key: str) -> Record:
+def _decode(value: bytes, kind: type[Record], key: str, named: str = "") -> Record:
+    name = named or kind.__name__
     try:
         return decode_json(value, kind)
     except UnreadableError as error:
         raise MalformedGroupRecordError(
             f"{key or 'a record'} in the coordinator holds {shown(value)}, which is not a"
-            f" {kind.__name__} of this version ({error}): if no newer version wrote it,"
-            f" {_REMEDIES[kind.__name__]}",
+            f" {name} of this version ({error}): if no newer version wrote it,"
+            f" {_REMEDIES[name]}",
             key,
-            kind.__name__,
+            name,
         ) from error

@@ -83,16 +83,28 @@ class FencedStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A value of `SwitchCause`, or of a newer version; empty if it is not known."""
     last_switch_at_ms: int = 0
     previous_master: str = ""
+    program: str = ""
+    """Its version of TandemMQ; empty for one from before feature levels."""
+    level: int = 1
+    """The feature level of the group, as it knows it."""
+    level_max: int = 1
+    """The highest that it knows."""
+    not_run_ms: int = 0
+    """The longest time in the last ten minutes in which its process was not run."""
+    late_keep_alives: int = 0
+    """How many were late for that, since it began."""
+    too_slow: str = ""
+    """Why its machine is too slow for its lease, in words; empty if it is not."""
 
 
-Command = Literal["promote", "resign", "rejoin", "count", "scrub"]
+Command = Literal["promote", "resign", "rejoin", "count", "scrub", "raise-features"]
 
 
 class FencedCommand(msgspec.Struct, frozen=True, kw_only=True):
     """An operator's order: `promote` and `resign` go to the master, `rejoin` to the node itself.
 
     `count` changes nothing: it asks a node how many messages are in a part of its log. `scrub` has
-    a node look at its log; it is done when that has begun.
+    a node look at its log; it is done when that has begun. `raise-features` goes to the master.
     """
 
     command: Command
@@ -102,6 +114,8 @@ class FencedCommand(msgspec.Struct, frozen=True, kw_only=True):
     start: int = 0
     end: int = 0
     """`count`: from where to where, physical offsets."""
+    level: int = 0
+    """`raise-features`: to which feature level; 0: to the highest that a member knows."""
 
 
 class FencedCommandResult(msgspec.Struct, frozen=True, kw_only=True):

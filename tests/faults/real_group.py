@@ -15,7 +15,7 @@ from tandem.cluster import LocalCluster, NodeState, read_spec
 from tandem.cluster.spec import node_command
 from tandem.testing import GROUP, write_cluster_file
 from tandem.wire.group_state import GroupKeys
-from tandem.wire.ha_status import FencedCommand
+from tandem.wire.ha_status import FencedCommand, FencedCommandResult
 from tandem.wire.message import Message
 from tests.sim.engine.walked_log import walk_log
 from tests.support.patience import PATIENCE_SECONDS, until
@@ -72,6 +72,8 @@ class Group:
         self._admin = admin
         self.sent: set[str] = set()
         self.acked: set[str] = set()
+        self.failed: list[str] = []
+        """Sends that their producer gave up, and why."""
         self._may_send = trio.Event()
         self._may_send.set()
         self._resting = 0
@@ -98,7 +100,8 @@ class Group:
                 self.sent.add(key)
                 try:
                     result = await producer.send(Message(TOPIC, key.encode() * 20, keys=key))
-                except ClientError:
+                except ClientError as error:
+                    self.failed.append(f"{key}: {error}")
                     await trio.sleep(0.05)
                     continue
                 if result.status is SendStatus.SEND_OK:
@@ -243,12 +246,23 @@ class Group:
         await self._order(node, FencedCommand(command="scrub"))
 
     async def _order(self, node: str, command: FencedCommand) -> None:
+        done = await self.try_order(node, command)
+        assert done.done, done
+
+    async def try_order(self, node: str, command: FencedCommand) -> FencedCommandResult:
+        """Give a node an operator's order; return what came of it."""
         access = ClusterAccess(self.spec.name_servers, secret=self.spec.read_secret())
         address = self.spec.node(node).client_address
         with trio.fail_after(PATIENCE_SECONDS):
             async with Admin(access) as admin:
-                done = await admin.fenced_command(address, command)
-        assert done.done, done
+                return await admin.fenced_command(address, command)
+
+    async def in_sync_names(self) -> list[str]:
+        """The in-sync set, as its master has it."""
+        with trio.fail_after(PATIENCE_SECONDS):
+            while (status := await self.status(await self.master())) is None:
+                pass
+        return status.isr
 
     async def make_whole(self) -> None:
         """Start who does not run; wait until all have what all others have, and more."""

@@ -5,10 +5,12 @@
     python -m tests.sim --seeds 200 --classic       classic groups
     python -m tests.sim --seeds 200 --consumers     consumer groups and transactions
     python -m tests.sim --seeds 200 --pop           POP, at fenced groups
+    python -m tests.sim --seeds 200 --versions      fenced groups of two versions, upgraded and back
     python -m tests.sim shrink 1234                 make a failing seed small
     python -m tests.sim mutants --seeds 500         after how many seeds each mutant dies
 
-`--classic`, `--consumers` and `--pop` go with all three, the first two with each other.
+`--classic`, `--consumers`, `--pop` and `--versions` go with all three, the first two with each
+other.
 Exit status 0 if every promise was kept, or every mutant died.
 """
 
@@ -37,11 +39,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--classic", action="store_true", help="classic groups")
     parser.add_argument("--consumers", action="store_true", help="consumer groups, transactions")
     parser.add_argument("--pop", action="store_true", help="consumers that receive by POP")
+    parser.add_argument("--versions", action="store_true", help="fenced groups of two versions")
     options = parser.parse_intermixed_args(arguments)
     kind = "classic" if options.classic else "fenced"
     kind += "-consumers" if options.consumers else ""
     if options.pop:
         kind = "fenced-pop"
+    if options.versions:
+        kind = "fenced-versions"
     if options.classic and options.nodes == 5:
         parser.error("classic groups have three nodes")
     match options.what:

@@ -8,6 +8,7 @@
     scripts/simulate --fenced 1234          a seed of a fenced group
     scripts/simulate --consumers 1234       with consumer groups; also with --fenced
     scripts/simulate --pop 1234             with consumers that receive by POP, at a fenced group
+    scripts/simulate --versions 1234        a fenced group of two versions
 
 Exit status 0 if every promise was kept.
 """
@@ -30,6 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--fenced", action="store_true", help="seeds of fenced groups")
     parser.add_argument("--consumers", action="store_true", help="seeds with consumer groups")
     parser.add_argument("--pop", action="store_true", help="seeds with POP, at fenced groups")
+    parser.add_argument("--versions", action="store_true", help="fenced groups of two versions")
     options = parser.parse_args(arguments)
     print_line = _say if options.trace else None
     scenarios = {name: book for book in PLAYBOOKS.values() for name in book.scenario_names()}
@@ -43,7 +45,9 @@ def main(arguments: list[str] | None = None) -> int:
     seeds = range(int(first), int(last or first) + 1)
     kind = "fenced" if options.fenced else "classic"
     kind = f"{kind}-consumers" if options.consumers else kind
-    book = PLAYBOOKS["fenced-pop" if options.pop else kind]
+    if options.pop or options.versions:
+        kind = "fenced-pop" if options.pop else "fenced-versions"
+    book = PLAYBOOKS[kind]
     return _play_seeds(book, seeds, print_line)
 
 

@@ -10,7 +10,14 @@ import pytest
 
 from tests.sim.playbooks import PLAYBOOKS
 
-SEEDS = {"classic": 2, "fenced": 3, "classic-consumers": 1, "fenced-consumers": 1, "fenced-pop": 1}
+SEEDS = {
+    "classic": 2,
+    "fenced": 3,
+    "fenced-versions": 3,
+    "classic-consumers": 1,
+    "fenced-consumers": 1,
+    "fenced-pop": 1,
+}
 """How many the ordinary suite plays: a look at each day's work. A campaign plays thousands."""
 SEEDS_OF_LONG = 3_000
 SEEDS_PER_TEST = 5

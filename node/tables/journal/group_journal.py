@@ -34,6 +34,7 @@ from store import StoreError
 from store.machine.signal import Signal
 from store.machine.tell_once import TellOnce
 from store.machine.waiting_row import WaitingRow
+from tandem.wire.feature_level import LEVEL_MIN
 from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
@@ -74,7 +75,10 @@ class GroupJournal:
         shown: NodeTables,
         born_host: bytes,
         wall_clock_ms: Callable[[], int],
+        level: Callable[[], int] = lambda: LEVEL_MIN,
     ) -> None:
+        """`level` is the feature level of the group at the moment."""
+        self._level = level
         self.applier = JournalApplier(store, tables, position, shown)
         self.writer: JournalWriter | None = None
         self._store = store
@@ -123,6 +127,7 @@ class GroupJournal:
             wake=self._wake,
             born_host=self._born_host,
             wall_clock_ms=self._wall_clock_ms,
+            level=self._level,
         )
         for record in self.writer.opening_records():
             self._take(record)

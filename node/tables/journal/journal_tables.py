@@ -31,6 +31,7 @@ from node.tables.replicated_topics import TopicsChanged, TopicsPart, TopicsTable
 from node.tables.saving import Saving
 from store.machine.errors import StoreError
 from tandem.wire.errors import MalformedMessageError
+from tandem.wire.feature_level import LEVEL_MIN
 from tandem.wire.message import decode_message
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import JOURNAL_TOPIC
@@ -147,7 +148,9 @@ class JournalTables:
         *,
         born_host: bytes,
         wall_clock_ms: Callable[[], int],
+        level: Callable[[], int] = lambda: LEVEL_MIN,
     ) -> None:
+        """`level` is the feature level of the group at the moment."""
         saved.fit_to(store)
         self.shown = saved.shown
         self.topics = saved.topics
@@ -167,6 +170,7 @@ class JournalTables:
             shown=saved.shown,
             born_host=born_host,
             wall_clock_ms=wall_clock_ms,
+            level=level,
         )
 
     def check_change(self) -> None:

@@ -13,8 +13,10 @@ import trio
 
 from node.errors import RequestError
 from node.tables.journal.journal_records import SnapshotPart, encode_journal_record
+from node.tables.replicated_level import LevelPart, level_raised
 from store import PutMessage, PutMessageStatus
 from store.machine.tell_once import TellOnce
+from tandem.wire.feature_level import LEVEL_MIN, level_of_journal
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import JOURNAL_TOPIC
 
@@ -36,6 +38,21 @@ SNAPSHOT_SECONDS: Final = 3600.0
 RECORD_BYTES_MAX: Final = 768 * 1024
 
 
+def check_level(record: msgspec.Struct, level: int) -> None:
+    """Look whether all members of a group of this feature level can read a record.
+
+    Raises:
+        RequestError: they cannot; the group's level has to be raised first.
+    """
+    needed = level_of_journal(getattr(record, "version", 0))
+    if needed > level:
+        raise RequestError(
+            ResponseCode.SYSTEM_ERROR,
+            f"this needs feature level {needed}, and the group is at {level}, for members of older"
+            " versions: upgrade all of them, then run `tandem ha raise-features`",
+        )
+
+
 class JournalWriter:
     """The writing of one mastership. Its records are confirmed later.
 
@@ -53,6 +70,7 @@ class JournalWriter:
         wake: Signal,
         born_host: bytes,
         wall_clock_ms: Callable[[], int],
+        level: Callable[[], int],
     ) -> None:
         """Begin where `applier` is: at the end of the log, all of it confirmed.
 
@@ -64,6 +82,7 @@ class JournalWriter:
             wake: Notified when the first change is gathered.
             born_host: Of the records, packed.
             wall_clock_ms: For their times.
+            level: The feature level of the group at the moment.
         """
         self._store = store
         self._applier = applier
@@ -72,6 +91,7 @@ class JournalWriter:
         self._wake = wake
         self._born_host = born_host
         self._wall_clock_ms = wall_clock_ms
+        self._level = level
         self.record_bytes_max = min(RECORD_BYTES_MAX, store.config.max_message_size_bytes // 2)
         applier.own_from = applier.position
         self._snapshot_at = 0
@@ -95,14 +115,23 @@ class JournalWriter:
 
     def opening_records(self) -> list[msgspec.Struct]:
         """What the group does not have yet of what a master creates itself."""
-        return self._opening(self.written)
+        return [*self._opening(self.written), *self._level_records()]
+
+    def _level_records(self) -> list[msgspec.Struct]:
+        """What the journal does not say yet of the group's level."""
+        level = self._level()
+        if level == LEVEL_MIN or self.written(LevelPart).level >= level:
+            return []
+        return [level_raised(level)]
 
     def write(self, record: msgspec.Struct) -> None:
         """Put one record.
 
         Raises:
-            RequestError: the store does not take it; nothing was written.
+            RequestError: the store does not take it, or members of the group's feature level could
+                not read it; nothing was written.
         """
+        check_level(record, self._level())
         result = self._store.puts.put_message(
             PutMessage(
                 JOURNAL_TOPIC,
@@ -155,6 +184,8 @@ class JournalWriter:
                 record = table.progress(self.written, self._store.max_physical_offset)
                 if record is not None:
                     self.write(record)
+            for record in self._level_records():
+                self.write(record)
             if now >= self._snapshot_deadline or self._snapshot_is_old:
                 self.write_snapshot()
         except RequestError as error:

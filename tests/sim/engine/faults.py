@@ -65,6 +65,9 @@ In fenced groups as well, where FROM, TO may also be `coordinator` and `all`:
     recover-group           an operator does what `tandem ha recover-group` does, without
                             `--accept-loss`
     lose-epochs NODE        the epoch file of a stopped node and its copy are gone
+    upgrade NODE            it is stopped in order, and started as one of the newer of two versions
+    downgrade NODE          ... of the older one
+    raise-features          the master is ordered to have the group go to the highest feature level
     save-coordinator        what `restore-coordinator` sets it back to
     restore-coordinator
 """
@@ -139,6 +142,9 @@ FENCED_VERBS: Final = {
     "lose-epochs": 1,
     "save-coordinator": 0,
     "restore-coordinator": 0,
+    "upgrade": 1,
+    "downgrade": 1,
+    "raise-features": 0,
 }
 """The same for runs of a fenced group."""
 
@@ -147,8 +153,10 @@ CLIENT_VERBS: Final = {"client-kill": 1, "client-vanish": 1, "client-start": 1}
 
 _ALL_VERBS: Final = {**FENCED_VERBS, **CLIENT_VERBS}
 
-BY_HAND: Final = frozenset({"wipe", "quiet", "lose-epochs"})
-"""What only scenarios do."""
+BY_HAND: Final = frozenset(
+    {"wipe", "quiet", "lose-epochs", "upgrade", "downgrade", "raise-features"}
+)
+"""What only scenarios do, and seeds with two versions."""
 
 ENDINGS: Final = frozenset(
     {"start", "heal", "heal-ha", "heal-peers", "disk-ok", "coordinator-start"}

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
+from tandem.wire.feature_level import LEVEL_MAX
 from tests.sim.engine.actions import ACTIONS
 from tests.sim.engine.faults import BLACKOUT, MASTER
 from tests.sim.fenced.cluster import FencedCluster
@@ -75,6 +76,10 @@ def _promote(cluster: FencedCluster, name: str) -> None:
     cluster.operator.order(cluster.nodes[master], "promote", name)
 
 
+def _raise_features(cluster: FencedCluster) -> None:
+    cluster.operator.order(cluster.nodes[cluster.resolved_name(MASTER)], "raise-features")
+
+
 FENCED_ACTIONS: Final[dict[str, Callable[..., None]]] = {
     **ACTIONS,
     "freeze-at-event": _freeze_at_event,
@@ -100,6 +105,9 @@ FENCED_ACTIONS: Final[dict[str, Callable[..., None]]] = {
     "put-back": lambda cluster, name: cluster.put_back(name),
     "recover-group": lambda cluster: cluster.operator.begin_recover(),
     "lose-epochs": lambda cluster, name: lose_epochs(cluster.nodes[name]),
+    "upgrade": lambda cluster, name: cluster.change_version(name, LEVEL_MAX),
+    "downgrade": lambda cluster, name: cluster.change_version(name, LEVEL_MAX - 1),
+    "raise-features": _raise_features,
     "save-coordinator": _save_coordinator,
     "restore-coordinator": _restore_coordinator,
 }

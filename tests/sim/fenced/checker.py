@@ -140,6 +140,7 @@ class Kind(enum.Enum):
     SKIPPED = enum.auto()
     DAMAGED_FIRST = enum.auto()
     DAMAGED_STAYS = enum.auto()
+    TOO_OLD = enum.auto()
     UNAVAILABLE = enum.auto()
     CRASHED = enum.auto()
 
@@ -169,6 +170,7 @@ def check(history: FencedHistory, expected: FencedExpectations) -> list[Finding]
 def _check(history: FencedHistory, expected: FencedExpectations) -> list[Finding]:
     final = next((node for node in history.nodes if node.is_master), None)
     findings = [Finding(Kind.CRASHED, text) for text in history.crashes]
+    findings += [Finding(Kind.TOO_OLD, text) for text in history.too_old]
     findings += _check_damage(history)
     findings += _check_events(history.events)
     findings += _check_promises(history.events, history.put_back)

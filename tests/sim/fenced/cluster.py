@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import trio
 
+from ha.errors import StoreLevelError
 from ha.fenced.events import HAEvent, TruncationDecided
+from node.tables.journal.journal_records import JournalFormatError
 from store.machine.errors import CorruptLogError
 from tandem.cluster_file.cluster_config import ClusterConfig
 from tandem.coordinator.interface import Coordinator
 from tandem.coordinator.kv_records import Change, Item, StoreImage
 from tandem.tls_files import TLSFiles
+from tandem.wire.feature_level import LEVEL_MAX
 from tandem.wire.fingerprint import crcs_of
 from tandem.wire.group_state import GroupKeys, decode_life
 from tandem.wire.message import Host
@@ -26,7 +29,7 @@ from tests.sim.engine.actions import HA_CHANNEL
 from tests.sim.engine.cluster import SimulatedCluster, leaves
 from tests.sim.engine.faults import COORDINATOR
 from tests.sim.engine.history import AnswerSeen, Extent
-from tests.sim.engine.node import Incarnation, SimulatedNode, common_end, read_log
+from tests.sim.engine.node import Incarnation, LogLine, SimulatedNode, common_end, read_log
 from tests.sim.engine.repair import repair_log
 from tests.sim.engine.rot import fingerprint_of, own_share
 from tests.sim.engine.trace import Trace
@@ -51,6 +54,12 @@ TERMINAL_IP: Final = "127.0.2.8"
 
 NOTED_SECONDS: Final = 1.0
 """A node notes at the coordinator how far it has confirmed this often."""
+
+KEPT_OUT: Final = "the group is at feature level"
+"""What a node says in its log that is too old for its group."""
+
+READ_SECONDS: Final = 0.5
+"""From when a node says so to when somebody has upgraded it."""
 
 REAP_SECONDS: Final = 0.2
 """From the death of a process to when its supervisor has ended its lease."""
@@ -195,6 +204,12 @@ class FencedCluster(SimulatedCluster):
         before = self.witness.state
         self.witness.changed(change)
         self.rot_watch.changed(before, self.witness.state)
+        state = self.witness.state
+        if state is not None and state.master and (before is None or state.age > before.age):
+            known = self.nodes[state.master].config.level_max
+            if known < state.level or (before is not None and state.level < before.level):
+                text = f"{state.master} knows {known}, epoch {state.epoch} is at {state.level}"
+                self.history.too_old.append(text)
 
     def _called(self, ip: str, name: str) -> None:
         node = self._nodes_by_ip.get(ip)
@@ -253,7 +268,12 @@ class FencedCluster(SimulatedCluster):
             self.coordinator.revoke_leases_of(key)
 
     def _is_remedied(self, node: SimulatedNode, error: BaseException) -> bool:
-        """A log that rotted is refused; somebody moves it away."""
+        """A log that rotted is refused; somebody moves it away. An old version is upgraded."""
+        is_old = isinstance(leaves(error)[0], StoreLevelError | JournalFormatError)
+        if is_old and node.config.level_max < LEVEL_MAX:
+            self._trace.note(node.name, f"is too old: {error}")
+            self._upgrade_soon(node.name)
+            return True
         is_damage = any(isinstance(leaf, CorruptLogError) for leaf in leaves(error))
         if is_damage and node.rots:
             # It could not reach anybody who has what is bad: its supervisor starts it again.
@@ -282,6 +302,41 @@ class FencedCluster(SimulatedCluster):
         if not node.is_up:
             self.wipe(node.name)
             self.start(node.name)
+
+    # Versions
+
+    def be_of_version(self, name: str, level_max: int) -> None:
+        """Have the next process of a node be of the version that knows this feature level."""
+        node = self.nodes[name]
+        node.config = msgspec.structs.replace(node.config, level_max=level_max)
+
+    def change_version(self, name: str, level_max: int) -> None:
+        """Stop a node in order, and start it as another version; one that is down, at its start."""
+        node = self.nodes[name]
+        if node.config.level_max == level_max:
+            return
+        self.note_hit("upgrade" if level_max == LEVEL_MAX else "downgrade")
+        self._trace.note("fault", f"{name} knows feature levels up to {level_max}")
+        self.be_of_version(name, level_max)
+        if node.current is not None:
+            node.current.stop.set()
+            node.start_again = True
+
+    def note_log_line(self, line: LogLine) -> None:
+        """See `SimulatedCluster`. Somebody reads what keeps a node out, and upgrades it."""
+        super().note_log_line(line)
+        if KEPT_OUT in line.text and self.nodes[line.node].config.level_max < LEVEL_MAX:
+            self._upgrade_soon(line.node)
+
+    def _upgrade_soon(self, name: str) -> None:
+        self.note_hit("kept out")
+
+        def upgrade() -> None:
+            self.be_of_version(name, LEVEL_MAX)
+            self.kill(name)
+            self.start(name)
+
+        self.network.timeline.call_later(READ_SECONDS, upgrade)
 
     # Disks
 

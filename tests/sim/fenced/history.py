@@ -176,6 +176,8 @@ class FencedHistory(History):
     nothing, because nobody follows it, and has to give way."""
     set_back: list[float] = msgspec.field(default_factory=list)
     """When the coordinator was restored from a backup."""
+    too_old: list[str] = msgspec.field(default_factory=list)
+    """Masters that do not know the feature level of their group, in words."""
     nodes: list[FinalNode] = msgspec.field(default_factory=list)
     blackout_at: float = float("inf")
     """When all machines lost power at once."""

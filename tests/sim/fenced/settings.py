@@ -46,6 +46,8 @@ class FencedSettings(Settings, frozen=True, kw_only=True):
     """Whether somebody ends the lease of a process that died."""
     settles_long: bool = False
     """Whether it is watched for as long as sends may take to succeed, though all is well."""
+    older: tuple[str, ...] = ()
+    """Nodes that begin as those of the version before; see `versions`."""
     ends_without_master: bool = False
     """What the plan does can be mended by an operator only."""
 

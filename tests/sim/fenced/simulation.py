@@ -22,6 +22,7 @@ from tandem.cluster_file.settings import (
     TLSSettings,
 )
 from tandem.tls_files import TLSFiles
+from tandem.wire.feature_level import LEVEL_MAX
 from tests.sim.engine.faults import BLACKOUT, Instruction
 from tests.sim.engine.history import Contract, Finding
 from tests.sim.engine.node import SimulatedNode
@@ -94,6 +95,8 @@ class FencedSimulation(Simulation[FencedSettings, FencedCluster, FencedHistory])
             tls=self.settings.tls,
         )
         cluster.has_open_damage = self.settings.has_open_damage
+        for name in self.settings.older:
+            cluster.be_of_version(name, LEVEL_MAX - 1)
         return cluster
 
     async def _until_ready(self) -> None:

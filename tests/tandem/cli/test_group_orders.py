@@ -9,6 +9,7 @@ from trio.testing import MockClock
 from tandem.cli.group_orders import (
     Came,
     promote,
+    raise_features,
     recover_group,
     rejoin,
     resign,
@@ -134,6 +135,20 @@ async def test_rejoin_goes_to_the_node_itself(autojump_clock: MockClock) -> None
         broker.handlers[RequestCode.FENCED_COMMAND] = lambda _: None
         outcome = await rejoin(group, "c", accept_loss=False)
     assert (outcome.came, outcome.exit_status) == (Came.IN_DOUBT, 2)
+
+
+async def test_features_are_raised_by_the_master(autojump_clock: MockClock) -> None:
+    nodes = Nodes()
+    async with group_of(nodes) as group:
+        refused = await raise_features(group, 2)
+        assert (refused.came, nodes.orders) == (Came.REFUSED, [])
+        nodes.statuses["a"] = msgspec.structs.replace(
+            nodes.statuses["a"], program="2.0", level_max=2
+        )
+        assert (await raise_features(group, 2)).came is Came.DONE
+        assert nodes.orders == [("a", FencedCommand(command="raise-features", level=2))]
+        nodes.nobody_is_master()
+        assert (await raise_features(group, 0)).came is Came.NO_MASTER
 
 
 async def test_scrub_goes_to_the_node_itself(autojump_clock: MockClock) -> None:

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 import trio
 
+from tandem import __version__
 from tandem.audit_line import AuditLine
 from tandem.cluster import (
     AlreadyRunningError,
@@ -26,8 +27,15 @@ from tandem.cluster import (
     SupervisorGoneError,
     UnknownNodeError,
 )
-from tandem.cluster.control import Command, Reply, Request, send_request, socket_path
-from tandem.cluster.errors import AuditFileError
+from tandem.cluster.control import (
+    VERSION,
+    Command,
+    Reply,
+    Request,
+    send_request,
+    socket_path,
+)
+from tandem.cluster.errors import AuditFileError, OrderVersionError
 from tandem.cluster.spec import ClusterSpec
 from tandem.cluster.supervisor import is_of_this_user, peer_of, supervise
 from tandem.cluster_file.choices import CoordinatorKind
@@ -243,6 +251,24 @@ async def test_refusals_come_back_in_words_and_with_their_class(tmp_path: Path) 
         assert await refusal_of(spec, "kill", "z") == UnknownNodeError.__name__
         assert await refusal_of(spec, "kill", None) == NoNodeNamedError.__name__
         assert await refusal_of(spec, "start", "a") == NodeCommandError.__name__
+
+
+async def test_an_order_of_a_later_version_is_refused_and_one_with_more_fields_is_not(
+    tmp_path: Path,
+) -> None:
+    spec = fake_spec(tmp_path, "m")
+    async with supervised(spec, fake_command()):
+        reply = await ask(spec, "status")
+        assert (reply.version, reply.program) == (VERSION, __version__)
+        later = Request("status", version=VERSION + 1)
+        with pytest.raises(OrderRefusedError) as caught:
+            await trio.to_thread.run_sync(send_request, spec.file, later)
+        assert caught.value.refusal == OrderVersionError.__name__
+        stream = await trio.open_unix_socket(socket_path(spec.file))
+        async with stream:
+            await stream.send_all(b'{"command":"status","later":[1]}\n')
+            said = b"".join([part async for part in stream])
+        assert msgspec.json.decode(said, type=Reply).error == ""
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@ import errno
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,8 +15,14 @@ from tandem.coordinator.journal import (
     JournalFile,
     NotWrittenError,
 )
+from tandem.coordinator.journal_records import twice
 from tandem.coordinator.kv import KeyValueStore
-from tandem.coordinator.kv_records import DeleteOperation, PutOperation, StoreImage
+from tandem.coordinator.kv_records import (
+    IMAGE_FORMAT,
+    DeleteOperation,
+    PutOperation,
+    StoreImage,
+)
 from tests.support.judges import crc32_of, unpack
 from tests.tandem.coordinator.embedded import MemoryFile
 
@@ -179,6 +186,19 @@ def test_damage_in_the_middle_of_one_without_copies_is_not_a_torn_end(data: st.D
     with pytest.raises(JournalError) as caught:
         reopened(bytes(damaged))
     assert caught.value.fault is JournalFault.DAMAGED
+
+
+def test_a_journal_of_a_later_format_is_refused_and_one_without_a_number_is_not() -> None:
+    store = JournaledStore(MemoryFile())
+    store.put(b"a")
+    image = msgspec.to_builtins(store.store.image(), builtin_types=(bytes,))
+    assert image["format"] == IMAGE_FORMAT
+    later = twice(msgspec.msgpack.encode(image | {"format": IMAGE_FORMAT + 1}))
+    with pytest.raises(JournalError) as caught:
+        reopened(later)
+    assert caught.value.fault is JournalFault.VERSION
+    del image["format"]
+    assert reopened(twice(msgspec.msgpack.encode(image))).image() == store.image()
 
 
 def test_another_versions_records_are_refused() -> None:

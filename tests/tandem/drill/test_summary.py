@@ -9,12 +9,14 @@ from tandem.drill.stream_audit import StreamSummary
 from tandem.drill.summary import (
     PROMISES,
     Summary,
+    _slow_nodes,
     broken_promises,
     failed_expectations,
     in_words,
     unavailability,
     why,
 )
+from tandem.drill.timeline import Fault
 from tests.tandem.drill import samples
 
 
@@ -315,3 +317,13 @@ def test_a_machine_that_was_slow_when_all_was_over_excuses_nothing() -> None:
     assert samples.LOST[1].at_seconds == 2.0  # when the lease was gone
     assert verdict(2.5) == "INCONCLUSIVE"
     assert verdict(2.6) == "FAILED"
+
+
+def test_a_node_on_a_slow_machine_says_so_in_the_verdict_unless_it_was_frozen() -> None:
+    seen = samples.recording(history=[])
+    assert seen.watched is not None
+    seen.watched.too_slow = {"broker-a-1": "not run for 3 s", "broker-a-2": "not run for 9 s"}
+    seen.timeline.faults.append(Fault(1.0, "freeze broker-a-2"))
+    assert _slow_nodes(seen) == ["broker-a-1 is too slow: not run for 3 s"]
+    said = msgspec.structs.replace(samples.summary(), slow_nodes=_slow_nodes(seen))
+    assert "broker-a-1 is too slow: not run for 3 s" in why(said)

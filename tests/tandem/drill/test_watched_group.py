@@ -86,3 +86,10 @@ def test_only_masters_that_may_answer_are_counted() -> None:
     group.node_said(0.0, 0.0, "a", status("a", "a", 1, refusal="its lease is over"))
     group.node_said(0.0, 0.0, "b", status("b", "b", 2))
     assert group.masters == ["b"]
+
+
+def test_what_a_node_says_of_a_slow_machine_is_kept_though_it_is_over() -> None:
+    group = WatchedGroup(NODES)
+    group.node_said(0.0, 0.1, "a", msgspec.structs.replace(status("a", "a", 1), too_slow="late"))
+    group.node_said(1.0, 1.1, "a", status("a", "a", 1))
+    assert group.too_slow == {"a": "late"}

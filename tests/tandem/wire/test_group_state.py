@@ -1,12 +1,18 @@
 """The records of a fenced group: what is written is read, and nothing else is taken for one."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tandem.wire.feature_level import LEVEL_MAX
 from tandem.wire.group_state import (
     GroupKeys,
+    GroupLevelError,
     GroupState,
     LeaderRecord,
     LifeRecord,
@@ -18,6 +24,9 @@ from tandem.wire.group_state import (
     decode_state,
     encode_record,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def test_what_is_written_is_read() -> None:
@@ -78,8 +87,44 @@ def test_no_number_of_a_record_is_more_than_the_rest_of_a_node_takes(field: str)
 
 @given(st.binary(max_size=60))
 def test_anything_else_is_refused_with_its_key_and_kind(data: bytes) -> None:
-    kinds = {"GroupState": decode_state, "LeaderRecord": decode_leader, "NodeRecord": decode_node}
+    kinds: dict[str, Callable[[bytes, str], object]] = {
+        "GroupState": decode_state,
+        "LeaderRecord": decode_leader,
+        "NodeRecord": decode_node,
+    }
     for kind, decode in kinds.items():
         with pytest.raises(MalformedGroupRecordError) as caught:
             decode(data, "/k")
         assert (caught.value.key, caught.value.kind) == ("/k", kind)
+
+
+def test_a_state_of_the_lowest_level_is_as_it_was_before_levels() -> None:
+    state = GroupState(epoch=3, master="a", isr={"a": "a1"}, min_isr=2)
+    said = msgspec.json.decode(encode_record(state))
+    assert "needs" not in said
+    del said["level"]
+    assert decode_state(msgspec.json.encode(said)) == state
+
+
+def test_a_state_of_a_higher_level_says_first_what_a_node_needs() -> None:
+    state = GroupState(epoch=3, master="a", isr={"a": "a1"}, min_isr=2, level=2)
+    value = encode_record(state)
+    assert decode_state(value) == state
+    assert value.startswith(b'{"needs":"TandemMQ ')
+    with pytest.raises(msgspec.ValidationError, match="epoch"):  # what a version before levels does
+        msgspec.json.decode(value, type=GroupState)
+
+
+def test_a_level_that_nobody_knows_here_is_an_error_with_what_is_needed() -> None:
+    value = b'{"needs":"TandemMQ 9","level":99,"state":"of another form","more":1}'
+    with pytest.raises(GroupLevelError) as caught:
+        decode_state(value, "/k")
+    error = caught.value
+    assert (error.key, error.level, error.level_max, error.needs) == (
+        "/k",
+        99,
+        LEVEL_MAX,
+        "TandemMQ 9",
+    )
+    with pytest.raises(MalformedGroupRecordError):
+        decode_state(b'{"level":1,"state":7}', "/k")

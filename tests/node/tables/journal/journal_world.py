@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any
 from node.tables.journal.group_journal import GroupJournal
 from node.tables.journal.journal_file import JournalFile
 from node.tables.journal.journal_records import JOURNAL_FORMAT, GroupTables
-from node.tables.node_table import NodeTable, NodeTables, TableFiles
+from node.tables.node_table import NodeTable, NodeTables, PartTable, TableFiles
 from node.tables.replicated_deliveries import DelayPart, DelayTable, TimersPart, TimersTable
 from node.tables.replicated_groups import GroupsPart
+from node.tables.replicated_level import LevelPart
 from node.tables.replicated_modes import ModesPart, ModesTable
 from node.tables.replicated_offsets import GatheredCommits, OffsetsPart
 from node.tables.replicated_pop import DeliveriesPart, DeliveriesTable
 from node.tables.replicated_quotas import QuotasPart, QuotasTable
 from node.tables.replicated_topics import TopicsPart
 from node.tables.replicated_users import AclsPart, AclsTable, UsersPart, UsersTable
+from tandem.wire.feature_level import LEVEL_MIN
 from tandem.wire.message import decode_messages
 from tandem.wire.request_headers import TopicConfig
 from tandem.wire.system_topics import JOURNAL_TOPIC
@@ -112,6 +114,7 @@ class Node:
         log_file_bytes: int = 1 << 20,
         skips_damaged: bool = False,
     ) -> None:
+        self.level = LEVEL_MIN
         self.disk = disk or SimulatedDisk()
         self.store = open_store(
             self.disk,
@@ -145,9 +148,11 @@ class Node:
                     QuotasPart: QuotasTable(files),
                     ModesPart: ModesTable(files),
                     DeliveriesPart: DeliveriesTable(files),
+                    LevelPart: PartTable(LevelPart, files),
                 }
             ),
             born_host=BROKER.packed,
+            level=lambda: self.level,
             wall_clock_ms=lambda: NOW_MS,
         )
         listen(self.store, self._arrived)
