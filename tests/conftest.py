@@ -5,7 +5,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +14,7 @@ from hypothesis import settings
 from tandem.process_log import ProcessLog
 from tandem.wire import native
 from tests.support.lanes import TwoLanes, put_in_order
+from tests.support.levels import mark_thorough
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -24,13 +25,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 # No deadlines: a test is to be as green on a busy machine.
+settings.register_profile("quick", max_examples=20, deadline=None)
 settings.register_profile("ordinary", max_examples=50, deadline=None)
 settings.register_profile("long", max_examples=300, deadline=None)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Try more examples of what hypothesis makes up when the long tests are asked for."""
-    settings.load_profile("long" if config.option.markexpr in ("", "long") else "ordinary")
+    """Try as many examples of what hypothesis makes up as the level has time for."""
+    level = config.option.markexpr
+    quick = "quick" if "not thorough" in level else "ordinary"
+    settings.load_profile("long" if level in ("", "long") else quick)
 
 
 def pytest_sessionstart() -> None:
@@ -69,8 +73,10 @@ WAITING_SECONDS_MAX = 1200
 and a test that is interrupted in the middle of a call leaves Spark unusable for the others."""
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give tests with real processes more time; put all in the order that `TwoLanes` wants."""
+    """Say which are thorough, before some are left out; give processes more time; put in order."""
+    mark_thorough(items)
     for item in items:
         waits = item.get_closest_marker("spark") or item.get_closest_marker("fault")
         if waits and not item.get_closest_marker("timeout"):
@@ -85,7 +91,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> TwoLa
     return TwoLanes(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
-def pytest_collection_finish() -> None:
-    """Take what has been collected out of Python's search for garbage: it never is, and is much."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Search for no garbage in what is collected, now or later: it is much, and all of it stays."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.collect()  # How seldom it looks at everything depends on what the last look has left.
+        gc.enable()

@@ -119,6 +119,14 @@ PROGRAMS = sorted(
 )
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _trees_are_forgotten() -> Iterator[None]:
+    """They are 170 MiB, and nobody else looks at all of them."""
+    yield
+    for cached in (syntax_tree, running_code, running_nodes):
+        cached.cache_clear()
+
+
 def imported_modules(file: Path) -> Iterator[str]:
     for node in running_nodes(file):
         if isinstance(node, ast.Import):

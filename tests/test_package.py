@@ -19,7 +19,12 @@ from tests.support.page_room import Room
 from tests.support.page_steps import RunLine
 from tests.support.paths import ROOT
 
-pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.xdist_group("package")]
+pytestmark = [
+    pytest.mark.fault,
+    pytest.mark.slow,
+    pytest.mark.thorough,
+    pytest.mark.xdist_group("package"),
+]
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 

@@ -211,13 +211,6 @@ class WaitingRequests:
             self._wake_first(Place(group, topic, queue_id))
             return
 
-    def wake_all(self) -> None:
-        """Wake all: what they may do has changed."""
-        for asked, rows in list(self._rows.items()):
-            for queue_id in list(rows):
-                while self._wake_first(Place(*asked, queue_id)):
-                    pass
-
     @property
     def next_deadline(self) -> float:
         """When to look next; infinity if nobody waits."""

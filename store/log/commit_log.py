@@ -392,20 +392,6 @@ class CommitLog:
                 return _owner_fault(record, *owner)
             return fault
 
-    def bulk_data(self, offset: int, size: int) -> list[memoryview]:
-        """Return the `size` bytes from `offset` on, one view for each file they are in.
-
-        Less where the log ends before that, nothing for an offset that is not held.
-
-        Source: CommitLog.getBulkData.
-        """
-        views = []
-        end = offset + size
-        while offset < end and (view := self.read(offset, end - offset)):
-            views.append(view)
-            offset += len(view)
-        return views
-
     def roll_next_file(self, offset: int) -> int:
         """Return where the file after the one with `offset` starts."""
         size = self.files.mapped_file_size

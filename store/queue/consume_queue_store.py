@@ -341,25 +341,6 @@ class ConsumeQueueStore:
             self._delete(topic, queue_id)
         return len(queue_ids)
 
-    def clean_expired(
-        self, min_physical_offset: int, is_system_topic: Callable[[str], bool]
-    ) -> list[tuple[str, int]]:
-        """Delete the queues all of whose messages have left the log; return which.
-
-        Queues of the system stay, and those that never had a message. A queue that is deleted
-        counts from 0 again.
-
-        Source: ConsumeQueueStore.cleanExpired.
-        """
-        expired = [
-            (topic, queue_id)
-            for (topic, queue_id), queue in sorted(self._queues.items())
-            if 0 <= queue.max_physic_offset < min_physical_offset and not is_system_topic(topic)
-        ]
-        for topic, queue_id in expired:
-            self._delete(topic, queue_id)
-        return expired
-
     def _delete(self, topic: str, queue_id: int) -> None:
         queue = self._queues.pop((topic, queue_id))
         queue.destroy()

@@ -50,8 +50,6 @@ FLUSH_CONSUME_QUEUE_LEAST_PAGES: Final = 2
 FLUSH_CONSUME_QUEUE_THOROUGH_INTERVAL_SECONDS: Final = 10.0
 """RocketMQ: 60 s. The checkpoint waits for it, and with it how far recovery has to go back."""
 
-WAITING_PUTS_MAX: Final = 100_000
-
 Synced: TypeAlias = Callable[[], None]
 """Called when a file has been synced: may note that, and move the checkpoint if this was the last
 of what it promises."""
@@ -124,11 +122,6 @@ class FlushService:
         self._waiting: WaitingRow[Done] = WaitingRow()
         self._arrived = Signal()
         self._failure = ""
-
-    @property
-    def is_overloaded(self) -> bool:
-        """True if no more puts should be let in to wait."""
-        return len(self._waiting) >= WAITING_PUTS_MAX
 
     def submit(self, end_offset: int, deadline: float, done: Done) -> None:
         """Call `done` once: PUT_OK when the log is durable up to `end_offset`, else why not.

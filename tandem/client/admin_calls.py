@@ -66,11 +66,6 @@ class AdminCalls:
         self.core = core
         self._key = key_of(secret, Purpose.REQUEST) if secret else None
 
-    @property
-    def has_secret(self) -> bool:
-        """Whether requests can be signed."""
-        return self._key is not None
-
     def deadline(self) -> float:
         """When a request that begins now is over."""
         return self.core.clock() + REQUEST_TIMEOUT_SECONDS

@@ -21,7 +21,6 @@ from tandem.console.sessions import LoginToken, Session, Sessions
 from tandem.plain_text import one_line
 
 RANDOM_BYTES: Final = 32
-RESENT_MAX: Final = 1_000
 
 
 def random_text() -> str:

@@ -17,7 +17,6 @@ LIST_DEFAULT: Final = 200
 COUNTED_MAX: Final = 50
 QUEUES_MAX: Final = 1_000
 OFFSET_MAX: Final = 1 << 31
-NAME_MAX: Final = 1_000
 
 
 class Paging(msgspec.Struct, frozen=True):

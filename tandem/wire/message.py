@@ -61,7 +61,6 @@ RECORD_OVERHEAD_BYTES_MAX: Final = 65_536
 """How much larger than the largest body a record may be. Source: MessageExtEncoder."""
 
 COMPRESSED_FLAG: Final = 0x1
-MULTI_TAGS_FLAG: Final = 0x2
 TRANSACTION_MASK: Final = 0xC
 TRANSACTION_NOT_TYPE: Final = 0x0
 TRANSACTION_PREPARED_TYPE: Final = 0x4

@@ -30,7 +30,6 @@ _DIGITS: Final = 10
 _NAME: Final = PROPERTY_CRC32.encode()
 _HEAD: Final = _NAME + b"\x01"
 _RESERVED: Final = _HEAD + b"0" * _DIGITS + b"\x02"
-_DIGITS_START: Final = CRC32_RESERVED_LEN - len(_HEAD)
 _POWERS: Final = 10 ** np.arange(_DIGITS, dtype=np.int64)
 
 assert len(_RESERVED) == CRC32_RESERVED_LEN

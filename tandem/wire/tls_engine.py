@@ -13,9 +13,6 @@ import ssl
 from contextlib import suppress
 from typing import Any, Final
 
-HANDSHAKE_BYTE: Final = 0x16
-"""What a TLS connection begins with. Source: RFC 8446, 5.1. A frame begins with 0 or 1."""
-
 PLAIN_BYTES_MAX: Final = 16_384
 """Plain bytes of one record. Source: RFC 8446, 5.1."""
 

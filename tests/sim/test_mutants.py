@@ -13,6 +13,10 @@ from tests.sim.playbooks import MUTATIONS, PLAYBOOKS
 EVERY = [(kind, name) for kind, mutations in MUTATIONS.items() for name in mutations]
 
 SHOWN_BY = {
+    ("classic", "slaves-over-slow-links"): [
+        "an acknowledgement answers every waiting put",
+        "a pull skips a message",
+    ],
     ("classic", "slaves-cannot-be-heard"): [
         "the slave never dials again",
     ],
@@ -41,6 +45,14 @@ SHOWN_BY = {
     ("fenced-consumers", "lock-of-a-client-that-is-cut-off"): [
         "every client that asks gets the lock",
         "locks end sooner than clients believe",
+    ],
+    ("fenced-pop", "handles-through-two-switches"): [
+        "what is over is called done and is not put",
+        "a time is over a second too soon",
+        "a message is given up one try too soon",
+    ],
+    ("classic", "answers-are-lost"): [
+        "the client says of a lost request that it never left",
     ],
 }
 """Scenarios, and what each shows."""

@@ -4,12 +4,10 @@
 was read (`store`, `crcOk`, `error`) is left out: damaged records are not archived.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
 
-from tandem.spark.errors import OptionError
 from tandem.spark.record_batches import COLUMNS
 
 BROKER: Final = "brokerName"
@@ -50,18 +48,3 @@ def file_batch(batch: pa.RecordBatch, broker: str) -> pa.RecordBatch:
         for name in FILE_COLUMNS
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=FILE_SCHEMA)
-
-
-def chosen_columns(names: Sequence[str] | None) -> list[str]:
-    """Return the names of columns to read, all of them for None.
-
-    Raises:
-        OptionError: there is no such column.
-    """
-    unknown = [name for name in names or () if name not in ALL_COLUMNS]
-    if unknown:
-        raise OptionError(
-            f"an archive has no column {', '.join(unknown)}; there are {', '.join(ALL_COLUMNS)}",
-            ["columns"],
-        )
-    return list(ALL_COLUMNS if names is None else names)

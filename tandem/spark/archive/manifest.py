@@ -14,7 +14,7 @@ again and compared with the log, row by row.
 
 import enum
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -297,15 +297,3 @@ def _read(place: Path, kind: type[StructT], *, if_missing: str) -> StructT:
             " remove it, and run the job while the store still has that piece",
             ArchiveFault.UNREADABLE,
         ) from error
-
-
-def offsets_json(boundaries: Mapping[str, Mapping[str, Mapping[int, int]]]) -> str:
-    """Return queue offsets as the option `startingOffsets` has them."""
-    texts = {
-        topic: {
-            broker: {str(queue): end for queue, end in queues.items()}
-            for broker, queues in by.items()
-        }
-        for topic, by in boundaries.items()
-    }
-    return msgspec.json.encode(texts, order="sorted").decode()

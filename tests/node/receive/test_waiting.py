@@ -139,13 +139,3 @@ def test_those_that_were_woken_do_not_pile_up() -> None:
         waiters.arrive("T")
         waiters.woken()
     assert len(waiters.all._deadlines) < 5000
-
-
-def test_all_can_be_woken() -> None:
-    waiters = Waiters()
-    waiters.park("1")
-    waiters.park("2", Place("g", "T", 3))
-    waiters.park("3", Place("h", "U", 3))
-    waiters.all.wake_all()
-    assert sorted(waiters.woken()) == ["1", "2", "3"]
-    assert waiters.all.count == 0

@@ -285,26 +285,6 @@ def test_a_read_ends_with_its_file() -> None:
     assert bytes(log.read(3 * SIZE, 1)) == b""
 
 
-@pytest.mark.parametrize("offset", [0, 100, SIZE - 1, SIZE, 2 * SIZE + 50])
-@pytest.mark.parametrize("size", [0, 1, 1000, SIZE, 2 * SIZE, 1 << 30])
-def test_bulk_data_comes_as_one_view_a_file(offset: int, size: int) -> None:
-    """CommitLog.getBulkData: no more than there is."""
-    log = a_log()
-    append_files(log, 3)
-    whole = b"".join(bytes(log.read(at, SIZE)) for at in (0, SIZE, 2 * SIZE))
-    views = log.bulk_data(offset, size)
-    assert b"".join(map(bytes, views)) == whole[offset : offset + size]
-    assert len(views) <= 3
-
-
-def test_no_bulk_data_where_there_is_no_log() -> None:
-    log = a_log()
-    assert log.bulk_data(0, 100) == []
-    append_files(log, 1)
-    assert log.bulk_data(log.max_offset, 100) == []
-    assert log.bulk_data(-1, 100) == []
-
-
 @pytest.mark.parametrize("is_cleaned_up", [False, True])
 def test_a_first_file_that_goes_away_holds_nothing_any_more(*, is_cleaned_up: bool) -> None:
     """CommitLog.getMinOffset. 5.3.3 answers offset 0 with bytes of the next file then."""
@@ -321,7 +301,6 @@ def test_a_first_file_that_goes_away_holds_nothing_any_more(*, is_cleaned_up: bo
     assert bytes(log.read(0, SIZE)) == b""
     assert log.message(0, 100) is None
     assert log.store_timestamp_ms(0) == -1
-    assert log.bulk_data(0, SIZE) == []
     assert log.store_timestamp_ms(SIZE) == NOW_MS
     assert len(log.read(SIZE, SIZE)) == SIZE
 

@@ -239,18 +239,3 @@ def test_a_deleted_topic_leaves_nothing_and_may_come_back(real: bool, tmp_path: 
     assert disk.list_directories(f"{root}/bcq") == []
     assert queues.dispatch(a_request(0, "B")) is not None
     queues.close()
-
-
-def test_queues_whose_messages_have_all_left_the_log_are_deleted_on_demand() -> None:
-    """ConsumeQueueStore.cleanExpired: not those of the system, nor empty ones."""
-    disk = SimulatedDisk()
-    queues = of_all_kinds(disk)
-    for topic, number in (("A", 0), ("B", 0), ("T", 5), ("rmq_sys_x", 0)):
-        queues.dispatch(a_request(number, topic))
-    queues.find_or_create("E", 0)
-    left = queues.clean_expired(101, lambda topic: topic.startswith("rmq_sys_"))
-    assert left == [("A", 0), ("B", 0)]
-    assert queues.queues() == [("E", 0), ("T", 0), ("rmq_sys_x", 0)]
-    assert disk.list_directories("/cq") == ["T", "rmq_sys_x"]
-    assert disk.list_directories("/bcq") == []
-    assert queues.find_or_create("A", 0).next_offset == 0

@@ -371,14 +371,6 @@ async def test_a_clock_that_was_set_back_takes_the_checkpoint_with_it(
     store.close()
 
 
-async def test_too_many_waiting_puts_are_an_overload(autojump_clock: MockClock) -> None:
-    async with running(SYNC, seconds=1.0) as (store, _):
-        assert not store.flush_service.is_overloaded
-        for _ in range(100_000):
-            store.flush_service.submit(1 << 40, trio.current_time() + 1, lambda *_: None)
-        assert store.flush_service.is_overloaded
-
-
 # -- with a transient store pool, and with files beside log and queues -----------------------------
 
 LOG_BYTES: Final = 16 * 4096

@@ -113,7 +113,6 @@ def test_masters_do_a_thing_once_each_and_again_only_where_it_failed() -> None:
 
 def test_an_order_is_signed_if_the_broker_wants_it_and_we_can() -> None:
     bench = AdminBench(SECRET)
-    assert bench.calls.has_secret
     bench.answer(
         CODE,
         lambda request, name: answer_to(

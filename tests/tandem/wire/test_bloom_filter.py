@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandem.wire.bloom_filter import BloomFilter, murmur3_low64
-from tandem.wire.errors import ArgumentError
 
 
 def test_the_golden_positions() -> None:
@@ -31,18 +30,6 @@ def test_the_hash_is_murmur3(data: bytes, expected: str) -> None:
     assert f"{murmur3_low64(data):016x}" == expected[:16]
 
 
-def test_the_parameters_follow_from_error_rate_and_number_of_consumers() -> None:
-    """BloomFilter.createByFn with the defaults of the broker."""
-    assert BloomFilter.for_error_rate(20, 32) == BloomFilter(hash_count=3, bit_count=112)
-    assert BloomFilter.for_error_rate(1, 100) == BloomFilter(hash_count=7, bit_count=960)
-
-
-@pytest.mark.parametrize(("error_rate", "count"), [(0, 32), (100, 32), (-1, 1), (20, 0)])
-def test_impossible_parameters_are_refused(error_rate: int, count: int) -> None:
-    with pytest.raises(ArgumentError):
-        BloomFilter.for_error_rate(error_rate, count)
-
-
 def test_bits_count_from_the_least_significant_one() -> None:
     """BitsArray: position / 8 is the byte, 1 << position % 8 the mask."""
     bit_map = BloomFilter().bit_map([(0, 9, 111)])
@@ -50,9 +37,9 @@ def test_bits_count_from_the_least_significant_one() -> None:
     assert BloomFilter().bit_map([]) == bytes(14)
 
 
-@given(st.lists(st.text(max_size=40), max_size=40), st.integers(1, 99), st.integers(1, 100))
-def test_what_was_set_is_hit(texts: list[str], error_rate: int, count: int) -> None:
-    bloom = BloomFilter.for_error_rate(error_rate, count)
+@given(st.lists(st.text(max_size=40), max_size=40), st.integers(1, 7), st.integers(1, 120))
+def test_what_was_set_is_hit(texts: list[str], hash_count: int, byte_count: int) -> None:
+    bloom = BloomFilter(hash_count, 8 * byte_count)
     subscriptions = [bloom.positions(text) for text in texts]
     assert all(0 <= p < bloom.bit_count for positions in subscriptions for p in positions)
     bit_map = bloom.bit_map(subscriptions)

@@ -1,7 +1,4 @@
-import pytest
-
-from tandem.spark.archive.columns import ALL_COLUMNS, FILE_COLUMNS, chosen_columns
-from tandem.spark.errors import OptionError
+from tandem.spark.archive.columns import ALL_COLUMNS, FILE_COLUMNS
 from tandem.spark.record_batches import COLUMNS
 
 
@@ -9,10 +6,3 @@ def test_an_archive_has_the_columns_of_the_log_by_broker() -> None:
     assert set(COLUMNS) - set(ALL_COLUMNS) == {"crcOk", "store", "error"}
     assert set(ALL_COLUMNS) - set(COLUMNS) == {"brokerName"}
     assert "topic" not in FILE_COLUMNS
-
-
-def test_columns_are_chosen_by_name() -> None:
-    assert chosen_columns(None) == list(ALL_COLUMNS)
-    assert chosen_columns(["body", "topic"]) == ["body", "topic"]
-    with pytest.raises(OptionError, match="bdoy"):
-        chosen_columns(["bdoy"])

@@ -19,7 +19,6 @@ from tandem.spark.archive.manifest import (
     Unit,
     UnitState,
     create_archive,
-    offsets_json,
     partition_folder,
     read_facts,
     read_manifest,
@@ -126,9 +125,6 @@ def test_boundaries_are_where_reading_goes_on() -> None:
     ]
     boundaries = Manifest(Path(), units).boundaries()
     assert boundaries == {"orders": {"broker-a": {0: 12}}, "events": {"broker-a": {0: 4}}}
-    assert offsets_json(boundaries) == (
-        '{"events":{"broker-a":{"0":4}},"orders":{"broker-a":{"0":12}}}'
-    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,44 @@
+"""Which tests the quick level has: what computes, and of what takes a while one of each place.
+
+    quick      scripts/test               what everybody plays before a commit
+    thorough   scripts/test --thorough    all but the long ones: what CI plays, and a release
+    long       scripts/test --long        everything
+
+A rule decides, and no list. What takes a while says so by its marks. Of whole clusters on virtual
+time (`sim`), and of what is merely `slow`, the first test of each module is quick; of real
+processes (`fault`) and of Spark the first of each directory. All others get the mark `thorough`. A
+module whose first test is too much, too, has that mark itself.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import pytest
+
+OF_A_DIRECTORY: Final = ("spark", "fault")
+OF_A_MODULE: Final = ("sim", "slow")
+
+
+def mark_thorough(items: Iterable[pytest.Item]) -> None:
+    """Leave to the thorough level what the quick one does not have."""
+    seen = set()
+    for item in items:
+        marks = {mark.name for mark in item.iter_markers()}
+        if marks & {"long", "thorough"}:
+            continue
+        place = place_of(item.nodeid, marks)
+        if place is None:
+            continue
+        if place in seen:
+            item.add_marker("thorough")
+        seen.add(place)
+
+
+def place_of(nodeid: str, marks: Iterable[str]) -> tuple[str, str] | None:
+    """Kind and place of a test of which the quick level has one; None: it has all of these."""
+    module = nodeid.partition("::")[0]
+    marks = set(marks)
+    for kind in (*OF_A_DIRECTORY, *OF_A_MODULE):
+        if kind in marks:
+            return kind, module.rpartition("/")[0] if kind in OF_A_DIRECTORY else module
+    return None
