@@ -297,7 +297,7 @@ def sends(address: tuple[str, int], topic: str, count: int, seconds: float) -> A
     Raises:
         LoadError: a message is not stored.
     """
-    call = Call("SendMessage", "3000000u", [_send(topic, number) for number in range(RING)])
+    call = Call("SendMessage", "60S", [_send(topic, number) for number in range(RING)])
     with ExitStack() as stack:
         clients = Clients(stack, address, count, "bench")
         clients.prepare(call)
@@ -327,8 +327,8 @@ def receives(
     Raises:
         LoadError: a call fails, or there are no messages.
     """
-    call = Call("ReceiveMessage", "8S", [_receive(topic, group, batch)])
-    ack = Call("AckMessage", "3000000u", [])
+    call = Call("ReceiveMessage", "60S", [_receive(topic, group, batch)])
+    ack = Call("AckMessage", "60S", [])
     with ExitStack() as stack:
         clients = Clients(stack, address, count, group)
         clients.prepare(call, ack)

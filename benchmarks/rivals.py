@@ -157,7 +157,7 @@ def rocketmq_group(
             role = "slave" if broker_id else "master"
             settings = _broker_settings(
                 directory / role, host, name_server, broker_id, slaves_count
-            ) | (more or {})
+            ) | dict(more or {})
             program = "org.apache.rocketmq.broker.BrokerStartup"
             pids[role] = _start(stack, jars, directory / role, program, settings)
         yield Server("RocketMQ", (hosts[0], PORT), name_server, pids)

@@ -323,7 +323,7 @@ class Session:
         """Do the next piece of a call that takes long."""
         self._rest = None
 
-        def piece(_: Call) -> None:
+        def piece(call: Call) -> None:
             for _ in rest:
                 self._rest = call, rest
                 return

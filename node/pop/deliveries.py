@@ -47,6 +47,8 @@ from tandem.wire.remoting_command import Int32, Int64
 _HANDOUTS_PER_ROW: Final = 64
 """Of a snapshot, which is cut between rows: each of them has to fit into a record."""
 
+_QUEUES_PER_STEP: Final = 256
+
 _ROOM: Final = 1_024
 """Offsets that are done may stay in the order of a queue, before it is looked which are."""
 
@@ -352,7 +354,14 @@ class Deliveries:
 
     def rows(self) -> list[QueueRow]:
         """Return everything, as a snapshot has it."""
-        return [row for key, queue in self.queues.items() for row in _rows(key, queue)]
+        return [row for some in self.rows_in_steps() for row in some]
+
+    def rows_in_steps(self) -> Iterator[list[QueueRow]]:
+        """Yield the same, some at a time; nothing may change meanwhile, which a copy is for."""
+        queues = list(self.queues.items())
+        for at in range(0, len(queues), _QUEUES_PER_STEP):
+            some = queues[at : at + _QUEUES_PER_STEP]
+            yield [row for key, queue in some for row in _rows(key, queue)]
 
     def add(self, row: QueueRow) -> None:
         """Take in a queue of a snapshot, which replaces what was known of it; or more of it."""

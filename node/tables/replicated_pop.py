@@ -23,7 +23,7 @@ from node.tables.node_table import Gathering, NodeTable
 from node.tables.table_part import Field, FieldKind, TablePart
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
     from node.tables.node_table import RecordWriter, TableFiles
     from node.tables.table_part import Content
@@ -72,6 +72,14 @@ class DeliveriesPart(TablePart):
     def content(self) -> Content:
         """See `TablePart`."""
         return {"deliveries": self.deliveries.rows()}
+
+    def content_in_steps(self) -> Generator[None, None, Content]:
+        """See `TablePart`."""
+        rows: list[QueueRow] = []
+        for some in self.deliveries.rows_in_steps():
+            rows += some
+            yield
+        return {"deliveries": rows}
 
     def copy(self) -> DeliveriesPart:
         """See `TablePart`."""
@@ -190,10 +198,12 @@ class DeliveriesTable(NodeTable[DeliveriesPart]):
         if self._is_copy or self._is_saved or not self.may_save:
             return
         self._is_saved = True
-        content = msgspec.to_builtins({"deliveries": self.live.rows()})
-        yield
+        state, rows = self.live.copy(), []
         try:
-            yield from self._file.save_in_steps(content)
+            for some in state.rows_in_steps():
+                rows += msgspec.to_builtins(some)
+                yield
+            yield from self._file.save_in_steps({"deliveries": rows})
         except BaseException:
             self._is_saved = False
             raise

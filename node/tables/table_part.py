@@ -25,7 +25,7 @@ from typing import (
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
     from typing import Self
 
 BASE_FORMAT_VERSION: Final = 2
@@ -116,6 +116,11 @@ class TablePart(ABC):
     @abstractmethod
     def content(self) -> Content:
         """Say everything, as the state file has it: all `fields`."""
+
+    def content_in_steps(self) -> Generator[None, None, Content]:
+        """Say the same in steps, between which others have their turn and nothing changes this."""
+        yield
+        return self.content()
 
     @abstractmethod
     def copy(self) -> Self:

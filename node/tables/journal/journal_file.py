@@ -82,15 +82,16 @@ class JournalFile:
         """
         pieces: list[bytes] = []
         checksum = checksum_of(NAME, b"")
-        state = self._form.state_type(position, **tables.content())
+        content = yield from tables.content_in_steps()
+        state = self._form.state_type(position, **content)
         for piece in _in_pieces(state):
             pieces.append(piece)
             checksum = raw_crc32(piece, checksum)
             yield
-        content = b"".join([*pieces, checksum_line(checksum)])
+        data = b"".join([*pieces, checksum_line(checksum)])
         yield
-        self._disk.replace(self._path, content)
-        keep(self._disk, self._path, content)
+        self._disk.replace(self._path, data)
+        keep(self._disk, self._path, data)
 
 
 def _in_pieces(state: msgspec.Struct) -> Iterator[bytes]:

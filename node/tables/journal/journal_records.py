@@ -26,7 +26,7 @@ from tandem.wire.remoting_command import Int64
 from tandem.wire.untrusted import UnreadableError, json_decoder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Sequence
 
     from node.tables.node_table import Replicated
     from node.tables.table_part import Content, Field, P, TablePart
@@ -214,6 +214,14 @@ class GroupTables:
         content: Content = {}
         for part in self._parts.values():
             content |= _without_empty(part.fields, part.content())
+        return content
+
+    def content_in_steps(self) -> Generator[None, None, Content]:
+        """Say the same in steps, between which others have their turn and nothing changes it."""
+        content: Content = {}
+        for part in self._parts.values():
+            found = yield from part.content_in_steps()
+            content |= _without_empty(part.fields, found)
         return content
 
     def snapshot(self, body_bytes_max: int) -> list[SnapshotPart]:

@@ -149,6 +149,46 @@ def test_a_copy_changes_on_its_own() -> None:
     assert (floor(deliveries), floor(copy)) == (0, 1)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        acked(1),
+        popped([9], 5000),
+        Moved(*KEY, 1, 1000, 3000, 60_000),
+        Reset(*KEY, 0),
+        Cut(*KEY, 1),
+        Revived(*KEY, [(1000, [0, 2])]),
+    ],
+)
+def test_neither_a_state_nor_its_copy_sees_what_changes_the_other(change: Change) -> None:
+    for changes_first in (True, False):
+        first = applied(popped(range(3)), popped([5], 2000, key=OTHER))
+        before = first.rows()
+        second = first.copy()
+        changed, other = (first, second) if changes_first else (second, first)
+        third = other.copy()
+        changed.apply(change)
+        assert changed.rows() != before
+        assert (other.rows(), third.rows()) == (before, before)
+        third.apply(change)
+        assert (third.rows(), other.rows()) == (changed.rows(), before)
+        assert third.invisible_count == changed.invisible_count
+        changed.done(OTHER, 5)
+        assert other.holds(OTHER, 5, 2000)
+
+
+def test_a_copy_takes_no_queue_until_it_changes_one() -> None:
+    first = applied(popped(range(3)), popped([5], 2000, key=OTHER))
+    second = first.copy()
+    assert second.queues[KEY] is first.queues[KEY]
+    second.apply(acked(0))
+    assert second.queues[KEY] is not first.queues[KEY]
+    assert second.queues[OTHER] is first.queues[OTHER]
+    own = second.queues[KEY]
+    second.apply(acked(1))
+    assert second.queues[KEY] is own, "it is copied once"
+
+
 def test_a_state_of_a_snapshot_keeps_the_handouts_that_are_known() -> None:
     deliveries = applied(popped(range(3)), popped([5], 2000))
     other = Deliveries()
