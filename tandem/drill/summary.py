@@ -198,11 +198,13 @@ def summarise(
     lost = lost_leases(recording.history, timeline.faults, recording.lateness, lease_ttl_ms / 1000)
     # A drill that was interrupted, or could not be audited, is not the machine's fault.
     is_late = stopped_because == recording.stopped_because and _only_late(recording, lost)
-    is_excused = is_late and not _is_broken(recording, audit, stream)
     counts = {name: getattr(audit, name, None) for name in _AUDIT_FIELDS}
     return Summary(
         verdict=_verdict(
-            interrupted=interrupted, passed=passed, possible=possible, is_excused=is_excused
+            interrupted=interrupted,
+            passed=passed,
+            possible=possible,
+            is_excused=is_late and not _is_broken(recording, audit, stream),
         ),
         expectations_failed=failed,
         sends=sum(sends.values()),
