@@ -198,13 +198,10 @@ def summarise(
     lost = lost_leases(recording.history, timeline.faults, recording.lateness, lease_ttl_ms / 1000)
     # A drill that was interrupted, or could not be audited, is not the machine's fault.
     is_late = stopped_because == recording.stopped_because and _only_late(recording, lost)
-    counts = {name: getattr(audit, name, None) for name in _AUDIT_FIELDS}
+    is_excused = is_late and not _is_broken(recording, audit, stream)
     return Summary(
         verdict=_verdict(
-            interrupted=interrupted,
-            passed=passed,
-            possible=possible,
-            is_excused=is_late and not _is_broken(recording, audit, stream),
+            interrupted=interrupted, passed=passed, possible=possible, is_excused=is_excused
         ),
         expectations_failed=failed,
         sends=sum(sends.values()),
@@ -232,7 +229,7 @@ def summarise(
         slow_nodes=_slow_nodes(recording),
         exits=sorted(recording.exits),
         late_seconds_max=max((each.seconds for each in recording.lateness), default=0.0),
-        **counts,
+        **{name: getattr(audit, name, None) for name in _AUDIT_FIELDS},
     )
 
 
