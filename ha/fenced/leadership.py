@@ -186,8 +186,8 @@ class Leadership:
             return False
         if cause is SwitchCause.LEASE_ENDED:
             ttl_ms = self._config.lease_ttl_ms
-            now = trio.current_time()
-            reason = f"{reason}{self._session.punctuality.why_lease_ended(now, ttl_ms)}"
+            slow = self._session.punctuality.why_lease_ended(trio.current_time(), ttl_ms)
+            reason = "; ".join(filter(None, (reason, slow)))
         for step in steps:
             self._carry_out(step, master, reason, cause)
         return True

@@ -116,13 +116,13 @@ class Punctuality:
             )
         return Lateness(longest, self.late_keep_alives, words)
 
-    def why_lease_ended(self, now: float, lease_ttl_ms: int) -> str:
-        """Return what this process had to do with the end of its lease; empty if nothing."""
+    def why_lease_ended(self, now: float, lease_ttl_ms: int) -> str | None:
+        """Return what this process had to do with the end of its lease; None if nothing."""
         window = lease_ttl_ms / 1000
         stood = [gap.seconds for gap in self._gaps if now - gap.end < window]
         if sum(stood) < window / 2:
-            return ""
-        return f"; this process was not run for {sum(stood):.1f} s before that: {REMEDY}"
+            return None
+        return f"this process was not run for {sum(stood):.1f} s before that: {REMEDY}"
 
     def at_start(self, config: FencedConfig, now: float) -> str | None:
         """Return what cannot hold on this machine, as far as the first seconds show; then None.

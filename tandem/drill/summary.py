@@ -199,7 +199,6 @@ def summarise(
     # A drill that was interrupted, or could not be audited, is not the machine's fault.
     is_late = stopped_because == recording.stopped_because and _only_late(recording, lost)
     is_excused = is_late and not _is_broken(recording, audit, stream)
-    counts = {name: getattr(audit, name, None) for name in _AUDIT_FIELDS}
     return Summary(
         verdict=_verdict(
             interrupted=interrupted, passed=passed, possible=possible, is_excused=is_excused
@@ -230,7 +229,7 @@ def summarise(
         slow_nodes=_slow_nodes(recording),
         exits=sorted(recording.exits),
         late_seconds_max=max((each.seconds for each in recording.lateness), default=0.0),
-        **counts,
+        **{name: getattr(audit, name, None) for name in _AUDIT_FIELDS},
     )
 
 

@@ -5,7 +5,6 @@ from trio.testing import MockClock
 
 from node.errors import RequestError
 from node.tables.journal.journal_records import (
-    JOURNAL_FORMAT,
     GroupTables,
     JournalFormat,
     JournalFormatError,
@@ -13,7 +12,7 @@ from node.tables.journal.journal_records import (
 )
 from node.tables.replicated_level import LEVEL_VERSION, LevelPart, level_raised
 from node.tables.replicated_modes import ModesChanged
-from node.tables.replicated_tables import REPLICATED_TABLES, tables_of
+from node.tables.replicated_tables import tables_of
 from tandem.wire.feature_level import LEVEL_MAX, LEVEL_MIN, feature_level, needed_for
 from tests.node.tables.journal.journal_world import Node
 
@@ -59,11 +58,6 @@ def test_a_version_that_does_not_know_it_stops_at_its_record_and_shows_what_it_n
     tables.apply(level_raised(LEVEL_MAX))
     with pytest.raises(JournalFormatError):
         older.decode_record(encode_journal_record(tables.snapshot(5_000)[0]))
-
-
-def test_every_table_is_of_a_level() -> None:
-    assert tables_of(LEVEL_MAX) == REPLICATED_TABLES
-    assert JOURNAL_FORMAT.version == feature_level(LEVEL_MAX).journal
 
 
 async def test_what_older_members_could_not_read_is_not_written() -> None:
