@@ -165,12 +165,13 @@ class LocalCluster:
             NotOursError: A process that is not of this cluster has the node's store open.
         """
         await self._check_free(self._idle(name))
-        idle = self._idle(name)
+        self._idle(name)
         if not self._coordination.is_open:
             await self._coordination.open(self._entered())
         if name is not None:
             await self._start(self._node(name), ready_seconds_max)
             return
+        idle = self._idle(None)
         refusals: list[NodeStartError] = []
 
         async def start_one(node: _Node) -> None:
