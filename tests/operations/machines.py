@@ -11,6 +11,7 @@ import os
 import shlex
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 from contextlib import contextmanager, suppress
@@ -98,8 +99,7 @@ class Machines:
     def _run(self, name: str, script: str, place: str) -> tuple[int, str]:
         number = NAMES.index(name)
         own = self._directory / name
-        binds = " && ".join(f"mount --bind {own / path} /{path}" for path in OWN)
-        shell = f"{binds} && cd /home && exec bash -ec {shlex.quote(script)}"
+        shell = f"{mounts(own)} && cd /home && exec bash -ec {shlex.quote(script)}"
         output = self._directory / "output"
         with output.open("wb") as target:
             # A file and no pipe: a service that goes on has whatever its starter had.
@@ -162,16 +162,44 @@ class Machines:
         file.chmod(0o755)
 
 
+def closed_parent() -> tuple[Path | None, str]:
+    """Return the directory on the way to this Python that users may not enter, and what is next."""
+    at = Path(sys.executable).resolve()
+    for parent in reversed(at.parents):
+        if not parent.stat().st_mode & stat.S_IXOTH:
+            return parent, at.relative_to(parent).parts[0]
+    return None, ""
+
+
+def mounts(own: Path) -> str:
+    """Return the commands that give a machine its own directories; on it only, as all mounts."""
+    lines = [f"mount --bind {own / path} /{path}" for path in OWN]
+    closed, child = closed_parent()
+    if closed is not None:
+        # Users of the machine run this Python, too.
+        opened = own / "opened"
+        lines += [
+            f"mkdir -p -m 0755 {opened / child}",
+            f"mount --bind {closed / child} {opened / child}",
+            f"mount --rbind {opened} {closed}",
+        ]
+    return " && ".join(lines)
+
+
 def go_to(directory: Path, netns: list[str], name: str, address: str, script: str) -> None:
     """What `ssh` does: become a script on another machine, with this one's input and output."""
     own = directory / name
-    binds = " && ".join(f"mount --bind {own / path} /{path}" for path in OWN)
     environment = os.environ | {
         "ADDRESS": address,
         "NODE": f"broker-a-{NAMES.index(name)}",
     }
     # Out of the directories of the machine that asks, which are mounted over these.
-    shell = f"umount /{' /'.join(OWN)}; {binds} && cd /home && exec bash -c {shlex.quote(script)}"
+    hidden = " ".join(f"/{path}" for path in OWN)
+    closed, _ = closed_parent()
+    shell = (
+        f"umount {hidden}; umount -R {closed or ''} 2>/dev/null;"
+        f" {mounts(own)} && cd /home && exec bash -c {shlex.quote(script)}"
+    )
     os.execvpe(netns[0], [*netns, "bash", "-c", shell], environment)
 
 
