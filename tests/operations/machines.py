@@ -197,7 +197,7 @@ def go_to(directory: Path, netns: list[str], name: str, address: str, script: st
     hidden = " ".join(f"/{path}" for path in OWN)
     closed, _ = closed_parent()
     shell = (
-        f"umount {hidden}; umount -R {closed or ''} 2>/dev/null;"
+        f"cd /; umount -l {hidden}; umount -Rl {closed or ''} 2>/dev/null;"
         f" {mounts(own)} && cd /home && exec bash -c {shlex.quote(script)}"
     )
     os.execvpe(netns[0], [*netns, "bash", "-c", shell], environment)

@@ -134,7 +134,7 @@ def start(unit: Unit, *, wait: bool) -> int:
         if news.read():
             return 0
     sys.stderr.write(f"Job for {unit.name} failed; see {unit.log}:\n")
-    sys.stderr.write("".join(unit.log.read_text(errors="replace").splitlines(True)[-5:]))
+    sys.stderr.write("".join(unit.log.read_text(errors="replace").splitlines(keepends=True)[-5:]))
     return 1
 
 
@@ -160,32 +160,29 @@ def stop(unit: Unit) -> int:
     return 0
 
 
+def do(verb: str, units: list[Unit], options: set[str]) -> int:
+    """Do what a verb says; return the status."""
+    is_now = "--now" in options
+    if verb == "start" or (verb == "enable" and is_now):
+        return max(start(unit, wait="--no-block" not in options) for unit in units)
+    if verb == "stop" or (verb == "disable" and is_now):
+        return max(map(stop, units))
+    if verb == "restart":
+        return max(stop(unit) or start(unit, wait=True) for unit in units)
+    if verb == "kill":
+        name = next((word[9:] for word in options if word.startswith("--signal=")), "SIGTERM")
+        for pid in filter(None, [unit.pid for unit in units]):
+            os.kill(pid, getattr(signal, name))
+    if verb == "is-active":
+        return 0 if all(unit.pid is not None for unit in units) else 3
+    return 0 if verb in ("daemon-reload", "enable", "disable", "kill") else 1
+
+
 def main() -> int:
     """Do what the command line says."""
     verb, *names = [word for word in sys.argv[1:] if not word.startswith("-")]
     options = {word for word in sys.argv[1:] if word.startswith("-")}
-    units = [Unit(name) for name in names]
-    match verb:
-        case "daemon-reload":
-            return 0
-        case "enable" if "--now" not in options:
-            return 0
-        case "enable" | "start":
-            return max(start(unit, wait="--no-block" not in options) for unit in units)
-        case "disable" | "stop":
-            return max(map(stop, units)) if verb == "stop" or "--now" in options else 0
-        case "restart":
-            return max(stop(unit) or start(unit, wait=True) for unit in units)
-        case "kill":
-            number = next((word for word in options if word.startswith("--signal=")), "")
-            for unit in units:
-                if unit.pid is not None:
-                    os.kill(unit.pid, getattr(signal, number.partition("=")[2] or "SIGTERM"))
-            return 0
-        case "is-active":
-            return 0 if all(unit.pid is not None for unit in units) else 3
-    sys.stderr.write(f"{verb}: not known here\n")
-    return 1
+    return do(verb, [Unit(name) for name in names], options)
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ class Block:
 
     @property
     def is_run(self) -> bool:
-        """Whether it is a program that runs here, and not on a machine of a rehearsal, or nowhere."""
+        """Whether it is a program that runs here, and not on machines of a rehearsal alone."""
         return self.language in RUN and not {"not run", "file", "on"} & set(self.marks)
 
     @property

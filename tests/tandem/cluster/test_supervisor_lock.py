@@ -17,9 +17,9 @@ def test_who_has_the_lock_is_known_with_its_socket_and_not_before_or_after(tmp_p
         assert supervisor_of(data) == Supervisor(os.getpid(), "/run/x.sock")
         # Looking takes nothing away from who has it.
         assert supervisor_of(data) is not None
-        with pytest.raises(AlreadyRunningError) as caught:
-            with supervising(tmp_path / "d.yaml", data, Path("/run/y.sock")):
-                pass
+        other = supervising(tmp_path / "d.yaml", data, Path("/run/y.sock"))
+        with pytest.raises(AlreadyRunningError) as caught, other:
+            pass
         assert caught.value.pid == os.getpid()
     assert supervisor_of(data) is None
     with supervising(tmp_path / "d.yaml", data, Path("/run/y.sock")):
@@ -46,6 +46,6 @@ def test_one_that_has_said_nothing_yet_is_one_all_the_same(tmp_path: Path) -> No
 
 def test_a_directory_that_takes_no_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "data").touch()
-    with pytest.raises(ClusterError, match="data_directory"):
-        with supervising(tmp_path / "c.yaml", tmp_path / "data", tmp_path):
-            pass
+    refused = supervising(tmp_path / "c.yaml", tmp_path / "data", tmp_path)
+    with pytest.raises(ClusterError, match="data_directory"), refused:
+        pass
