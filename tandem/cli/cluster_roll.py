@@ -5,6 +5,7 @@ only then comes the next one. A master is relieved first. Who restarts a node is
 a command that the operator names: nothing here knows how other machines are reached.
 """
 
+import enum
 import subprocess
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -42,6 +43,27 @@ LOOK_SECONDS: Final = 0.5
 
 WAIT_SECONDS_DEFAULT: Final = 600.0
 """A node that was away for long has much to copy."""
+
+
+class Halt(enum.Enum):
+    """Why a roll ends before its end. Nodes that come after are left as they are."""
+
+    NOT_WELL = enum.auto()
+    """A node is away or behind, or a group takes no messages, before anything is done."""
+    NO_SUCCESSOR = enum.auto()
+    NOT_RESTARTED = enum.auto()
+    """The operator's command has failed."""
+    NOT_WHOLE = enum.auto()
+    """The node is not in sync again in time, or no other process of it has come."""
+
+
+class RollError(CommandError):
+    """A roll has ended before its end; `halt` says why."""
+
+    def __init__(self, halt: Halt, text: str) -> None:
+        super().__init__(text)
+        self.halt = halt
+
 
 ByOption = Annotated[
     str | None,
@@ -93,7 +115,7 @@ def roll(
         if not dry_run:
             say("nothing was done: no supervisor has these nodes, and no --by says how")
         return
-    restart = _by_supervisor(spec.file) if has_supervisor else _by_command(by or "")
+    restart = _by_supervisor(spec.file) if has_supervisor else by_command(by or "")
     done: list[Restart] = []
     for step in steps:
         run_with_progress(f"restarting {step.node}", _restart, spec, step, restart, wait)
@@ -153,7 +175,9 @@ def _by_supervisor(file: Path) -> Restarter:
     return restart
 
 
-def _by_command(by: str) -> Restarter:
+def by_command(by: str) -> Restarter:
+    """Return what restarts a node by an operator's command, which has to succeed."""
+
     async def restart(step: "Restart") -> None:
         import trio
 
@@ -167,9 +191,10 @@ def _by_command(by: str) -> Restarter:
         )
         if done.returncode:
             words = (done.stderr or done.stdout).decode(errors="backslashreplace").strip()
-            raise CommandError(
+            raise RollError(
+                Halt.NOT_RESTARTED,
                 f"`{line}` ended with status {done.returncode}: {plain(words)}; {step.node} and"
-                " those after it were left as they are"
+                " those after it were left as they are",
             )
 
     return restart
@@ -210,9 +235,10 @@ async def _plan(spec: "ClusterSpec", wanted: list[str]) -> "list[Restart]":
         )
     found = check(seen.classic_nodes, seen.groups)
     if found.exit_status:
-        raise CommandError(
+        raise RollError(
+            Halt.NOT_WELL,
             "no node is restarted while one is away or behind, or a group takes no messages:\n"
-            + "\n".join(map(plain, found.problems))
+            + "\n".join(map(plain, found.problems)),
         )
     return restart_order(seen, wanted)
 
@@ -220,14 +246,29 @@ async def _plan(spec: "ClusterSpec", wanted: list[str]) -> "list[Restart]":
 async def _restart(
     spec: "ClusterSpec", step: "Restart", restart: Restarter, wait_seconds: float
 ) -> None:
-    """Restart one node, and wait until its group is whole with another process of it."""
     async with _asking(spec) as (look, groups):
-        group = groups.get(step.group)
-        if group is not None and step.successor:
-            await _relieve(group, step)
-        before = await _session(group, step.node)
-        await restart(step)
-        await _wait_whole(look, group, step, before, wait_seconds)
+        await restart_one(look, groups.get(step.group), step, restart, wait_seconds)
+
+
+async def restart_one(
+    look: "Callable[[], Awaitable[ClusterLook]]",
+    group: "FencedGroup | None",
+    step: "Restart",
+    restart: Restarter,
+    wait_seconds: float,
+) -> None:
+    """Restart one node, and wait until its group is whole with another process of it.
+
+    `group`: None of a classic one.
+
+    Raises:
+        CommandError: Nobody takes its place, it was not restarted, or it is not in sync in time.
+    """
+    if group is not None and step.successor:
+        await _relieve(group, step)
+    before = await _session(group, step.node)
+    await restart(step)
+    await _wait_whole(look, group, step, before, wait_seconds)
 
 
 async def _relieve(group: "FencedGroup", step: "Restart") -> None:
@@ -235,8 +276,9 @@ async def _relieve(group: "FencedGroup", step: "Restart") -> None:
 
     outcome = await promote(group, step.successor, accept_loss=False, wait_seconds=30.0)
     if outcome.exit_status:
-        raise CommandError(
-            f"{step.node} is not restarted, for nobody takes its place: {plain(outcome.text)}"
+        raise RollError(
+            Halt.NO_SUCCESSOR,
+            f"{step.node} is not restarted, for nobody takes its place: {plain(outcome.text)}",
         )
 
 
@@ -271,8 +313,9 @@ async def _wait_whole(
             return
         if trio.current_time() > deadline:
             why = found.problems or [f"{step.node} has not been started again"]
-            raise CommandError(
+            raise RollError(
+                Halt.NOT_WHOLE,
                 f"{step.group} is not whole {wait_seconds:g} s after {step.node} was restarted;"
-                " those after it were left as they are:\n" + "\n".join(map(plain, why))
+                " those after it were left as they are:\n" + "\n".join(map(plain, why)),
             )
         await trio.sleep(LOOK_SECONDS)

@@ -77,7 +77,7 @@ class Unit:
         with self.log.open("ab") as log:
             return subprocess.Popen(
                 shlex.split(command.lstrip("-")),
-                preexec_fn=self.become,
+                preexec_fn=self.become,  # noqa: PLW1509 - there is one thread
                 env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8", **more},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
