@@ -82,7 +82,9 @@ class FakeAdmin:
         self.done: list[tuple[str, str, object]] = []
 
     async def cluster_info(self) -> ClusterInfo:
-        return ClusterInfo({name: BrokerData(broker_addrs={}) for name in "ab"}, {})
+        return ClusterInfo(
+            {name: BrokerData(broker_name=name, broker_addrs={}) for name in "ab"}, {}
+        )
 
     async def create_topic(self, _topic: str, *, queue_nums: int, broker_name: str) -> None:
         self.done.append(("create", broker_name, queue_nums))
