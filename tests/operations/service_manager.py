@@ -100,7 +100,9 @@ def keep(unit: Unit, ready: int) -> None:
             while process.poll() is None:
                 with contextlib.suppress(TimeoutError):
                     if b"READY=1" in news.recv(4_096) and ready >= 0:
-                        os.write(ready, b"ready")
+                        # Whoever has started it need not wait for that.
+                        with contextlib.suppress(BrokenPipeError):
+                            os.write(ready, b"ready")
                         os.close(ready)
                         ready = -1
         ended_well = process.returncode in (0, -signal.SIGTERM)
@@ -109,6 +111,8 @@ def keep(unit: Unit, ready: int) -> None:
         if ready >= 0 and unit.get("Restart", "no") == "no":
             break
         time.sleep(float(unit.get("RestartSec", "0.1")))
+        if unit.stopping.exists():
+            break
     unit.pid_file.unlink(missing_ok=True)
 
 
@@ -140,22 +144,21 @@ def start(unit: Unit, *, wait: bool) -> int:
 
 def stop(unit: Unit) -> int:
     """Have a service end: ExecStop, SIGTERM, and SIGKILL after TimeoutStopSec."""
-    pid = unit.pid
-    if pid is None:
+    if not unit.pid_file.exists():
         return 0
     unit.stopping.touch()
     seconds = float(unit.get("TimeoutStopSec", "90"))
-    if command := unit.get("ExecStop"):
+    command = unit.get("ExecStop")
+    if command and unit.pid is not None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             unit.open(command).wait(seconds)
     deadline = time.monotonic() + seconds
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)
-        while unit.pid == pid:
-            if time.monotonic() > deadline:
-                os.kill(pid, signal.SIGKILL)
-            time.sleep(0.05)
+    if (pid := unit.pid) is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
     while unit.pid_file.exists():
+        if (pid := unit.pid) is not None and time.monotonic() > deadline:
+            os.kill(pid, signal.SIGKILL)
         time.sleep(0.05)
     return 0
 
