@@ -45,7 +45,7 @@ PRIVATE: Final = 0o700
 
 REQUEST_BYTES_MAX: Final = 65_536
 
-REPLY_SECONDS_MAX: Final = 120.0
+REPLY_SECONDS_MAX: Final = 360.0
 """Longer than the longest command, a restart, can take."""
 
 Command = Literal["status", "down", "start", "stop", "kill", "restart", "pause", "resume"]

@@ -1,3 +1,4 @@
+import os
 import socket
 from pathlib import Path
 from typing import Final
@@ -68,7 +69,7 @@ async def test_a_store_of_another_user_is_left_alone_for_nobody_knows_whether_it
     lock = spec.node("a").directory / "lock"
     lock.touch()
     await check_free(spec, spec.nodes)
-    monkeypatch.setattr(owners.os, "access", lambda path, _mode: Path(path) != lock)
+    monkeypatch.setattr(os, "access", lambda path, _mode: Path(path) != lock)
     assert of_other_users(spec.nodes) == [spec.node("a")]
     with pytest.raises(NotOursError) as caught:
         await check_free(spec, spec.nodes)
