@@ -1,7 +1,7 @@
 """The node's command line.
 
     python -P -m node --config cluster.yaml --name broker-a-0 [--supervised] [--log-file FILE]
-    python -P -m node check --config cluster.yaml
+    python -P -m node check --config cluster.yaml [--name broker-a-0] [--format words|findings|json]
     python -P -m node shadow
 
 In an installed package it is `python -P -m tandem_server node ...`, which works here, too.
@@ -11,8 +11,10 @@ the node stops when it ends, so that no node survives the process that started i
 output gets one line, `READY {"name":"broker-a-0"}`, once the node is recovered and listening. It
 logs to standard error, or to `--log-file`, which it rotates: see `tandem.process_log`.
 
-The second prints the checked configuration as JSON: for people, and for programs that are not
-written in Python. Others call `tandem.cluster.read_spec`.
+The second says what a start of the nodes of this machine, or of those that are named, would refuse,
+and ends with the status of the first that would be; see `node.start_check`. `findings` are lines of
+JSON. `json` is the checked configuration and no check, for programs that are not written in Python;
+others call `tandem.cluster.read_spec`.
 
 The third is what `tandem shadow` starts; see `node.shadow.command`.
 
@@ -42,10 +44,12 @@ from node.metrics.exporters import exporter_of
 from node.run import run_node
 from node.security.audit import AUDIT_LOGGER
 from node.shadow.command import NotAConfigError, follow, read_config
+from node.start_check import Finding, check_start
 from store import StoreError
 from store.machine.errors import AddressInUseError, NetworkError
 from store.machine.machine import Machine, this_machine
-from tandem.cluster.spec import spec_of
+from tandem.cluster.owners import of_other_machines
+from tandem.cluster.spec import ClusterSpec, spec_of
 from tandem.cluster_file.choices import LogFormat
 from tandem.cluster_file.coordinator_settings import COORDINATOR
 from tandem.cluster_file.errors import ClusterConfigError
@@ -60,7 +64,7 @@ from tandem.process_log import REPEATS_SECONDS, ProcessLog, start_audit_log, sta
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from tandem.cluster_file.cluster_config import NodeConfig
+    from tandem.cluster_file.cluster_config import ClusterConfig, NodeConfig
     from tandem.coordinator.client import EtcdClient
 
 _log = logging.getLogger(__name__)
@@ -80,7 +84,7 @@ def main(
         return _fail(1, "a node checks itself with assertions; run Python without -O")
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] in (["check"], ["shadow"]):
-        return _check(arguments[1:]) if arguments[0] == "check" else _shadow(machine())
+        return _check(arguments[1:], machine) if arguments[0] == "check" else _shadow(machine())
     options = _parse_run(arguments)
     try:
         config = load_config(options.config).with_secret().node(options.name)
@@ -141,8 +145,22 @@ def _run_to_the_end(
 
 
 def _parse_check(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="node check", description="Check a cluster file.")
+    parser = argparse.ArgumentParser(
+        prog="node check", description="Say what a start of nodes would refuse."
+    )
     parser.add_argument("--config", type=Path, required=True, help="path of cluster.yaml")
+    parser.add_argument(
+        "--name",
+        action="append",
+        default=[],
+        help="a node; all of this machine, if left out; may be repeated",
+    )
+    parser.add_argument(
+        "--format",
+        choices=("words", "findings", "json"),
+        default="words",
+        help="words; findings as lines of JSON; or the checked configuration as JSON, and no check",
+    )
     return parser.parse_args(arguments)
 
 
@@ -164,13 +182,54 @@ def _parse_run(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _check(arguments: Sequence[str]) -> int:
+def _check(arguments: Sequence[str], machine: Callable[[], Machine]) -> int:
+    options = _parse_check(arguments)
     try:
-        spec = spec_of(load_config(_parse_check(arguments).config))
+        config = load_config(options.config)
+        spec = spec_of(config)
+        if options.format == "json":
+            sys.stdout.write(msgspec.json.encode(spec, enc_hook=str).decode() + "\n")
+            return 0
+        names = options.name or here(spec)
+        if not names:
+            return _fail(EXIT_CONFIG, _none_is_here(spec))
+        open_files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        found = {name: trio.run(_check_one, config, name, machine(), open_files) for name in names}
     except ClusterConfigError as error:
         return _fail(EXIT_CONFIG, str(error))
-    sys.stdout.write(msgspec.json.encode(spec, enc_hook=str).decode() + "\n")
-    return 0
+    for name, findings in found.items():
+        _say_findings(name, findings, as_json=options.format == "findings")
+    statuses = [each.exit_status for findings in found.values() for each in findings]
+    return next(filter(None, statuses), 0)
+
+
+async def _check_one(
+    config: ClusterConfig, name: str, machine: Machine, open_files: int
+) -> list[Finding]:
+    return await check_start(config, name, machine, open_files=open_files)
+
+
+def here(spec: ClusterSpec) -> list[str]:
+    """Return the nodes whose address this machine has."""
+    away = {node.name for node in of_other_machines(spec.nodes)}
+    return [node.name for node in spec.nodes if node.name not in away]
+
+
+def _none_is_here(spec: ClusterSpec) -> str:
+    places = ", ".join(f"{node.name} ({node.address})" for node in spec.nodes)
+    return f"{spec.file}: no node is of this machine: {places}; name one with --name"
+
+
+def _say_findings(name: str, findings: list[Finding], *, as_json: bool) -> None:
+    if as_json:
+        for each in findings:
+            sys.stdout.write(msgspec.json.encode(each).decode() + "\n")
+        return
+    would = "would not start" if any(each.exit_status for each in findings) else "would start"
+    sys.stdout.write(f"{name} {would}\n")
+    for each in findings:
+        what = f"refused (status {each.exit_status})" if each.exit_status else "note"
+        sys.stdout.write(plain_lines(f"  {what}: {each.subject}: {each.text}") + "\n")
 
 
 async def _run(

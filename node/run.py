@@ -86,7 +86,7 @@ async def run_node(
         )
         raise ConfigError([problem], setting="coordinator")
     check_exposure(config)
-    _check_packages(config)
+    check_packages(config)
     certificates = None
     if config.cluster.tls.is_on:
         certificates = Certificates(config, machine.network, machine.wall_clock_ms)
@@ -118,7 +118,7 @@ async def run_node(
     _log.info("this node has stopped")
 
 
-def _check_packages(config: NodeConfig) -> None:
+def check_packages(config: NodeConfig) -> None:
     """Have what the cluster file asks for, and not every installation has.
 
     Raises:

@@ -16,7 +16,7 @@ _USAGE: Final = """\
 usage: python -P -m tandem_server {node,store} ...
 
   node --config FILE --name NODE    run one node of a cluster
-  node check --config FILE          print what a node makes of a cluster file
+  node check --config FILE          say what a start of nodes would refuse
   node shadow                       what `tandem shadow` runs
   store repair                      what `tandem log repair --write` runs
 """

@@ -116,6 +116,7 @@ def test_a_wheel_has_all_modules_the_types_and_the_example(built: tuple[Path, Pa
             where = file.name if is_discovered else f"{folder}{file.relative_to(ROOT)}"
             assert where in found
     assert {"tandem/py.typed", "tandem/cluster/cluster.yaml", "tandem/console/page.html"} <= found
+    assert "tandem/cluster/tandem@.service" in found
     assert not [name for name in found if "__pycache__" in name]
 
 

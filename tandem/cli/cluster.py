@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from tandem.cli.cluster_certificates import certificates
+from tandem.cli.cluster_elsewhere import print_status, run_by_themselves
 from tandem.cli.cluster_init import init
 from tandem.cli.cluster_logs import logs
+from tandem.cli.cluster_roll import roll
 from tandem.cli.cluster_table import node_facts, nodes_section
 from tandem.cli.formats import Format, FormatOption, write, write_one
 from tandem.cli.grammar import TandemGroup
@@ -101,12 +103,21 @@ def down(config: ConfigOption = None, output_format: FormatOption = Format.TABLE
 def status(config: ConfigOption = None, output_format: FormatOption = Format.TABLE) -> None:
     """Show every node: role, state, process, address, disk.
 
-    Epochs, lag and the in-sync set are in `tandem ha status`.
+    Nodes that run by themselves, here or on other machines, are asked; what is not known of them
+    is left out. Epochs, lag and the in-sync set are in `tandem ha status`.
     """
+    from tandem.cluster.errors import NotRunningError
     from tandem.cluster.spec import default_config
 
     file = config or default_config()
-    reply = _send("status", None, file)
+    try:
+        reply = _send("status", None, file)
+    except NotRunningError:
+        spec = _spec_of(file)
+        if spec is None or not run_by_themselves(spec):
+            raise
+        print_status(spec, output_format)
+        return
     _print_reply(reply, _spec_of(file), output_format)
     if output_format is Format.TABLE:
         say(f"supervisor {reply.pid}")
@@ -186,6 +197,7 @@ def resume(
 
 
 app.command()(logs)
+app.command()(roll)
 
 
 def _order(

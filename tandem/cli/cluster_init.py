@@ -57,15 +57,27 @@ EtcdOption = Annotated[
 ]
 
 
+GroupsOption = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        max=26,
+        help="How many groups, each with a node at each address; topics are spread over them.",
+    ),
+]
+
+
 def init(
     file: FileArgument = Path("cluster.yaml"),
     nodes: NodesOption = None,
+    groups: GroupsOption = 1,
     classic: ClassicOption = False,
     cluster_name: Annotated[
         str, typer.Option(help="Clients see it as the cluster of every broker.")
     ] = "DefaultCluster",
     broker_name: Annotated[
-        str, typer.Option(help="The group; its nodes are NAME-0, NAME-1, ...")
+        str,
+        typer.Option(help="The group; its nodes are NAME-0, NAME-1, ... The first of several."),
     ] = "broker-a",
     address: AddressOption = None,
     port: PortOption = 10911,
@@ -92,13 +104,15 @@ def init(
         port=port,
         name_server_port=name_server_port,
         etcd_endpoints=tuple(etcd or ()),
+        groups_count=groups,
     )
     spec = _write(file, new_file_text(example_text(), wanted, file.name), force=force)
     count = "one node" if len(spec.nodes) == 1 else f"{len(spec.nodes)} nodes"
     write_words(
         output_format,
         {"file": str(spec.file), "kind": wanted.kind, "nodes": [node.name for node in spec.nodes]},
-        f"wrote {file}: {count} of {broker_name}, {wanted.kind.value}\n{_start(file, wanted)}",
+        f"wrote {file}: {count} of {', '.join(wanted.group_names)}, {wanted.kind.value}\n"
+        f"{_start(file, wanted)}",
     )
     for note in _notes(wanted):
         typer.secho(f"note: {note}", err=True, fg=typer.colors.YELLOW)

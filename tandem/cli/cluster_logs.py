@@ -127,8 +127,8 @@ def _nothing_logged(spec: "ClusterSpec") -> str:
 
     return (
         f"nothing is logged in {spec.log_directory}: only a supervisor's nodes log there, and those"
-        " that run by themselves to where each was started (systemd's journal, or its"
-        f" --log-file). {not_up(spec)}"
+        " that run by themselves to where each was started: `journalctl -u tandem@NODE` there, or"
+        f" their --log-file. {not_up(spec)}"
     )
 
 

@@ -20,6 +20,7 @@ from tandem.cli import (
     ha,
     log,
     message,
+    node,
     pipeline,
     produce,
     shadow,
@@ -74,6 +75,7 @@ def root(
 
 
 app.add_typer(cluster.app, name="cluster")
+app.add_typer(node.app, name="node")
 app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
 user.app.command()(user_quota.quota)

@@ -15,6 +15,7 @@ from tandem.cli.output import FAILED, is_for_people, say_error
 
 NOUNS: Final = (
     "cluster",
+    "node",
     "topic",
     "group",
     "user",

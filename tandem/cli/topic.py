@@ -19,6 +19,7 @@ from tandem.cli.formats import (
 from tandem.cli.grammar import TandemGroup
 from tandem.cli.output import ConfigOption, NameServersOption
 from tandem.cli.times import time_cell
+from tandem.cli.topic_move import check_groups, group_names, move
 
 if TYPE_CHECKING:
     from tandem.client import Admin
@@ -74,20 +75,37 @@ class RouteRow(msgspec.Struct, frozen=True):
 def create(
     topic: TopicArgument,
     queues: Annotated[int, typer.Option(min=1, max=1024, help="Number of queues.")] = 8,
+    groups: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--groups",
+            metavar="GROUP[,GROUP]...",
+            help="Only in these groups.",
+            show_default="all",
+        ),
+    ] = None,
     perm: PermOption = None,
     output_format: FormatOption = Format.TABLE,
     name_server: NameServersOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Create a topic at every master, or change its number of queues."""
+    """Create a topic in every group, or in some; or change its number of queues."""
     bits = PERMS["rw"] if perm is None else _perm_bits(perm)
+    wanted = group_names(groups or [])
 
     async def question(admin: "Admin") -> None:
-        await admin.create_topic(topic, queue_nums=queues, perm=bits)
+        if not wanted:
+            await admin.create_topic(topic, queue_nums=queues, perm=bits)
+            return
+        await check_groups(admin, wanted)
+        for name in wanted:
+            await admin.create_topic(topic, queue_nums=queues, perm=bits, broker_name=name)
 
     ask(f"creating topic {topic}", question, name_server, config)
     has = "1 queue" if queues == 1 else f"{queues} queues"
-    write_words(output_format, Done(topic, "created"), f"topic {topic} has {has}")
+    where = f" in each of {', '.join(wanted)}" if len(wanted) > 1 else ""
+    where = f" in {wanted[0]}" if len(wanted) == 1 else where
+    write_words(output_format, Done(topic, "created"), f"topic {topic} has {has}{where}")
 
 
 @app.command(name="list")
@@ -207,6 +225,9 @@ def delete(
     confirm(f"Delete topic {topic} with {found.message_count:,} messages?", yes=yes)
     ask(f"deleting topic {topic}", question, name_server, config)
     write_words(output_format, Done(topic, "deleted"), f"topic {topic} deleted")
+
+
+app.command()(move)
 
 
 @app.command()

@@ -4,7 +4,7 @@ Source: RocketMQ 5.3.3, DefaultMQAdminExtImpl.examineTopicStats, deleteTopicInBr
 deleteTopicInNameServer.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from types import MappingProxyType
 
@@ -93,16 +93,19 @@ class TopicAdministration:
         queue_nums: int | None = None,
         perm: int | None = None,
         attributes: Mapping[str, str | None] = MappingProxyType({}),
+        broker_names: Collection[str] | None = None,
     ) -> Flow[None]:
         """Change a topic at every master that has it; None leaves what is.
 
-        An attribute that is None is taken away.
+        An attribute that is None is taken away. `broker_names`: only at these.
 
         Raises:
             RouteNotFoundError: no broker has it.
         """
         configs = {
-            answer.broker_name: config for answer, config in (yield from self._configs(topic))
+            answer.broker_name: config
+            for answer, config in (yield from self._configs(topic))
+            if broker_names is None or answer.broker_name in broker_names
         }
         text = ",".join(
             f"-{name}" if value is None else f"+{name}={value}"
@@ -126,15 +129,23 @@ class TopicAdministration:
         code = RequestCode.UPDATE_AND_CREATE_TOPIC
         yield from self._calls.each_master(topic, code, header, names=list(configs))
 
-    def delete(self, topic: str) -> Flow[None]:
+    def delete(self, topic: str, *, broker_names: Collection[str] | None = None) -> Flow[None]:
         """Delete a topic at all masters. Nobody can read its messages any more.
+
+        `broker_names`: only at these; where it is left it goes on.
 
         Raises:
             RouteNotFoundError: no broker has it.
         """
         configs = yield from self._configs(topic)
         names = [answer.broker_name for answer, _ in configs]
-        yield from self.forget(topic, names)
+        chosen = [name for name in names if broker_names is None or name in broker_names]
+        if chosen == names:
+            yield from self.forget(topic, names)
+            return
+        header = DeleteTopicRequestHeader(topic)
+        code = RequestCode.DELETE_TOPIC_IN_BROKER
+        yield from self._calls.each_master(topic, code, lambda _: header, names=chosen)
 
     def forget(self, topic: str, names: list[str] | None = None) -> Flow[None]:
         """Delete a topic, whether it is there or not."""

@@ -6,7 +6,9 @@ may not be longer than 107 bytes while a cluster file may be anywhere; its name 
 cluster file's path.
 
 Beside it is a lock file that the supervisor holds for as long as it lives. The holder of the lock
-owns the socket path, so a socket that a killed supervisor left is simply replaced.
+owns the socket path, so a socket that a killed supervisor left is simply replaced. A second lock,
+in the data directory, leads to the supervisor from where the temporary directory is another one:
+see `tandem.cluster.supervisor_lock`.
 """
 
 import fcntl
@@ -16,7 +18,7 @@ import socket
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Literal
 
@@ -30,6 +32,9 @@ from tandem.cluster.errors import (
     SupervisorGoneError,
 )
 from tandem.cluster.node_lifecycle import NodeStatus
+from tandem.cluster.spec import ClusterSpec, read_spec
+from tandem.cluster.supervisor_lock import Supervisor, supervising, supervisor_of
+from tandem.cluster_file.errors import ClusterError
 from tandem.wire.untrusted import UnreadableError, decode_json
 
 SOCKET_PATH_BYTES_MAX: Final = 107
@@ -40,7 +45,7 @@ PRIVATE: Final = 0o700
 
 REQUEST_BYTES_MAX: Final = 65_536
 
-REPLY_SECONDS_MAX: Final = 120.0
+REPLY_SECONDS_MAX: Final = 360.0
 """Longer than the longest command, a restart, can take."""
 
 VERSION: Final = 1
@@ -91,28 +96,30 @@ def socket_path(config: Path) -> Path:
 
 
 @contextmanager
-def ownership(config: Path) -> Iterator[Path]:
-    """Be the only supervisor of a cluster file; yield the path to listen on.
+def ownership(spec: ClusterSpec) -> Iterator[Path]:
+    """Be the only supervisor of a cluster file and its data; yield the path to listen on.
 
     Raises:
         AlreadyRunningError: Another process is it already.
+        ClusterError: The data directory cannot be written.
     """
-    path = socket_path(config)
+    path = socket_path(spec.file)
     with path.with_suffix(".lock").open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             lock.seek(0)
-            raise AlreadyRunningError(config, int(lock.read() or 0)) from None
+            raise AlreadyRunningError(spec.file, int(lock.read() or 0)) from None
         lock.truncate(0)
         lock.write(str(os.getpid()))
         lock.flush()
-        path.unlink(missing_ok=True)
-        try:
-            yield path
-        finally:
-            # Before the lock goes: after it, the path may belong to the next supervisor.
+        with supervising(spec.file, spec.data_directory, path):
             path.unlink(missing_ok=True)
+            try:
+                yield path
+            finally:
+                # Before the locks go: after them, the path may belong to the next supervisor.
+                path.unlink(missing_ok=True)
 
 
 def send_request(config: Path, request: Request) -> Reply:
@@ -121,14 +128,10 @@ def send_request(config: Path, request: Request) -> Reply:
     Raises:
         NotRunningError: There is no supervisor.
         OrderRefusedError: It refused, with its words.
-        SupervisorGoneError: It went away or was silent.
+        SupervisorGoneError: It went away or was silent, or cannot be reached from here.
     """
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+    with _connected(config) as connection:
         connection.settimeout(REPLY_SECONDS_MAX)
-        try:
-            connection.connect(str(socket_path(config)))
-        except (FileNotFoundError, ConnectionRefusedError):
-            raise NotRunningError(config) from None
         try:
             connection.sendall(msgspec.json.encode(request) + b"\n")
             connection.shutdown(socket.SHUT_WR)
@@ -142,3 +145,38 @@ def send_request(config: Path, request: Request) -> Reply:
     if reply.error:
         raise OrderRefusedError(reply.error, reply.refusal)
     return reply
+
+
+def _connected(config: Path) -> socket.socket:
+    """Return a connection to the supervisor, where this process would listen or where it does."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with suppress(FileNotFoundError, ConnectionRefusedError):
+            connection.connect(str(socket_path(config)))
+            return connection
+        _connect_elsewhere(connection, config)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _connect_elsewhere(connection: socket.socket, config: Path) -> None:
+    """Connect to the supervisor that has the data directory."""
+    found = _supervisor_of(config)
+    if found is None:
+        raise NotRunningError(config)
+    try:
+        connection.connect(found.socket)
+    except OSError as error:
+        raise SupervisorGoneError(
+            f"the supervisor of {config}, process {found.pid}, cannot be asked at"
+            f" {found.socket or 'its socket'}: {error.strerror}; ask as its user, where it was"
+            " started"
+        ) from error
+
+
+def _supervisor_of(config: Path) -> Supervisor | None:
+    with suppress(ClusterError):  # a spoilt file is looked at by who needs what is in it
+        return supervisor_of(read_spec(config).data_directory)
+    return None

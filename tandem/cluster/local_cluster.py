@@ -10,7 +10,7 @@ No node outlives this process, not even if it is killed with SIGKILL:
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Final, Self
@@ -18,7 +18,7 @@ from typing import IO, Final, Self
 import trio
 
 from tandem.cluster.coordination import Coordination
-from tandem.cluster.errors import ForkServerError, NodeStartError
+from tandem.cluster.errors import ForkServerError, NodeStartError, NotOursError
 from tandem.cluster.node_lifecycle import NodeExit, NodeLifecycle, NodeState, NodeStatus
 from tandem.cluster.node_process import NodeProcess, OpenProcess, open_process
 from tandem.cluster.owners import check_addresses, check_free
@@ -34,8 +34,9 @@ from tandem.cluster_file.secret_file import make_secret
 from tandem.coordinator.client import EtcdClient
 from tandem.process_log import LogPlace, last_line
 
-START_SECONDS_MAX: Final = 60.0
-"""How long a node may take to recover its log and listen. Chosen without measuring."""
+START_SECONDS_MAX: Final = 300.0
+"""How long a node may take to recover its log and listen: 100 GB of it at 0.4 GB a second, or six
+nodes that begin at once on a machine with too much to do."""
 
 STOP_GRACE_SECONDS: Final = 10.0
 """How long a node may take to stop kindly; it waits 3 s for requests in flight, then flushes."""
@@ -164,16 +165,14 @@ class LocalCluster:
             CoordinatorStartError: The embedded coordinator cannot be served.
             NotOursError: A process that is not of this cluster has the node's store open.
         """
-        if name is not None:
-            self._node(name).lifecycle.check("spawned", "started")
-            await check_free(self.spec, [self._node(name).spec])
-            self._node(name).lifecycle.check("spawned", "started")
+        await self._check_free(self._idle(name))
+        self._idle(name)
         if not self._coordination.is_open:
             await self._coordination.open(self._entered())
         if name is not None:
             await self._start(self._node(name), ready_seconds_max)
             return
-        idle = [node for node in self._nodes.values() if not node.lifecycle.has_process]
+        idle = self._idle(None)
         refusals: list[NodeStartError] = []
 
         async def start_one(node: _Node) -> None:
@@ -222,10 +221,17 @@ class LocalCluster:
                     nursery.start_soon(self._stop, node, grace_seconds)
 
     async def restart(self, name: str) -> None:
-        """Stop a node if it has a process, then start it and wait until it serves."""
+        """Stop a node if it has a process, then start it and wait until it serves.
+
+        Raises:
+            NodeStartError: As `start`.
+            NotOursError: It has none here, and a process that is not of this cluster has its store.
+        """
         node = self._node(name)
         if node.lifecycle.has_process:
             await self._stop(node, STOP_GRACE_SECONDS)
+        else:
+            await self._check_free([node])
         await self._start(node, START_SECONDS_MAX)
 
     def pause(self, name: str) -> None:
@@ -326,6 +332,21 @@ class LocalCluster:
         if (end := node.lifecycle.last_exit) is not None:
             reason = end.last_line or end.text
             raise NodeStartError(node.spec.name, end.exit_status, reason, node.log_file)
+
+    def _idle(self, name: str | None) -> list[_Node]:
+        """Return what is to be started: a node that can be, or all without a process."""
+        if name is None:
+            return [node for node in self._nodes.values() if not node.lifecycle.has_process]
+        self._node(name).lifecycle.check("spawned", "started")
+        return [self._node(name)]
+
+    async def _check_free(self, nodes: Sequence[_Node]) -> None:
+        """Refuse nodes whose store somebody else has open; another order of ours may be first."""
+        try:
+            await check_free(self.spec, [node.spec for node in nodes])
+        except NotOursError as error:
+            if not all(self._nodes[name].lifecycle.has_process for name in error.names):
+                raise
 
     async def _make_room(self, node: _Node) -> None:
         """End what an earlier life has left at the coordinator; the new one would wait for it.

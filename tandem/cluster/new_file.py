@@ -5,6 +5,7 @@ So there is one source of comments, and a new file says what the example says of
 
 import ipaddress
 import re
+from string import ascii_lowercase
 from typing import Final
 
 import msgspec
@@ -22,6 +23,9 @@ PORT_STEP: Final = 10
 
 NODES_MAX: Final = 99
 
+GROUPS_MAX: Final = len(ascii_lowercase)
+"""As many as there are letters to name them by."""
+
 _EXAMPLE_NODE: Final = "broker-a-0"
 
 
@@ -38,6 +42,16 @@ class NewCluster(msgspec.Struct, frozen=True, kw_only=True):
     port: int = PORT_DEFAULT
     name_server_port: int = NAME_SERVER_PORT_DEFAULT
     etcd_endpoints: tuple[str, ...] = ()
+    groups_count: int = 1
+    """How many groups there are; each has a node at each of the addresses."""
+
+    @property
+    def group_names(self) -> list[str]:
+        """Their names: that of the first, and the next letters after it."""
+        if self.groups_count == 1:
+            return [self.broker_name]
+        stem = self.broker_name.removesuffix("-a")
+        return [f"{stem}-{letter}" for letter in ascii_lowercase[: self.groups_count]]
 
     @property
     def min_isr(self) -> int:
@@ -67,11 +81,18 @@ def new_file_text(example: str, wanted: NewCluster, file_name: str = CLUSTER_FIL
     settings, rest = rest.split("\ngroups:\n", 1)
     group, nodes = rest.split("\n\n# One entry", 1)
     comment, *node_texts = re.split(r"^(?=  - name: )", nodes, flags=re.MULTILINE)
+    count = len(wanted.addresses)
+    texts = [
+        _node(node_texts[0], wanted, name, index, place=number * count + index)
+        for number, name in enumerate(wanted.group_names)
+        for index in range(count)
+    ]
+    groups = "\n".join(_group(group, wanted, name) for name in wanted.group_names)
     return (
         f"{_head(head, wanted, file_name)}\n\n"
         f"{_settings(settings, wanted)}\ngroups:\n"
-        f"{_group(group, wanted)}\n\n# One entry{comment}"
-        f"{''.join(_node(node_texts[0], wanted, index) for index in range(len(wanted.addresses)))}"
+        f"{groups}\n\n# One entry{comment}"
+        f"{''.join(texts)}"
     )
 
 
@@ -83,8 +104,11 @@ def _head(text: str, wanted: NewCluster, file_name: str) -> str:
         what = "a master and its slaves" if count > 1 else "a master without slaves"
     else:
         what = "which elect their master" if count > 1 else "which nobody can replace"
+    if wanted.groups_count > 1:
+        nodes = f"{wanted.groups_count} groups of {nodes}"
+        what = {"which elect their master": "which elect their masters"}.get(what, what)
     lines = [
-        line.replace(CLUSTER_FILE, file_name).replace(_EXAMPLE_NODE, f"{wanted.broker_name}-0")
+        line.replace(CLUSTER_FILE, file_name).replace(_EXAMPLE_NODE, f"{wanted.group_names[0]}-0")
         for line in lines
     ]
     return "\n".join([f"# {wanted.name}: {nodes}, {what}.", *lines])
@@ -101,7 +125,7 @@ def _settings(text: str, wanted: NewCluster) -> str:
     return text
 
 
-def _group(text: str, wanted: NewCluster) -> str:
+def _group(text: str, wanted: NewCluster, group: str) -> str:
     name, rest = text.split("\n", 1)
     rest = _with(rest, "kind", wanted.kind.value)
     if wanted.kind is GroupKind.CLASSIC:
@@ -111,18 +135,20 @@ def _group(text: str, wanted: NewCluster) -> str:
         rest = rest[: until.end()]
     else:
         rest = _with(rest, "min_isr", str(wanted.min_isr))
-    return name.replace("broker-a", wanted.broker_name) + "\n" + rest
+    return name.replace("broker-a", group) + "\n" + rest
 
 
-def _node(text: str, wanted: NewCluster, index: int) -> str:
+def _node(text: str, wanted: NewCluster, group: str, index: int, *, place: int) -> str:
+    """Return the entry of a node: `index` in its group, `place` among all."""
     address = wanted.addresses[index]
     # How many nodes before this one have the same address.
-    shift = wanted.addresses[:index].count(address) * PORT_STEP
+    every = wanted.addresses * wanted.groups_count
+    shift = every[:place].count(address) * PORT_STEP
     port = wanted.port + shift
     is_fenced = wanted.kind is GroupKind.FENCED
     values = {
-        "name": f"{wanted.broker_name}-{index}",
-        "group": wanted.broker_name,
+        "name": f"{group}-{index}",
+        "group": group,
         "broker_id": str(index + is_fenced),
         "address": address,
         "port": str(port),

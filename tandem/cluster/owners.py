@@ -4,7 +4,9 @@ A cluster file says which nodes there are, not who runs them: a node may be star
 systemd say, or on another machine. So nothing is done to a store, a process or a lease before this
 has shown that it is ours:
 
-- a *store* is free while no process holds its lock; the lock says which process does;
+- a *data directory* is for one supervisor, which holds the lock in it (`supervisor_lock`);
+- a *store* is free while no process holds its lock; the lock says which process does. One whose
+  lock this user may not read is another user's, and is left alone as if it were held;
 - a *node* can be started here only at an address of this machine;
 - a *lease* at the coordinator is that of a process which has ended here if the store of that node
   knows the session that the lease was taken for, and is free. A session is random, is written to
@@ -14,8 +16,10 @@ has shown that it is ours:
 """
 
 import errno
+import os
 import socket
 from collections.abc import Sequence
+from pathlib import Path
 from shlex import quote
 from typing import Final
 
@@ -41,8 +45,17 @@ _POLL_SECONDS: Final = 0.05
 
 def holders(nodes: Sequence[NodeSpec]) -> dict[str, int]:
     """Return the nodes whose store a process has open, with its id; 0 if it cannot be named."""
-    found = {node.name: lock_holder(node.directory / "lock") for node in nodes}
+    found = {
+        node.name: lock_holder(node.directory / "lock")
+        for node in nodes
+        if not _is_closed(node.directory / "lock")
+    }
     return {name: pid for name, pid in found.items() if pid is not None}
+
+
+def of_other_users(nodes: Sequence[NodeSpec]) -> list[NodeSpec]:
+    """Return the nodes whose store this user may not look into: whether it is held is not known."""
+    return [node for node in nodes if _is_closed(node.directory / "lock")]
 
 
 def of_other_machines(nodes: Sequence[NodeSpec]) -> list[NodeSpec]:
@@ -63,9 +76,18 @@ def check_addresses(spec: ClusterSpec) -> None:
 async def check_free(spec: ClusterSpec, nodes: Sequence[NodeSpec]) -> None:
     """Wait a moment for what is ending, and refuse nodes whose store a process has open.
 
+    So is a store of another user, of which that is not known.
+
     Raises:
         NotOursError: With the processes, and what to do.
     """
+    if closed := of_other_users(nodes):
+        names = [node.name for node in closed]
+        raise NotOursError(
+            names,
+            f"another user has the stores of {', '.join(names)}: nothing was touched. Give this"
+            f" command as that user, or look at the nodes: {_ask(spec)}",
+        )
     with trio.move_on_after(ENDING_SECONDS_MAX):
         while holders(nodes):  # noqa: ASYNC110 - of other processes there are no events
             await trio.sleep(_POLL_SECONDS)
@@ -91,6 +113,12 @@ def has_ended_here(record: bytes, node: NodeSpec) -> bool:
 
 def not_up(spec: ClusterSpec) -> NotRunningError:
     """Return the error of an order to a supervisor that does not run, with what to do instead."""
+    if closed := of_other_users(spec.nodes):
+        return NotRunningError(
+            spec.file,
+            f"no supervisor is there to ask, and another user has the stores of"
+            f" {', '.join(node.name for node in closed)}. {_ask(spec)}; give orders as that user",
+        )
     if held := holders(spec.nodes):
         return NotRunningError(
             spec.file,
@@ -122,6 +150,18 @@ def _processes(held: dict[str, int]) -> str:
 
 def _self(count: int) -> str:
     return "itself" if count == 1 else "themselves"
+
+
+def _is_closed(lock: Path) -> bool:
+    """Whether this user may not read a lock, so that nobody can say whether it is held."""
+    try:
+        lock.stat()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    # Not by opening it: the lock of this process, if it is one, would go with the descriptor.
+    return not os.access(lock, os.R_OK)
 
 
 def _is_served(node: NodeSpec) -> bool:

@@ -25,6 +25,7 @@ from tandem.cluster.errors import NoNodeNamedError, OrderVersionError
 from tandem.cluster.local_cluster import STOP_GRACE_SECONDS, LocalCluster, Observer
 from tandem.cluster.node_process import OpenProcess, open_process
 from tandem.cluster.order_trail import OrderTrail, Peer, order_trail
+from tandem.cluster.owners import check_addresses
 from tandem.cluster.spec import ClusterSpec, node_command
 from tandem.cluster_file.errors import ClusterError
 from tandem.wire.untrusted import UnreadableError, decode_json
@@ -64,11 +65,13 @@ async def supervise(
     nodes may take `grace_seconds` to stop; then, or on cancellation, they end with SIGKILL.
 
     Raises:
-        AlreadyRunningError: Another process supervises this cluster file.
+        AlreadyRunningError: Another process supervises this cluster file, or its data directory.
+        NotOursError: Nodes belong to other machines; nothing was touched.
         NodeStartError: A node did not start; all others were stopped again.
         AuditFileError: Who orders what cannot be written.
     """
-    with ownership(spec.file) as path:
+    check_addresses(spec)
+    with ownership(spec) as path:
         async with LocalCluster(
             spec, observer=observer, command=command, open_node=open_node
         ) as cluster:

@@ -21,10 +21,32 @@ if TYPE_CHECKING:
 
 def test_check_prints_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cluster_config(tmp_path)
-    assert main(["check", "--config", str(tmp_path / "cluster.yaml")]) == 0
+    assert main(["check", "--config", str(tmp_path / "cluster.yaml"), "--format", "json"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
     assert [node["name"] for node in json.loads(out)["nodes"]] == ["a0", "a1", "a2"]
+
+
+def test_check_says_of_each_node_whether_it_would_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster_config(tmp_path)
+    line = ["check", "--config", str(tmp_path / "cluster.yaml"), "--name", "a1"]
+    # Its address is of no interface here: a start ends with 1, and so does this.
+    assert main(line) == 1
+    out, _ = capsys.readouterr()
+    assert out.startswith("a1 would not start\n  refused (status 1): ports: ")
+    assert main([*line, "--format", "findings"]) == 1
+    found = [json.loads(each) for each in capsys.readouterr().out.splitlines()]
+    assert {each["node"] for each in found} == {"a1"}
+
+
+def test_check_has_to_be_told_which_node_where_none_is_of_this_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster_config(tmp_path)
+    assert main(["check", "--config", str(tmp_path / "cluster.yaml")]) == 2
+    assert "--name" in capsys.readouterr().err
 
 
 def test_check_reports_to_standard_error(

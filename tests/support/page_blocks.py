@@ -37,7 +37,7 @@ CHECKED: Final = ("yaml", "json", "toml")
 SHOWN: Final = ("text", "mermaid", "markdown", "pyi")
 """Blocks in these are for people: drawings, signatures, output if it is not marked as such."""
 
-WITH_TEXT: Final = ("not run", "long", "file", "inside", "before", "until", "varies", "exits")
+WITH_TEXT: Final = ("not run", "long", "file", "inside", "before", "until", "varies", "exits", "on")
 WITHOUT_TEXT: Final = ("continues", "output", "background")
 
 A_CLUSTER: Final = "127.0.0.1:9876"
@@ -45,6 +45,8 @@ A_CLUSTER: Final = "127.0.0.1:9876"
 
 VARIES: Final = ("numbers", "times", "ids", "order")
 INSIDE: Final = ("producer", "consumer", "pull consumer", "admin")
+MACHINES: Final = ("operator", "each", "first", "second", "third", "fourth")
+"""Where blocks of `docs/operations` are run, by `tests/operations`."""
 
 
 class BadBlockError(Exception):
@@ -71,8 +73,8 @@ class Block:
 
     @property
     def is_run(self) -> bool:
-        """Whether it is a program, and not one that cannot run."""
-        return self.language in RUN and not {"not run", "file"} & set(self.marks)
+        """Whether it is a program that runs here, and not on machines of a rehearsal alone."""
+        return self.language in RUN and not {"not run", "file", "on"} & set(self.marks)
 
     @property
     def needs_spark(self) -> bool:
@@ -230,6 +232,6 @@ def _check_mark(block: Block, name: str, text: str) -> None:
         raise BadBlockError(f"{block.place}: {name!r} takes no text")
     if name == "exits" and not text.isdecimal():
         raise BadBlockError(f"{block.place}: exits: {text!r} is no exit status, such as 1")
-    for known, mark in ((VARIES, "varies"), (INSIDE, "inside")):
+    for known, mark in ((VARIES, "varies"), (INSIDE, "inside"), (MACHINES, "on")):
         for word in set(block.listed(mark)) - set(known):
             raise BadBlockError(f"{block.place}: {mark}: {word!r} is none of {', '.join(known)}")

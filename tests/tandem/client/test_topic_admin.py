@@ -80,6 +80,17 @@ def test_a_topic_is_deleted_at_masters_and_name_servers() -> None:
     assert bench.shell.calls_to(RequestCode.DELETE_TOPIC_IN_NAMESRV) == [NAME_SERVER]
 
 
+def test_only_some_brokers_change_a_topic_or_forget_it_and_then_name_servers_keep_it() -> None:
+    bench = bench_with_topic()
+    for code in (RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.DELETE_TOPIC_IN_BROKER):
+        bench.answer(code, lambda request, name: answer_to(request))
+    bench.run(bench.topics.alter("T", perm=4, broker_names=["broker-b"]))
+    bench.run(bench.topics.delete("T", broker_names=["broker-b"]))
+    for code in (RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.DELETE_TOPIC_IN_BROKER):
+        assert [address for address, _ in bench.requests(code)] == [OTHER_MASTER]
+    assert bench.shell.calls_to(RequestCode.DELETE_TOPIC_IN_NAMESRV) == []
+
+
 def test_topics_of_the_system_are_listed_only_if_they_are_asked_for() -> None:
     bench = AdminBench()
     assert bench.run(bench.topics.names(of_system=False)) == ["T"]

@@ -3,12 +3,15 @@ import socket
 import stat
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tandem.cluster.control import (
     SOCKET_PATH_BYTES_MAX,
+    Reply,
     Request,
     ownership,
     send_request,
@@ -20,6 +23,9 @@ from tandem.cluster.errors import (
     SocketDirectoryError,
     SupervisorGoneError,
 )
+from tandem.cluster.spec import read_spec
+from tandem.testing import write_cluster_file
+from tests.tandem.cluster.fakes import fake_spec
 
 
 @pytest.fixture(autouse=True)
@@ -58,14 +64,60 @@ def test_a_long_temporary_directory_does_not_make_the_path_too_long(
 
 
 def test_a_second_owner_is_told_who_the_first_is(tmp_path: Path) -> None:
-    config = tmp_path / "cluster.yaml"
+    spec = fake_spec(tmp_path, "a")
     with (
-        ownership(config),
+        ownership(spec),
         pytest.raises(AlreadyRunningError, match="`tandem cluster down`") as caught,
-        ownership(config),
+        ownership(spec),
     ):
         pass
     assert caught.value.pid == os.getpid()
+
+
+@pytest.mark.parametrize("file", ["cluster.yaml", "copy.yaml"])
+def test_so_is_one_with_another_temporary_directory_or_a_copy_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    spec = fake_spec(tmp_path, "a")
+    other = msgspec.structs.replace(spec, file=tmp_path / file)
+    with ownership(spec):
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
+        with pytest.raises(AlreadyRunningError) as caught, ownership(other):
+            pass
+    assert caught.value.pid == os.getpid()
+    with ownership(other):
+        pass
+
+
+def test_a_supervisor_is_asked_from_where_the_temporary_directory_is_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = write_cluster_file(tmp_path, 0, {}, kind="fenced")
+    with ownership(read_spec(config)) as path, socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
+        with ThreadPoolExecutor() as pool:
+            asked = pool.submit(send_request, config, Request("status"))
+            connection, _ = listener.accept()
+            with connection:
+                assert b"status" in connection.recv(1_000)
+                connection.sendall(msgspec.json.encode(Reply(pid=7, nodes=[])))
+            assert asked.result().pid == 7
+    with pytest.raises(NotRunningError):
+        send_request(config, Request("status"))
+
+
+def test_a_supervisor_that_cannot_be_reached_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = write_cluster_file(tmp_path, 0, {}, kind="fenced")
+    with ownership(read_spec(config)):  # and nobody listens
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "data"))
+        with pytest.raises(SupervisorGoneError, match=f"process {os.getpid()}"):
+            send_request(config, Request("status"))
 
 
 def test_a_socket_left_by_a_killed_supervisor_is_replaced(tmp_path: Path) -> None:
@@ -78,7 +130,10 @@ def test_a_socket_left_by_a_killed_supervisor_is_replaced(tmp_path: Path) -> Non
     assert socket_path(config).exists()
     with pytest.raises(NotRunningError):
         send_request(config, Request("status"))
-    with ownership(config) as path, socket.socket(socket.AF_UNIX) as listener:
+    with (
+        ownership(fake_spec(tmp_path, "a")) as path,
+        socket.socket(socket.AF_UNIX) as listener,
+    ):
         listener.bind(str(path))
     assert not path.exists()
 

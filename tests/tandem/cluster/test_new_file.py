@@ -1,4 +1,5 @@
 from pathlib import Path
+from string import ascii_lowercase
 
 import pytest
 
@@ -42,6 +43,32 @@ def test_a_new_file_of_any_size_and_kind_is_one_that_is_accepted(
 def test_the_example_is_what_three_nodes_get() -> None:
     text = new_file_text(EXAMPLE, NewCluster(addresses=loopback_addresses(3)))
     assert text.split("\n")[1:] == EXAMPLE.split("\n")[1:]
+
+
+@pytest.mark.parametrize("kind", GroupKind)
+@pytest.mark.parametrize("count", [2, 3, 26])
+def test_each_of_several_groups_has_a_node_at_each_address_with_ports_of_its_own(
+    tmp_path: Path, kind: GroupKind, count: int
+) -> None:
+    wanted = NewCluster(addresses=loopback_addresses(3), kind=kind, groups_count=count)
+    spec = read(tmp_path, wanted)
+    assert list(spec.groups) == [f"broker-{letter}" for letter in ascii_lowercase[:count]]
+    second = [node for node in spec.nodes if node.group == "broker-b"]
+    assert [node.name for node in second] == ["broker-b-0", "broker-b-1", "broker-b-2"]
+    assert [node.address for node in second] == list(wanted.addresses)
+    assert {node.port for node in second} == {10921}
+    assert {node.name_server_port for node in second} == {9886}
+    assert len({(node.address, node.port) for node in spec.nodes}) == 3 * count
+
+
+def test_groups_at_one_address_share_it_by_ports(tmp_path: Path) -> None:
+    spec = read(tmp_path, NewCluster(addresses=("127.0.0.1",) * 2, groups_count=2))
+    assert [node.port for node in spec.nodes] == [10911, 10921, 10931, 10941]
+
+
+def test_groups_of_another_name_have_its_letters(tmp_path: Path) -> None:
+    wanted = NewCluster(addresses=loopback_addresses(1), broker_name="shop", groups_count=2)
+    assert list(read(tmp_path, wanted).groups) == ["shop-a", "shop-b"]
 
 
 def test_every_choice_is_written(tmp_path: Path) -> None:

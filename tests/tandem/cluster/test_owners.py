@@ -1,3 +1,4 @@
+import os
 import socket
 from pathlib import Path
 from typing import Final
@@ -6,7 +7,14 @@ import msgspec
 import pytest
 
 from tandem.cluster import ClusterSpec, NotOursError, owners
-from tandem.cluster.owners import check_addresses, check_free, has_ended_here, holders, not_up
+from tandem.cluster.owners import (
+    check_addresses,
+    check_free,
+    has_ended_here,
+    holders,
+    not_up,
+    of_other_users,
+)
 from tandem.wire.group_state import NodeRecord, encode_record
 from tandem.wire.store_layout import REPLICA_FILE
 from tests.tandem.cluster.fakes import fake_spec, held
@@ -52,6 +60,33 @@ async def test_a_store_that_a_process_has_open_is_named_with_the_process(spec: C
         assert "tandem ha status --config" in str(caught.value)
         await check_free(spec, [spec.node("a")])
     await check_free(spec, spec.nodes)
+
+
+async def test_a_store_of_another_user_is_left_alone_for_nobody_knows_whether_it_is_free(
+    spec: ClusterSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_that_knows(spec, SESSION)
+    lock = spec.node("a").directory / "lock"
+    lock.touch()
+    await check_free(spec, spec.nodes)
+    monkeypatch.setattr(os, "access", lambda path, _mode: Path(path) != lock)
+    assert of_other_users(spec.nodes) == [spec.node("a")]
+    with pytest.raises(NotOursError) as caught:
+        await check_free(spec, spec.nodes)
+    assert caught.value.names == ["a"]
+    assert "tandem cluster up" not in str(not_up(spec))
+    await check_free(spec, [spec.node("b")])
+
+
+def test_so_is_one_in_a_directory_that_cannot_be_entered(
+    spec: ClusterSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(_path: Path) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "stat", closed)
+    assert of_other_users(spec.nodes) == spec.nodes
+    assert holders(spec.nodes) == {}
 
 
 def test_the_lease_of_a_session_that_the_store_knows_and_that_is_over_is_ours(

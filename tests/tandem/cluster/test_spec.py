@@ -175,8 +175,9 @@ def test_modules_of_the_user_are_not_in_the_way_of_a_node(
 
 
 def check_by_a_node(config: Path) -> bytes:
-    """What `python -m node check` prints."""
-    command = [sys.executable, "-P", "-m", "node", "check", "--config", str(config)]
+    """What `python -m node check --format json` prints."""
+    command = [sys.executable, "-P", "-m", "node", "check", "--format", "json"]
+    command += ["--config", str(config)]
     return subprocess.run(command, env=node_environment(), capture_output=True, check=True).stdout
 
 
