@@ -10,14 +10,19 @@ from tests.compat.targets import TARGET_NAMES, TargetName
 
 SUITE_TITLES: Final = {
     "java5": "Java applications, rocketmq-client 5.3.3",
+    "java55": "Java applications, rocketmq-client 5.5.0",
     "java4": "Java applications, rocketmq-client 4.9.8",
     "go": "Go applications, rocketmq-client-go 2.1.2",
     "node": "Node applications, ali-ons 3.12.0",
     "cpp": "C++ client 1.2, through the package `rocketmq` 0.4.4 of PyPI",
     "admin": "Operators' programs, DefaultMQAdminExt 5.3.3",
+    "admin55": "Operators' programs, DefaultMQAdminExt 5.5.0",
     "sequences": "What rocketmq-exporter and the Dashboard ask",
+    "sequences55": "What rocketmq-exporter and the Dashboard ask, with DefaultMQAdminExt 5.5.0",
     "mqadmin": "mqadmin 5.3.3",
+    "mqadmin55": "mqadmin 5.5.0",
     "users": "mqadmin 5.3.3: users and access lists",
+    "users55": "mqadmin 5.5.0: users and access lists",
 }
 TARGET_TITLES: Final[dict[TargetName, str]] = {
     "real": "RocketMQ 5.3.3",
