@@ -1,6 +1,6 @@
 """What kind of messages a topic takes, by its attribute `message.type`.
 
-Source: RocketMQ 5.3.3, TopicMessageType, DefaultTopicMessageTypeValidator.
+Source: RocketMQ 5.3.3 and 5.5.0, TopicMessageType, DefaultTopicMessageTypeValidator.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ NORMAL: Final = "NORMAL"
 FIFO: Final = "FIFO"
 DELAY: Final = "DELAY"
 TRANSACTION: Final = "TRANSACTION"
+PRIORITY: Final = "PRIORITY"
 
 _NUMBERS: Final = {
     NORMAL: pb.NORMAL,
     FIFO: pb.FIFO,
     DELAY: pb.DELAY,
     TRANSACTION: pb.TRANSACTION,
+    PRIORITY: pb.PRIORITY,
 }
 
 
@@ -50,7 +52,7 @@ class TopicTypes:
         """Return what clients may send there, as they know it."""
         name = self.type_of(topic)
         if name == MIXED:
-            return list(_NUMBERS.values())
+            return [number for name, number in _NUMBERS.items() if name != PRIORITY]
         return [_NUMBERS.get(name, pb.MESSAGE_TYPE_UNSPECIFIED)]
 
     def check(self, topic: str, sent: str) -> None:

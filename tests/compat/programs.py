@@ -9,7 +9,7 @@ from typing import Final
 
 JAVA: Final = Path(__file__).parent / "java"
 FETCH_SECONDS_MAX: Final = 600.0
-RUN_SECONDS_MAX: Final = 420.0
+RUN_SECONDS_MAX: Final = 900.0
 
 
 class NotToBeHadError(Exception):
