@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from node.grpc.errors import CallError
 from node.grpc.protocol import messages as pb
-from node.tables.topic_attributes import MESSAGE_TYPE
+from node.tables.topic_attributes import MESSAGE_TYPE, PRIORITY
 from node.tables.topic_config_table import topic_complaint
 from tandem.wire.system_topics import is_system_topic
 
@@ -24,7 +24,6 @@ NORMAL: Final = "NORMAL"
 FIFO: Final = "FIFO"
 DELAY: Final = "DELAY"
 TRANSACTION: Final = "TRANSACTION"
-PRIORITY: Final = "PRIORITY"
 
 _NUMBERS: Final = {
     NORMAL: pb.NORMAL,
