@@ -15,8 +15,8 @@ from node.grpc.property_names import (
     RESERVED_OF_OURS,
 )
 from node.grpc.protocol import messages as pb
-from node.grpc.topic_types import DELAY, FIFO, NORMAL, PRIORITY, TRANSACTION
-from node.tables.topic_attributes import NO_LITE
+from node.grpc.topic_types import DELAY, FIFO, NORMAL, TRANSACTION
+from node.tables.topic_attributes import NO_LITE, PRIORITY
 from tandem.wire.message import TRANSACTION_PREPARED_TYPE
 from tandem.wire.message_properties import (
     PROPERTY_BORN_TIMESTAMP,

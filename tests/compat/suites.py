@@ -87,6 +87,15 @@ def run_java5(release: Release, target: Target, directory: Path, part: str) -> l
     return _run_java(suite, "ClientTable", release.jars, target, directory, "5", part)
 
 
+def run_priorities(target: Target, directory: Path, part: str = "") -> list[Outcome]:
+    """Applications with messages that have priorities, which brokers of 5.3 do not know."""
+    jars = FIVE_FIVE.jars
+    compile_java(
+        *(jars, directory, *CLIENT_PROGRAMS, "ClientTableFive", "PopTable", "PriorityTable")
+    )
+    return _run_java("priorities", "PriorityTable", jars, target, directory, part)
+
+
 def run_java4(target: Target, directory: Path, part: str) -> list[Outcome]:
     """The same applications with rocketmq-client 4.9.8."""
     jars = classpath("client4.xml")
