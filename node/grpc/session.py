@@ -32,6 +32,7 @@ from node.grpc.http2 import Http2
 from node.grpc.protocol import messages as pb
 from node.grpc.side_connection import SideConnection
 from node.grpc.streams import Ended, Event, Opened, Quiet, Received
+from node.tables.topic_attributes import NO_LITE
 from tandem.wire.errors import WireError
 from tandem.wire.remoting_command import RemotingCommand
 
@@ -57,6 +58,16 @@ LATE_SECONDS: Final = 60.0
 
 Answered: TypeAlias = Callable[[RemotingCommand], None]
 """Gets the answer of a broker. It asks nothing more."""
+
+
+_REMEDIES: Final = {
+    "SyncLiteSubscription": f"; {NO_LITE}",
+    **dict.fromkeys(
+        ("PullMessage", "GetOffset", "UpdateOffset", "QueryOffset"),
+        "; receive messages (ReceiveMessage), or pull them by remoting",
+    ),
+}
+"""What to do instead, where that is known."""
 
 
 class Method(msgspec.Struct, frozen=True):
@@ -231,7 +242,7 @@ class Session:
             call.end(GRPC_INVALID_ARGUMENT, "this is no call of gRPC")
         elif name not in self._methods:
             path = headers.get(":path", "").lstrip("/")
-            call.end(GRPC_UNIMPLEMENTED, f"Method not found: {path}")
+            call.end(GRPC_UNIMPLEMENTED, f"Method not found: {path}{_REMEDIES.get(name, '')}")
         else:
             self._calls[stream_id] = call
             is_owed = not self._methods[name].is_stream

@@ -33,7 +33,7 @@ from tandem.wire.message import (
 from tests.compat.probe import Probe, Seen, Settings, differences
 from tests.store.store_world import STORE_HOST, a_batch, a_message, check_store, open_store, put
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300), pytest.mark.xdist_group("rocketmq")]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900), pytest.mark.xdist_group("rocketmq")]
 
 LONG_RETRY_TOPIC: Final = "%RETRY%" + "g" * 200
 BATCH_TOPIC: Final = "TopicWithBatches"
