@@ -1,6 +1,7 @@
 """The table as a page: docs/compatibility.md is written by `--markdown`, never by hand."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from tests.compat.refusals import REFUSALS
@@ -106,34 +107,7 @@ answer, and the application's client waits for its timeout, 3 s, before it tries
 """
 
 
-AFTER: Final = """\
-## What came to RocketMQ after 5.3
-
-Brokers here are RocketMQ 5.3.3's. Its client and tools 5.5.0, the newest that Maven has (of the
-broker there is 5.5.1), run all scenarios of 5.3.3 below. What 5.4 and 5.5 have brought:
-
-| | here |
-| --- | --- |
-| stores of a broker of 5.5 with file queues, its default | opened and continued by ours, ours by it, both ways, after a clean stop and a kill (`tests/compat/test_rocketmq_store.py`) |
-| messages with priorities: the queue, the order of pops, the group's `priority.factor` | as RocketMQ 5.5.0: `tests/compat/test_priorities.py` asks its broker and ours the same; see [pop.md](pop.md#priorities) |
-| the same over gRPC: the type PRIORITY of topics, messages and routes | as its proxy 5.5.0, by its source |
-| topics and groups in pages (`topicSeq`, `groupSeq`) | all in one answer, as of brokers before 5.4; its clients and slaves take that |
-| what a `NOTIFICATION` is filtered by (`exp`) | not looked at: the pop that follows filters |
-| queries of the index by tag (`indexType`) | not looked at, as by 5.3.3: a key is a key |
-| a changed time that is no try (`suspend`) | not looked at: the message has been tried |
-
-What is refused, and who depends on it:
-
-| who | what they ask for | the answer | in its place |
-| --- | --- | --- | --- |
-| an operator who makes a lite topic (`mqadmin updateTopic -a +message.type=LITE`, `lite.topic.expiration`) | UPDATE_AND_CREATE_TOPIC | INVALID_PARAMETER, "lite topics are not served" | message.type=FIFO, and the name of the lite topic as sharding key |
-| one who binds a group to it (`lite.bind.topic` and the other `lite.` attributes) | UPDATE_AND_CREATE_SUBSCRIPTIONGROUP | the same | a group that reads the topic, by tags if need be |
-| producers with `setLiteTopic`, gRPC or remoting (`__LITE_TOPIC`) | SendMessage, SEND_MESSAGE | NOT_IMPLEMENTED, MESSAGE_ILLEGAL; nothing is stored | a tag, or a sharding key |
-| `LitePushConsumer`, `LiteSimpleConsumer` of the gRPC clients | Telemetry, SyncLiteSubscription, Heartbeat | UNIMPLEMENTED (12), UNRECOGNIZED_CLIENT_TYPE | `PushConsumer`, `SimpleConsumer` |
-| proxies of 5.5 with such clients; `mqadmin getBrokerLiteInfo` and its kin | 200070-200079 | REQUEST_CODE_NOT_SUPPORTED | none: there is nothing to look at |
-| `mqadmin switchTimerEngine` | 5001 | REQUEST_CODE_NOT_SUPPORTED | the wheel, `timer_wheel_enable` |
-| stores with RocksDB queues, index, timers or halves (`combineCQ...`, `indexRocksDBEnable`, `timerRocksDBEnable`, `transRocksDBEnable`: off by default) | opening the store | what is in RocksDB alone is not seen | file queues, which 5.5 writes by default |
-"""
+AFTER: Final = (Path(__file__).parent / "after-5.3.md").read_text()
 
 
 def page_of(rows: Sequence[Row]) -> str:
