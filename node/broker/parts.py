@@ -14,6 +14,7 @@ from node.handlers.pull_request_hold_service import PullRequestHoldService
 from node.handlers.send_properties import PropertyStamp, UniqueKeys
 from node.handlers.subscription import Subscriptions
 from node.receive.pop_service import PopService
+from node.receive.queue_order import PriorityReading
 from node.remoting.client_requests import ClientRequests
 from node.remoting.connection import Outbox
 from node.remoting.unsupported import UnsupportedRequests
@@ -86,10 +87,11 @@ class BrokerParts:
         self.put_times = PutTimes()
         self.counting = PutCounting(store, self.stats, wall_clock_ms)
         self.stamp = PropertyStamp(cluster, UniqueKeys(self.host, wall_clock_ms, random).new)
+        broker = config.cluster.broker
         self.subscriptions = Subscriptions(
             self.clients,
             self.filters,
-            enable_property_filter=config.cluster.broker.enable_property_filter,
+            enable_property_filter=broker.enable_property_filter,
         )
         self.pop = PopService(
             store,
@@ -97,6 +99,9 @@ class BrokerParts:
             random=random,
             wall_clock_ms=wall_clock_ms,
             timeout_seconds=self.timeout_seconds,
+            priorities=PriorityReading(
+                broker.priority_order_asc, broker.pop_from_retry_probability_for_priority
+            ),
         )
         self.transaction_tables = TransactionTables(tables)
         self.transactions = Transactions(

@@ -7,8 +7,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from tandem.wire.message_properties import (
+    PROPERTY_LITE_TOPIC,
+    PROPERTY_PRIORITY,
+    PROPERTY_SHARDING_KEY,
+)
+
 PROPERTY_BORN_HOST: Final = "__BORNHOST"
-PROPERTY_PRIORITY: Final = "_SYS_MSG_PRIORITY_"
 
 RESERVED: Final = frozenset(
     {
@@ -95,6 +100,9 @@ RESERVED: Final = frozenset(
 `__transactionId__` among them, and so are shown."""
 
 RESERVED_OF_OURS: Final = frozenset(
-    {"TANDEM_ACK", "TANDEM_RESENT_BY", PROPERTY_PRIORITY, "__SHARDINGKEY"}
+    {
+        *("TANDEM_ACK", "TANDEM_RESENT_BY"),
+        *(PROPERTY_PRIORITY, PROPERTY_LITE_TOPIC, PROPERTY_SHARDING_KEY),
+    }
 )
 """Beyond that set, what users cannot set; all the same they are RocketMQ's or ours."""

@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Final
 from node.grpc.errors import CallError
 from node.grpc.property_names import (
     PROPERTY_BORN_HOST,
-    PROPERTY_PRIORITY,
     RESERVED,
     RESERVED_OF_OURS,
 )
 from node.grpc.protocol import messages as pb
 from node.grpc.topic_types import DELAY, FIFO, NORMAL, TRANSACTION
+from node.tables.topic_attributes import NO_LITE, PRIORITY
 from tandem.wire.message import TRANSACTION_PREPARED_TYPE
 from tandem.wire.message_properties import (
     PROPERTY_BORN_TIMESTAMP,
     PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS,
     PROPERTY_KEYS,
+    PROPERTY_PRIORITY,
     PROPERTY_PRODUCER_GROUP,
     PROPERTY_SHARDING_KEY,
     PROPERTY_TAGS,
@@ -64,6 +65,8 @@ def message_type(message: pb.Message) -> str:
         return DELAY
     if system.HasField("message_group"):
         return FIFO
+    if system.HasField("priority"):
+        return PRIORITY
     return NORMAL
 
 
@@ -97,6 +100,7 @@ def check_message(message: pb.Message, now_ms: int, body_bytes_max: int) -> None
                 pb.ILLEGAL_MESSAGE_KEY,
                 "key cannot be the char sequence of whitespace, nor contain control characters",
             )
+    _check_place(system)
     _check_times(system, now_ms)
     _check_group(system)
     _check_user_properties(message)
@@ -109,6 +113,13 @@ def _check_tag(tag: str) -> None:
         raise CallError(pb.ILLEGAL_MESSAGE_TAG, "tag cannot contain '|'")
     if not _is_clean(tag):
         raise CallError(pb.ILLEGAL_MESSAGE_TAG, "tag cannot contain control character")
+
+
+def _check_place(system: pb.SystemProperties) -> None:
+    if system.lite_topic:
+        raise CallError(pb.NOT_IMPLEMENTED, NO_LITE)
+    if system.priority < 0:
+        raise CallError(pb.BAD_REQUEST, f"the priority is {system.priority}; it is 0 or more")
 
 
 def _check_group(system: pb.SystemProperties) -> None:

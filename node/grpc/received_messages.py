@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING
 
 from node.grpc.property_names import (
     PROPERTY_BORN_HOST,
-    PROPERTY_PRIORITY,
     RESERVED,
 )
 from node.grpc.protocol import messages as pb
 from tandem.wire.compression import decompressed
+from tandem.wire.message_choices import NO_PRIORITY, priority_of
 from tandem.wire.message_properties import (
     DELAYING_PROPERTIES,
     PROPERTY_DLQ_ORIGIN_MESSAGE_ID,
     PROPERTY_DLQ_ORIGIN_TOPIC,
     PROPERTY_KEYS,
+    PROPERTY_PRIORITY,
     PROPERTY_REAL_TOPIC,
     PROPERTY_SHARDING_KEY,
     PROPERTY_TAGS,
@@ -95,12 +96,16 @@ def _type_number(properties: Mapping[str, str]) -> pb.MessageType:
         return pb.DELAY
     if PROPERTY_SHARDING_KEY in properties:
         return pb.FIFO
+    if priority_of(properties) != NO_PRIORITY:
+        return pb.PRIORITY
     return pb.NORMAL
 
 
 def _set_optional(system: pb.SystemProperties, properties: Mapping[str, str]) -> None:
     if (group := properties.get(PROPERTY_SHARDING_KEY)) is not None:
         system.message_group = group
+    if (priority := priority_of(properties)) != NO_PRIORITY:
+        system.priority = priority
     if (trace := properties.get(PROPERTY_TRACE_CONTEXT)) is not None:
         system.trace_context = trace
     if (deliver_ms := _number(properties.get(PROPERTY_TIMER_DELIVER_MS))) is not None:

@@ -34,6 +34,7 @@ from node.grpc.http2 import Http2
 from node.grpc.protocol import messages as pb
 from node.grpc.side_connection import SideConnection
 from node.grpc.streams import Ended, Event, Opened, Quiet, Received, WasReset
+from node.tables.topic_attributes import NO_LITE
 from tandem.wire.errors import WireError
 from tandem.wire.remoting_command import RemotingCommand
 
@@ -60,6 +61,16 @@ LATE_SECONDS: Final = 60.0
 
 Answered: TypeAlias = Callable[[RemotingCommand], None]
 """Gets the answer of a broker. It asks nothing more."""
+
+
+_REMEDIES: Final = {
+    "SyncLiteSubscription": f"; {NO_LITE}",
+    **dict.fromkeys(
+        ("PullMessage", "GetOffset", "UpdateOffset", "QueryOffset"),
+        "; receive messages (ReceiveMessage), or pull them by remoting",
+    ),
+}
+"""What to do instead, where that is known."""
 
 
 class Method(msgspec.Struct, frozen=True):
@@ -265,7 +276,7 @@ class Session:
             self._counts.refused(outcome_name(call.status, call.code))
         elif name not in self._methods:
             path = headers.get(":path", "").lstrip("/")
-            call.end(GRPC_UNIMPLEMENTED, f"Method not found: {path}")
+            call.end(GRPC_UNIMPLEMENTED, f"Method not found: {path}{_REMEDIES.get(name, '')}")
             self._counts.refused(outcome_name(call.status, call.code))
         else:
             self._calls[stream_id] = call

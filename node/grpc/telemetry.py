@@ -20,13 +20,20 @@ import trio
 
 from node.errors import RequestError
 from node.grpc.call import MalformedCallError
-from node.grpc.errors import GRPC_INTERNAL, GRPC_INVALID_ARGUMENT, CallError, error_of
+from node.grpc.errors import (
+    GRPC_INTERNAL,
+    GRPC_INVALID_ARGUMENT,
+    GRPC_UNIMPLEMENTED,
+    CallError,
+    error_of,
+)
 from node.grpc.protocol import messages as pb
 from node.grpc.received_messages import grpc_message, original_topic
 from node.grpc.renewals import owner_of
 from node.grpc.routes import checked_group
 from node.grpc.topic_types import checked_topic
 from node.grpc.transaction_ids import TransactionId
+from node.tables.topic_attributes import NO_LITE
 from tandem.wire.access_control import Kind, Right
 from tandem.wire.errors import WireError
 from tandem.wire.message import decode_messages
@@ -70,6 +77,7 @@ RECEIVE_BATCH_SIZE: Final = 32
 
 _PRODUCERS: Final = frozenset({pb.PRODUCER})
 _CONSUMERS: Final = frozenset({pb.PUSH_CONSUMER, pb.SIMPLE_CONSUMER})
+_LITE_CONSUMERS: Final = frozenset({pb.LITE_PUSH_CONSUMER, pb.LITE_SIMPLE_CONSUMER})
 
 
 class Stream:
@@ -171,6 +179,8 @@ class Telemetry:
         return topics
 
     def _fill_subscription(self, settings: pb.Settings) -> None:
+        if settings.client_type in _LITE_CONSUMERS:
+            raise MalformedCallError(GRPC_UNIMPLEMENTED, NO_LITE)
         if settings.client_type not in _CONSUMERS:
             raise MalformedCallError(
                 GRPC_INTERNAL,
@@ -293,7 +303,10 @@ class Telemetry:
             checked_group(request.group)
         elif request.client_type not in _PRODUCERS:
             raise CallError(
-                pb.UNRECOGNIZED_CLIENT_TYPE, "producers, push and simple consumers are served"
+                pb.UNRECOGNIZED_CLIENT_TYPE,
+                NO_LITE
+                if request.client_type in _LITE_CONSUMERS
+                else "producers, push and simple consumers are served",
             )
         answer = pb.HeartbeatResponse()
         answer.status.code, answer.status.message = pb.OK, "OK"

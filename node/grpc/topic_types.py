@@ -1,6 +1,6 @@
 """What kind of messages a topic takes, by its attribute `message.type`.
 
-Source: RocketMQ 5.3.3, TopicMessageType, DefaultTopicMessageTypeValidator.
+Source: RocketMQ 5.3.3 and 5.5.0, TopicMessageType, DefaultTopicMessageTypeValidator.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from node.grpc.errors import CallError
 from node.grpc.protocol import messages as pb
-from node.tables.topic_attributes import MESSAGE_TYPE
+from node.tables.topic_attributes import MESSAGE_TYPE, PRIORITY
 from node.tables.topic_config_table import topic_complaint
 from tandem.wire.system_topics import is_system_topic
 
@@ -30,6 +30,7 @@ _NUMBERS: Final = {
     FIFO: pb.FIFO,
     DELAY: pb.DELAY,
     TRANSACTION: pb.TRANSACTION,
+    PRIORITY: pb.PRIORITY,
 }
 
 
@@ -50,7 +51,7 @@ class TopicTypes:
         """Return what clients may send there, as they know it."""
         name = self.type_of(topic)
         if name == MIXED:
-            return list(_NUMBERS.values())
+            return [number for name, number in _NUMBERS.items() if name != PRIORITY]
         return [_NUMBERS.get(name, pb.MESSAGE_TYPE_UNSPECIFIED)]
 
     def check(self, topic: str, sent: str) -> None:

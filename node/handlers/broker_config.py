@@ -85,6 +85,8 @@ class BrokerConfig:
             "autoCreateSubscriptionGroup": broker.auto_create_subscription_group,
             "enablePropertyFilter": broker.enable_property_filter,
             "recallMessageEnable": broker.recall_message_enable,
+            "priorityOrderAsc": broker.priority_order_asc,
+            "popFromRetryProbabilityForPriority": broker.pop_from_retry_probability_for_priority,
             "storeReplyMessageEnable": broker.store_reply_message_enable,
             "rejectTransactionMessage": broker.reject_transaction_message,
             "defaultTopicQueueNums": broker.default_topic_queue_nums,

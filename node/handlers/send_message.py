@@ -30,6 +30,7 @@ from node.handlers.recall_handles import recall_handle
 from node.handlers.send_half import SendHalf
 from node.handlers.send_properties import (
     is_half,
+    placed,
     with_delay_level,
 )
 from node.handlers.stored_answer import (
@@ -166,6 +167,8 @@ class SendMessage:
             raise self.parked.overloaded()
         properties = header.properties or ""
         asked = demands_of(properties)
+        place = queue_id, properties
+        queue_id, properties = place if asked.is_usual else placed(asked, header, *place, config)
         if header.batch or command.code == _SEND_BATCH_MESSAGE:
             result = self._put_batch(connection, command, header, queue_id, asked)
         else:

@@ -14,13 +14,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from node.errors import RequestError
+from node.tables.topic_attributes import NO_LITE
 from tandem.wire.demands import PROPERTY_POP_CK
 from tandem.wire.message import TRANSACTION_MASK
+from tandem.wire.message_choices import NO_PRIORITY
 from tandem.wire.message_properties import (
     NAME_VALUE_SEPARATOR,
     PROPERTY_CLUSTER,
     PROPERTY_DELAY_LEVEL,
     PROPERTY_MSG_REGION,
+    PROPERTY_PRIORITY,
     PROPERTY_SEPARATOR,
     PROPERTY_TRACE_SWITCH,
     PROPERTY_UNIQUE_KEY,
@@ -37,9 +40,15 @@ if TYPE_CHECKING:
 
     from tandem.wire.demands import Demands
     from tandem.wire.message import Host
+    from tandem.wire.request_headers import (
+        SendMessageRequestHeader,
+        SendMessageRequestHeaderV2,
+        TopicConfig,
+    )
 
 _UNIQUE_KEY: Final = PROPERTY_UNIQUE_KEY + NAME_VALUE_SEPARATOR
 _DELAY: Final = PROPERTY_DELAY_LEVEL + NAME_VALUE_SEPARATOR
+_PRIORITY: Final = PROPERTY_PRIORITY + NAME_VALUE_SEPARATOR
 
 
 def unique_key_of(properties: str) -> str | None:
@@ -67,14 +76,41 @@ def is_half(asked: Demands, sys_flag: int, reconsume_times: int | None) -> bool:
     return False
 
 
+def placed(
+    asked: Demands,
+    header: SendMessageRequestHeader | SendMessageRequestHeaderV2,
+    queue_id: int,
+    properties: str,
+    config: TopicConfig,
+) -> tuple[int, str]:
+    """Return the queue of a message, by its priority if it has one, and its properties.
+
+    `queue_id` is where it goes without. A priority beside something else that a message is of does
+    not count, and is not stored.
+
+    Source: 5.5.0, SendMessageProcessor.sendMessage.
+
+    Raises:
+        RequestError: it is for a lite topic, and nobody has received it before (MESSAGE_ILLEGAL).
+    """
+    if asked.lite and not header.reconsume_times:
+        raise RequestError(ResponseCode.MESSAGE_ILLEGAL, NO_LITE)
+    if asked.loses_priority:
+        return queue_id, PROPERTY_SEPARATOR.join([*_without(properties, _PRIORITY), ""])
+    if asked.priority != NO_PRIORITY and not header.batch:
+        queue_id = min(asked.priority, config.write_queue_nums - 1)
+    return queue_id, properties
+
+
 def with_delay_level(properties: str, level: int) -> str:
     """The properties with another delay level, or with one."""
-    others = [
-        piece
-        for piece in properties.split(PROPERTY_SEPARATOR)
-        if piece and not piece.startswith(_DELAY)
-    ]
-    return PROPERTY_SEPARATOR.join([*others, f"{_DELAY}{level}", ""])
+    return PROPERTY_SEPARATOR.join([*_without(properties, _DELAY), f"{_DELAY}{level}", ""])
+
+
+def _without(properties: str, name: str) -> list[str]:
+    """Return the single properties, but those of a name (given with its separator)."""
+    pieces = properties.split(PROPERTY_SEPARATOR)
+    return [piece for piece in pieces if piece and not piece.startswith(name)]
 
 
 def _last_value(properties: str, name: str) -> str | None:

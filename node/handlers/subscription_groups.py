@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+import msgspec
 import trio
 
 from node.errors import RequestError
@@ -17,6 +18,7 @@ from node.handlers.settled import answer_when_settled
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import of_cluster, of_group, of_topic, serves
+from node.tables.group_attributes import GroupAttributeError, changed_group_attributes
 from node.tables.names import check_group_of_clients, check_name
 from node.tables.subscription_group_table import READING
 from tandem.wire.access_control import Right
@@ -77,10 +79,25 @@ class SubscriptionGroups:
         configs: list[SubscriptionGroupConfig],
     ) -> None:
         self._tables.check_change()
+        configs = [self._with_attributes(each) for each in configs]
         self._tables.change_groups(*configs)
         names = ", ".join(config.group_name for config in configs[:5])
         _log.info("consumer groups set up by %s: %d, %s", connection.peer, len(configs), names)
         self._answer_when_settled(connection, command)
+
+    def _with_attributes(self, config: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
+        """The configuration with its attributes as they will be: it has changes of them.
+
+        Source: SubscriptionGroupManager.updateSubscriptionGroupConfig.
+        """
+        current = self._tables.groups.get(config.group_name)
+        try:
+            attributes = changed_group_attributes(
+                current.attributes if current is not None else None, config.attributes
+            )
+        except GroupAttributeError as error:
+            raise RequestError(ResponseCode.INVALID_PARAMETER, str(error)) from error
+        return msgspec.structs.replace(config, attributes=attributes)
 
     @serves(
         RequestCode.DELETE_SUBSCRIPTIONGROUP,

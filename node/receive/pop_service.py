@@ -7,17 +7,16 @@
     run: what was not done in time is put again, into the retry topic or to the dead letters
 
 Every method is synchronous. An answer comes through a callback, once: before the call returns if
-nothing has changed, else at the end of a round of requests at the earliest. In a fenced group that
-is when the change is confirmed, so no change of master takes it back; in a classic one the change
+nothing has changed, else at the end of a round of requests at the earliest: in a fenced group
+when the change is confirmed, so no change of master takes it back; in a classic one the change
 is in the memory of the master (docs/pop.md). Callers own no part of that waiting: they call
 `end_round` of the broker after a round, as for puts.
 
 A callback gets a `RequestError` where this node is not the master, where the store takes nothing,
 or where it is not known in time whether the change will last.
 
-A message that is put again is in the log before the record that says so (I4). Both are written in
-one step: a log that was cut in between has the message and not the record, and its next master
-puts it once more.
+A message that is put again is in the log before the record that says so (I4), in one step: a log
+that was cut in between has the message alone, and its next master puts it once more.
 """
 
 from __future__ import annotations
@@ -31,6 +30,7 @@ from node.errors import RequestError
 from node.pop.changes import Cut, Moved, QueueKey, Reset, Revived, runs_of
 from node.receive.put_again import Outcome, PutAgain, check_retry_topic
 from node.receive.put_before import put_before
+from node.receive.queue_order import HIGHEST_FIRST, PriorityReading
 from node.receive.requests import (
     Changed,
     Found,
@@ -84,6 +84,7 @@ class PopService:
         wall_clock_ms: Callable[[], int],
         timeout_seconds: float,
         retry_mark: TopicMark = TopicMark.RETRY_V1,
+        priorities: PriorityReading = HIGHEST_FIRST,
     ) -> None:
         """Serve what `store` has.
 
@@ -94,6 +95,7 @@ class PopService:
             wall_clock_ms: Where pop times are from.
             timeout_seconds: For a change to be confirmed.
             retry_mark: Where messages are put that come again; both kinds are read.
+            priorities: How topics with priorities are read.
         """
         self._store = store
         self._tables = tables
@@ -101,7 +103,7 @@ class PopService:
         self._wall_clock_ms = wall_clock_ms
         self._timeout_seconds = timeout_seconds
         self._retry_mark = retry_mark
-        self._taking = Taking(store, tables, self._table, random)
+        self._taking = Taking(store, tables, self._table, random, priorities)
         self._put_again = PutAgain(store, tables, retry_mark)
         self.receiving = WaitingRequests()
         self.noticing = WaitingRequests()

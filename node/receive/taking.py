@@ -3,6 +3,7 @@
     retry topic first, one time in five
     queues of the topic, from a random one on
     retry topic last, if it was not first and there is room
+    of a topic with priorities in their order: see `queue_order`
 
 A queue of an orderly group whose messages are with somebody is passed over. What a filter does not
 want is done.
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from node.errors import RequestError
 from node.pop.changes import Cut, Popped, QueueKey, Revived, runs_of
+from node.receive.queue_order import RETRY_PERCENT, queues_from
 from node.receive.requests import (
     ALL_QUEUES,
     ORDERLY_REVIVE_QUEUE,
@@ -37,13 +39,11 @@ if TYPE_CHECKING:
     from random import Random
 
     from node.pop.deliveries import Handout, QueueDeliveries
+    from node.receive.queue_order import PriorityReading
     from node.receive.requests import Receive
     from node.tables.replicated_pop import DeliveriesTable
     from node.tables.tables import Tables
     from store import GetMessageResult, MessageStore
-
-RETRY_PERCENT: Final = 20
-"""Source: BrokerConfig.popFromRetryProbability."""
 
 INVISIBLE_PER_QUEUE_MAX: Final = 10_000
 """With consumers of one group out of one queue: nobody gets more until some are done, or their time
@@ -79,11 +79,13 @@ class Taking:
         tables: Tables,
         table: DeliveriesTable,
         random: Random,
+        priorities: PriorityReading,
     ) -> None:
         self._store = store
         self._tables = tables
         self._table = table
         self._random = random
+        self._priorities = priorities
         self._requests = 0
         self.resetting: set[QueueKey] = set()
         """Queues whose offset was set, and is not known to be committed yet."""
@@ -136,22 +138,27 @@ class Taking:
     def _sources(self, request: Receive) -> Iterator[_Source]:
         """Yield the queues to look at."""
         group, topic = request.group, request.topic
+        is_strict = self._priorities.is_strict(self._tables, request, self._random)
         if request.is_orderly:
             retry, retry_first = None, False
         else:
+            percent = self._priorities.retry_percent if is_strict else RETRY_PERCENT
             retry = self._retry_source(group, topic)
-            retry_first = retry is not None and self._random.randrange(100) < RETRY_PERCENT
+            retry_first = retry is not None and self._random.randrange(100) < percent
         if retry is not None and retry_first:
             yield retry
         if request.queue_id != ALL_QUEUES:
             yield _Source(QueueKey(group, topic, request.queue_id), TopicMark.NORMAL)
         else:
-            count = request.queue_count
-            first = self._random.randrange(count) if count else 0
-            for at in range(first, first + count):
-                yield _Source(QueueKey(group, topic, at % count), TopicMark.NORMAL)
+            for queue_id in self._queues(request.queue_count, is_strict=is_strict):
+                yield _Source(QueueKey(group, topic, queue_id), TopicMark.NORMAL)
         if retry is not None and not retry_first:
             yield retry
+
+    def _queues(self, count: int, *, is_strict: bool) -> Sequence[int]:
+        if is_strict:
+            return self._priorities.queues(count)
+        return queues_from(self._random.randrange(count), count) if count else ()
 
     def _retry_source(self, group: str, topic: str) -> _Source | None:
         """One of the two retry topics: an answer cannot have both. Whichever has messages."""

@@ -38,6 +38,8 @@ _ACL: Final = "access lists of RocketMQ 4 are not kept here, those of 5.3 are: s
 _FILTER: Final = "filter servers are not served: filter by tags or by SQL92"
 _ROCKSDB: Final = "there is no RocksDB here: queues and tables are files"
 _COLD: Final = "cold data is not limited: reads are served from mapped files"
+_LITE: Final = "lite topics are not served: send to and pop from an ordinary topic, see docs/pop.md"
+_TIMERS: Final = "there is one engine of timers, the wheel of timer_wheel_enable"
 
 WORDS: Final[dict[int, str]] = {
     200056: _POP_ROLLBACK,
@@ -48,6 +50,9 @@ WORDS: Final[dict[int, str]] = {
     **dict.fromkeys((301, 302), _FILTER),
     **dict.fromkeys((354, 355), _ROCKSDB),
     **dict.fromkeys(range(2001, 2005), _COLD),
+    # Those of RocketMQ 5.5.
+    **dict.fromkeys(range(200070, 200080), _LITE),
+    5001: _TIMERS,
 }
 """What is asked for, by code. A code that is served has no use for its words."""
 

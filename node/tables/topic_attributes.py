@@ -3,9 +3,12 @@
     queue.type      SimpleCQ, BatchCQ                                     set at creation only
     cleanup.policy  DELETE (COMPACTION is refused: such topics are not served)   the same
     message.type    UNSPECIFIED, NORMAL, FIFO, DELAY, TRANSACTION, MIXED  for clients and proxies
+                    PRIORITY                                              for pops, too
     reserve.time    a number, at least -1                                 kept; nothing asks for it
 
-Source: RocketMQ 5.3.3, TopicAttributes, AttributeParser.parseToMap,
+Refused, too, are LITE of message.type, and lite.topic.expiration: there are no lite topics.
+
+Source: RocketMQ 5.3.3 and 5.5.0, TopicAttributes, AttributeParser.parseToMap,
 AttributeUtil.alterCurrentAttributes.
 """
 
@@ -26,12 +29,30 @@ CLEANUP_POLICY: Final = "cleanup.policy"
 MESSAGE_TYPE: Final = "message.type"
 RESERVE_TIME: Final = "reserve.time"
 
+LITE_EXPIRATION: Final = "lite.topic.expiration"
+
 COMPACTION: Final = "COMPACTION"
+PRIORITY: Final = "PRIORITY"
+LITE: Final = "LITE"
+
+NO_LITE: Final = (
+    "lite topics are not served; use a topic with message.type=FIFO and the name of the lite topic"
+    " as a sharding key, or an ordinary topic and that name as a tag"
+)
+
+_REFUSED: Final = {
+    COMPACTION: "compaction topics are not served: every message of a topic is kept until its file"
+    " is deleted; use cleanup.policy=DELETE",
+    LITE: NO_LITE,
+}
 
 _CHOICES: Final = {
     QUEUE_TYPE: ("SimpleCQ", "BatchCQ"),
     CLEANUP_POLICY: ("DELETE", COMPACTION),
-    MESSAGE_TYPE: ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"),
+    MESSAGE_TYPE: (
+        *("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"),
+        *(PRIORITY, LITE),
+    ),
 }
 _UNCHANGEABLE: Final = (QUEUE_TYPE, CLEANUP_POLICY)
 
@@ -85,13 +106,12 @@ def _check(name: str, value: str) -> None:
         if not is_good:
             raise TopicAttributeError(f"value {value!r} of {name} is not a whole number from -1 on")
         return
+    if name == LITE_EXPIRATION:
+        raise TopicAttributeError(NO_LITE)
     choices = _CHOICES.get(name)
     if choices is None:
         raise TopicAttributeError(f"unsupported key: {name}")
     if value not in choices:
         raise TopicAttributeError(f"value {value!r} of {name} is not in set: {', '.join(choices)}")
-    if value == COMPACTION:
-        raise TopicAttributeError(
-            "compaction topics are not served: every message of a topic is kept until its file is"
-            " deleted; use cleanup.policy=DELETE"
-        )
+    if value in _REFUSED:
+        raise TopicAttributeError(_REFUSED[value])

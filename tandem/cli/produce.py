@@ -411,10 +411,11 @@ def portions(messages: "Iterator[Message]", count: int) -> "Iterator[list[Messag
 
 
 def batches(portion: "list[Message]") -> "Iterator[list[Message]]":
-    """Yield what may go into one request: messages of one topic, those with a delay alone."""
+    """Yield what may go into one request: messages of one topic, and those alone that have to."""
 
     def kind(message: "Message") -> tuple[str, int]:
-        return message.topic, id(message) if message.is_delayed or message.sharding_key else 0
+        is_shared = message.is_for_a_batch and not message.sharding_key
+        return message.topic, 0 if is_shared else id(message)
 
     for _, batch in itertools.groupby(portion, kind):
         yield list(batch)

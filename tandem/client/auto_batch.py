@@ -84,7 +84,7 @@ class AutoBatch:
         if not self._alone_from_bytes:
             return None
         sharding_key = options.sharding_key or message.sharding_key
-        if message.is_delayed or not (sharding_key or self._fits(message)):
+        if not message.is_for_a_batch or not (sharding_key or self._fits(message)):
             return None
         if not sharding_key and options is NO_OPTIONS and message.is_plain:
             return self._lanes.lane(message.topic, options)

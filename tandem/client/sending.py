@@ -12,7 +12,8 @@ from tandem.client.identity import UniqueKeys
 from tandem.wire.batch_body import encode_batch_entry
 from tandem.wire.compression import COMPRESSION_TYPES, Codec, compress
 from tandem.wire.errors import ArgumentError
-from tandem.wire.message import COMPRESSED_FLAG, DELAY_FIELDS, Message, encode_batch_body
+from tandem.wire.message import COMPRESSED_FLAG, Message, encode_batch_body
+from tandem.wire.message_choices import DELAY_FIELDS
 from tandem.wire.message_properties import (
     ACK_FLUSHED,
     PROPERTIES_BYTES_MAX,
@@ -212,9 +213,9 @@ class Sendings:
         if len(topics) != 1:
             text = f"a batch has one topic; this one has {len(topics)}: {', '.join(sorted(topics))}"
             raise ArgumentError(text, "topic")
-        if any(message.is_delayed for message in messages):
-            text = "the messages of a batch cannot be delayed; send them one by one"
-            raise ArgumentError(text, *DELAY_FIELDS)
+        if not all(message.is_for_a_batch for message in messages):
+            text = "the messages of a batch have no delay and no priority; send them one by one"
+            raise ArgumentError(text, *DELAY_FIELDS, "priority")
         sharding_keys = {options.sharding_key or message.sharding_key for message in messages}
         if len(sharding_keys) != 1:
             raise ArgumentError(
@@ -234,7 +235,7 @@ class Sendings:
         Source: MessageBatch.generateFromList; tryToCompressMessage passes over batches.
         """
         return not (
-            message.is_delayed
+            not message.is_for_a_batch
             or message.topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
             or len(message.body) >= self.compressed_from_bytes
         )

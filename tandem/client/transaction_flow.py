@@ -40,7 +40,8 @@ from tandem.client.results import SendResult, SendStatus
 from tandem.client.send_flow import Sender
 from tandem.client.sending import SendOptions
 from tandem.wire.errors import ArgumentError
-from tandem.wire.message import DELAY_FIELDS, Message, decode_offset_msg_id
+from tandem.wire.message import Message, decode_offset_msg_id
+from tandem.wire.message_choices import DELAY_FIELDS
 from tandem.wire.message_properties import (
     PROPERTY_PRODUCER_GROUP,
     PROPERTY_TRANSACTION_PREPARED,
@@ -149,8 +150,9 @@ class TransactionFlows:
                 back.
             ArgumentError: the message cannot be sent as it is.
         """
-        if message.is_delayed:
-            raise ArgumentError("the message of a transaction cannot be delayed", *DELAY_FIELDS)
+        if not message.is_for_a_batch:
+            text = "the message of a transaction has no delay and no priority"
+            raise ArgumentError(text, *DELAY_FIELDS, "priority")
         properties = {
             **message.properties,
             PROPERTY_TRANSACTION_PREPARED: "true",

@@ -69,6 +69,10 @@ class BrokerSettings(Struct, frozen=True):
     register_broker_interval_ms: Annotated[int, milliseconds(10)] = 5_000
     broker_expired_timeout_ms: Annotated[int, milliseconds(10)] = 20_000
     recall_message_enable: bool = False
+    priority_order_asc: bool = True
+    """Whether pops of a topic with priorities get the highest queue first, or the lowest."""
+    pop_from_retry_probability_for_priority: Annotated[int, whole_number(0, 100, "percent")] = 0
+    """How often they look first at what comes again there."""
     store_reply_message_enable: bool = True
     slave_synchronize_interval_ms: Annotated[int, milliseconds(10)] = 3_000
     enable_property_filter: bool = False

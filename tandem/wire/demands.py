@@ -11,7 +11,8 @@ name of a property that asks for something occurs at all; only then are properti
 its properties; their list is made from it (`c_table`, `native_demands.h`). A new property that asks
 for something is one line here, and a field of `Demands`.
 
-Source: RocketMQ 5.3.3, SendMessageProcessor, HookUtils, Message.isWaitStoreMsgOK, MessageConst.
+Source: RocketMQ 5.3.3, SendMessageProcessor, HookUtils, Message.isWaitStoreMsgOK, MessageConst;
+5.5.0, SendMessageProcessor.sendMessage and TopicMessageType for priorities and lite topics.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import msgspec
 
 from tandem.wire.errors import IllegalPropertyError
 from tandem.wire.java_numbers import parse_int
+from tandem.wire.message_choices import NO_PRIORITY, priority_of
 from tandem.wire.message_properties import (
     ACK_FLUSHED,
     NAME_VALUE_SEPARATOR,
@@ -30,8 +32,11 @@ from tandem.wire.message_properties import (
     PROPERTY_CLUSTER,
     PROPERTY_DELAY_LEVEL,
     PROPERTY_INNER_NUM,
+    PROPERTY_LITE_TOPIC,
     PROPERTY_MSG_REGION,
+    PROPERTY_PRIORITY,
     PROPERTY_SEPARATOR,
+    PROPERTY_SHARDING_KEY,
     PROPERTY_TIMER_DELAY_MS,
     PROPERTY_TIMER_DELAY_SEC,
     PROPERTY_TIMER_DELIVER_MS,
@@ -52,6 +57,8 @@ class Demand(enum.Enum):
     HALF = "is put aside until its producer commits it"
     INNER = "holds a batch"
     FLUSHED = "waits for the disks of the replicas"
+    PRIORITY = "goes to the queue of its priority"
+    LITE = "goes to a lite topic"
     STAMPED = "has been through a broker: what that added is replaced"
 
 
@@ -63,6 +70,8 @@ PROPERTY_DEMANDS: Final[dict[str, Demand]] = {
     PROPERTY_TRANSACTION_PREPARED: Demand.HALF,
     PROPERTY_INNER_NUM: Demand.INNER,
     PROPERTY_ACK: Demand.FLUSHED,
+    PROPERTY_PRIORITY: Demand.PRIORITY,
+    PROPERTY_LITE_TOPIC: Demand.LITE,
     PROPERTY_CLUSTER: Demand.STAMPED,
     PROPERTY_MSG_REGION: Demand.STAMPED,
     PROPERTY_TRACE_SWITCH: Demand.STAMPED,
@@ -97,6 +106,10 @@ class Demands(msgspec.Struct, frozen=True, gc=False):
         timed: Whether it asks for a time of its own.
         transaction: Whether it says that it is part of a transaction.
         inner: Whether it says that it holds a batch.
+        priority: Its priority, 0 or more; -1 if it has none that counts.
+        loses_priority: Whether it has one beside a delay, a transaction or a sharding key, which
+            count in its place: a broker takes the property away.
+        lite: Whether it is for a lite topic.
         stamped: Whether it has been through a broker.
     """
 
@@ -107,13 +120,16 @@ class Demands(msgspec.Struct, frozen=True, gc=False):
     timed: bool = False
     transaction: bool = False
     inner: bool = False
+    priority: int = NO_PRIORITY
+    loses_priority: bool = False
+    lite: bool = False
     stamped: bool = False
 
 
 USUAL: Final = Demands()
 UNWAITING: Final = Demands(waits=False)
 
-_TRAN, _INNER, _ACK, _CLUSTER, _REGION, _TRACE, _POP = _OTHERS
+_TRAN, _INNER, _ACK, _PRIORITY, _LITE, _CLUSTER, _REGION, _TRACE, _POP = _OTHERS
 
 
 def demands_of(properties: str) -> Demands:
@@ -132,6 +148,8 @@ def demands_of(properties: str) -> Demands:
         or _TRAN in properties
         or _INNER in properties
         or _ACK in properties
+        or _PRIORITY in properties
+        or _LITE in properties
     ):
         return _looked_at(parse_properties(properties))
     count = properties.count(_WAIT)
@@ -165,14 +183,20 @@ def delay_level(properties: dict[str, str]) -> int:
 
 def _looked_at(properties: dict[str, str]) -> Demands:
     asked = {PROPERTY_DEMANDS[name] for name in properties if name in PROPERTY_DEMANDS}
+    transaction = properties.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == "true"
+    priority = priority_of(properties)
+    is_other = transaction or not asked.isdisjoint(_LATER) or PROPERTY_SHARDING_KEY in properties
     return Demands(
         is_usual=not asked,
         waits=_is_waiting(properties),
         flushed=properties.get(PROPERTY_ACK) == ACK_FLUSHED,
         delay_level=delay_level(properties),
         timed=Demand.TIMED in asked,
-        transaction=properties.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == "true",
+        transaction=transaction,
         inner=Demand.INNER in asked,
+        priority=NO_PRIORITY if is_other else priority,
+        loses_priority=is_other and priority != NO_PRIORITY,
+        lite=bool(properties.get(PROPERTY_LITE_TOPIC)),
         stamped=Demand.STAMPED in asked,
     )
 

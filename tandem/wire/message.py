@@ -35,11 +35,18 @@ import msgspec
 
 from tandem.wire.batch_body import decode_batch_body, encode_batch_entry
 from tandem.wire.crc import crc32
-from tandem.wire.errors import ArgumentError, MalformedMessageError
+from tandem.wire.errors import MalformedMessageError
+from tandem.wire.message_choices import (
+    NO_PRIORITY,
+    check_delays,
+    check_priority,
+    priority_of,
+)
 from tandem.wire.message_properties import (
     DELAYING_PROPERTIES,
     PROPERTY_DELAY_LEVEL,
     PROPERTY_KEYS,
+    PROPERTY_PRIORITY,
     PROPERTY_SHARDING_KEY,
     PROPERTY_TAGS,
     PROPERTY_TIMER_DELAY_MS,
@@ -72,9 +79,6 @@ NEED_UNWRAP_FLAG: Final = 0x40
 INNER_BATCH_FLAG: Final = 0x80
 COMPRESSION_TYPE_MASK: Final = 0x700
 INNER_BATCH_FLAGS: Final = NEED_UNWRAP_FLAG | INNER_BATCH_FLAG
-
-DELAY_FIELDS: Final = ("delay_time_level", "delay_ms", "deliver_time_ms")
-"""Of a `Message`: each says when it is delivered."""
 
 TOPIC_V1_CHARACTERS_MAX: Final = 127
 """A longer topic makes a V2 record (MessageVersion, autoMessageVersionOnTopicLen)."""
@@ -142,10 +146,13 @@ class Message(msgspec.Struct, frozen=True):
         delay_ms: how late consumers get it, in milliseconds, instead of a level.
         deliver_time_ms: when consumers get it, in milliseconds since 1970, instead of a delay.
         sharding_key: messages of one key go to one queue, in the order in which they are sent.
+        priority: which queue of a topic of the type PRIORITY it goes to, 0 or more: SimpleConsumers
+            and others that pop get the highest first. None: it has none.
 
     Raises:
         TypeError: the body is no bytes, or a key no text.
-        ValueError: a key cannot be stored, or more than one delay is given.
+        ValueError: a key cannot be stored, or more than one delay is given, or a priority that is
+            negative, or that is together with a delay or a sharding key.
     """
 
     topic: str
@@ -159,13 +166,16 @@ class Message(msgspec.Struct, frozen=True):
     delay_ms: int = 0
     deliver_time_ms: int = 0
     sharding_key: str = ""
+    priority: int | None = None
 
     def __post_init__(self) -> None:
         """Check what a program gets wrong; this runs for every message."""
         if type(self.body) is not bytes or type(self.keys) is not str:
             self._make_plain()
         if self.delay_ms or self.deliver_time_ms:
-            self._check_delays()
+            check_delays(self.delay_time_level, self.delay_ms, self.deliver_time_ms)
+        if self.priority is not None:
+            check_priority(self.priority, self.sharding_key, is_delayed=self.is_delayed)
 
     def _make_plain(self) -> None:
         body: object = self.body
@@ -179,15 +189,6 @@ class Message(msgspec.Struct, frozen=True):
         if not isinstance(self.keys, str):
             msgspec.structs.force_setattr(self, "keys", joined_keys(self.keys))
 
-    def _check_delays(self) -> None:
-        delays = (self.delay_time_level, self.delay_ms, self.deliver_time_ms)
-        if sum(map(bool, delays)) > 1:
-            given = [name for name, delay in zip(DELAY_FIELDS, delays, strict=True) if delay]
-            raise ArgumentError(f"a message has only one of {' and '.join(given)}", *given)
-        for name, value in (("delay_ms", self.delay_ms), ("deliver_time_ms", self.deliver_time_ms)):
-            if value < 0:
-                raise ArgumentError(f"{name} is {value}; it is 0 or more", name)
-
     @property
     def is_delayed(self) -> bool:
         """True if consumers get it later; a batch takes none such."""
@@ -196,6 +197,13 @@ class Message(msgspec.Struct, frozen=True):
             or self.delay_ms
             or self.deliver_time_ms
             or (self.properties and not DELAYING_PROPERTIES.isdisjoint(self.properties))
+        )
+
+    @property
+    def is_for_a_batch(self) -> bool:
+        """Whether a broker may store it together with others: not if it asks for its own place."""
+        return not (
+            self.is_delayed or self.priority is not None or PROPERTY_PRIORITY in self.properties
         )
 
     @property
@@ -208,6 +216,7 @@ class Message(msgspec.Struct, frozen=True):
             or self.delay_ms
             or self.deliver_time_ms
             or self.wait_store_msg_ok is not None
+            or self.priority is not None
         )
 
     def property_map(self) -> dict[str, str]:
@@ -228,6 +237,8 @@ class Message(msgspec.Struct, frozen=True):
             properties[PROPERTY_TIMER_DELIVER_MS] = str(self.deliver_time_ms)
         if self.sharding_key:
             properties[PROPERTY_SHARDING_KEY] = self.sharding_key
+        if self.priority is not None:
+            properties[PROPERTY_PRIORITY] = str(self.priority)
         return properties
 
 
@@ -264,6 +275,12 @@ class MessageExt(msgspec.Struct, frozen=True):
     def tags(self) -> str:
         """The TAGS property, empty if absent."""
         return self.properties.get(PROPERTY_TAGS, "")
+
+    @property
+    def priority(self) -> int | None:
+        """The priority it was sent with, None if it has none."""
+        priority = priority_of(self.properties)
+        return None if priority == NO_PRIORITY else priority
 
     @property
     def offset_msg_id(self) -> str:

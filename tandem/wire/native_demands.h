@@ -11,6 +11,8 @@ static const char *const demanding[] = {
     "TRAN_MSG",
     "INNER_NUM",
     "TANDEM_ACK",
+    "_SYS_MSG_PRIORITY_",
+    "__LITE_TOPIC",
     "CLUSTER",
     "MSG_REGION",
     "TRACE_ON",

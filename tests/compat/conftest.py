@@ -41,6 +41,12 @@ def broker_classpath(tmp_path_factory: pytest.TempPathFactory) -> str:
     return _fetch(tmp_path_factory, "-P", "broker")
 
 
+@pytest.fixture(scope="session")
+def newest_classpath(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The class path of rocketmq-store and rocketmq-client 5.5.0; skips where there is none."""
+    return _fetch(tmp_path_factory, "-Drocketmq.version=5.5.0")
+
+
 def _fetch(tmp_path_factory: pytest.TempPathFactory, *options: str) -> str:
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
@@ -57,7 +63,7 @@ def _fetch(tmp_path_factory: pytest.TempPathFactory, *options: str) -> str:
         timeout=600,
     )
     if fetched.returncode != 0:
-        pytest.skip(f"Maven cannot fetch RocketMQ 5.3.3 (no network?): {fetched.stdout[-300:]}")
+        pytest.skip(f"Maven cannot fetch RocketMQ (no network?): {fetched.stdout[-300:]}")
     return written.read_text()
 
 
@@ -136,6 +142,15 @@ def rocketmq(rocketmq_classpath: str, tmp_path_factory: pytest.TempPathFactory) 
     """RocketMQ's DefaultMessageStore in a process of its own."""
     home = tmp_path_factory.mktemp("rocketmq")
     command = [*_java(rocketmq_classpath, home), str(JAVA / "StoreProbe.java")]
+    with Probe(command, cwd=home, log=home / "log") as probe:
+        yield probe
+
+
+@pytest.fixture(scope="module")
+def newest(newest_classpath: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Probe]:
+    """The store of RocketMQ 5.5.0 in a process of its own."""
+    home = tmp_path_factory.mktemp("newest")
+    command = [*_java(newest_classpath, home), str(JAVA / "StoreProbe.java")]
     with Probe(command, cwd=home, log=home / "log") as probe:
         yield probe
 

@@ -1,6 +1,7 @@
 """The table as a page: docs/compatibility.md is written by `--markdown`, never by hand."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from tests.compat.refusals import REFUSALS
@@ -10,14 +11,19 @@ from tests.compat.targets import TARGET_NAMES, TargetName
 
 SUITE_TITLES: Final = {
     "java5": "Java applications, rocketmq-client 5.3.3",
+    "java55": "Java applications, rocketmq-client 5.5.0",
     "java4": "Java applications, rocketmq-client 4.9.8",
     "go": "Go applications, rocketmq-client-go 2.1.2",
     "node": "Node applications, ali-ons 3.12.0",
     "cpp": "C++ client 1.2, through the package `rocketmq` 0.4.4 of PyPI",
     "admin": "Operators' programs, DefaultMQAdminExt 5.3.3",
+    "admin55": "Operators' programs, DefaultMQAdminExt 5.5.0",
     "sequences": "What rocketmq-exporter and the Dashboard ask",
+    "sequences55": "What rocketmq-exporter and the Dashboard ask, with DefaultMQAdminExt 5.5.0",
     "mqadmin": "mqadmin 5.3.3",
+    "mqadmin55": "mqadmin 5.5.0",
     "users": "mqadmin 5.3.3: users and access lists",
+    "users55": "mqadmin 5.5.0: users and access lists",
 }
 TARGET_TITLES: Final[dict[TargetName, str]] = {
     "real": "RocketMQ 5.3.3",
@@ -101,9 +107,12 @@ answer, and the application's client waits for its timeout, 3 s, before it tries
 """
 
 
+AFTER: Final = (Path(__file__).parent / "after-5.3.md").read_text()
+
+
 def page_of(rows: Sequence[Row]) -> str:
     """Render the whole page."""
-    parts = [HEAD, _sums(rows), _refusals(rows), _failures(rows), PROXY]
+    parts = [HEAD, _sums(rows), _refusals(rows), _failures(rows), AFTER, PROXY]
     parts += [_suite(suite, title, rows) for suite, title in SUITE_TITLES.items()]
     return "\n".join(part for part in [*parts, request_list()] if part)
 

@@ -127,7 +127,7 @@ COMMANDS: Final = (
     _refused("consumerConnection -g {offline}", "CODE: 206 +DESC: the consumer group.* not online"),
     _command("consumerStatus -g {online}", "#ClientId", "^0 CLIENT V0_0_0 ", compared="not"),
     _command("consumerStatus -g {online} -i {client}", "#Consumer Properties", compared="columns"),
-    _command("producerConnection -g {producers} -t {topic}", "@world .*V5_3_3"),
+    _command("producerConnection -g {producers} -t {topic}", "@world .*V5_[35]_"),
     _command("producer -b {address}", "Producers_U", compared="not"),
     # Offsets.
     _command("resetOffsetByTime -g {offline} -t {topic} -s 1000", r"^broker-a +1 +0 *$"),
@@ -309,6 +309,8 @@ _NORMALISED: Final = (
     (r"\s+", " "),
     # How many brokers there are is not how a line looks.
     (r'(0[:=]"?@"?)(, ?\1)+', r"\1"),
+    # Nor is it where 5.5 has each on a line of its own.
+    (r'^( ?0:"@"),$', r"\1"),
 )
 
 # RocketMQ takes a topic that is consumed for a group that consumes it.

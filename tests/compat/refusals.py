@@ -22,7 +22,7 @@ STARS: Final = "no answer has a user's secret, so there is none to copy"
 
 NOT_THERE: Final = "who takes away an entry that is not there is answered so"
 
-REFUSALS: Final[dict[tuple[str, str], str]] = {
+_OF_FIVE_THREE: Final[dict[tuple[str, str], str]] = {
     ("mqadmin", "getColdDataFlowCtrInfo -b {address}"): COLD,
     ("mqadmin", "setCommitLogReadAheadMode -b {address} -m 0"): COLD,
     ("admin", "createStaticTopic"): STATIC,
@@ -36,3 +36,8 @@ REFUSALS: Final[dict[tuple[str, str], str]] = {
     ("users", "copyUser -f {address} -t {address} -u {new}-c"): STARS,
     ("users", "deleteAcl -b {address} -s User:{new}-a -r Group:g1 -h"): NOT_THERE,
 }
+
+REFUSALS: Final[dict[tuple[str, str], str]] = _OF_FIVE_THREE | {
+    (f"{suite}55", name): why for (suite, name), why in _OF_FIVE_THREE.items()
+}
+"""With the tools of 5.5 the same."""

@@ -5,6 +5,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -54,11 +55,45 @@ Read = Callable[[Line], tuple[bool, str, list[str]]]
 """Whether a row passes, why not, and the shape of its output."""
 
 
-def run_java5(target: Target, directory: Path, part: str) -> list[Outcome]:
-    """Applications with rocketmq-client 5.3.3."""
-    jars = classpath("pom.xml", "tools")
-    compile_java(jars, directory, *CLIENT_PROGRAMS, "ClientTableFive", "PopTable")
-    return _run_java("java5", "ClientTable", jars, target, directory, "5", part)
+class Release(msgspec.Struct, frozen=True):
+    """A version of RocketMQ 5 whose client and tools are run.
+
+    `suffix`: of its suites' names. Scenarios and commands are the same.
+    """
+
+    version: str
+    suffix: str = ""
+
+    @property
+    def jars(self) -> str:
+        """Its class path."""
+        return classpath("pom.xml", "tools", version=self.version)
+
+
+FIVE_THREE: Final = Release("5.3.3")
+FIVE_FIVE: Final = Release("5.5.0", "55")
+"""The newest client and tools that Maven has; of the broker it has 5.5.1 as well."""
+
+
+def base_suite(suite: str) -> str:
+    """Return whose scenarios a suite runs: those of 5.5 are the ones of 5.3."""
+    return suite.removesuffix(FIVE_FIVE.suffix)
+
+
+def run_java5(release: Release, target: Target, directory: Path, part: str) -> list[Outcome]:
+    """Applications with rocketmq-client."""
+    suite = "java55" if release.suffix else "java5"
+    compile_java(release.jars, directory, *CLIENT_PROGRAMS, "ClientTableFive", "PopTable")
+    return _run_java(suite, "ClientTable", release.jars, target, directory, "5", part)
+
+
+def run_priorities(target: Target, directory: Path, part: str = "") -> list[Outcome]:
+    """Applications with messages that have priorities, which brokers of 5.3 do not know."""
+    jars = FIVE_FIVE.jars
+    compile_java(
+        *(jars, directory, *CLIENT_PROGRAMS, "ClientTableFive", "PopTable", "PriorityTable")
+    )
+    return _run_java("priorities", "PriorityTable", jars, target, directory, part)
 
 
 def run_java4(target: Target, directory: Path, part: str) -> list[Outcome]:
@@ -68,37 +103,42 @@ def run_java4(target: Target, directory: Path, part: str) -> list[Outcome]:
     return _run_java("java4", "ClientTable", jars, target, directory, "4", part)
 
 
-def run_admin(target: Target, directory: Path, part: str) -> list[Outcome]:
-    """Operators' programs with DefaultMQAdminExt 5.3.3."""
-    jars = classpath("pom.xml", "tools")
-    compile_java(jars, directory, *TOOL_PROGRAMS, "AdminTable")
-    return _run_java("admin", "AdminTable", jars, target, directory, part)
+def run_admin(release: Release, target: Target, directory: Path, part: str) -> list[Outcome]:
+    """Operators' programs with DefaultMQAdminExt."""
+    suite = f"admin{release.suffix}"
+    compile_java(release.jars, directory, *TOOL_PROGRAMS, "AdminTable")
+    return _run_java(suite, "AdminTable", release.jars, target, directory, part)
 
 
-def run_sequences(target: Target, directory: Path, part: str) -> list[Outcome]:
+def run_sequences(release: Release, target: Target, directory: Path, part: str) -> list[Outcome]:
     """What rocketmq-exporter and the Dashboard ask, in their order."""
-    jars = classpath("pom.xml", "tools")
-    compile_java(jars, directory, *TOOL_PROGRAMS, "SequenceTable")
+    suite = f"sequences{release.suffix}"
+    compile_java(release.jars, directory, *TOOL_PROGRAMS, "SequenceTable")
     return _run_java(
-        "sequences", "SequenceTable", jars, target, directory, part, read=_read_answers
+        suite, "SequenceTable", release.jars, target, directory, part, read=_read_answers
     )
 
 
-def run_mqadmin(target: Target, directory: Path, part: str) -> list[Outcome]:
-    """Commands of mqadmin 5.3.3, in one process."""
+def run_mqadmin(release: Release, target: Target, directory: Path, part: str) -> list[Outcome]:
+    """Commands of mqadmin, in one process."""
     commands = [each for each in COMMANDS if each.signs or not target.has_users]
-    return _run_commands("mqadmin", commands, target, directory, part)
+    return _run_commands(f"mqadmin{release.suffix}", commands, release, target, directory, part)
 
 
-def run_users(target: Target, directory: Path, part: str) -> list[Outcome]:
+def run_users(release: Release, target: Target, directory: Path, part: str) -> list[Outcome]:
     """Those of users and access lists, which need a target that has them."""
-    return _run_commands("users", USER_COMMANDS, target, directory, part)
+    return _run_commands(f"users{release.suffix}", USER_COMMANDS, release, target, directory, part)
 
 
 def _run_commands(
-    suite: str, commands: Sequence[Command], target: Target, directory: Path, part: str
+    suite: str,
+    commands: Sequence[Command],
+    release: Release,
+    target: Target,
+    directory: Path,
+    part: str,
 ) -> list[Outcome]:
-    jars = classpath("pom.xml", "tools")
+    jars = release.jars
     compile_java(jars, directory, *TOOL_PROGRAMS, "MqadminTable")
     file = directory / "commands"
     rows = ((command.lane, command.name, *command.words.split()) for command in commands)
@@ -110,7 +150,9 @@ def _run_commands(
 
 def compared(outcomes: Sequence[Outcome]) -> list[Outcome]:
     """Turn what a tool prints for us otherwise than for RocketMQ into failures."""
-    real = {row.name: row.shape for row in outcomes if row.target == "real" and row.shape}
+    real = {
+        (row.suite, row.name): row.shape for row in outcomes if row.target == "real" and row.shape
+    }
     return [
         msgspec.structs.replace(row, ok=False, reason=difference)
         if row.ok and (difference := _difference(row, real))
@@ -119,14 +161,15 @@ def compared(outcomes: Sequence[Outcome]) -> list[Outcome]:
     ]
 
 
-def _difference(outcome: Outcome, real: Mapping[str, list[str]]) -> str:
-    if outcome.target == "real" or not outcome.shape or outcome.name not in real:
+def _difference(outcome: Outcome, real: Mapping[tuple[str, str], list[str]]) -> str:
+    answered = real.get((outcome.suite, outcome.name))
+    if outcome.target == "real" or not outcome.shape or answered is None:
         return ""
-    if outcome.suite == "sequences":
-        missing = sorted(set(real[outcome.name]) - set(outcome.shape))
+    if base_suite(outcome.suite) == "sequences":
+        missing = sorted(set(answered) - set(outcome.shape))
         return f"not answered: {some_of(missing)}" if missing else ""
     command = next(command for command in ALL_COMMANDS if command.name == outcome.name)
-    return difference_of(command, real[outcome.name], outcome.shape)
+    return difference_of(command, answered, outcome.shape)
 
 
 def _read_printed(line: Line) -> tuple[bool, str, list[str]]:
@@ -251,13 +294,23 @@ def read_outcomes(
 
 Run = Callable[[Target, Path, str], list[Outcome]]
 
+
+def _with(release: Release, run: Callable[[Release, Target, Path, str], list[Outcome]]) -> Run:
+    return partial(run, release)
+
+
 SUITES: Final[dict[str, Run]] = {
-    "java5": run_java5,
+    "java5": _with(FIVE_THREE, run_java5),
+    "java55": _with(FIVE_FIVE, run_java5),
     "java4": run_java4,
-    "admin": run_admin,
-    "sequences": run_sequences,
-    "mqadmin": run_mqadmin,
-    "users": run_users,
+    "admin": _with(FIVE_THREE, run_admin),
+    "admin55": _with(FIVE_FIVE, run_admin),
+    "sequences": _with(FIVE_THREE, run_sequences),
+    "sequences55": _with(FIVE_FIVE, run_sequences),
+    "mqadmin": _with(FIVE_THREE, run_mqadmin),
+    "mqadmin55": _with(FIVE_FIVE, run_mqadmin),
+    "users": _with(FIVE_THREE, run_users),
+    "users55": _with(FIVE_FIVE, run_users),
     "go": run_go,
     "node": run_node,
     "cpp": run_cpp,
@@ -267,20 +320,28 @@ SUITES: Final[dict[str, Run]] = {
 def suites_for(guarded: Guarded) -> list[str]:
     """Return what can be run against targets that ask for this."""
     if guarded.with_users:
-        return [*JAVA_SUITES, "users"]
-    return list(JAVA_SUITES if guarded.with_tls else (name for name in SUITES if name != "users"))
+        return [*JAVA_SUITES, "users", "users55"]
+    others = (name for name in SUITES if base_suite(name) != "users")
+    return list(JAVA_SUITES if guarded.with_tls else others)
 
 
-JAVA_SUITES: Final = ("java5", "java4", "admin", "sequences", "mqadmin")
+JAVA_SUITES: Final = (
+    *("java5", "java55", "java4"),
+    *("admin", "admin55", "sequences", "sequences55", "mqadmin", "mqadmin55"),
+)
 """What can be run with TLS and with users. Of the others, Go 2.1.2 and ali-ons know no TLS; what
 C++ 1.2 knows of it is not known; none of their programs signs."""
 
 STAGES: Final = (
     ("java5", "go", "node"),
     ("java4", "cpp"),
+    ("java55",),
     ("admin",),
-    ("sequences",),
+    ("admin55",),
+    ("sequences", "sequences55"),
     ("mqadmin",),
+    ("mqadmin55",),
     ("users",),
+    ("users55",),
 )
 """Those of a stage run side by side. Tools come last: some of them stop whoever sends."""

@@ -22,7 +22,7 @@ TARGET_NAMES: Final[tuple[TargetName, ...]] = get_args(TargetName)
 
 CLUSTER: Final = "DefaultCluster"
 BROKER: Final = "broker-a"
-START_SECONDS_MAX: Final = 60.0
+START_SECONDS_MAX: Final = 240.0
 QUIET: Final = '<configuration><root level="OFF"/></configuration>'
 POLL_SECONDS: Final = 0.1
 

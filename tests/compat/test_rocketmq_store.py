@@ -1,4 +1,6 @@
-"""RocketMQ 5.3.3's DefaultMessageStore opens, reads and continues our stores, and we its.
+"""The DefaultMessageStore of RocketMQ 5.3.3 opens, reads and continues our stores, and we its.
+
+That of 5.5.0 does so, too.
 
 A store goes to and fro between the two. Whoever has it reads every message by physical offset, by
 queue and by key, puts more, reads all of it again, and stops cleanly or is killed. The other one
@@ -31,7 +33,7 @@ from tandem.wire.message import (
 from tests.compat.probe import Probe, Seen, Settings, differences
 from tests.store.store_world import STORE_HOST, a_batch, a_message, check_store, open_store, put
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300), pytest.mark.xdist_group("rocketmq")]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900), pytest.mark.xdist_group("rocketmq")]
 
 LONG_RETRY_TOPIC: Final = "%RETRY%" + "g" * 200
 BATCH_TOPIC: Final = "TopicWithBatches"
@@ -52,12 +54,15 @@ class Journey(NamedTuple):
     settings: str
     began: str
     stop: str
+    other: str = "rocketmq"
+    """Which of them it is that the store goes to and fro with."""
 
 
 JOURNEYS: Final = [
-    Journey(name, began, stop)
+    Journey(name, began, stop, other)
     for name in SETTINGS
-    for began in ("ours", "rocketmq")
+    for other in ("rocketmq", "newest")
+    for began in ("ours", other)
     for stop in ("clean", "killed")
 ]
 
@@ -123,21 +128,29 @@ class Visit(NamedTuple):
 
 @pytest.fixture(scope="module")
 def visits(
-    rocketmq: Probe, ours: Probe, tmp_path_factory: pytest.TempPathFactory
+    rocketmq: Probe, newest: Probe, ours: Probe, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[Journey, list[Visit]]:
     """Every journey, all at once: starting Java and stopping RocketMQ take seconds."""
     root = tmp_path_factory.mktemp("journeys")
     seen: dict[Journey, list[Visit]] = {journey: [] for journey in JOURNEYS}
-    probes = {"ours": ours, "rocketmq": rocketmq}
+    probes = {"ours": ours, "rocketmq": rocketmq, "newest": newest}
     for number in range(ROUNDS):
         for who, probe in probes.items():
-            here = [j for j in JOURNEYS if (j.began == who) == (number % 2 == 0)]
+            here = [j for j in JOURNEYS if _has_it(j, number) == who]
             for journey in here:
                 directory = root / "-".join(journey)
                 seen[journey].append(visit(probe, directory, SETTINGS[journey.settings], number))
             probe.close([root / "-".join(j) for j in here if j.stop == "clean"])
             probe.halt()
     return seen
+
+
+def _has_it(journey: Journey, number: int) -> str:
+    """Return who has the store in this round."""
+    first, second = (
+        (journey.other, "ours") if journey.began == journey.other else ("ours", journey.other)
+    )
+    return (first, second)[number % 2]
 
 
 def visit(probe: Probe, directory: Path, settings: Settings, number: int) -> Visit:

@@ -47,6 +47,8 @@ def with_recovery(seconds: int) -> pb.Message:
         (message(deliver_ms=NOW_MS + 86_400_001), pb.ILLEGAL_DELIVERY_TIME),
         (message(body_encoding=pb.GZIP), pb.NOT_IMPLEMENTED),
         (with_recovery(3_601), pb.BAD_REQUEST),
+        (message(priority=-1), pb.BAD_REQUEST),
+        (message(lite_topic="l"), pb.NOT_IMPLEMENTED),
         (with_recovery(-1), pb.BAD_REQUEST),
         (with_properties(TAGS="x"), pb.ILLEGAL_MESSAGE_PROPERTY_KEY),
         (with_properties(TANDEM_ACK="flushed"), pb.ILLEGAL_MESSAGE_PROPERTY_KEY),
@@ -109,6 +111,7 @@ def test_halves_and_delays_are_marked() -> None:
     assert (found["TRAN_MSG"], found["CHECK_IMMUNITY_TIME_IN_SECONDS"]) == ("true", "30")
     late = properties_of(message(message_type=pb.DELAY, deliver_ms=NOW_MS))
     assert late["TIMER_DELIVER_MS"] == str(NOW_MS)
+    assert properties_of(message(priority=0))["_SYS_MSG_PRIORITY_"] == "0"
 
 
 def test_what_would_break_the_properties_of_a_record_is_left_out() -> None:
@@ -122,6 +125,8 @@ def test_what_would_break_the_properties_of_a_record_is_left_out() -> None:
     [
         ({}, "NORMAL"),
         ({"message_group": "g"}, "FIFO"),
+        ({"priority": 0}, "PRIORITY"),
+        ({"priority": 0, "message_group": "g"}, "FIFO"),
         ({"deliver_ms": 1}, "DELAY"),
         ({"deliver_ms": 1, "message_group": "g"}, "DELAY"),
         ({"message_type": pb.TRANSACTION, "message_group": "g"}, "TRANSACTION"),

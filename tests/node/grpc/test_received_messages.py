@@ -69,6 +69,8 @@ def test_bodies_that_a_client_of_the_other_protocol_has_compressed_go_plain() ->
     [
         ({}, pb.NORMAL),
         ({"__SHARDINGKEY": "g"}, pb.FIFO),
+        ({"_SYS_MSG_PRIORITY_": "5"}, pb.PRIORITY),
+        ({"_SYS_MSG_PRIORITY_": "5", "__SHARDINGKEY": "g"}, pb.FIFO),
         ({"TIMER_DELIVER_MS": "5", "__SHARDINGKEY": "g"}, pb.DELAY),
         ({"DELAY": "3"}, pb.DELAY),
         ({"TRAN_MSG": "true", "DELAY": "3"}, pb.TRANSACTION),
@@ -76,6 +78,13 @@ def test_bodies_that_a_client_of_the_other_protocol_has_compressed_go_plain() ->
 )
 def test_the_type_is_that_of_the_properties(properties: dict[str, Any], kind: int) -> None:
     assert grpc_message(stored(**properties), "T").system_properties.message_type == kind
+
+
+def test_a_priority_is_shown_as_one_and_not_among_what_users_have_set() -> None:
+    found = grpc_message(stored(_SYS_MSG_PRIORITY_="5"), "T")
+    assert found.system_properties.priority == 5
+    assert not found.user_properties
+    assert not grpc_message(stored(), "T").system_properties.HasField("priority")
 
 
 def test_times_and_dead_letters_are_said_and_nonsense_is_left_out() -> None:

@@ -78,7 +78,8 @@ async def test_settings_come_back_with_all_that_clients_need(
         (subscribing(""), 3),
         (subscribing("CID_RMQ_SYS_TRANS"), 3),
         (subscribing("g", pb.PULL_CONSUMER), 13),
-        (subscribing("g", pb.LITE_PUSH_CONSUMER), 13),
+        (subscribing("g", pb.LITE_PUSH_CONSUMER), 12),
+        (subscribing("g", pb.LITE_SIMPLE_CONSUMER), 12),
     ],
 )
 async def test_settings_that_cannot_be_end_the_stream(
@@ -106,6 +107,7 @@ async def test_heartbeats_of_clients_whose_stream_is_gone_are_good(
                 (pb.SIMPLE_CONSUMER, "g", pb.OK),
                 (pb.PUSH_CONSUMER, "", pb.ILLEGAL_CONSUMER_GROUP),
                 (pb.PULL_CONSUMER, "g", pb.UNRECOGNIZED_CLIENT_TYPE),
+                (pb.LITE_PUSH_CONSUMER, "g", pb.UNRECOGNIZED_CLIENT_TYPE),
             ):
                 request = pb.HeartbeatRequest(client_type=kind)
                 request.group.name = group

@@ -9,13 +9,13 @@ from tandem.wire.request_headers import TopicConfig
 
 TOPICS = {
     kind: TopicConfig(kind, attributes={"message.type": kind})
-    for kind in ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "UNSPECIFIED")
+    for kind in ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED", "UNSPECIFIED")
 } | {"Plain": TopicConfig("Plain")}
 
 
 def test_a_topic_takes_its_type_alone_and_mixed_takes_all() -> None:
     types = TopicTypes(TOPICS.get)
-    kinds = ("NORMAL", "FIFO", "DELAY", "TRANSACTION")
+    kinds = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY")
     for topic in TOPICS:
         expected = {"MIXED": kinds, "Plain": ("NORMAL",), "UNSPECIFIED": ()}
         taken = expected.get(topic, (topic,))
@@ -32,6 +32,7 @@ def test_clients_know_what_a_topic_takes() -> None:
     types = TopicTypes(TOPICS.get)
     assert types.accepted("Plain") == [pb.NORMAL]
     assert types.accepted("FIFO") == [pb.FIFO]
+    assert types.accepted("PRIORITY") == [pb.PRIORITY]
     assert types.accepted("MIXED") == [pb.NORMAL, pb.FIFO, pb.DELAY, pb.TRANSACTION]
     assert types.accepted("unknown") == [pb.MESSAGE_TYPE_UNSPECIFIED]
 

@@ -135,6 +135,54 @@ async def test_without_a_queue_the_broker_picks_one() -> None:
     assert queues == {"0", "1", "2", "3"}
 
 
+@pytest.mark.parametrize(
+    ("properties", "queue_id", "keeps"),
+    [
+        ("", 2, True),
+        ("TAGS\x01t\x02", 2, True),
+        ("DELAY\x010\x02", 1, False),
+        ("__SHARDINGKEY\x01k\x02", 1, False),
+        ("TRAN_MSG\x01false\x02", 2, True),
+    ],
+)
+async def test_a_message_with_a_priority_goes_to_its_queue(
+    properties: str, queue_id: int, *, keeps: bool
+) -> None:
+    """SendMessageProcessor.sendMessage of 5.5.0: not beside something else that chooses."""
+    broker = Broker()
+    client = sender(broker)
+    given = f"{properties}_SYS_MSG_PRIORITY_\x012\x02K\x01v\x02"
+    answer = client.call(SEND, header(queue_id=1, properties=given), b"hello")
+    assert answer.code == 0
+    assert answer.decode_header(SendMessageResponseHeader).queue_id == queue_id
+    (record,) = broker.store.reads.get_message("T", queue_id, 0, 32).body
+    (message,) = decode_messages(bytes(record))
+    assert message.priority == (2 if keeps else None)
+    assert message.properties["K"] == "v"
+
+
+@pytest.mark.parametrize(("priority", "queue_id"), [("9", 3), ("3", 3), ("-1", 1), ("soon", 1)])
+async def test_a_priority_beyond_the_queues_is_the_last_and_none_is_no_matter(
+    priority: str, queue_id: int
+) -> None:
+    broker = Broker()
+    given = f"_SYS_MSG_PRIORITY_\x01{priority}\x02"
+    sender(broker).call(SEND, header(queue_id=1, properties=given), b"hello")
+    assert stored_bodies(broker, queue_id=queue_id) == [b"hello"]
+
+
+async def test_a_message_for_a_lite_topic_is_refused_and_not_stored() -> None:
+    broker = Broker()
+    client = sender(broker)
+    given = header(properties="__LITE_TOPIC\x01l\x02")
+    answer = client.call(SEND, given, b"hello")
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert stored_bodies(broker) == []
+    # One that comes from elsewhere, and was received before, goes on.
+    again = msgspec.structs.replace(given, reconsume_times=1)
+    assert client.call(SEND, again, b"hello").code == 0
+
+
 async def test_a_batch_becomes_consecutive_records() -> None:
     broker = Broker()
     body = encode_batch_body([Message("T", b"a", keys="k1"), Message("T", b"b", keys="k2")])

@@ -57,6 +57,29 @@ async def test_a_group_is_set_up_as_java_says() -> None:
     }
 
 
+async def test_attributes_come_as_changes_and_stay_where_nothing_is_said_of_them() -> None:
+    """SubscriptionGroupManager.updateSubscriptionGroupConfig."""
+    broker = Broker()
+    client = client_of(broker)
+
+    def changed(**attributes: str) -> tuple[int, dict[str, str]]:
+        config = SubscriptionGroupConfig(
+            "CG", attributes={name.replace("_", "."): value for name, value in attributes.items()}
+        )
+        answer = client.call(UPDATE, None, msgspec.json.encode(config))
+        return answer.code, broker.tables.groups.find("CG").attributes
+
+    half = {"priority.factor": "50"}
+    assert changed(**{"+priority.factor": "50"}) == (0, half)
+    assert changed() == (0, half)
+    assert changed(**{"+priority.factor": "101"}) == (ResponseCode.INVALID_PARAMETER, half)
+    assert changed(**{"+lite.bind.topic": "T"}) == (ResponseCode.INVALID_PARAMETER, half)
+    assert changed(**half) == (ResponseCode.INVALID_PARAMETER, half)
+    shown = msgspec.json.decode(client.call(ONE, {"group": "CG"}).body)
+    assert shown["attributes"] == half
+    assert changed(**{"-priority.factor": ""}) == (0, {})
+
+
 async def test_a_list_is_set_up_as_a_whole() -> None:
     broker = Broker()
     client = client_of(broker)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from node.receive.pop_service import PopService
+from node.receive.queue_order import HIGHEST_FIRST, PriorityReading
 from node.receive.requests import Changed, Handle, Receive, Received
 from node.tables.journal.journal_tables import JournalTables, SavedTables
 from node.tables.plain_tables import PlainFiles, PlainTables
@@ -53,6 +54,7 @@ class PopWorld:
         queues: int = 1,
         retries: int = 16,
         retry_mark: TopicMark = TopicMark.RETRY_V1,
+        priorities: PriorityReading = HIGHEST_FIRST,
         begins: bool = True,
         log_file_bytes: int = 1 << 22,
     ) -> None:
@@ -89,6 +91,7 @@ class PopWorld:
             wall_clock_ms=self.now_ms,
             timeout_seconds=TIMEOUT,
             retry_mark=retry_mark,
+            priorities=priorities,
         )
         listen(self.store, self._arrived)
         if begins:
@@ -100,7 +103,7 @@ class PopWorld:
     def now_ms(self) -> int:
         return NOW_MS + round(trio.current_time() * 1000) + self.skew_ms
 
-    def set_group(self, **changes: int) -> None:
+    def set_group(self, **changes: object) -> None:
         self.tables.change_groups(SubscriptionGroupConfig(GROUP, **changes))  # type: ignore[arg-type]
 
     def open(self) -> None:

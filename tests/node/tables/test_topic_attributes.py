@@ -21,6 +21,7 @@ from node.tables.topic_attributes import (
     [
         (None, "", {}),
         (None, "+message.type=FIFO", {"message.type": "FIFO"}),
+        ({}, "+message.type=PRIORITY", {"message.type": "PRIORITY"}),
         (
             None,
             "+queue.type=BatchCQ, +cleanup.policy=DELETE,+reserve.time=-1",
@@ -43,6 +44,8 @@ def test_attributes_are_changed_one_by_one(
     ("current", "changes", "why"),
     [
         (None, "+cleanup.policy=COMPACTION", "compaction topics are not served"),
+        (None, "+message.type=LITE", "lite topics are not served"),
+        ({}, "+lite.topic.expiration=10", "lite topics are not served"),
         (None, "+queue.type=RocksCQ", "is not in set: SimpleCQ, BatchCQ"),
         (None, "+reserve.time=-2", "not a whole number from -1 on"),
         (None, "+reserve.time=soon", "not a whole number from -1 on"),

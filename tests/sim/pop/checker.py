@@ -5,7 +5,8 @@
     BACK            a message came again, or died, that had been acknowledged with a good handle
     DEAD_TOO_EARLY  a dead letter had tries left
     TRIED_TOO_OFTEN a message came again after its last try
-    UNORDERED       in order: a message was given out before the one before it was done
+    UNORDERED       in order: a message was given out before the one before it was done; by
+                    priority: one answer has a message before one of a higher queue
     PHANTOM         somebody was given what nobody has sent
     CRASHED         a node ended by itself, or wrote a traceback
 
@@ -47,12 +48,14 @@ class Expectations(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         groups: The group that receives from each topic.
         orderly_topics: Those whose messages come in order; there are no dead letters of them.
+        urgent_topics: Those whose highest queue comes first.
         retries: How often a message comes again before it is given up.
         is_complete: Whether what is promised to happen in the end has to have happened.
     """
 
     groups: dict[str, str]
     orderly_topics: frozenset[str]
+    urgent_topics: frozenset[str] = frozenset()
     retries: int
     is_complete: bool = True
 
@@ -154,6 +157,17 @@ class _Check:
             if open_before:
                 yield Finding(Kind.UNORDERED, f"{_words(got)} before {open_before[:5]}")
 
+    def out_of_turn(self) -> Iterator[Finding]:
+        """What is more urgent is before the rest of an answer."""
+        before: dict[int, Got] = {}
+        for got in self.seen.got:
+            if got.topic not in self.expected.urgent_topics:
+                continue
+            last = before.get(got.answer, got)
+            if last.queue_id < got.queue_id:
+                yield Finding(Kind.UNORDERED, f"{_words(got)} after {_words(last)}")
+            before[got.answer] = got
+
     def phantoms(self) -> Iterator[Finding]:
         """Nobody has sent it."""
         for got in self.seen.got:
@@ -167,6 +181,7 @@ SAFETY: Final[tuple[Callable[[_Check], Iterator[Finding]], ...]] = (
     _Check.dead_too_early,
     _Check.tried_too_often,
     _Check.unordered,
+    _Check.out_of_turn,
     _Check.phantoms,
 )
 IN_THE_END: Final = (_Check.lost,)

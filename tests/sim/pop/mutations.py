@@ -9,11 +9,13 @@ from node.pop.deliveries import Deliveries
 from node.pop.due_times import DueTimes
 from node.receive.pop_service import PopService
 from node.receive.put_again import Outcome, PutAgain
+from node.receive.queue_order import PriorityReading
 from node.receive.taking import Taking
 from node.tables.replicated_pop import DeliveriesTable
 from tests.sim.engine.mutation import Mutation
 from tests.sim.engine.settings import Settings
 from tests.sim.pop.checker import Kind
+from tests.sim.pop.settings import FencedPopSettings
 
 Real = Callable[..., Any]
 
@@ -21,6 +23,12 @@ Real = Callable[..., Any]
 def _hurts_nodes(settings: Settings) -> bool:
     verbs = ("kill", "power-off", "freeze", "revoke", "resign")
     return any(each.verb.startswith(verbs) for each in settings.plan)
+
+
+def _has_several_queues_with_priorities(settings: Settings) -> bool:
+    return isinstance(settings, FencedPopSettings) and (
+        settings.has_priorities and settings.workload.queue_nums > 1
+    )
 
 
 def _answers_at_once(_: Real) -> Real:
@@ -98,6 +106,13 @@ MUTATIONS: Final = {
     "a pop skips a message": Mutation(Taking, "_begin", _begins_one_later, frozenset({Kind.LOST})),
     "followers do not follow what is with consumers": Mutation(
         DeliveriesTable, "show", _never, frozenset({Kind.TWICE, Kind.BACK}), _hurts_nodes
+    ),
+    "what has no priority comes first": Mutation(
+        PriorityReading,
+        "queues",
+        lambda _: lambda self, count: range(count),
+        frozenset({Kind.UNORDERED}),
+        _has_several_queues_with_priorities,
     ),
     "a queue in order is always open": Mutation(
         DueTimes,

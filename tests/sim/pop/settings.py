@@ -18,6 +18,9 @@ class FencedPopSettings(FencedConsumersSettings, frozen=True, kw_only=True):
 
     option: ClassVar[str] = "--pop "
 
+    has_priorities: bool = False
+    """Whether the topic whose messages come in no order is of the type PRIORITY."""
+
 
 def draw_pop(seed: int, node_count: int | None = None) -> FencedPopSettings:
     """Draw the settings and the plan of a seed."""
@@ -62,4 +65,5 @@ def draw_pop(seed: int, node_count: int | None = None) -> FencedPopSettings:
         load_seconds=mix.duration_seconds + 1.5,
         delay_seconds_max=chance.choice((0.001, 0.005)),
         workload=workload,
+        has_priorities=random.Random(f"priorities {seed}").random() < 0.4,
     )

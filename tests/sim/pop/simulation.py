@@ -6,6 +6,7 @@ from typing import Any, Final
 import msgspec
 import trio
 
+from tandem.client import ClientError
 from tandem.wire.request_code import RequestCode
 from tandem.wire.route import encode_json_body
 from tandem.wire.subscription_group import SubscriptionGroupConfig
@@ -37,15 +38,30 @@ class FencedPopSimulation(FencedConsumersSimulation):
     def __init__(self, settings: FencedPopSettings, trace: Trace) -> None:
         super().__init__(settings, trace)
         self.seen = PopSeen()
+        self._has_priorities = settings.has_priorities
+        self._urgent_topics: frozenset[str] = frozenset()
 
     async def _create_topics(self) -> None:
         await super()._create_topics()
+        if self._has_priorities:
+            await self._give_priorities()
         async with trio.open_nursery() as nursery:
             operator = _Operator(self._place(self._chance("operator")), OPERATOR, 0)
             nursery.start_soon(operator.run)
             with trio.move_on_after(TOPICS_SECONDS_MAX):
                 await operator.set_groups()
             operator.kill()
+
+    async def _give_priorities(self) -> None:
+        async with self._client_machine("127.0.2.6").admin() as admin:
+            with trio.move_on_after(TOPICS_SECONDS_MAX):
+                while True:
+                    try:
+                        await admin.alter_topic(TOPIC, attributes={"message.type": "PRIORITY"})
+                        self._urgent_topics = frozenset({TOPIC})
+                        break
+                    except ClientError:
+                        await trio.sleep(0.2)
 
     def _client_at(self, ip: str, life: int) -> Client:
         place = self._place(self._chance(f"client {ip} {life}"))
@@ -79,6 +95,7 @@ class FencedPopSimulation(FencedConsumersSimulation):
         return Expectations(
             groups={TOPIC: GROUP, ORDERLY_TOPIC: ORDERLY_GROUP},
             orderly_topics=frozenset({ORDERLY_TOPIC}),
+            urgent_topics=self._urgent_topics,
             retries=RETRIES,
             is_complete=is_complete,
         )

@@ -8,6 +8,7 @@ import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.impl.CommunicationMode;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
+import org.apache.rocketmq.common.MQVersion;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageAccessor;
@@ -436,7 +437,7 @@ public final class AdminTable {
             Scenario.equal("CLUSTERING", info.getMessageModel().name(), "model");
             Scenario.equal("CONSUME_FROM_FIRST_OFFSET", info.getConsumeFromWhere().name(), "from where");
             Scenario.equal("TagA", info.getSubscriptionTable().get(world.topic).getSubString(), "subscription");
-            Scenario.equal(479, info.computeMinVersion(), "version");
+            Scenario.equal(MQVersion.CURRENT_VERSION, info.computeMinVersion(), "version");
         });
         add("examineConsumerConnectionInfo of a group that is gone", s ->
             refused(206, () -> admin.examineConsumerConnectionInfo(world.offline, world.address)));
