@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from tests.compat.grpc_places import Kind, Place
 
 ARRIVES_SECONDS_MAX: Final = 60.0
-INVISIBLE_SECONDS: Final = 40
+INVISIBLE_SECONDS: Final = 60
+TIMEOUT_SECONDS: Final = 15
+"""Of a client's requests: its own, 3 s, is what a busy machine needs for one of them."""
+
 WARM: Final = "warm"
 
 
@@ -25,7 +28,7 @@ class Scene:
     def __init__(self, place: Place, agent: Agent, **words: Any) -> None:  # noqa: ANN401
         self.place = place
         self.agent = agent
-        self.words = {"endpoints": place.endpoints, **words}
+        self.words = {"endpoints": place.endpoints, "timeout_s": TIMEOUT_SECONDS, **words}
         self._open: list[str] = []
 
     def topic(self, kind: Kind = "normal", queues: int = 2) -> str:

@@ -50,6 +50,7 @@ type order struct {
 	N            int                `json:"n"`
 	Failures     map[string]int     `json:"failures"`
 	HoldS        map[string]float64 `json:"hold_s"`
+	TimeoutS     int                `json:"timeout_s"`
 }
 
 type object = map[string]any
@@ -75,10 +76,14 @@ func client(name string) any {
 	return clients[name]
 }
 
-func keep(name string, made any) {
+// Keep a client that is about to start.
+func (o *order) keep(made any) {
+	if patient, ok := made.(interface{ SetRequestTimeout(time.Duration) }); ok && o.TimeoutS > 0 {
+		patient.SetRequestTimeout(time.Duration(o.TimeoutS) * time.Second)
+	}
 	holding.Lock()
 	defer holding.Unlock()
-	clients[name] = made
+	clients[o.Name] = made
 }
 
 func (o *order) config() *rmq.Config {
@@ -154,7 +159,7 @@ func (o *order) producer() (object, error) {
 	if err != nil {
 		return nil, err
 	}
-	keep(o.Name, made)
+	o.keep(made)
 	return object{}, made.Start()
 }
 
@@ -201,7 +206,7 @@ func (o *order) simple() (object, error) {
 	if err != nil {
 		return nil, err
 	}
-	keep(o.Name, made)
+	o.keep(made)
 	return object{}, made.Start()
 }
 
@@ -268,7 +273,7 @@ func (o *order) push() (object, error) {
 	if err != nil {
 		return nil, err
 	}
-	keep(o.Name, made)
+	o.keep(made)
 	return object{}, made.Start()
 }
 

@@ -177,7 +177,7 @@ public class GrpcAgent {
     }
 
     private static Map<String, FilterExpression> filters(Order order) {
-        FilterExpression expression = order.sql != null
+        FilterExpression expression = order.sql != null && !order.sql.isEmpty()
             ? new FilterExpression(order.sql, FilterExpressionType.SQL92)
             : new FilterExpression(order.tags == null || order.tags.isEmpty() ? "*" : order.tags);
         return Map.of(order.topic, expression);
