@@ -15,7 +15,7 @@ import secrets
 import shutil
 import subprocess
 import sys
-import threading
+import threading  # noqa: TID251 - reads pipes of other processes
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,7 +50,9 @@ class OrderError(Exception):
 class Agent:
     """One process with one client library; `call` may be used by many threads."""
 
-    def __init__(self, language: Language, command: list[str], home: Path, env: dict[str, str]) -> None:
+    def __init__(
+        self, language: Language, command: list[str], home: Path, env: dict[str, str]
+    ) -> None:
         self.language = language
         self.home = home
         self._log = (home / "log").open("w")
@@ -114,7 +116,9 @@ class Agent:
 
     def seen(self, name: str, event: str = "message") -> list[Answer]:
         """What a listener, or a checker, has been given so far."""
-        return [each for each in list(self.events) if (each["event"], each["name"]) == (event, name)]
+        return [
+            each for each in list(self.events) if (each["event"], each["name"]) == (event, name)
+        ]
 
     def kill(self) -> None:
         """As `kill -9` does."""

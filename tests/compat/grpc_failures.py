@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
+import threading  # noqa: TID251 - applications send side by side
 import time
-from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -13,7 +13,7 @@ from tests.compat.agents import OrderError, eventually, refusal
 from tests.compat.grpc_scene import WARM, Scene, same
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tandem.testing import RunningCluster
     from tests.compat.agents import Agent, Answer, Language
@@ -76,7 +76,7 @@ class Sender:
     def longest_silence(self) -> float:
         """The longest time between two acknowledgements, in seconds."""
         ends = [each.ended for each in self.tried if not each.error]
-        return max((after - before for before, after in zip(ends, ends[1:], strict=False)), default=0.0)
+        return max((after - before for before, after in pairwise(ends)), default=0.0)
 
     def goes_on_after(self, when: float, count: int = SENDS_MIN) -> bool:
         """Whether this many sends that began after `when` were acknowledged."""
@@ -170,7 +170,7 @@ class Load:
 
 
 def _unordered(bodies: Sequence[str]) -> str:
-    wrong = [(one, two) for one, two in zip(bodies, bodies[1:], strict=False) if one > two]
+    wrong = [(one, two) for one, two in pairwise(bodies) if one > two]
     return f"{wrong[:3]} of {len(bodies)}"
 
 
@@ -409,12 +409,12 @@ def _acknowledge_at_the_new_one(
     return {"ack": seconds}
 
 
-def killed_while_it_holds(scene: Scene, make_agent: Callable[[], Agent]) -> dict[str, float]:
+def killed_while_it_holds(scene: Scene, holding: Agent) -> dict[str, float]:
     """A push consumer's process is killed with 32 messages in its hands; another gets them."""
     topic, group = scene.topic(queues=1), scene.group()
     producer = scene.producer(topic)
     bodies = [f"{number}" for number in range(32)]
-    holder = Scene(scene.place, make_agent(), **scene.words)
+    holder = Scene(scene.place, holding, **scene.words)
     consumer = holder.push(
         group,
         topic,

@@ -170,9 +170,7 @@ def push_fails_once(scene: Scene) -> None:
     assert attempts == [1, 2], attempts
 
 
-def _warm(
-    scene: Scene, producer: str, topic: str, **words: str
-) -> Callable[[int], object]:
+def _warm(scene: Scene, producer: str, topic: str, **words: str) -> Callable[[int], object]:
     return lambda number: scene.send(producer, topic, f"{WARM} {number}", **words)
 
 
@@ -273,9 +271,7 @@ def remoting_and_back(scene: Scene) -> None:
     assert (found["tag"], found["keys"]) == ("T", ["k"]), found
     sent = scene.send(producer, topic, "back", tag="T", keys=["k"], properties={"p": "q"})
     with tandem.BlockingPullConsumer(scene.place.target.access, unique("audit")) as audit:
-        (back,) = [
-            each for each in audit.messages(topic, until_end=True) if each.body == b"back"
-        ]
+        (back,) = [each for each in audit.messages(topic, until_end=True) if each.body == b"back"]
     assert back.msg_id == sent["message_id"], back
     assert (back.tags, list(back.keys), back.properties.get("p")) == ("T", ["k"], "q"), back
 
@@ -284,6 +280,7 @@ def parked_receives(scene: Scene) -> None:
     topic, group = scene.topic(queues=1), scene.group()
     consumer, producer = scene.simple(group, topic), scene.producer(topic)
     with ThreadPoolExecutor(PARKED) as threads:
+
         def once(_: int) -> list[Answer]:
             found: list[Answer] = []
             deadline = time.monotonic() + 120

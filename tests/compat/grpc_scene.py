@@ -97,9 +97,7 @@ class Scene:
             for each in self.receive(consumer, batch, invisible_s):
                 self.ack(consumer, each)
                 found.append(each)
-        for each in self.receive(consumer, batch, invisible_s):
-            found.append(each)
-        return found
+        return found + self.receive(consumer, batch, invisible_s)
 
     def push(
         self,
@@ -127,9 +125,7 @@ class Scene:
 
     def pushed(self, consumer: str) -> list[Answer]:
         """What its listener was given, without what was sent to warm it up."""
-        return [
-            each for each in self.agent.seen(consumer) if not each["body"].startswith(WARM)
-        ]
+        return [each for each in self.agent.seen(consumer) if not each["body"].startswith(WARM)]
 
     def wait_pushed(
         self, consumer: str, count: int, seconds_max: float = ARRIVES_SECONDS_MAX
