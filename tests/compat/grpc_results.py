@@ -13,6 +13,23 @@ from tests.compat.grpc_places import PlaceName
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+HEADING: Final = "## gRPC without a proxy"
+HEAD: Final = f"""\
+{HEADING}
+
+Every node serves RocketMQ's gRPC clients by itself where `grpc_enable` is on ([grpc.md](grpc.md)).
+One program in each of four languages does what it is asked to (`tests/compat/agents.py`), so all
+clients have the same scenarios: at RocketMQ's proxy 5.3.3 in CLUSTER mode with RocketMQ 5.3.3, and
+here at a fenced group of three, through a follower. Nothing may be lost, nothing may come that was
+not sent, and where a number of deliveries is named, it is counted. This section is written from
+what the last runs recorded (`tests/compat/grpc-clients.json`):
+
+    python -P -m tests.compat.grpc_table --record --markdown docs/compatibility.md
+
+"-" is what there cannot be: RocketMQ has one broker here, so no other takes over; Node's client
+knows one address alone; Java's and Go's believe any certificate. Requests have 15 s.
+"""
+
 FILE: Final = Path(__file__).parent / "grpc-clients.json"
 PLACES: Final[tuple[PlaceName, ...]] = ("real", "fenced")
 REASON_CHARACTERS_MAX: Final = 300
@@ -60,6 +77,17 @@ def section(results: Sequence[Result]) -> str:
         cells = [verdict(by_key, scenario, name, place) for name in LANGUAGES for place in PLACES]
         lines.append(_line(scenario, *cells))
     return "\n".join([_sums(results), "", *lines, "", _wrong(results), "", _notes(results)])
+
+
+def page_section(results: Sequence[Result]) -> str:
+    """The section of the page, with its heading."""
+    return f"{HEAD}\n{section(results)}\n"
+
+
+def with_section(page: str, results: Sequence[Result]) -> str:
+    """Return a page with the section in the place of the one that it has."""
+    before, _, rest = page.partition(HEADING)
+    return f"{before}{page_section(results)}\n## {rest.partition(chr(10) + '## ')[2]}"
 
 
 def _sums(results: Sequence[Result]) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.compat.agents import LANGUAGES, Agent, Language, OrderError, running_agent
+from tests.compat.grpc_codes import codes_at, expected_at
 from tests.compat.grpc_failures import killed_while_it_holds
 from tests.compat.grpc_guarded import (
     TLS_OTHER_CA,
@@ -29,7 +30,7 @@ from tests.compat.grpc_guarded import (
 )
 from tests.compat.grpc_kills import run_kills
 from tests.compat.grpc_places import PlaceName, running_place
-from tests.compat.grpc_results import Result, record
+from tests.compat.grpc_results import Result, load, record, with_section
 from tests.compat.grpc_scenarios import MANY, SCENARIOS
 from tests.compat.grpc_scene import Scene
 from tests.compat.programs import NotToBeHadError
@@ -37,7 +38,8 @@ from tests.compat.programs import NotToBeHadError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-PARTS: Final = ("plain", "many", "holder", "tls", "users", "kills")
+PARTS: Final = ("plain", "codes", "many", "holder", "tls", "users", "kills")
+CODES: Final = "41 requests that no client would make: their codes"
 HOLDER: Final = "push: killed with 32 messages, another gets them within a minute"
 AT_ONCE: Final = 6
 
@@ -52,6 +54,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="a directory for stores and logs, kept")
     parser.add_argument("--at-once", type=int, default=AT_ONCE, help="how many scenarios")
     parser.add_argument("--record", action="store_true", help="keep the results in the tree")
+    parser.add_argument("--markdown", type=Path, help="write the section of this page anew")
     options = parser.parse_args()
     clients: list[Any] = options.client.split(",")
     results: list[Result] = []
@@ -69,6 +72,8 @@ def main() -> int:
                 results += done
                 if options.record:
                     record(done)
+    if options.markdown:
+        options.markdown.write_text(with_section(options.markdown.read_text(), load()))
     failed = [each for each in results if not each.ok and each.place != "real"]
     return int(bool(failed))
 
@@ -96,6 +101,7 @@ class Runner:
             "plain": lambda: self._open(SCENARIOS, self._at_once),
             "many": lambda: self._open(MANY, 1),
             "holder": lambda: self._open({HOLDER: self._holder}, self._at_once),
+            "codes": self._codes,
             "tls": self._tls,
             "users": self._users,
             "kills": lambda: run_kills(self._place, self._clients, self._home, self._name),
@@ -116,6 +122,16 @@ class Runner:
         language = scene.agent.language
         with running_agent(language, self._home / f"{language}-holder") as holder:
             return killed_while_it_holds(scene, holder)
+
+    def _codes(self) -> list[Result]:
+        with running_place(self._place, self._home) as place:
+            found, expected = codes_at(place), expected_at(self._place)
+        wrong = [
+            f"{name}: {found.get(name)}, and not {code}"
+            for name, code in expected.items()
+            if found.get(name) != code
+        ]
+        return [Result(CODES, "python", self._place, not wrong, "; ".join(wrong))]
 
     def _tls(self) -> list[Result]:
         with ExitStack() as stack:
