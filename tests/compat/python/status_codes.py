@@ -233,4 +233,5 @@ if __name__ == "__main__":
     kept = [settings("codes", consumes=False), settings("codes-consumer", consumes=True)]
     time.sleep(2)  # noqa: TID251 - a proxy has applied them
     for name, ask in cases().items():
-        print(json.dumps({"name": name, "code": code_of(ask)}), flush=True)
+        sys.stdout.write(json.dumps({"name": name, "code": code_of(ask)}) + "\n")
+        sys.stdout.flush()
