@@ -17,7 +17,7 @@ from collections.abc import Callable  # noqa: TC003 - the table of orders
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from rocketmq import (  # type: ignore[import-not-found]
+from rocketmq import (
     ClientConfiguration,
     ConsumeResult,
     Credentials,
@@ -30,7 +30,7 @@ from rocketmq import (  # type: ignore[import-not-found]
     TransactionChecker,
     TransactionResolution,
 )
-from rocketmq.grpc_protocol import FilterType  # type: ignore[import-not-found]
+from rocketmq.grpc_protocol import FilterType
 
 Order = dict[str, Any]
 Answer = dict[str, Any]

@@ -10,8 +10,8 @@ import sys
 import time
 from typing import Any
 
-import grpc  # type: ignore[import-not-found]
-from rocketmq.grpc_protocol import (  # type: ignore[import-not-found]
+import grpc
+from rocketmq.grpc_protocol import (
     definition_pb2,
     service_pb2,
     service_pb2_grpc,
