@@ -117,8 +117,8 @@ class Load:
     def _transact(self, topic: str, body: str) -> None:
         """By turns: committed, rolled back, left open (and committed when asked)."""
         half = self.scene.half(self._transacts, topic, body)
-        # Python's library opens its stream anew only after up to 5 minutes, and is not asked before.
-        last = "commit" if self.scene.agent.language == "python" else "leave"
+        # These libraries open a stream anew only after up to 5 minutes, and are not asked before.
+        last = "commit" if self.scene.agent.language in ("python", "go") else "leave"
         how = ("commit", "rollback", last)[int(body[-6:]) % 3]
         if how != "leave":
             self.scene.end(half, how)
@@ -151,11 +151,15 @@ class Load:
             came = set(self.scene.bodies(self.transacted_consumer))
             wrong = {body for body, how in self.halves if how == "rollback"} & came
             assert not wrong, f"rolled back, and came: {sorted(wrong)[:5]}"
+        senders, halves = (self.plain, self.ordered), self.transactions
+        # Of transactions none of the libraries tries a send again.
         return {
-            "sends": sum(len(each.tried) for each in self.senders),
-            "failed": sum(len(each.failed) for each in self.senders),
-            "silence": max(each.longest_silence for each in self.senders),
-            "errors": sorted({each.error[:300] for one in self.senders for each in one.failed}),
+            "sends": sum(len(each.tried) for each in senders),
+            "failed": sum(len(each.failed) for each in senders),
+            "silence": max(each.longest_silence for each in senders),
+            "errors": sorted({each.error[:300] for one in senders for each in one.failed}),
+            "halves": len(halves.tried) if halves else 0,
+            "halves failed": len(halves.failed) if halves else 0,
         }
 
     def _all_came(self, consumer: str, bodies: Sequence[str]) -> None:

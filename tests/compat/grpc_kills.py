@@ -61,6 +61,8 @@ def _result(name: str, language: Language, place: PlaceName, answer: Answer) -> 
         "sends": "{} sends",
         "failed": "{} of them failed",
         "silence": "at most {:.1f} s between two acknowledged",
+        "halves": "{} transactions",
+        "halves failed": "{} of them failed",
         "send": "sends after {:.1f} s",
         "push": "push after {:.1f} s",
         "receive": "simple after {:.1f} s",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from tandem.client import BlockingAdmin
+from tandem.client import BlockingAdmin, ClientError
 from tandem.wire.remoting_command import RemotingCommand, encode_frame
 from tandem.wire.request_code import RequestCode
 from tests.compat.proxy import running_proxy
@@ -39,9 +39,13 @@ class Place(msgspec.Struct, frozen=True):
                 admin.create_topic(name, queue_nums=queues)
                 if kind != "normal":
                     admin.alter_topic(name, attributes={"message.type": kind.upper()})
-            deadline = time.monotonic() + KNOWN_SECONDS_MAX
-            while not set(names) <= set(admin.topics()) and time.monotonic() < deadline:
-                time.sleep(0.1)  # noqa: TID251 - waits for other processes
+        deadline = time.monotonic() + KNOWN_SECONDS_MAX
+        for server in self.target.name_servers.split(";"):
+            access = msgspec.structs.replace(self.target.access, name_servers=[server])
+            with BlockingAdmin(access) as admin:
+                for name in names:
+                    while not _has_route(admin, name) and time.monotonic() < deadline:
+                        time.sleep(0.1)  # noqa: TID251 - waits for other processes
 
     def make_group(self, group: str, *, in_order: bool = False, retries: int = 16) -> None:
         """Create a consumer group at the masters."""
@@ -59,6 +63,14 @@ class Place(msgspec.Struct, frozen=True):
                     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
                     msgspec.json.encode(config),
                 )
+
+
+def _has_route(admin: BlockingAdmin, topic: str) -> bool:
+    try:
+        admin.topic_route(topic)
+    except ClientError:
+        return False
+    return True
 
 
 def _ask(address: str, code: int, body: bytes) -> None:

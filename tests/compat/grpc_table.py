@@ -16,6 +16,7 @@ from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from tandem.client import ClientError
 from tests.compat.agents import LANGUAGES, Agent, Language, OrderError, running_agent
 from tests.compat.grpc_codes import codes_at, expected_at
 from tests.compat.grpc_failures import killed_while_it_holds
@@ -195,7 +196,7 @@ class Runner:
         try:
             said = run(scene)
             scene.close()
-        except (AssertionError, OrderError, TimeoutError, OSError, KeyError) as error:
+        except (AssertionError, OrderError, TimeoutError, ClientError, OSError) as error:
             reason = f"{type(error).__name__}: {error}"[:500]
         else:
             note = said_in_words(said)
