@@ -66,7 +66,7 @@ PROXY: Final = """\
 
 `rocketmq-proxy` 5.3.3 in CLUSTER mode starts before both kinds of our groups as it does before
 RocketMQ: it needs their name servers and nothing else (`tests/compat/test_proxy.py`, with
-rocketmq-client 5.3.3 and rocketmq-client-java 5.0.7).
+rocketmq-client 5.3.3 and rocketmq-client-java).
 
 | application | RocketMQ 5.3.3 | classic group | fenced group |
 | --- | --- | --- | --- |
