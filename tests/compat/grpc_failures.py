@@ -89,7 +89,8 @@ class Load:
     def __init__(self, scene: Scene, *, with_transactions: bool = True) -> None:
         self.scene = scene
         plain, ordered = scene.topic(), scene.topic("fifo")
-        producer = scene.producer(plain, ordered)
+        # One topic each: Node's waits for ever if its settings come before a second route.
+        producer, orders = scene.producer(plain), scene.producer(ordered)
         send = scene.send
         self.consumer = scene.push(
             scene.group(), plain, warm=lambda n: send(producer, plain, f"{WARM} {n}")
@@ -97,7 +98,7 @@ class Load:
         self.ordered_consumer = scene.push(
             scene.group(in_order=True),
             ordered,
-            warm=lambda n: send(producer, ordered, f"{WARM} {n}", group="one"),
+            warm=lambda n: send(orders, ordered, f"{WARM} {n}", group="one"),
         )
         self.halves: list[tuple[str, str]] = []
         self.transactions = self.transacted_consumer = None
@@ -109,17 +110,18 @@ class Load:
             )
             self.transactions = Sender(lambda body: self._transact(topic, body), "half")
         self.plain = Sender(lambda body: send(producer, plain, body), "plain")
-        self.ordered = Sender(lambda body: send(producer, ordered, body, group="one"), "ordered")
+        self.ordered = Sender(lambda body: send(orders, ordered, body, group="one"), "ordered")
 
     def _commit(self, topic: str, body: str) -> None:
         self.scene.end(self.scene.half(self._transacts, topic, body), "commit")
 
     def _transact(self, topic: str, body: str) -> None:
         """By turns: committed, rolled back, left open (and committed when asked)."""
-        half = self.scene.half(self._transacts, topic, body)
         # These libraries open a stream anew only after up to 5 minutes, and are not asked before.
         last = "commit" if self.scene.agent.language in ("python", "go") else "leave"
         how = ("commit", "rollback", last)[int(body[-6:]) % 3]
+        body = f"{body} {how}"
+        half = self.scene.half(self._transacts, topic, body)
         if how != "leave":
             self.scene.end(half, how)
         self.halves.append((body, how))

@@ -100,12 +100,12 @@ def transactions(scene: Scene) -> None:
     topic, group = scene.topic("transaction"), scene.group()
     consumer, producer = scene.simple(group, topic), scene.producer(topic, check="commit")
     scene.end(scene.half(producer, topic, "committed"), "commit")
-    scene.end(scene.half(producer, topic, "rolled back"), "rollback")
+    scene.end(scene.half(producer, topic, "rollback"), "rollback")
     scene.half(producer, topic, "asked")
     found = scene.receive_until(consumer, 2, seconds_max=90)
     same((each["body"] for each in found), ["committed", "asked"])
     asked = {each["body"] for each in scene.agent.seen(producer, "check")}
-    assert asked == {"asked"}, f"asked about {asked}"
+    assert "asked" in asked, f"asked about {asked}"
 
 
 def rolled_back_when_asked(scene: Scene) -> None:

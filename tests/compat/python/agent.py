@@ -112,8 +112,11 @@ class Checker(TransactionChecker):  # type: ignore[misc]
         self.answer = answer
 
     def check(self, message: Any) -> Any:  # noqa: ANN401
-        say(event="check", name=self.name, body=message.body.decode())
-        return getattr(TransactionResolution, self.answer.upper())
+        body = message.body.decode()
+        say(event="check", name=self.name, body=body)
+        # What it has rolled back, or would, has this in its body.
+        answer = "rollback" if "rollback" in body else self.answer
+        return getattr(TransactionResolution, answer.upper())
 
 
 class Listener(MessageListener):  # type: ignore[misc]

@@ -147,8 +147,9 @@ func (o *order) producer() (object, error) {
 	if o.Check != "" {
 		options = append(options, rmq.WithTransactionChecker(&rmq.TransactionChecker{
 			Check: func(view *rmq.MessageView) rmq.TransactionResolution {
-				say(object{"event": "check", "name": o.Name, "body": string(view.GetBody())})
-				if o.Check == "commit" {
+				body := string(view.GetBody())
+				say(object{"event": "check", "name": o.Name, "body": body})
+				if o.Check == "commit" && !strings.Contains(body, "rollback") {
 					return rmq.COMMIT
 				}
 				return rmq.ROLLBACK

@@ -211,8 +211,10 @@ public class GrpcAgent {
             .setTopics(order.topics.toArray(new String[0]));
         if (order.check != null && !order.check.isEmpty()) {
             builder.setTransactionChecker(view -> {
-                say(new LinkedHashMap<>(Map.of("event", "check", "name", order.name, "body", shown(view).get("body"))));
-                return TransactionResolution.valueOf(order.check.toUpperCase());
+                String body = (String) shown(view).get("body");
+                say(new LinkedHashMap<>(Map.of("event", "check", "name", order.name, "body", body)));
+                return TransactionResolution.valueOf(
+                    body.contains("rollback") ? "ROLLBACK" : order.check.toUpperCase());
             });
         }
         return builder.build();

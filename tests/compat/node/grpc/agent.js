@@ -93,8 +93,9 @@ const operations = {
     ...(order.check ? {
       checker: {
         async check(view) {
-          say({ event: 'check', name: order.name, body: view.body.toString() });
-          return TransactionResolution[order.check.toUpperCase()];
+          const body = view.body.toString();
+          say({ event: 'check', name: order.name, body });
+          return TransactionResolution[body.includes('rollback') ? 'ROLLBACK' : order.check.toUpperCase()];
         },
       },
     } : {}),
