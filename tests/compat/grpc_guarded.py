@@ -14,6 +14,7 @@ from tests.compat.grpc_scene import Scene, same
 from tests.compat.programs import classpath
 from tests.compat.proxy import running_proxy
 from tests.compat.targets import (
+    ADMIN_CREDENTIALS,
     USERS_SETTINGS,
     Target,
     running_rocketmq,
@@ -73,6 +74,8 @@ def running_place_with_users(name: PlaceName, directory: Path) -> Iterator[Place
             settings = USERS_SETTINGS | {
                 "authenticationMetadataProvider": _AUTHENTICATION,
                 "authorizationMetadataProvider": _AUTHORIZATION,
+                # Itself it is who may everything.
+                "innerClientAuthenticationCredentials": ADMIN_CREDENTIALS,
             }
             with running_proxy(directory, target.name_servers, **settings) as proxy:
                 yield Place(name, proxy.grpc, target)

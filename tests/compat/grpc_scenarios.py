@@ -264,8 +264,8 @@ def remoting_and_back(scene: Scene) -> None:
     consumer, producer = scene.simple(group, topic), scene.producer(topic)
     text = "compressed " * 2_000
     # As RocketMQ's own producers do, with zlib.
-    words = {"compress_over_bytes": 4_096}
-    with tandem.BlockingProducer(scene.place.target.access, unique("PG"), **words) as remoting:
+    access = scene.place.target.access
+    with tandem.BlockingProducer(access, unique("PG"), compress_over_bytes=4_096) as remoting:
         remoting.send(tandem.Message(topic, text.encode(), tags="T", keys=["k"]))
     (found,) = scene.receive_until(consumer, 1)
     assert found["size"] == len(text), found

@@ -175,6 +175,10 @@ BROKER_SETTINGS: Final = {
 _ADMIN: Final = Keys("admin", "secret-of-admin")
 _AUTH: Final = "org.apache.rocketmq.auth"
 
+ADMIN_CREDENTIALS: Final = (
+    f'{{"accessKey":"{_ADMIN.access_key}","secretKey":"{_ADMIN.secret_key}"}}'
+)
+
 USERS_SETTINGS: Final = {
     "authenticationEnabled": "true",
     "authenticationProvider": f"{_AUTH}.authentication.provider.DefaultAuthenticationProvider",

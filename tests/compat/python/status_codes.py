@@ -225,7 +225,7 @@ def code_of(ask: Any) -> str:  # noqa: ANN401
     except grpc.RpcError as error:
         return f"gRPC {error.code().name}"
     status = answer.status
-    return definition_pb2.Code.Name(status.code)
+    return str(definition_pb2.Code.Name(status.code))
 
 
 if __name__ == "__main__":
