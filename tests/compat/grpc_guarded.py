@@ -14,7 +14,7 @@ from tests.compat.grpc_scene import Scene, same
 from tests.compat.programs import classpath
 from tests.compat.proxy import running_proxy
 from tests.compat.targets import (
-    ADMIN_CREDENTIALS,
+    ADMIN,
     USERS_SETTINGS,
     Target,
     running_rocketmq,
@@ -74,10 +74,10 @@ def running_place_with_users(name: PlaceName, directory: Path) -> Iterator[Place
             settings = USERS_SETTINGS | {
                 "authenticationMetadataProvider": _AUTHENTICATION,
                 "authorizationMetadataProvider": _AUTHORIZATION,
-                # Itself it is who may everything.
-                "innerClientAuthenticationCredentials": ADMIN_CREDENTIALS,
+                "enableAclRpcHookForClusterMode": True,
             }
-            with running_proxy(directory, target.name_servers, **settings) as proxy:
+            # To the broker it is who may everything.
+            with running_proxy(directory, target.name_servers, ADMIN, **settings) as proxy:
                 yield Place(name, proxy.grpc, target)
         return
     run = running_cluster if name == "classic" else running_fenced_cluster

@@ -14,6 +14,7 @@ import msgspec
 
 from tests.compat.programs import classpath, java_command
 from tests.compat.targets import CLUSTER
+from tests.compat.users import Keys
 
 START_SECONDS_MAX: Final = 120.0
 POLL_SECONDS: Final = 0.1
@@ -30,11 +31,11 @@ class Proxy(msgspec.Struct, frozen=True):
 
 @contextmanager
 def running_proxy(
-    directory: Path, name_servers: str, **settings: object
+    directory: Path, name_servers: str, keys: Keys | None = None, **settings: object
 ) -> Iterator["RunningProxy"]:
     """Have a proxy in CLUSTER mode up while the block runs; it has nothing but name servers.
 
-    `settings` are those of its ProxyConfig.
+    `settings` are those of its ProxyConfig; with `keys` it signs, if these say so.
 
     Raises:
         NotToBeHadError: It cannot be fetched.
@@ -54,6 +55,10 @@ def running_proxy(
         "grpcServerPort": grpc,
     }
     config.write_text(json.dumps(given | settings))
+    if keys is not None:
+        (home / "conf").mkdir()
+        words = f"accessKey: {keys.access_key}\nsecretKey: {keys.secret_key}\n"
+        (home / "conf" / "tools.yml").write_text(words)
     command = [*java_command(jars, home), "org.apache.rocketmq.proxy.ProxyStartup", "-pc"]
     proxy = RunningProxy(remoting, grpc, home, [*command, str(config)])
     try:

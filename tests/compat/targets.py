@@ -172,12 +172,8 @@ BROKER_SETTINGS: Final = {
 }
 
 
-_ADMIN: Final = Keys("admin", "secret-of-admin")
+ADMIN: Final = Keys("admin", "secret-of-admin")
 _AUTH: Final = "org.apache.rocketmq.auth"
-
-ADMIN_CREDENTIALS: Final = (
-    f'{{"accessKey":"{_ADMIN.access_key}","secretKey":"{_ADMIN.secret_key}"}}'
-)
 
 USERS_SETTINGS: Final = {
     "authenticationEnabled": "true",
@@ -191,7 +187,7 @@ USERS_SETTINGS: Final = {
         f"{_AUTH}.authorization.provider.LocalAuthorizationMetadataProvider"
     ),
     "initAuthenticationUser": (
-        f'{{"username":"{_ADMIN.access_key}","password":"{_ADMIN.secret_key}"}}'
+        f'{{"username":"{ADMIN.access_key}","password":"{ADMIN.secret_key}"}}'
     ),
     "innerClientAuthenticationCredentials": ('{"accessKey":"inner","secretKey":"secret-of-inner"}'),
 }
@@ -246,7 +242,7 @@ def running_rocketmq(
         _start(stack, jars, broker_home, "org.apache.rocketmq.broker.BrokerStartup", broker)
         _wait_until_registered(f"{address}:{server_port}")
         target = Target("real", f"{address}:{server_port}")
-        access = ClusterAccess(target.name_servers, *_ADMIN, signatures="any")
+        access = ClusterAccess(target.name_servers, *ADMIN, signatures="any")
         yield with_table_users(target, access) if with_users else target
 
 
