@@ -50,7 +50,10 @@ INVISIBLE_MS_MAX: Final = 12 * 3_600_000
 POLL_SECONDS_MIN: Final = 5.0
 POLL_SECONDS_MAX: Final = 20.0
 ANSWER_SECONDS: Final = 0.5
-"""Before its deadline a client has to have the answer."""
+ANSWER_PART: Final = 0.15
+"""Before its deadline a client has to have the answer: that part of its time, and at least this."""
+LATE_SECONDS: Final = 5.0
+"""For the answer of a master after its poll, where a call has no deadline."""
 
 _NOTHING: Final = frozenset(
     {ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL}
@@ -95,7 +98,8 @@ class Receives:
             attempt_id=request.attempt_id or None,
         )
         receive = _Receive(self, session, call, request, group, topic, broker_name)
-        way = self._ways.to(broker_name, session.now + seconds + ANSWER_SECONDS)
+        # A master that is late with its answer has what is left of the call, and not only its poll.
+        way = self._ways.to(broker_name, call.deadline or session.now + seconds + LATE_SECONDS)
         receive.caller = session.ask(
             call, way, RequestCode.POP_MESSAGE, header, receive.done, lost=receive.lost, alone=True
         )
@@ -253,12 +257,13 @@ def _poll_seconds(request: pb.ReceiveMessageRequest, call: Call, now: float) -> 
     if not request.HasField("long_polling_timeout"):
         seconds = left
     seconds = min(max(seconds, POLL_SECONDS_MIN), POLL_SECONDS_MAX)
-    if seconds > left - ANSWER_SECONDS:
+    latest = left - max(ANSWER_SECONDS, ANSWER_PART * left)
+    if seconds > latest:
         if left < POLL_SECONDS_MIN:
             raise CallError(
                 pb.ILLEGAL_POLLING_TIME,
                 f"The deadline time remaining is not enough for polling: {left:.1f} s are left,"
                 f" {POLL_SECONDS_MIN:g} s are the least",
             )
-        return left - ANSWER_SECONDS
+        return latest
     return seconds

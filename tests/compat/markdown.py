@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from tests.compat.grpc_results import load, page_section
 from tests.compat.refusals import REFUSALS
 from tests.compat.request_list import request_list
 from tests.compat.table import Row, reason_of, sums_of
@@ -61,31 +62,11 @@ numbers that the exporter wants from a broker's runtime info, all or none, have 
 """
 
 PROXY: Final = """\
-## gRPC without a proxy
-
-Every node serves RocketMQ's gRPC clients by itself where `grpc_enable` is on ([grpc.md](grpc.md)).
-`rocketmq-client-java` 5.0.7 passes what it passes behind the proxy: sends, in order, delay,
-transactions, another type refused, simple and push consumers (`tests/compat/test_grpc.py`). What
-was run by hand against a fenced group of three, `rocketmq-python-client` 5.1.2, through a follower:
-
-| application | result |
-| --- | --- |
-| sends: normal, FIFO, delay | yes |
-| transactions: commit, roll back, undecided and asked about | yes |
-| simple consumer: 8 of 8, acknowledged; moved by 10 s: back after 10.1 s, attempt 2 | yes |
-| push consumer: one message fails once, and comes as attempt 2 | yes |
-| two addresses, the connected master killed with -9: sends | 1 of 278 failed; the longest: 0.7 s |
-
-The one that failed was answered by a master that was short of replicas for a moment; that is waited
-for since then.
-
-Go's and Node's gRPC clients have not been run.
-
 ## Behind RocketMQ's proxy
 
 `rocketmq-proxy` 5.3.3 in CLUSTER mode starts before both kinds of our groups as it does before
 RocketMQ: it needs their name servers and nothing else (`tests/compat/test_proxy.py`, with
-rocketmq-client 5.3.3 and rocketmq-client-java 5.0.7).
+rocketmq-client 5.3.3 and rocketmq-client-java).
 
 | application | RocketMQ 5.3.3 | classic group | fenced group |
 | --- | --- | --- | --- |
@@ -112,7 +93,8 @@ AFTER: Final = (Path(__file__).parent / "after-5.3.md").read_text()
 
 def page_of(rows: Sequence[Row]) -> str:
     """Render the whole page."""
-    parts = [HEAD, _sums(rows), _refusals(rows), _failures(rows), AFTER, PROXY]
+    parts = [HEAD, _sums(rows), _refusals(rows), _failures(rows), AFTER]
+    parts += [page_section(load()), PROXY]
     parts += [_suite(suite, title, rows) for suite, title in SUITE_TITLES.items()]
     return "\n".join(part for part in [*parts, request_list()] if part)
 

@@ -14,6 +14,7 @@ import msgspec
 
 from tests.compat.programs import classpath, java_command
 from tests.compat.targets import CLUSTER
+from tests.compat.users import Keys
 
 START_SECONDS_MAX: Final = 120.0
 POLL_SECONDS: Final = 0.1
@@ -29,10 +30,12 @@ class Proxy(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def running_proxy(directory: Path, name_servers: str, **settings: object) -> Iterator[Proxy]:
+def running_proxy(
+    directory: Path, name_servers: str, keys: Keys | None = None, **settings: object
+) -> Iterator["RunningProxy"]:
     """Have a proxy in CLUSTER mode up while the block runs; it has nothing but name servers.
 
-    `settings` are those of its ProxyConfig.
+    `settings` are those of its ProxyConfig; with `keys` it signs, if these say so.
 
     Raises:
         NotToBeHadError: It cannot be fetched.
@@ -52,23 +55,53 @@ def running_proxy(directory: Path, name_servers: str, **settings: object) -> Ite
         "grpcServerPort": grpc,
     }
     config.write_text(json.dumps(given | settings))
-    proxy = Proxy(f"{ADDRESS}:{remoting}", f"{ADDRESS}:{grpc}", home / "said")
+    if keys is not None:
+        (home / "conf").mkdir()
+        words = f"accessKey: {keys.access_key}\nsecretKey: {keys.secret_key}\n"
+        (home / "conf" / "tools.yml").write_text(words)
     command = [*java_command(jars, home), "org.apache.rocketmq.proxy.ProxyStartup", "-pc"]
-    with (
-        proxy.said.open("w") as said,
-        subprocess.Popen(
-            [*command, str(config)],
-            stdout=said,
-            stderr=subprocess.STDOUT,
-            cwd=home,
-            env={**os.environ, "RMQ_PROXY_HOME": str(home)},
-        ) as process,
-    ):
-        try:
-            _wait_until_started(process, proxy.said)
-            yield proxy
-        finally:
-            process.kill()
+    proxy = RunningProxy(remoting, grpc, home, [*command, str(config)])
+    try:
+        proxy.start()
+        yield proxy
+    finally:
+        proxy.kill()
+
+
+class RunningProxy:
+    """One that may be killed, and started again at the same ports."""
+
+    def __init__(self, remoting_port: int, grpc_port: int, home: Path, command: list[str]) -> None:
+        self.remoting = f"{ADDRESS}:{remoting_port}"
+        self.grpc = f"{ADDRESS}:{grpc_port}"
+        self.said = home / "said"
+        self._home = home
+        self._command = command
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def addresses(self) -> Proxy:
+        """Where it listens."""
+        return Proxy(self.remoting, self.grpc, self.said)
+
+    def start(self) -> None:
+        """Start it; return when it serves."""
+        with self.said.open("w") as said:
+            self._process = subprocess.Popen(
+                self._command,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                cwd=self._home,
+                env={**os.environ, "RMQ_PROXY_HOME": str(self._home)},
+            )
+        _wait_until_started(self._process, self.said)
+
+    def kill(self) -> None:
+        """As `kill -9` does."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
 
 
 def _wait_until_started(process: "subprocess.Popen[bytes]", said: Path) -> None:

@@ -106,7 +106,7 @@ def running_target(name: TargetName, directory: Path, guarded: Guarded = OPEN) -
             yield target
         return
     run = running_cluster if name == "classic" else running_fenced_cluster
-    settings = dict(_settings())
+    settings = dict(settings_of_ours())
     if guarded.with_tls:
         settings["tls"] = {"mode": "enforcing", "client_auth": "require"}
     if guarded.with_users:
@@ -118,15 +118,16 @@ def running_target(name: TargetName, directory: Path, guarded: Guarded = OPEN) -
             keys={"tools": Keys(OPERATOR_ACCESS_KEY, operator_secret_key(cluster.secret))},
             tls=cluster.spec.tls,
         )
-        yield _with_users(target, cluster.access) if guarded.with_users else target
+        yield with_table_users(target, cluster.access) if guarded.with_users else target
 
 
-def _with_users(target: Target, access: ClusterAccess) -> Target:
+def with_table_users(target: Target, access: ClusterAccess) -> Target:
+    """Make the users of the table; return the target with their keys."""
     make_users(access)
     return msgspec.structs.replace(target, keys=KEYS)
 
 
-def _settings() -> Mapping[str, Mapping[str, Any]]:
+def settings_of_ours() -> Mapping[str, Mapping[str, Any]]:
     """As far from a test's small sizes as programs with defaults need."""
     store: dict[str, Any] = {
         "mapped_file_size_commit_log_bytes": 134_217_728,
@@ -171,7 +172,7 @@ BROKER_SETTINGS: Final = {
 }
 
 
-_ADMIN: Final = Keys("admin", "secret-of-admin")
+ADMIN: Final = Keys("admin", "secret-of-admin")
 _AUTH: Final = "org.apache.rocketmq.auth"
 
 USERS_SETTINGS: Final = {
@@ -186,7 +187,7 @@ USERS_SETTINGS: Final = {
         f"{_AUTH}.authorization.provider.LocalAuthorizationMetadataProvider"
     ),
     "initAuthenticationUser": (
-        f'{{"username":"{_ADMIN.access_key}","password":"{_ADMIN.secret_key}"}}'
+        f'{{"username":"{ADMIN.access_key}","password":"{ADMIN.secret_key}"}}'
     ),
     "innerClientAuthenticationCredentials": ('{"accessKey":"inner","secretKey":"secret-of-inner"}'),
 }
@@ -241,8 +242,8 @@ def running_rocketmq(
         _start(stack, jars, broker_home, "org.apache.rocketmq.broker.BrokerStartup", broker)
         _wait_until_registered(f"{address}:{server_port}")
         target = Target("real", f"{address}:{server_port}")
-        access = ClusterAccess(target.name_servers, *_ADMIN, signatures="any")
-        yield _with_users(target, access) if with_users else target
+        access = ClusterAccess(target.name_servers, *ADMIN, signatures="any")
+        yield with_table_users(target, access) if with_users else target
 
 
 def _wait_until_registered(name_server: str) -> None:

@@ -45,7 +45,7 @@ def test_applications_behind_a_proxy(tmp_path: Path, grpc_classpath: str, name: 
         running_target(name, tmp_path) as target,
         running_proxy(tmp_path, target.name_servers) as proxy,
     ):
-        said = scenarios(grpc_classpath, tmp_path, target.name_servers, proxy)
+        said = scenarios(grpc_classpath, tmp_path, target.name_servers, proxy.addresses)
     assert {row: words for row, words in said.items() if words != "ok"} == {}
     assert set(said) == SERVED
 
