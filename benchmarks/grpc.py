@@ -65,7 +65,7 @@ RECEIVED_TOPIC: Final = "BenchGrpcReceived"
 GROUP: Final = "bench-grpc"
 CLIENTS: Final = (1, 64, 1_000)
 BATCH: Final = 64
-WARM_UP_SECONDS: Final = 5.0
+WARM_UP_SECONDS: Final = 3.0
 RECEIVED_A_SECOND_MAX: Final = 16_384
 """That are written before they are received."""
 
@@ -157,6 +157,7 @@ def run(rows: Sequence[Row], rounds: int, seconds: float, *, is_alone: bool) -> 
                     name = target.server.name
                     load = again(f"{row.name} on {name}", partial(target.load, row, seconds))
                     loads[row.name, name].append(load)
+                    say(f"{row.name} on {name}: {shown_rate([load])}/s, {shown_cpu([load])}")
             say(f"round {number + 1} of {rounds} is done")
     return loads
 
