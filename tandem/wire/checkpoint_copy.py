@@ -34,6 +34,7 @@ from tandem.wire.crc import raw_crc32
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from mmap import mmap
 
 OWN_AT: Final = 1024
 COPY_AT: Final = 2048
@@ -56,7 +57,7 @@ def copy_of(numbers: Sequence[int]) -> bytes:
     return _HEAD.pack(_MAGIC, raw_crc32(data)) + data
 
 
-def put_numbers(buffer: bytearray | memoryview, numbers: Sequence[int], own: int = 0) -> None:
+def put_numbers(buffer: bytearray | mmap, numbers: Sequence[int], own: int = 0) -> None:
     """Write numbers and their copy into a checkpoint; the last `own` of them are not RocketMQ's."""
     count = len(numbers) - own
     struct.pack_into(f">{count}q", buffer, 0, *numbers[:count])
