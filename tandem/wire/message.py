@@ -152,8 +152,7 @@ class Message(msgspec.Struct, frozen=True):
 
     Raises:
         TypeError: the body is no bytes, or a key no text.
-        ValueError: a key cannot be stored, more than one delay is given, or a priority that is
-            negative or together with a delay or a sharding key.
+        ValueError: a key cannot be stored, or delays, priority and sharding key contradict.
     """
 
     topic: str
