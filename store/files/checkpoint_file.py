@@ -8,16 +8,15 @@ in `checkpoint_copy`.
 from __future__ import annotations
 
 import logging
-import struct
 from typing import TYPE_CHECKING
 
 from store.machine.errors import CorruptLogError, LogFault
 from store.machine.kept_files import ONLY_OURS, KeptFile
-from tandem.wire.checkpoint_copy import COPY_AT, copy_of, settled
+from tandem.wire.checkpoint_copy import put_numbers, settled
 from tandem.wire.store_layout import CHECKPOINT_BYTES
 
 if TYPE_CHECKING:
-    from store.machine.disk import Buffer, Disk, DiskFile
+    from store.machine.disk import Disk, DiskFile
 
 _log = logging.getLogger(__name__)
 
@@ -30,8 +29,8 @@ class CheckpointFile:
         trouble: What was wrong with it then, in words; empty if nothing was.
     """
 
-    def __init__(self, path: str, disk: Disk, count: int, *, without_it: str) -> None:
-        """Open or create the file of `count` numbers.
+    def __init__(self, path: str, disk: Disk, count: int, *, without_it: str, own: int = 0) -> None:
+        """Open or create the file of `count` numbers, the last `own` of which are not RocketMQ's.
 
         Raises:
             CorruptLogError: it has another length; `without_it` says what the next start does then.
@@ -46,10 +45,11 @@ class CheckpointFile:
             )
         self._disk = disk
         self._path = path
+        self._own = own
         self.file: DiskFile = (
             disk.open(path) if found is not None else disk.create(path, CHECKPOINT_BYTES)
         )
-        self.numbers, self.trouble, has_copy = settled(bytes(self.file.buffer), count)
+        self.numbers, self.trouble, has_copy = settled(bytes(self.file.buffer), count, own)
         if self.trouble:
             _log.error("%s: %s", path, self.trouble)
         is_ours = not self.trouble and (has_copy or not any(self.numbers))
@@ -60,7 +60,7 @@ class CheckpointFile:
         """Put the numbers there, to be synced; False if they are there already."""
         if numbers == self._written:
             return False
-        _put_into(self.file.buffer, numbers)
+        put_numbers(self.file.buffer, numbers, self._own)
         self._written = numbers
         return True
 
@@ -72,7 +72,7 @@ class CheckpointFile:
 
     def _content(self) -> bytes:
         content = bytearray(CHECKPOINT_BYTES)
-        _put_into(content, self._written)
+        put_numbers(content, self._written, self._own)
         return bytes(content)
 
     def _write_anew(self) -> None:
@@ -86,9 +86,3 @@ class CheckpointFile:
         """Close it without syncing."""
         self._disk.kept.forget(self._path)
         self.file.close()
-
-
-def _put_into(buffer: Buffer, numbers: tuple[int, ...]) -> None:
-    struct.pack_into(f">{len(numbers)}q", buffer, 0, *numbers)
-    copy = copy_of(numbers)
-    buffer[COPY_AT : COPY_AT + len(copy)] = copy

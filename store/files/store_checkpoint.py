@@ -6,7 +6,9 @@
     16      indexMsgTimestamp      up to this store time index files are full and synced; 0: none
     24      masterFlushedOffset    the master's flushed offset known to a slave
     32      confirmPhyOffset       below this offset the commit log is on disk
-    40      (ours)                 fenced groups: every replica that counts has the log below this
+    40                             of RocketMQ 5.5: up to where in the log its queues are synced; we
+                                   write 0, which is "not known" there, and do not read it
+    1024    (ours)                 fenced groups: every replica that counts has the log below this
                                    offset. Written when the others are; it may lag, and be ahead of
                                    a log that has lost its end: never use it beyond that
     2048                   (ours)  all of that once more, with a checksum: see `checkpoint_copy`
@@ -15,7 +17,7 @@ Unlike RocketMQ they move only after a sync has succeeded, never at the put: wha
 after a power loss. RocketMQ's confirm offset is where the last record found by its last recovery
 starts, so in a store of its own it says less, but nothing else.
 
-Source: org.apache.rocketmq.store.StoreCheckpoint of 5.3.3.
+Source: org.apache.rocketmq.store.StoreCheckpoint of 5.3.3 and 5.5.0.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from store.machine.disk import Disk
 
 _NUMBER_COUNT: Final = 6
+OWN_COUNT: Final = 1
+"""Of them: those that RocketMQ has not."""
 
 
 class StoreCheckpoint:
@@ -42,7 +46,7 @@ class StoreCheckpoint:
         """
         then = "the next start then checks the whole log"
         self._disk = disk
-        self._file = CheckpointFile(path, disk, _NUMBER_COUNT, without_it=then)
+        self._file = CheckpointFile(path, disk, _NUMBER_COUNT, without_it=then, own=OWN_COUNT)
         numbers = self._file.numbers
         self.physic_msg_timestamp_ms: int = numbers[0]
         self.logics_msg_timestamp_ms: int = numbers[1]

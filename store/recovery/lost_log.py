@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from store.files.store_checkpoint import OWN_COUNT
 from store.log.log_start import UNKNOWN, noted_start
 from store.recovery.truncation import SET_ASIDE_FILE
 from tandem.wire.checkpoint_copy import settled
@@ -53,7 +54,7 @@ def _vouched_bytes(disk: Disk, path: str) -> int:
         return 0  # The opening says what is the matter with it.
     if data is None or len(data) != CHECKPOINT_BYTES:
         return 0
-    numbers = settled(data, _NUMBER_COUNT).numbers
+    numbers = settled(data, _NUMBER_COUNT, OWN_COUNT).numbers
     return max(numbers[_CONFIRM], numbers[_REPLICATED])
 
 

@@ -47,8 +47,8 @@ _CHECKED: Final = {
     QUEUE_NOTE_FILE: "queue-note",
     REBUILD_ORDER_FILE: "rebuild-file",
 }
-_CHECKPOINTS: Final = {"checkpoint": 6, "config/timercheck": 7}
-"""Files with a second copy, and how many numbers it has."""
+_CHECKPOINTS: Final = {"checkpoint": (6, 1), "config/timercheck": (7, 0)}
+"""Files with a second copy: how many numbers it has, and how many of them are not RocketMQ's."""
 
 
 _JSON: Final[Any] = dict[str, Any] | list[Any] | str
@@ -88,10 +88,10 @@ def check_small_files(root: Path, found: FindingList) -> None:
         _check_json(root / name, kind, found)
     _check_noted_damage(root, found)
     _check_noted_queues(root, found)
-    for name, count in _CHECKPOINTS.items():
+    for name, (count, own) in _CHECKPOINTS.items():
         data = _read(root / name)
         if data is not None and len(data) == CHECKPOINT_BYTES:
-            trouble = settled(data, count).trouble
+            trouble = settled(data, count, own).trouble
             if trouble:
                 found.add("checkpoint-changed", str(root / name), -1, trouble)
     for name in (EPOCH_FILE, EPOCH_IDS_FILE):

@@ -3,12 +3,17 @@
 `checkpoint` and `config/timercheck` are RocketMQ's: 64-bit numbers from byte 0 on. RocketMQ reads
 and writes those only, and leaves the rest of the file as it is. So our own copy is in there:
 
+    1024  8 each: numbers that RocketMQ has not, where there are any
     2048  4  magic
     2052  4  CRC-32 of what follows
     2056  8 each: the numbers again
 
-It is in another sector of the same page, and one sync makes both durable. Two copies that differ
-say who wrote last:
+Right behind RocketMQ's numbers is nothing of ours: its next versions have more of them, 5.5 one at
+40, where a file of an earlier version of ours has its own number. That is taken if it is that of
+the copy; whatever else is there is RocketMQ's, and is zero when we have written.
+
+The copy is in another sector of the same page, and one sync makes both durable. Two copies that
+differ say who wrote last:
 
     no copy                       RocketMQ, or an earlier version: the numbers are taken as they are
     the copy does not fit its     a byte of it has changed: the numbers are taken as they are
@@ -29,7 +34,9 @@ from tandem.wire.crc import raw_crc32
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from mmap import mmap
 
+OWN_AT: Final = 1024
 COPY_AT: Final = 2048
 _MAGIC: Final = 0x54434B31  # "TCK1"
 _HEAD: Final = struct.Struct(">II")
@@ -41,6 +48,7 @@ class Settled(NamedTuple):
     numbers: tuple[int, ...]
     trouble: str
     has_copy: bool
+    """And whether there is nothing beside it that is not ours."""
 
 
 def copy_of(numbers: Sequence[int]) -> bytes:
@@ -49,10 +57,26 @@ def copy_of(numbers: Sequence[int]) -> bytes:
     return _HEAD.pack(_MAGIC, raw_crc32(data)) + data
 
 
-def settled(data: bytes, count: int) -> Settled:
-    """Return what to make of the first `count` numbers of a checkpoint, whole, of 4,096 bytes."""
+def put_numbers(buffer: bytearray | mmap, numbers: Sequence[int], own: int = 0) -> None:
+    """Write numbers and their copy into a checkpoint; the last `own` of them are not RocketMQ's."""
+    count = len(numbers) - own
+    struct.pack_into(f">{count}q", buffer, 0, *numbers[:count])
+    if own:
+        # Of an earlier version, or of a later one of RocketMQ.
+        struct.pack_into(f">{own}q", buffer, 8 * count, *[0] * own)
+        struct.pack_into(f">{own}q", buffer, OWN_AT, *numbers[count:])
+    copy = copy_of(numbers)
+    buffer[COPY_AT : COPY_AT + len(copy)] = copy
+
+
+def settled(data: bytes, count: int, own: int = 0) -> Settled:
+    """Return what to make of the `count` numbers of a checkpoint, whole, of 4,096 bytes.
+
+    The last `own` of them are not RocketMQ's.
+    """
     form = struct.Struct(f">{count}q")
-    numbers = form.unpack_from(data)
+    before = form.unpack_from(data)
+    numbers = before[: count - own] + struct.unpack_from(f">{own}q", data, OWN_AT)
     kept = data[COPY_AT : COPY_AT + _HEAD.size + form.size]
     if not any(kept):
         return Settled(numbers, "", has_copy=False)
@@ -61,10 +85,13 @@ def settled(data: bytes, count: int) -> Settled:
         trouble = f"a byte of the copy at {COPY_AT} has changed; the numbers stand"
         return Settled(numbers, trouble, has_copy=False)
     copy = form.unpack_from(kept, _HEAD.size)
+    behind = before[count - own :]
+    if any(behind) and behind == copy[count - own :]:
+        numbers = before
     changed = sum(ours != theirs for ours, theirs in zip(copy, numbers, strict=True))
     if not changed:
-        return Settled(numbers, "", has_copy=True)
-    if changed == 1 or not any(numbers):
+        return Settled(numbers, "", has_copy=not any(behind))
+    if changed == 1 or not any(numbers[: count - own]):
         trouble = f"{changed} of its numbers have changed; the copy at {COPY_AT} is taken"
         return Settled(copy, trouble, has_copy=True)
     trouble = (

@@ -40,6 +40,7 @@ from tandem.wire.message_choices import (
     NO_PRIORITY,
     check_delays,
     check_priority,
+    plain_body,
     priority_of,
 )
 from tandem.wire.message_properties import (
@@ -146,13 +147,12 @@ class Message(msgspec.Struct, frozen=True):
         delay_ms: how late consumers get it, in milliseconds, instead of a level.
         deliver_time_ms: when consumers get it, in milliseconds since 1970, instead of a delay.
         sharding_key: messages of one key go to one queue, in the order in which they are sent.
-        priority: which queue of a topic of the type PRIORITY it goes to, 0 or more: SimpleConsumers
-            and others that pop get the highest first. None: it has none.
+        priority: the queue of a topic of the type PRIORITY, from 0 on: who pops gets the highest
+            first. None: it has none.
 
     Raises:
         TypeError: the body is no bytes, or a key no text.
-        ValueError: a key cannot be stored, or more than one delay is given, or a priority that is
-            negative, or that is together with a delay or a sharding key.
+        ValueError: a key cannot be stored, or delays, priority and sharding key contradict.
     """
 
     topic: str
@@ -178,14 +178,7 @@ class Message(msgspec.Struct, frozen=True):
             check_priority(self.priority, self.sharding_key, is_delayed=self.is_delayed)
 
     def _make_plain(self) -> None:
-        body: object = self.body
-        if isinstance(body, bytearray | memoryview):
-            msgspec.structs.force_setattr(self, "body", bytes(body))
-        elif not isinstance(body, bytes):
-            remedy = "body.encode()" if isinstance(body, str) else "json.dumps(body).encode(), say"
-            raise TypeError(
-                f"message body: expected bytes, not {type(body).__name__}; give it {remedy}"
-            )
+        msgspec.structs.force_setattr(self, "body", plain_body(self.body))
         if not isinstance(self.keys, str):
             msgspec.structs.force_setattr(self, "keys", joined_keys(self.keys))
 
@@ -202,9 +195,8 @@ class Message(msgspec.Struct, frozen=True):
     @property
     def is_for_a_batch(self) -> bool:
         """Whether a broker may store it together with others: not if it asks for its own place."""
-        return not (
-            self.is_delayed or self.priority is not None or PROPERTY_PRIORITY in self.properties
-        )
+        has_priority = self.priority is not None or PROPERTY_PRIORITY in self.properties
+        return not (self.is_delayed or has_priority)
 
     @property
     def is_plain(self) -> bool:
@@ -279,8 +271,8 @@ class MessageExt(msgspec.Struct, frozen=True):
     @property
     def priority(self) -> int | None:
         """The priority it was sent with, None if it has none."""
-        priority = priority_of(self.properties)
-        return None if priority == NO_PRIORITY else priority
+        given = priority_of(self.properties)
+        return None if given == NO_PRIORITY else given
 
     @property
     def offset_msg_id(self) -> str:

@@ -1,4 +1,4 @@
-"""When and where a message that a producer sends is to be delivered: what goes together.
+"""What a producer gives a message: its body, and when and where it goes: what goes together.
 
 Source: RocketMQ 5.5.0, TopicMessageType.parseFromMessageProperty: a message is of one type.
 """
@@ -18,6 +18,18 @@ DELAY_FIELDS: Final = ("delay_time_level", "delay_ms", "deliver_time_ms")
 """Of a `Message`: each says when it is delivered."""
 
 NO_PRIORITY: Final = -1
+
+
+def plain_body(body: object) -> bytes:
+    """Return a body as bytes.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body)
+    remedy = "body.encode()" if isinstance(body, str) else "json.dumps(body).encode(), say"
+    raise TypeError(f"message body: expected bytes, not {type(body).__name__}; give it {remedy}")
 
 
 def check_delays(delay_time_level: int, delay_ms: int, deliver_time_ms: int) -> None:

@@ -132,6 +132,7 @@ public class StoreProbe {
         config.setHaListenPort(0);
         config.setTimerWheelEnable(false);
         config.setDiskMaxUsedSpaceRatio(99);
+        reindexAll(config);
         ConcurrentMap<String, TopicConfig> topics = new ConcurrentHashMap<>();
         for (Object name : command.getJSONArray("batch_topics")) {
             TopicConfig topic = new TopicConfig((String) name, 4, 4);
@@ -142,6 +143,19 @@ public class StoreProbe {
         // A slave waits for the rest of a record that it has half; by its id it knows that it is one.
         broker.setBrokerId(config.getBrokerRole() == BrokerRole.SLAVE ? 1 : 0);
         return new DefaultMessageStore(config, STATS, (t, q, o, c, ts, b, p) -> { }, broker, topics);
+    }
+
+    /**
+     * 5.5 begins its recovery after a hard stop where the queues are on disk, ten files back at most, and asks for
+     * the index only if it is told to. Ours is not on disk before a file of it is full.
+     */
+    static void reindexAll(MessageStoreConfig config) throws Exception {
+        try {
+            config.getClass().getMethod("setCommitLogRecoverMaxNum", int.class).invoke(config, 1_000);
+            config.setMessageIndexSafe(true);
+        } catch (NoSuchMethodException older) {
+            // 5.3 goes back three seconds.
+        }
     }
 
     static Object readEpochs(String file) {

@@ -74,7 +74,10 @@ class PopProducer(Producer):
 
 
 class PopConsumer(Client):
-    """One client of a group. `fails` says how often a message is to fail, by its key."""
+    """One client of a group. `fails` says how often a message is to fail, by its key.
+
+    One that `lingers` lets messages gather, so that one answer has several queues.
+    """
 
     seen: PopSeen
 
@@ -88,18 +91,22 @@ class PopConsumer(Client):
         topic: str,
         is_orderly: bool,
         fails: Callable[[str], int],
+        lingers: bool = False,
     ) -> None:
         super().__init__(place, ip, life)
         self.group = group
         self.topics = (topic,)
         self._is_orderly = is_orderly
         self._fails = fails
+        self._lingers = lingers
 
     def _tasks(self) -> list[Callable[[], Awaitable[None]]]:
         return [self._receive] * TASKS
 
     async def _receive(self) -> None:
         while True:
+            if self._lingers:
+                await trio.sleep(self.place.chance.choice((0.2, 0.6, 1.0)))
             try:
                 messages = await self._pop()
             except NoAnswerError as error:

@@ -75,6 +75,7 @@ class FencedPopSimulation(FencedConsumersSimulation):
                 topic=ORDERLY_TOPIC if is_orderly else TOPIC,
                 is_orderly=is_orderly,
                 fails=self._fails_in_order if is_orderly else self._fails,
+                lingers=self._has_priorities and not is_orderly,
             )
         topics = (TOPIC, ORDERLY_TOPIC)
         pause_seconds = self.workload.pause_seconds

@@ -9,7 +9,7 @@ from trio.testing import MockClock
 
 from store.files.store_checkpoint import StoreCheckpoint
 from store.machine.errors import CorruptLogError, LogFault
-from tandem.wire.checkpoint_copy import COPY_AT, settled
+from tandem.wire.checkpoint_copy import COPY_AT, OWN_AT, copy_of, settled
 from tests.support.logged import logged
 from tests.support.paths import GOLDEN
 from tests.support.simulated_disk import SimulatedDisk
@@ -137,10 +137,52 @@ def test_a_checkpoint_that_is_cut_vouches_for_nothing_behind_that() -> None:
     checkpoint.confirm_physical_offset = 700
     checkpoint.replicated_offset = 600
     checkpoint.cut_at(650, 7000)
-    assert disk.open(PATH).durable[:48] == struct.pack(">6q", 7000, 5000, 4000, 0, 650, 600)
+    assert disk.open(PATH).durable[:48] == struct.pack(">6q", 7000, 5000, 4000, 0, 650, 0)
+    assert own_number(disk) == 600
     checkpoint.cut_at(100, 7000)
-    assert disk.open(PATH).durable[32:48] == struct.pack(">2q", 100, 100)
+    assert disk.open(PATH).durable[32:48] == struct.pack(">2q", 100, 0)
+    assert own_number(disk) == 100
     checkpoint.close()
+
+
+def own_number(disk: SimulatedDisk) -> int:
+    return int.from_bytes(disk.open(PATH).durable[OWN_AT : OWN_AT + 8], "big")
+
+
+def test_what_rocketmq_5_5_has_written_of_its_queues_says_nothing_of_replicas() -> None:
+    """StoreCheckpoint of 5.5.0: logicsPhysicalOffset is at 40, where 5.3.3 has nothing."""
+    disk = SimulatedDisk()
+    disk.replace(PATH, struct.pack(">6q", 9000, 8000, 0, 0, 600, 700).ljust(4096, b"\0"))
+    checkpoint = StoreCheckpoint(PATH, disk)
+    assert checkpoint.replicated_offset == 0
+    # Its number is of queues that we now write to: zero is "not known" to it.
+    checkpoint.flush_blocking()
+    assert disk.open(PATH).durable[40:48] == bytes(8)
+    checkpoint.replicated_offset = 650
+    checkpoint.flush_blocking()
+    checkpoint.close()
+    disk.open(PATH).buffer[40:48] = struct.pack(">q", 900)
+    checkpoint = StoreCheckpoint(PATH, disk)
+    assert checkpoint.replicated_offset == 650
+    checkpoint.flush_blocking()
+    assert disk.open(PATH).durable[40:48] == bytes(8)
+
+
+def test_the_number_of_an_earlier_version_of_ours_is_taken_and_moved() -> None:
+    numbers = (9000, 8000, 0, 0, 700, 600)
+    data = bytearray(4096)
+    struct.pack_into(">6q", data, 0, *numbers)
+    copy = copy_of(numbers)
+    data[COPY_AT : COPY_AT + len(copy)] = copy
+    disk = SimulatedDisk()
+    disk.replace(PATH, bytes(data))
+    checkpoint = StoreCheckpoint(PATH, disk)
+    assert checkpoint.replicated_offset == 600
+    checkpoint.flush_blocking()
+    assert disk.open(PATH).durable[40:48] == bytes(8)
+    assert own_number(disk) == 600
+    checkpoint.close()
+    assert StoreCheckpoint(PATH, disk).replicated_offset == 600
 
 
 def test_what_is_replicated_is_read_back() -> None:
@@ -162,7 +204,7 @@ def flushed(confirm: int) -> SimulatedDisk:
     return disk
 
 
-@pytest.mark.parametrize("position", [0, 39, 45, COPY_AT, COPY_AT + 6, COPY_AT + 20])
+@pytest.mark.parametrize("position", [0, 39, OWN_AT + 5, COPY_AT, COPY_AT + 6, COPY_AT + 20])
 def test_a_flipped_bit_is_said_and_mended_by_the_next_flush(
     position: int, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -12,8 +12,20 @@ from tandem.wire.message_choices import (
     NO_PRIORITY,
     check_delays,
     check_priority,
+    plain_body,
     priority_of,
 )
+
+
+@pytest.mark.parametrize("body", [b"abc", bytearray(b"abc"), memoryview(b"abc")])
+def test_a_body_is_bytes_in_the_end(body: object) -> None:
+    assert plain_body(body) == b"abc"
+
+
+@pytest.mark.parametrize("body", ["abc", {"a": 1}, None, 5])
+def test_another_body_is_refused(body: object) -> None:
+    with pytest.raises(TypeError):
+        plain_body(body)
 
 
 @pytest.mark.parametrize("given", [(0, 0, 0), (3, 0, 0), (0, 1, 0), (0, 0, 1)])
