@@ -50,9 +50,15 @@ SHOWN_BY = {
         "what is over is called done and is not put",
         "a time is over a second too soon",
         "a message is given up one try too soon",
+        "followers do not follow what is with consumers",
+        "a pop skips a message",
+        "a queue in order is always open",
     ],
     ("classic", "answers-are-lost"): [
         "the client says of a lost request that it never left",
+    ],
+    ("fenced", "w24-stale-reads"): [
+        "readers are shown what was confirmed half a second ago",
     ],
 }
 """Scenarios, and what each shows."""
