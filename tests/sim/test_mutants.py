@@ -53,6 +53,8 @@ SHOWN_BY = {
         "followers do not follow what is with consumers",
         "a pop skips a message",
         "a queue in order is always open",
+        "a changed time is not changed",
+        "some of what was handed out is called done",
     ],
     ("classic", "answers-are-lost"): [
         "the client says of a lost request that it never left",
