@@ -62,6 +62,9 @@ SHOWN_BY = {
     ("fenced", "w24-stale-reads"): [
         "readers are shown what was confirmed half a second ago",
     ],
+    ("classic", "first-file-of-a-slave-is-lost"): [
+        "a first file that is missing is taken for retention",
+    ],
 }
 """Scenarios, and what each shows."""
 
