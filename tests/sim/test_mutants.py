@@ -50,9 +50,20 @@ SHOWN_BY = {
         "what is over is called done and is not put",
         "a time is over a second too soon",
         "a message is given up one try too soon",
+        "followers do not follow what is with consumers",
+        "a pop skips a message",
+        "a queue in order is always open",
+        "a changed time is not changed",
+        "some of what was handed out is called done",
     ],
     ("classic", "answers-are-lost"): [
         "the client says of a lost request that it never left",
+    ],
+    ("fenced", "w24-stale-reads"): [
+        "readers are shown what was confirmed half a second ago",
+    ],
+    ("classic", "first-file-of-a-slave-is-lost"): [
+        "a first file that is missing is taken for retention",
     ],
 }
 """Scenarios, and what each shows."""

@@ -20,7 +20,8 @@ SEEDS = {
 }
 """How many the ordinary suite plays: a look at each day's work. A campaign plays thousands."""
 SEEDS_OF_LONG = 3_000
-SEEDS_PER_TEST = 5
+SEEDS_PER_TEST = 25
+"""Each worker of each run collects all of these tests, the long ones, too."""
 
 FOUND_SOMETHING_ONCE = {
     ("fenced", 700_327): "logs that never had an epoch in common ended in quarantine",
@@ -89,6 +90,7 @@ def test_what_a_seed_has_found_stays_mended(kind: str, seed: int) -> None:
 
 @pytest.mark.sim
 @pytest.mark.long
+@pytest.mark.timeout(3_600)
 @pytest.mark.parametrize(
     ("kind", "first", "end"),
     [chunk for kind, start in SEEDS.items() for chunk in _chunks(start, SEEDS_OF_LONG, kind)],

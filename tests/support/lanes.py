@@ -7,7 +7,8 @@ tests of the modules that name one `xdist_group`, one test of a module that spea
 module whose tests are all quick: to hand out ten thousand tests one by one costs more than many of
 them. A unit waits if its module speaks of the marks `fault` or `spark`: such tests start processes,
 and their own worker has little to do. So as many of those as there are cores run beside as many
-tests that keep a core busy.
+tests that keep a core busy. Of the quick level few wait, and each worker has to collect all tests:
+it has one worker more than cores.
 
 The marks are looked for in the text of a module. What the workers have collected comes to the
 scheduler as node ids only, and with pytest 9.2 and pytest-xdist 3.8 those do not tell the group:

@@ -479,3 +479,11 @@ def _tear_page(kept: bytearray, page: int, new: bytes, chance: random.Random) ->
         if chance.random() < 0.5:
             piece = new[sector : sector + SECTOR_BYTES]
             kept[page + sector : page + sector + len(piece)] = piece
+
+
+class NothingKept(random.Random):
+    """For `powered_off`: of every page that was not synced the disk keeps the old content."""
+
+    def random(self) -> float:
+        """Return what keeps nothing."""
+        return 0.99

@@ -40,7 +40,7 @@ from tests.store.store_world import (
     queue_messages,
 )
 from tests.support.logged import logged
-from tests.support.simulated_disk import SimulatedDisk
+from tests.support.simulated_disk import NothingKept, SimulatedDisk
 from tests.support.virtual_clock import WallClock
 
 if TYPE_CHECKING:
@@ -426,13 +426,6 @@ def test_what_is_not_durable_does_not_count_as_delivered() -> None:
     world.sync()
     world.service.save()
     assert world.offsets.query(1) == 1
-
-
-class NothingKept(random.Random):
-    """Of every page that was not synced the disk keeps the old content."""
-
-    def random(self) -> float:
-        return 0.99
 
 
 def test_messages_of_a_level_that_was_taken_out_come_at_their_time_and_it_is_said(

@@ -32,7 +32,7 @@ from tests.store.store_world import (
     queue_messages,
 )
 from tests.support.logged import logged
-from tests.support.simulated_disk import SimulatedDisk
+from tests.support.simulated_disk import NothingKept, SimulatedDisk
 from tests.support.virtual_clock import WallClock
 
 if TYPE_CHECKING:
@@ -453,13 +453,6 @@ async def test_a_flush_leaves_log_wheel_and_checkpoint_on_the_disk(
         path = f"{DIRECTORY}/{name}"
         assert any(left.read(path) or b"")
         assert left.read(path) == world.disk.read(path)
-
-
-class NothingKept(random.Random):
-    """Of every page that was not synced the disk keeps the old content."""
-
-    def random(self) -> float:
-        return 0.99
 
 
 @pytest.mark.parametrize("lost", ["timerwheel", "timerlog", "config/timercheck"])

@@ -14,7 +14,7 @@ from tandem.wire.fingerprint import Fingerprint, crcs_of
 from tests.store.step_disk import Interrupted, StepDisk, die_at
 from tests.store.store_world import COMMIT_LOG_BYTES, Clock, check_store, open_store, put_many
 from tests.support.reasons import words
-from tests.support.simulated_disk import SimulatedDisk
+from tests.support.simulated_disk import NothingKept, SimulatedDisk
 
 if TYPE_CHECKING:
     from store import MessageStore
@@ -310,13 +310,6 @@ def test_power_lost_at_any_step_costs_nothing_that_is_there() -> None:
         )
         assert bad.within(SIZE, SIZE + 700) is None or bad.bad_bytes == 2 * SIZE
     assert opened > 5
-
-
-class NothingKept(Random):
-    """Of every page that was not synced the disk keeps the old content."""
-
-    def random(self) -> float:
-        return 0.99
 
 
 def test_what_is_there_of_a_short_file_is_there_whenever_power_is_lost() -> None:

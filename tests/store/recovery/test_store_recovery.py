@@ -57,7 +57,7 @@ from tests.store.store_world import (
 from tests.support.log_builder import LogBuilder
 from tests.support.logged import logged
 from tests.support.paths import GOLDEN
-from tests.support.simulated_disk import PAGE_BYTES, SimulatedDisk
+from tests.support.simulated_disk import PAGE_BYTES, NothingKept, SimulatedDisk
 
 
 def killed_store(count: int) -> SimulatedDisk:
@@ -221,13 +221,6 @@ def test_a_byte_that_a_failed_sync_gave_up_is_written_again_though_alone_in_its_
     open_store(disk, commit_log_bytes=4 * PAGE_BYTES)
     after = open_store(disk.powered_off(NothingKept()), commit_log_bytes=4 * PAGE_BYTES)
     assert log_messages(after) == expected
-
-
-class NothingKept(random.Random):
-    """Of every page that was not synced the disk keeps the old content."""
-
-    def random(self) -> float:
-        return 0.99
 
 
 @pytest.mark.parametrize("record", [0, 7, 13, 14])

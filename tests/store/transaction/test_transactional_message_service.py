@@ -49,7 +49,7 @@ from tests.store.store_world import (
 )
 from tests.support.logged import logged
 from tests.support.paths import GOLDEN
-from tests.support.simulated_disk import SimulatedDisk
+from tests.support.simulated_disk import NothingKept, SimulatedDisk
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -581,13 +581,6 @@ def test_progress_is_not_saved_past_an_end_that_is_not_durable() -> None:
     lost = world.restarted(world.disk.powered_off(NothingKept()))
     assert lost.delivered() == []
     assert lost.asked(1000) == [1]
-
-
-class NothingKept(random.Random):
-    """Of every page that was not synced the disk keeps the old content."""
-
-    def random(self) -> float:
-        return 0.99
 
 
 # -- logs of others --------------------------------------------------------------------------------
