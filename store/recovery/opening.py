@@ -15,6 +15,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from store.compaction.compaction_logs import CompactionLogs
 from store.files.store_checkpoint import StoreCheckpoint
 from store.files.transient_store_pool import TransientStorePool
 from store.index.index_service import IndexService
@@ -58,6 +59,7 @@ class StoreParts(NamedTuple):
     checkpoint: StoreCheckpoint
     index_service: IndexService | None
     """None where it is switched off."""
+    compaction: CompactionLogs
     delay_levels: DelayLevels
     record_check: RecordCheck
     damaged_end: str | None
@@ -81,6 +83,7 @@ def open_parts(
     store_host: Host,
     is_slave: bool,
     is_batch_topic: Callable[[str], bool],
+    is_compacted: Callable[[str], bool],
     hidden_before: Callable[[str], int],
     has_replicas: bool,
 ) -> StoreParts:
@@ -97,7 +100,7 @@ def open_parts(
             opened.callback(release)
             opening = _Opening(config, disk, wall_clock_ms, store_host, log_start, opened)
             queues = consume_queues(config, disk, is_batch_topic, hidden_before)
-            return opening.run(queues, is_slave=is_slave, has_replicas=has_replicas)
+            return opening.run(queues, is_compacted, is_slave=is_slave, has_replicas=has_replicas)
     except OSError as error:
         raise disk_failed(config.directory, error) from error
 
@@ -183,7 +186,14 @@ class _Opening:
         self._levels = DelayLevels(config.message_delay_level)
         self._full_directories: set[str] = set()
 
-    def run(self, queues: ConsumeQueueStore, *, is_slave: bool, has_replicas: bool) -> StoreParts:
+    def run(
+        self,
+        queues: ConsumeQueueStore,
+        is_compacted: Callable[[str], bool],
+        *,
+        is_slave: bool,
+        has_replicas: bool,
+    ) -> StoreParts:
         config, disk, opened = self._config, self._disk, self._opened
         abort = f"{config.directory}/abort"
         log = self._commit_log(self._pool(is_slave=is_slave))
@@ -213,6 +223,9 @@ class _Opening:
         self._log_start.move_to(log.min_offset if log.files.files else UNKNOWN)
         self._fingerprints.keep_within(log.min_offset, log.max_offset, log.files.mapped_file_size)
         index = self._recovered(index, log)
+        compaction = CompactionLogs(config, disk, queues, is_compacted, clean=clean)
+        opened.callback(compaction.close)
+        compaction.load()
         if truncation is not None:
             truncation.finish()
         disk.replace(abort, b"")
@@ -229,6 +242,7 @@ class _Opening:
             note,
             checkpoint,
             index,
+            compaction,
             self._levels,
             RecordCheck(
                 log,
