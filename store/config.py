@@ -13,7 +13,7 @@ class StoreConfig(msgspec.Struct, frozen=True):
     """Settings of one store. Sizes in bytes, times in the unit of their name.
 
     The size of a consume queue file is rounded up to whole units of 20 bytes, of a batch consume
-    queue file to whole units of 46; for those of compaction topics see `file_sizes`.
+    queue file to whole units of 46; for those of compaction topics see `compaction_file_sizes`.
     """
 
     directory: str

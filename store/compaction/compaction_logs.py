@@ -20,8 +20,9 @@ import msgspec
 
 from store.compaction.compacting import end_swap, finish_swap
 from store.compaction.compaction_log import CompactionLog
-from store.compaction.topic_partition_log import TopicPartitionLog, file_sizes
+from store.compaction.topic_partition_log import TopicPartitionLog
 from store.machine.table_file import TableFile
+from tandem.wire.store_layout import compaction_file_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -72,7 +73,7 @@ class CompactionLogs:
     ) -> None:
         root = f"{config.directory}/{COMPACTION_DIRECTORY}"
         self._log_root, self._cq_root = f"{root}/{LOG_DIRECTORY}", f"{root}/{CQ_DIRECTORY}"
-        self._sizes = file_sizes(
+        self._sizes = compaction_file_sizes(
             config.compaction_mapped_file_size_bytes, config.compaction_cq_mapped_file_size_bytes
         )
         self._disk = disk

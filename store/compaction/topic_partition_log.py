@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from store.machine.disk import Disk
+    from tandem.wire.store_layout import CompactionFileSizes
 
 COMPACTING: Final = "compacting"
 """The directory, within that of a queue, in which its new files are made."""
@@ -49,26 +50,6 @@ _BLANK: Final = struct.Struct(">iI")
 _QUEUE_OFFSET_AT: Final = 20
 _PHYSICAL_OFFSET_AT: Final = 28
 _LONG: Final = struct.Struct(">q")
-_LOG_PER_CQ_MIN: Final = 5
-
-
-class FileSizes(NamedTuple):
-    """How many bytes the files of a pair have."""
-
-    log: int
-    cq: int
-
-
-def file_sizes(mapped_file_size: int, cq_mapped_file_size: int) -> FileSizes:
-    """Return the sizes for these settings: whole units, and a multiple of them for the log.
-
-    Source: CompactionLog.getCompactionLogSize.
-    """
-    cq = cq_mapped_file_size // BATCH_CQ_STORE_UNIT_SIZE * BATCH_CQ_STORE_UNIT_SIZE
-    count, rest = divmod(mapped_file_size, cq)
-    if count < _LOG_PER_CQ_MIN:
-        return FileSizes(_LOG_PER_CQ_MIN * cq, cq)
-    return FileSizes((count if 0 < rest < cq >> 1 else count + 1) * cq, cq)
 
 
 class CompactedUnit(NamedTuple):
@@ -167,7 +148,9 @@ def units_in(cq: MappedFile) -> int:
 class TopicPartitionLog:
     """The pairs of one queue, or those that are being made for it."""
 
-    def __init__(self, log_directory: str, cq_directory: str, sizes: FileSizes, disk: Disk) -> None:
+    def __init__(
+        self, log_directory: str, cq_directory: str, sizes: CompactionFileSizes, disk: Disk
+    ) -> None:
         self.log_directory = log_directory
         self.cq_directory = cq_directory
         self.sizes = sizes

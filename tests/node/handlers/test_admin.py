@@ -98,10 +98,16 @@ async def test_attributes_are_kept_and_those_that_are_not_served_refused() -> No
     config = broker.topics.get("New")
     assert config is not None
     assert (config.attributes, config.perm) == ({"message.type": "FIFO"}, 4)
-    compact = msgspec.structs.replace(HEADER, attributes="+cleanup.policy=COMPACTION")
+    both = "+cleanup.policy=COMPACTION,+queue.type=BatchCQ"
+    compact = msgspec.structs.replace(HEADER, attributes=both)
     answer = client.call(CREATE, msgspec.structs.replace(compact, topic="Compact"))
     assert answer.code == ResponseCode.INVALID_PARAMETER
     assert broker.topics.get("Compact") is None
+    compact = msgspec.structs.replace(compact, attributes="+cleanup.policy=COMPACTION")
+    assert client.call(CREATE, msgspec.structs.replace(compact, topic="Compact")).code == 0
+    assert broker.topics.is_compacted("Compact")
+    assert not broker.topics.is_compacted("New")
+    assert not broker.topics.is_compacted("None")
 
 
 @pytest.mark.parametrize(

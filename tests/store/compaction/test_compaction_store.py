@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from store.results import GetMessageStatus
+from tandem.wire.message_properties import tags_code
 from tests.store.compaction.compaction_world import (
     CQ,
     LOG,
@@ -130,8 +131,6 @@ def test_reads_end_where_the_queue_ends() -> None:
 
 
 def test_a_reader_gets_what_has_its_tags() -> None:
-    from tandem.wire.message_properties import tags_code
-
     with open_compacted(SimulatedDisk()) as store:
         for number, tags in enumerate(["x", "y", "x"]):
             put(store, keyed_message(f"k{number}", tags, tags=tags))
