@@ -13,6 +13,7 @@ from node.tables.topic_attributes import (
     RESERVE_TIME,
     TopicAttributeError,
     changed_attributes,
+    is_compacted,
 )
 
 
