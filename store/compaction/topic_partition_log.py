@@ -47,6 +47,8 @@ COMPACTING: Final = "compacting"
 """The directory, within that of a queue, in which its new files are made."""
 
 _BLANK: Final = struct.Struct(">iI")
+_END_UNIT: Final = (-1, 0, 0, 0, 0, 0, BATCH_CQ_COMPACTED_OFFSET, 0)
+"""After the last unit of a pair that is closed."""
 _QUEUE_OFFSET_AT: Final = 20
 _PHYSICAL_OFFSET_AT: Final = 28
 _LONG: Final = struct.Struct(">q")
@@ -118,6 +120,18 @@ class FilePair:
         if queue_offset != unit.queue_offset:
             return f"the record at {unit.offset} is number {queue_offset}"
         return record_fault(record, unit.offset, 0)
+
+    def is_closed_at(self, end: int) -> bool:
+        """Whether log and units say that there is nothing more after a place."""
+        position, size = end - self.log.file_from_offset, self.log.size
+        at = self.units_count * BATCH_CQ_STORE_UNIT_SIZE
+        if position + END_FILE_MIN_BLANK_LENGTH > size or at >= self.cq.size:
+            return False
+        has_blank = _BLANK.unpack_from(self.log.buffer, position) == (
+            size - position,
+            BLANK_MAGIC_CODE,
+        )
+        return has_blank and BATCH_CQ_STORE_UNIT.unpack_from(self.cq.buffer, at) == _END_UNIT
 
     def parts(self, unit: CompactedUnit, record: memoryview) -> RecordParts | None:
         """Return where body, topic and properties of a record are; None if it is damaged."""
@@ -319,7 +333,7 @@ class TopicPartitionLog:
         log.allocate(log.wrote_position + END_FILE_MIN_BLANK_LENGTH)
         if not cq.is_full:
             cq.allocate(cq.wrote_position + BATCH_CQ_STORE_UNIT_SIZE)
-            self._add_unit(pair, -1, 0, 0, 0, 0, 0)
+            self._add_unit(pair, *_END_UNIT[:6])
         _BLANK.pack_into(
             log.buffer, log.wrote_position, log.size - log.wrote_position, BLANK_MAGIC_CODE
         )
@@ -354,12 +368,27 @@ class TopicPartitionLog:
         return True
 
     def first_fault(self, after: int) -> tuple[int, str] | None:
-        """Return the number of the first damaged record after `after`, and what is wrong."""
+        """Return from which number on something is damaged or missing, and what; None if nothing.
+
+        Pairs all of whose records are up to `after` were compacted, and are on the disk.
+        """
+        number = 0
         for pair in self.pairs:
-            for unit in pair.units(pair.index_of(after + 1)):
-                fault = pair.fault(unit)
+            path = pair.log.file.path
+            if pair.units_count and pair.last_queue_offset <= after:
+                number = pair.last_queue_offset + 1
+                continue
+            end = pair.log.file_from_offset
+            for unit in pair.units(0):
+                fault = (
+                    pair.fault(unit) if unit.offset == end else f"nothing names what is at {end}"
+                )
                 if fault is not None:
-                    return unit.queue_offset, f"{pair.log.file.path}: {fault}"
+                    return number, f"{path}: {fault}"
+                number = unit.queue_offset + 1
+                end += unit.size
+            if pair is not self.pairs[-1] and not pair.is_closed_at(end):
+                return number, f"{path}: it does not end at {end}"
         return None
 
     # -- files -----------------------------------------------------------------------------------
