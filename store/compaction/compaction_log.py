@@ -98,6 +98,13 @@ class CompactionLog:
                     *(self.topic, self.queue_id, before, result.damaged),
                 )
             return False
+        if result.status is GetMessageStatus.OFFSET_TOO_SMALL and not self.hidden_before:
+            _log.error(
+                "%s-%d: messages %d to %d have left the commit log, and are not in this node's"
+                " compaction log: older values of their keys may be missing. If another node has"
+                " them, stop both and copy its compaction/ here, before this one may be master",
+                *(self.topic, self.queue_id, before, result.next_begin_offset - 1),
+            )
         for view in result.body:
             self._take_all(view)
         self.followed_to = max(self.followed_to, result.next_begin_offset)

@@ -16,6 +16,7 @@ from tests.store.compaction.compaction_world import (
     put_keys,
 )
 from tests.store.store_world import put
+from tests.support.logged import logged
 from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
@@ -85,3 +86,17 @@ def test_a_record_with_another_kind_of_host_keeps_its_store_time() -> None:
         unit = log_of(store).current.pairs[0].unit(0)
         (message,) = store.reads.get_message(TOPIC, 0, 0, 1).body
         assert unit.store_timestamp_ms == int.from_bytes(message[56:64], "big")
+
+
+def test_what_left_the_commit_log_before_it_was_followed_is_said_to_be_missing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with open_compacted(SimulatedDisk()) as store:
+        put_keys(store, "ab")
+        queue = store.queues.find(TOPIC, 0)
+        assert queue is not None
+        queue.correct_min_offset(store.max_physical_offset)
+        put_keys(store, "c", start=2)
+        assert bodies(store) == ["2:c2"]
+    (line,) = logged(caplog, "store.compaction.compaction_log")
+    assert line == (TOPIC, 0, 0, 1)
