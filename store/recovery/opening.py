@@ -223,9 +223,7 @@ class _Opening:
         self._log_start.move_to(log.min_offset if log.files.files else UNKNOWN)
         self._fingerprints.keep_within(log.min_offset, log.max_offset, log.files.mapped_file_size)
         index = self._recovered(index, log)
-        compaction = CompactionLogs(config, disk, queues, is_compacted, clean=clean)
-        opened.callback(compaction.close)
-        compaction.load()
+        compaction = self._compaction(queues, is_compacted, clean=clean)
         if truncation is not None:
             truncation.finish()
         disk.replace(abort, b"")
@@ -244,16 +242,28 @@ class _Opening:
             index,
             compaction,
             self._levels,
-            RecordCheck(
-                log,
-                queues,
-                skips=self._config.skip_damaged_records,
-                fingerprints=self._fingerprints,
-            ),
+            self._record_check(log, queues),
             recovery.damaged_end or short_end,
             self._full_directories,
             opened.pop_all().close,
         )
+
+    def _record_check(self, log: CommitLog, queues: ConsumeQueueStore) -> RecordCheck:
+        return RecordCheck(
+            log,
+            queues,
+            skips=self._config.skip_damaged_records,
+            fingerprints=self._fingerprints,
+        )
+
+    def _compaction(
+        self, queues: ConsumeQueueStore, is_compacted: Callable[[str], bool], *, clean: bool
+    ) -> CompactionLogs:
+        """Load the compaction logs: queues, which they follow, are recovered."""
+        logs = CompactionLogs(self._config, self._disk, queues, is_compacted, clean=clean)
+        self._opened.callback(logs.close)
+        logs.load()
+        return logs
 
     def _load(self, queues: ConsumeQueueStore) -> QueueNote:
         """Load the queues, and miss those that are gone; return the note of them."""
