@@ -229,10 +229,7 @@ class _Opening:
         disk.replace(abort, b"")
         keep(disk, abort, b"")
         return StoreParts(
-            config,
-            disk,
-            self._now_ms,
-            self._store_host,
+            *(config, disk, self._now_ms, self._store_host),
             log,
             self._log_start,
             self._fingerprints,
