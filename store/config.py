@@ -13,7 +13,7 @@ class StoreConfig(msgspec.Struct, frozen=True):
     """Settings of one store. Sizes in bytes, times in the unit of their name.
 
     The size of a consume queue file is rounded up to whole units of 20 bytes, of a batch consume
-    queue file to whole units of 46.
+    queue file to whole units of 46; for those of compaction topics see `compaction_file_sizes`.
     """
 
     directory: str
@@ -55,6 +55,14 @@ class StoreConfig(msgspec.Struct, frozen=True):
     max_index_num: int = 20_000_000
     max_msgs_num_batch: int = 64
     """The most messages one query by key returns."""
+    # -- compaction topics
+    enable_compaction: bool = True
+    compaction_mapped_file_size_bytes: int = 104_857_600
+    compaction_cq_mapped_file_size_bytes: int = 10_485_760
+    compaction_schedule_internal_ms: int = 900_000
+    """RocketMQ's spelling."""
+    max_offset_map_size_bytes: int = 104_857_600
+    """Memory for the keys of one compaction; the rest is compacted by the next."""
     # -- damage
     skip_damaged_records: bool = False
     """Whether readers go on without a record that is damaged. RocketMQ hands it out."""

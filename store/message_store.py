@@ -26,6 +26,8 @@ from typing import TYPE_CHECKING, Self
 
 import trio
 
+from store.compaction.compaction_logs import nothing_compacted
+from store.compaction.compaction_store import CompactionStore
 from store.log.healing import LogHealing
 from store.log.log_positions import LogPositions
 from store.machine.errors import (
@@ -43,7 +45,7 @@ from store.messages.message_reads import MessageReads
 from store.messages.put_message import MessagePuts
 from store.queue.consume_queue_store import no_batch_topic, nothing_hidden
 from store.recovery.opening import disk_failed, open_parts
-from store.running_flags import RunningFlag, RunningFlags, StoreRefusal
+from store.running_flags import Flagged, RunningFlag, RunningFlags, StoreRefusal
 from store.services.allocate_mapped_file_service import AllocateMappedFileService
 from store.services.clean_service import CleanService, clean_service
 from store.services.fingerprint_service import fingerprint_service
@@ -64,7 +66,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class MessageStore(LogPositions):
+class MessageStore(Flagged, LogPositions):
     """An open store. Use it as a context manager, or call `close`."""
 
     def __init__(
@@ -98,6 +100,7 @@ class MessageStore(LogPositions):
         self.puts = self._puts(parts)
         self.reput_service = self._reput_service()
         self.record_check = parts.record_check
+        self.compaction = self._compaction(parts)
         self.reads = self._reads()
         self.whole_log = self.reads.without_bound()
         self.flush_service = self._flush_service()
@@ -148,9 +151,19 @@ class MessageStore(LogPositions):
             after_dispatch=self.arrivals.end_round,
         )
 
+    def _compaction(self, parts: StoreParts) -> CompactionStore:
+        read = (self.commit_log, self.queues, self.flags, None, self._bound, self.record_check)
+        reads = MessageReads(*read, again=True)
+        logs, log_files = parts.compaction, self.commit_log.files
+        return CompactionStore(
+            *(logs, self.queues, reads, parts.disk, parts.config),
+            flushed_where=lambda: log_files.flushed_where,
+        )
+
     def _reads(self) -> MessageReads:
         parts = (self.commit_log, self.queues, self.flags, self.index_service, self._bound)
-        return MessageReads(*parts, self.record_check, self.reput_service.index_the_last)
+        index_the_last = self.reput_service.index_the_last
+        return MessageReads(*parts, self.record_check, index_the_last, compacted=self.compaction)
 
     def _flush_service(self) -> FlushService:
         index = self.index_service
@@ -167,7 +180,10 @@ class MessageStore(LogPositions):
                 None if self._enters_queue else self.reput_service.dispatched_timestamp_ms
             ),
             dispatched_offset=lambda: self.dispatched_offset,
-            other_files=[dirty_index_files(index)] if index is not None else [],
+            other_files=[
+                *([dirty_index_files(index)] if index is not None else []),
+                self.compaction.dirty_files,
+            ],
         )
 
     def _scrub_service(self, parts: StoreParts) -> ScrubService:
@@ -215,13 +231,15 @@ class MessageStore(LogPositions):
         store_host: Host,
         is_slave: bool,
         is_batch_topic: Callable[[str], bool] = no_batch_topic,
+        is_compacted: Callable[[str], bool] = nothing_compacted,
         hidden_before: Callable[[str], int] = nothing_hidden,
         confirm_bounds_reads: bool = False,
     ) -> Self:
         """Lock, load and recover the store in `config.directory`; an empty directory is fine.
 
-        `is_batch_topic` says which topics have batch queues (queue.type=BatchCQ), `hidden_before`
-        up to where in the log the records of a topic are those of a deleted one. With
+        `is_batch_topic` says which topics have batch queues (queue.type=BatchCQ), `is_compacted`
+        which are compacted (cleanup.policy=COMPACTION), and `hidden_before` up to where in the log
+        the records of a topic are those of a deleted one. With
         `confirm_bounds_reads` only what is below the offset given to `confirm` can be read, as in
         a fenced group; at first that is what was confirmed when the store was open last.
 
@@ -248,6 +266,7 @@ class MessageStore(LogPositions):
             store_host=store_host,
             is_slave=is_slave,
             is_batch_topic=is_batch_topic,
+            is_compacted=is_compacted,
             hidden_before=hidden_before,
             has_replicas=confirm_bounds_reads,
         )
@@ -259,7 +278,7 @@ class MessageStore(LogPositions):
         What no queue on disk knows yet stays: after a power loss its number would be given out
         again, and a queue that is behind would have a gap. So does what is not confirmed.
         """
-        flushed = self.flush_service.queues_flushed_where
+        flushed = self.compaction.keep_from(self.flush_service.queues_flushed_where)
         return flushed if self._bound is None else min(flushed, self._bound.offset)
 
     def check_self(self) -> list[str]:
@@ -316,6 +335,7 @@ class MessageStore(LogPositions):
         self._queue_note.save(self.queues)
         if self.index_service is not None:
             self.index_service.sync_all()
+        self.compaction.close()
         if log.last_store_timestamp_ms:
             self.checkpoint.physic_msg_timestamp_ms = log.last_store_timestamp_ms
             self.checkpoint.logics_msg_timestamp_ms = log.last_store_timestamp_ms
@@ -344,16 +364,6 @@ class MessageStore(LogPositions):
     def _refuse(self, reason: str) -> None:
         self.flags.set(RunningFlag.NOT_WRITEABLE, reason)
 
-    @property
-    def is_slave(self) -> bool:
-        """True if this store takes a master's bytes and no messages."""
-        return self.flags.is_slave
-
-    @property
-    def refusal(self) -> StoreRefusal | None:
-        """Why the store takes no messages; None if it does."""
-        return self.flags.refusal
-
     async def run(
         self,
         listener: StoreListener = NO_LISTENER,
@@ -373,6 +383,7 @@ class MessageStore(LogPositions):
             nursery.start_soon(self.clean_service.run)
             nursery.start_soon(self._fingerprint_service.run)
             nursery.start_soon(self.scrub_service.run)
+            nursery.start_soon(self.compaction.run)
             task_status.started()
 
     # -- replication and wake-ups ----------------------------------------------------------------
@@ -435,15 +446,6 @@ class MessageStore(LogPositions):
         refusal = self.refusal if self._closed else self.flags.dispatch_refusal
         assert refusal is not None, "asked only where a flag is set"
         return StoreClosedError(refusal.text, flags=refusal.flags)
-
-    def fence(self, reason: str) -> None:
-        """Refuse messages from now on, with this reason. A master's bytes are taken."""
-        self.flags.clear(RunningFlag.FENCED)
-        self.flags.set(RunningFlag.FENCED, reason)
-
-    def unfence(self) -> None:
-        """Take `fence` back. Harmless if it was not called."""
-        self.flags.clear(RunningFlag.FENCED)
 
     @property
     def disk_trouble(self) -> StoreRefusal | None:

@@ -106,3 +106,28 @@ class RunningFlags:
         if flags and flags[-1] in (RunningFlag.CLOSED, RunningFlag.SLAVE):
             flags = flags[-1:]
         self.refusal = self._refusal_of(flags)
+
+
+class Flagged:
+    """What a `MessageStore` says of its flags, and who else than the store itself sets them."""
+
+    flags: RunningFlags
+
+    @property
+    def is_slave(self) -> bool:
+        """True if this store takes a master's bytes and no messages."""
+        return self.flags.is_slave
+
+    @property
+    def refusal(self) -> StoreRefusal | None:
+        """Why the store takes no messages; None if it does."""
+        return self.flags.refusal
+
+    def fence(self, reason: str) -> None:
+        """Refuse messages from now on, with this reason. A master's bytes are taken."""
+        self.flags.clear(RunningFlag.FENCED)
+        self.flags.set(RunningFlag.FENCED, reason)
+
+    def unfence(self) -> None:
+        """Take `fence` back. Harmless if it was not called."""
+        self.flags.clear(RunningFlag.FENCED)

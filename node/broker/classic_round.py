@@ -55,6 +55,7 @@ async def run_classic_round(
         store_host=Host(config.node.address, config.node.port),
         is_slave=not config.node.is_master,
         is_batch_topic=files.topics.is_batch,
+        is_compacted=files.topics.is_compacted,
         hidden_before=files.topics.hidden_before,
     )
     with store:
@@ -71,7 +72,7 @@ async def run_classic_round(
                 quotas=files.shown.of(QuotasTable),
                 modes=files.shown.of(ModesTable),
             )
-        tables = PlainTables(files, hide=store.queues.hide, synchronize=synchronize)
+        tables = PlainTables(files, hide=store.compaction.hide, synchronize=synchronize)
         replication = HAService(
             ha_config(config), store, machine.network_in_clear, wall_clock_ms=machine.wall_clock_ms
         )

@@ -16,7 +16,7 @@ from node.security.request import of_cluster, of_topic, serves
 from node.tables.topic_attributes import TopicAttributeError, changed_attributes
 from node.tables.topic_config_table import NOT_ALLOWED_SEND_TOPICS, QUEUES_MAX, topic_complaint
 from tandem.wire.access_control import Right
-from tandem.wire.admin_headers import TopicConfigList
+from tandem.wire.admin_headers import TopicConfigList, TopicQueueMappingDetail
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import CreateTopicRequestHeader, TopicConfig
 from tandem.wire.response_code import ResponseCode
@@ -77,16 +77,37 @@ class Admin:
         """
         header = command.decode_header(CreateTopicRequestHeader)
         self._tables.check_change()
-        config = TopicConfig(
-            topic_name=header.topic,
-            read_queue_nums=header.read_queue_nums,
-            write_queue_nums=header.write_queue_nums,
-            perm=header.perm,
-            topic_filter_type=header.topic_filter_type,
-            topic_sys_flag=header.topic_sys_flag,
-            order=header.order,
-        )
-        self._change(connection, command, [self._checked(config, header.attributes or "")])
+        checked = self._checked(_config_of(header), header.attributes or "")
+        self._change(connection, command, [checked])
+
+    @serves(
+        RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
+        (Resource.ORDINARY_TOPICS, Action.WRITE),
+        of_topic("topic", Right.CREATE),
+        header=CreateTopicRequestHeader,
+    )
+    def create_static_topic(
+        self, connection: Connection, command: RemotingCommand
+    ) -> RemotingCommand | None:
+        """UPDATE_AND_CREATE_STATIC_TOPIC: the queues that it has here, as an ordinary topic.
+
+        That is what a static topic is until its queues move, and they do not move here. Of one
+        whose queues are all at other brokers there is nothing to make.
+
+        Source: AdminBrokerProcessor.updateAndCreateStaticTopic.
+        """
+        header = command.decode_header(CreateTopicRequestHeader)
+        self._tables.check_change()
+        detail = decode_json_body(command.body, TopicQueueMappingDetail)
+        config = _config_of(header)
+        if is_system_topic(config.topic_name) or config.topic_name in self._own_names:
+            raise _invalid(f"The topic[{config.topic_name}] is conflict with system topic.")
+        if complaint := _static_complaint(config, detail, self._own_names):
+            raise _invalid(complaint)
+        if not detail.hosted_queues and not config.write_queue_nums:
+            return response_to(command)
+        self._change(connection, command, [self._checked(config, "")])
+        return None
 
     # Refused for topics of the system, for every sender.
     @serves(
@@ -208,6 +229,43 @@ def _complaint(config: TopicConfig) -> str | None:
         )
     if config.perm & ~(PERM_READ | PERM_WRITE | PERM_INHERIT):
         return f"perm {config.perm} must be made of 4 (read), 2 (write) and 1 (inherit)"
+    return None
+
+
+def _config_of(header: CreateTopicRequestHeader) -> TopicConfig:
+    return TopicConfig(
+        topic_name=header.topic,
+        read_queue_nums=header.read_queue_nums,
+        write_queue_nums=header.write_queue_nums,
+        perm=header.perm,
+        topic_filter_type=header.topic_filter_type,
+        topic_sys_flag=header.topic_sys_flag,
+        order=header.order,
+    )
+
+
+def _static_complaint(
+    config: TopicConfig, detail: TopicQueueMappingDetail, own_names: frozenset[str]
+) -> str | None:
+    """Say why the queues of a static topic cannot be those of an ordinary one, None if they can."""
+    if detail.topic != config.topic_name:
+        return f"the mapping is of topic {detail.topic!r}, the request of {config.topic_name}"
+    placed: set[int] = set()
+    for number, items in detail.hosted_queues.items():
+        if len(items) != 1 or items[0].logic_offset > 0 or items[0].start_offset:
+            return (
+                f"queue {number} of the static topic {config.topic_name} was moved: queues do not"
+                " move between brokers here; create an ordinary topic"
+            )
+        queue_id, broker = items[0].queue_id, items[0].bname
+        if broker not in own_names:
+            return f"queue {number} of the static topic {config.topic_name} is at broker {broker!r}"
+        if not 0 <= queue_id < config.write_queue_nums or queue_id in placed:
+            return (
+                f"queue {number} of the static topic {config.topic_name} is queue {queue_id} here:"
+                f" that must be from 0 to {config.write_queue_nums - 1}, and of no other queue"
+            )
+        placed.add(queue_id)
     return None
 
 

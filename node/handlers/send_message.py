@@ -29,6 +29,7 @@ from node.handlers.parked_puts import STATUS_CODES, ParkedPuts, WaitPolicy
 from node.handlers.recall_handles import recall_handle
 from node.handlers.send_half import SendHalf
 from node.handlers.send_properties import (
+    check_key,
     is_half,
     placed,
     with_delay_level,
@@ -40,6 +41,7 @@ from node.handlers.stored_answer import (
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import of_topic, serves
+from node.tables.topic_attributes import is_compacted
 from node.tables.topic_config_table import NOT_ALLOWED_SEND_TOPICS, topic_complaint
 from store import PutBatch, PutMessage, PutMessageStatus
 from store.messages.send_back import DLQ_QUEUE_ID
@@ -156,8 +158,8 @@ class SendMessage:
             header = self._retried(header)
         topic = header.topic
         config = self._topics.get(topic)
-        if config is None or topic in NOT_ALLOWED_SEND_TOPICS:
-            config = self._created_topic(connection, header)
+        if config is None or config.attributes or topic in NOT_ALLOWED_SEND_TOPICS:
+            config = self._unusual_topic(connection, command, header, config)
         queue_id = header.queue_id
         if queue_id < 0:
             queue_id = self._random.randrange(config.write_queue_nums)
@@ -281,6 +283,24 @@ class SendMessage:
             queue_id=DLQ_QUEUE_ID,
             properties=with_delay_level(header.properties or "", NO_DELAY_LEVEL),
         )
+
+    def _unusual_topic(
+        self,
+        connection: Connection,
+        command: RemotingCommand,
+        header: SendHeader,
+        config: TopicConfig | None,
+    ) -> TopicConfig:
+        """Return the topic, which may have to be created, or want something of a message.
+
+        A batch with messages without keys is stored: they are not in the compaction log.
+        """
+        if config is None or header.topic in NOT_ALLOWED_SEND_TOPICS:
+            return self._created_topic(connection, header)
+        is_batch = header.batch or command.code == _SEND_BATCH_MESSAGE
+        if is_compacted(config.attributes) and not is_batch:
+            check_key(header.properties or "")
+        return config
 
     def _created_topic(self, connection: Connection, header: SendHeader) -> TopicConfig:
         topic = header.topic

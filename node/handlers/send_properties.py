@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from node.errors import RequestError
 from node.tables.topic_attributes import NO_LITE
+from store.compaction.compacting import key_of
 from tandem.wire.demands import PROPERTY_POP_CK
 from tandem.wire.message import TRANSACTION_MASK
 from tandem.wire.message_choices import NO_PRIORITY
@@ -100,6 +101,19 @@ def placed(
     if asked.priority != NO_PRIORITY and not header.batch:
         queue_id = min(asked.priority, config.write_queue_nums - 1)
     return queue_id, properties
+
+
+def check_key(properties: str) -> None:
+    """Refuse a message without a key, which a compaction topic could not keep.
+
+    Raises:
+        RequestError: it has none (MESSAGE_ILLEGAL). Source: SendMessageProcessor.sendMessage.
+    """
+    if not key_of(properties.encode()):
+        raise RequestError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            "Required message key is missing: the topic keeps the newest message of each key",
+        )
 
 
 def with_delay_level(properties: str, level: int) -> str:

@@ -24,6 +24,7 @@ import trio
 from node.errors import RequestError
 from node.handlers.stored_answer import RunAnswers, answer_parts
 from node.remoting.caller import ANYBODY
+from node.tables.topic_attributes import is_compacted
 from node.tables.topic_config_table import NOT_ALLOWED_SEND_TOPICS
 from store.log.log_end import TORN_BYTES_MIN
 from tandem.wire import native
@@ -163,6 +164,7 @@ class SendRunHandler:
                 config is None
                 or queue is None
                 or place.topic in NOT_ALLOWED_SEND_TOPICS
+                or (config.attributes and is_compacted(config.attributes))
                 or not (caller is ANYBODY or may(caller, place.topic))
                 or place.queue_id >= max(config.write_queue_nums, config.read_queue_nums)
             ):

@@ -31,7 +31,6 @@ CODES_MAX: Final = 1_000
 OTHERS: Final = -1
 
 _POP_ROLLBACK: Final = "there is no POP state in RocksDB to roll back: see docs/pop.md"
-_STATIC: Final = "static topics (logic queues) are not served: create an ordinary topic"
 _CONTROLLER: Final = "this is no RocketMQ controller: a fenced group elects its master itself"
 _CONTAINER: Final = "broker containers are not served: start one node for each broker"
 _ACL: Final = "access lists of RocketMQ 4 are not kept here, those of 5.3 are: see docs/security.md"
@@ -43,7 +42,6 @@ _TIMERS: Final = "there is one engine of timers, the wheel of timer_wheel_enable
 
 WORDS: Final[dict[int, str]] = {
     200056: _POP_ROLLBACK,
-    513: _STATIC,
     **dict.fromkeys((*range(1001, 1007), *range(1008, 1014)), _CONTROLLER),
     **dict.fromkeys((902, 903), _CONTAINER),
     **dict.fromkeys(range(50, 56), _ACL),

@@ -1,7 +1,7 @@
 """Attributes of a topic, as operators change them: `+name=value,-name`.
 
     queue.type      SimpleCQ, BatchCQ                                     set at creation only
-    cleanup.policy  DELETE (COMPACTION is refused: such topics are not served)   the same
+    cleanup.policy  DELETE, COMPACTION (not with BatchCQ)                 the same
     message.type    UNSPECIFIED, NORMAL, FIFO, DELAY, TRANSACTION, MIXED  for clients and proxies
                     PRIORITY                                              for pops, too
     reserve.time    a number, at least -1                                 kept; nothing asks for it
@@ -39,15 +39,11 @@ NO_LITE: Final = (
     "lite topics are not served; use a topic with message.type=FIFO and the name of the lite topic"
     " as a sharding key, or an ordinary topic and that name as a tag"
 )
-
-_REFUSED: Final = {
-    COMPACTION: "compaction topics are not served: every message of a topic is kept until its file"
-    " is deleted; use cleanup.policy=DELETE",
-    LITE: NO_LITE,
-}
+BATCH_QUEUE_TYPE: Final = "BatchCQ"
+"""Of a topic whose queues have one unit for a batch. Source: TopicAttributes, CQType."""
 
 _CHOICES: Final = {
-    QUEUE_TYPE: ("SimpleCQ", "BatchCQ"),
+    QUEUE_TYPE: ("SimpleCQ", BATCH_QUEUE_TYPE),
     CLEANUP_POLICY: ("DELETE", COMPACTION),
     MESSAGE_TYPE: (
         *("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"),
@@ -94,7 +90,24 @@ def changed_attributes(current: Mapping[str, str] | None, changes: str) -> dict[
         attributes.pop(name, None)
         if new is not None:
             attributes[name] = new
+    _check_together(attributes)
     return attributes
+
+
+def _check_together(attributes: Mapping[str, str]) -> None:
+    if is_compacted(attributes) and attributes.get(QUEUE_TYPE) == BATCH_QUEUE_TYPE:
+        raise TopicAttributeError(
+            f"{CLEANUP_POLICY}={COMPACTION} and {QUEUE_TYPE}={BATCH_QUEUE_TYPE} do not go together:"
+            " a batch has no key that is its own; leave one of them out"
+        )
+
+
+def is_compacted(attributes: Mapping[str, str]) -> bool:
+    """Whether a topic with these attributes keeps only the newest message of each key.
+
+    Source: CleanupPolicyUtils.isCompaction.
+    """
+    return attributes.get(CLEANUP_POLICY) == COMPACTION
 
 
 def _check(name: str, value: str) -> None:
@@ -113,5 +126,5 @@ def _check(name: str, value: str) -> None:
         raise TopicAttributeError(f"unsupported key: {name}")
     if value not in choices:
         raise TopicAttributeError(f"value {value!r} of {name} is not in set: {', '.join(choices)}")
-    if value in _REFUSED:
-        raise TopicAttributeError(_REFUSED[value])
+    if value == LITE:
+        raise TopicAttributeError(NO_LITE)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from node.errors import RequestError
-from node.tables.topic_attributes import QUEUE_TYPE
+from node.tables.topic_attributes import BATCH_QUEUE_TYPE, QUEUE_TYPE, is_compacted
 from store.machine.errors import StoreError
 from store.machine.signal import Signal
 from store.machine.table_file import next_version
@@ -53,9 +53,6 @@ TOPIC_CHARACTERS_MAX: Final = 127
 
 HIDDEN_BEFORE_ATTRIBUTE: Final = "hidden.before"
 """Ours, of a topic that was deleted and created again: where in the log it began anew."""
-
-BATCH_QUEUE_TYPE: Final = "BatchCQ"
-"""Of a topic whose queues have one unit for a batch. Source: TopicAttributes, CQType."""
 
 QUEUES_MAX: Final = 65_535
 """Ours: RocketMQ takes any number; each queue costs a directory and a file."""
@@ -146,6 +143,11 @@ class TopicConfigTable:
         """
         config = self._topics.get(topic)
         return config is not None and (config.attributes.get(QUEUE_TYPE) == BATCH_QUEUE_TYPE)
+
+    def is_compacted(self, topic: str) -> bool:
+        """Whether only the newest message of each key is kept of the topic."""
+        config = self._topics.get(topic)
+        return config is not None and is_compacted(config.attributes)
 
     def hidden_before(self, topic: str) -> int:
         """Up to where in the log records of this topic are those of a deleted one."""

@@ -10,7 +10,7 @@ Source: org.apache.rocketmq.store.DefaultMessageStore of 5.3.3.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from store.index.index_service import QueryMessageResult
 from store.machine.errors import RecordDamagedError
@@ -42,11 +42,34 @@ if TYPE_CHECKING:
 _FOREVER_MS: Final = (1 << 63) - 1
 
 
+class CompactedReads(Protocol):
+    """The reads of compaction topics. `CompactionStore` has them."""
+
+    def holds(self, topic: str) -> bool:
+        """Whether these reads are those of a topic."""
+
+    def get_message(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_msg_nums: int,
+        *,
+        max_bytes: int,
+        tags_codes: frozenset[int] | None,
+        message_filter: MessageFilter | None,
+    ) -> GetMessageResult:
+        """See `MessageReads.get_message`."""
+
+    def min_offset_in_queue(self, topic: str, queue_id: int) -> int:
+        """See `MessageReads.min_offset_in_queue`."""
+
+
 class MessageReads:
     """The reads of one store. Without a bound everything can be read.
 
     `index_the_last` is called before a query by key: to enter what the index does not know yet.
-    `again`: see `RecordCheck`.
+    `again`: see `RecordCheck`. Topics that `compacted` holds are read there.
     """
 
     def __init__(
@@ -60,6 +83,7 @@ class MessageReads:
         index_the_last: Callable[[], None] = lambda: None,
         *,
         again: bool = False,
+        compacted: CompactedReads | None = None,
     ) -> None:
         self._commit_log = commit_log
         self._queues = queues
@@ -69,6 +93,7 @@ class MessageReads:
         self._check = check
         self._index_the_last = index_the_last
         self._again = again
+        self._compacted = compacted
 
     def without_bound(self) -> MessageReads:
         """Return what services of a master read: also what is not confirmed yet. No index.
@@ -84,6 +109,8 @@ class MessageReads:
 
     def min_offset_in_queue(self, topic: str, queue_id: int) -> int:
         """Return the first queue offset that can be read; 0 for an unknown queue."""
+        if self._compacted is not None and self._compacted.holds(topic):
+            return self._compacted.min_offset_in_queue(topic, queue_id)
         queue = self._queues.find(topic, queue_id)
         return queue.min_offset if queue else 0
 
@@ -128,6 +155,16 @@ class MessageReads:
 
         Source: DefaultMessageStore.getMessage.
         """
+        if self._compacted is not None and self._compacted.holds(topic):
+            return self._compacted.get_message(
+                topic,
+                queue_id,
+                offset,
+                min(max_msg_nums, MESSAGE_COUNT_MAX),
+                max_bytes=max_bytes,
+                tags_codes=tags_codes,
+                message_filter=message_filter,
+            )
         queue = self._queues.find(topic, queue_id)
         end = 0 if queue is None else self._end_of(queue)
         status, next_offset = position_status(queue, offset, end)
@@ -166,7 +203,7 @@ class MessageReads:
 
         None: they have to be answered one by one. So are all while something of the log is bad.
         """
-        if self._commit_log.damage:
+        if self._commit_log.damage or (self._compacted and self._compacted.holds(topic)):
             return None
         queue = self._queues.find(topic, queue_id)
         if type(queue) is not ConsumeQueue or queue.trouble:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from store.compaction.compaction_logs import CompactionLogs
 from store.files.store_checkpoint import StoreCheckpoint
 from store.files.transient_store_pool import TransientStorePool
 from store.index.index_service import IndexService
@@ -58,6 +59,7 @@ class StoreParts(NamedTuple):
     checkpoint: StoreCheckpoint
     index_service: IndexService | None
     """None where it is switched off."""
+    compaction: CompactionLogs
     delay_levels: DelayLevels
     record_check: RecordCheck
     damaged_end: str | None
@@ -81,6 +83,7 @@ def open_parts(
     store_host: Host,
     is_slave: bool,
     is_batch_topic: Callable[[str], bool],
+    is_compacted: Callable[[str], bool],
     hidden_before: Callable[[str], int],
     has_replicas: bool,
 ) -> StoreParts:
@@ -97,7 +100,7 @@ def open_parts(
             opened.callback(release)
             opening = _Opening(config, disk, wall_clock_ms, store_host, log_start, opened)
             queues = consume_queues(config, disk, is_batch_topic, hidden_before)
-            return opening.run(queues, is_slave=is_slave, has_replicas=has_replicas)
+            return opening.run(queues, is_compacted, is_slave=is_slave, has_replicas=has_replicas)
     except OSError as error:
         raise disk_failed(config.directory, error) from error
 
@@ -183,7 +186,14 @@ class _Opening:
         self._levels = DelayLevels(config.message_delay_level)
         self._full_directories: set[str] = set()
 
-    def run(self, queues: ConsumeQueueStore, *, is_slave: bool, has_replicas: bool) -> StoreParts:
+    def run(
+        self,
+        queues: ConsumeQueueStore,
+        is_compacted: Callable[[str], bool],
+        *,
+        is_slave: bool,
+        has_replicas: bool,
+    ) -> StoreParts:
         config, disk, opened = self._config, self._disk, self._opened
         abort = f"{config.directory}/abort"
         log = self._commit_log(self._pool(is_slave=is_slave))
@@ -213,15 +223,13 @@ class _Opening:
         self._log_start.move_to(log.min_offset if log.files.files else UNKNOWN)
         self._fingerprints.keep_within(log.min_offset, log.max_offset, log.files.mapped_file_size)
         index = self._recovered(index, log)
+        compaction = self._compaction(queues, is_compacted, clean=clean)
         if truncation is not None:
             truncation.finish()
         disk.replace(abort, b"")
         keep(disk, abort, b"")
         return StoreParts(
-            config,
-            disk,
-            self._now_ms,
-            self._store_host,
+            *(config, disk, self._now_ms, self._store_host),
             log,
             self._log_start,
             self._fingerprints,
@@ -229,17 +237,30 @@ class _Opening:
             note,
             checkpoint,
             index,
+            compaction,
             self._levels,
-            RecordCheck(
-                log,
-                queues,
-                skips=self._config.skip_damaged_records,
-                fingerprints=self._fingerprints,
-            ),
+            self._record_check(log, queues),
             recovery.damaged_end or short_end,
             self._full_directories,
             opened.pop_all().close,
         )
+
+    def _record_check(self, log: CommitLog, queues: ConsumeQueueStore) -> RecordCheck:
+        return RecordCheck(
+            log,
+            queues,
+            skips=self._config.skip_damaged_records,
+            fingerprints=self._fingerprints,
+        )
+
+    def _compaction(
+        self, queues: ConsumeQueueStore, is_compacted: Callable[[str], bool], *, clean: bool
+    ) -> CompactionLogs:
+        """Load the compaction logs: queues, which they follow, are recovered."""
+        logs = CompactionLogs(self._config, self._disk, queues, is_compacted, clean=clean)
+        self._opened.callback(logs.close)
+        logs.load()
+        return logs
 
     def _load(self, queues: ConsumeQueueStore) -> QueueNote:
         """Load the queues, and miss those that are gone; return the note of them."""

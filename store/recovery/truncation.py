@@ -68,6 +68,7 @@ STORE_NAMES: Final = (
     "batchconsumequeue",
     "consumequeue_ext",
     "index",
+    "compaction",
     "timerwheel",
     "timerlog",
     "config/timercheck",

@@ -1,5 +1,6 @@
 """`tandem topic`: create topics, look at them, change and delete them."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
@@ -85,6 +86,16 @@ def create(
         ),
     ] = None,
     perm: PermOption = None,
+    attribute: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--attribute",
+            "-a",
+            metavar="NAME=VALUE",
+            help="Set an attribute, such as cleanup.policy=COMPACTION. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
     output_format: FormatOption = Format.TABLE,
     name_server: NameServersOption = None,
     config: ConfigOption = None,
@@ -92,14 +103,20 @@ def create(
     """Create a topic in every group, or in some; or change its number of queues."""
     bits = PERMS["rw"] if perm is None else _perm_bits(perm)
     wanted = group_names(groups or [])
+    attributes = {name: value or "" for name, value in map(_attribute, attribute or [])}
+    if not all(attributes.values()):
+        raise typer.BadParameter("only `topic alter` takes one away", param_hint="--attribute")
 
     async def question(admin: "Admin") -> None:
+        create_topic = partial(
+            admin.create_topic, topic, queue_nums=queues, perm=bits, attributes=attributes
+        )
         if not wanted:
-            await admin.create_topic(topic, queue_nums=queues, perm=bits)
+            await create_topic()
             return
         await check_groups(admin, wanted)
         for name in wanted:
-            await admin.create_topic(topic, queue_nums=queues, perm=bits, broker_name=name)
+            await create_topic(broker_name=name)
 
     ask(f"creating topic {topic}", question, name_server, config)
     has = "1 queue" if queues == 1 else f"{queues} queues"

@@ -80,12 +80,14 @@ class Administration:
         queue_nums: int = DEFAULT_QUEUE_NUMS,
         perm: int = ALL_PERMISSIONS,
         broker_name: str | None = None,
+        attributes: Mapping[str, str] | None = None,
     ) -> Flow[None]:
         """Create a topic, or change it, at all masters or at that of one broker name.
 
-        `perm` bits: 4 read, 2 write. A route shows it once the broker has registered again, which
-        it does at once. A master that is missing is waited for, for 12 s; then the others are
-        enough.
+        `perm` bits: 4 read, 2 write. `attributes` by name, such as `cleanup.policy: COMPACTION`,
+        which a topic can get only when it is created; those it has otherwise stay. A route shows it
+        once the broker has registered again, which it does at once. A master that is missing is
+        waited for, for 12 s; then the others are enough.
         """
         ext = CreateTopicRequestHeader(
             topic=topic,
@@ -96,6 +98,8 @@ class Administration:
             topic_filter_type="SINGLE_TAG",
             topic_sys_flag=0,
             order=False,
+            attributes=",".join(f"+{name}={text}" for name, text in (attributes or {}).items())
+            or None,
         )
         end = self._core.clock() + SWITCH_SECONDS
         for retries_count in itertools.count():

@@ -18,6 +18,7 @@ from tandem.wire.store_layout import (
     CQ_STORE_UNIT_SIZE,
     INDEX_UNIT_BYTES,
     PAGE_BYTES,
+    compaction_file_sizes,
     index_file_bytes,
 )
 
@@ -73,6 +74,11 @@ class StoreSettings(Struct, frozen=True):
     message_index_enable: bool = True
     max_hash_slot_num: Annotated[int, whole_number(1, 100_000_000, "slots")] = 500_000
     max_index_num: Annotated[int, whole_number(2, 100_000_000, "entries")] = 2_000_000
+    enable_compaction: bool = True
+    compaction_mapped_file_size_bytes: Annotated[int, size_bytes(PAGE_BYTES, 1 << 30)] = 104_857_600
+    compaction_cq_mapped_file_size_bytes: Annotated[int, size_bytes(460, 1 << 28)] = 10_485_760
+    compaction_schedule_internal_ms: Annotated[int, milliseconds(1)] = 900_000
+    max_offset_map_size_bytes: Annotated[int, size_bytes(PAGE_BYTES, 1 << 32)] = 104_857_600
     scrub_interval_hours: Annotated[int, whole_number(0, 87_600, "hours")] = 168
     skip_damaged_records: bool = False
     delete_when: Hours = "04"
@@ -143,6 +149,21 @@ def _check_log_sizes(reader: Reader, store: StoreSettings) -> None:
             f"{commit_log} is too small for a message of store.max_message_size_bytes"
             f" ({store.max_message_size_bytes}); give at least {_round_up(needed, PAGE_BYTES)},"
             " or lower the message size",
+        )
+    _check_compaction_sizes(reader, store, needed)
+
+
+def _check_compaction_sizes(reader: Reader, store: StoreSettings, needed: int) -> None:
+    """A file of a compaction topic has room for the biggest record."""
+    size = compaction_file_sizes(
+        store.compaction_mapped_file_size_bytes, store.compaction_cq_mapped_file_size_bytes
+    ).log
+    if store.enable_compaction and size < needed:
+        reader.complain(
+            "store.compaction_mapped_file_size_bytes",
+            f"{size} bytes, made of whole files of units, are too few for a message of"
+            f" store.max_message_size_bytes ({store.max_message_size_bytes}); give at least"
+            f" {needed}, or lower the message size",
         )
 
 

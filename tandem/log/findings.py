@@ -22,6 +22,10 @@ _RESTORE: Final = (
 )
 _REBUILD: Final = "rebuild queues and index from the log: `tandem log repair DIR --write`"
 _NEXT_START: Final = "none: the next start of the node puts it right"
+_COMPACTION: Final = (
+    "stop another node of the group, and copy both directories of this queue from there; or move"
+    " them away: it is then compacted anew from what the commit log still has"
+)
 _LOOK: Final = "look at the file; move it out of the store if it is not wanted"
 
 
@@ -160,6 +164,27 @@ KINDS: Final[dict[str, Kind]] = {
         "warning", "the queues reached the disk, the records did not", _NEXT_START
     ),
     "queues-absent": Kind("note", "there are no queues here to compare with the log", "none"),
+    # -- compaction topics
+    "compaction-pair": Kind(
+        "damage",
+        "of the two files of a pair one is missing, or a file has a wrong name; no node starts with"
+        " that, nor does RocketMQ",
+        _COMPACTION,
+    ),
+    "compaction-unit": Kind(
+        "damage",
+        "a unit does not name the record that comes next; later ones are lost",
+        _COMPACTION,
+    ),
+    "compaction-record": Kind(
+        "damage",
+        "a record is not what was stored; a pull that comes to it is answered with an error, and"
+        " its queue is not compacted any more",
+        _COMPACTION,
+    ),
+    "compaction-swap": Kind(
+        "warning", "the node or the machine stopped while compacted files were put in", _NEXT_START
+    ),
     # -- index
     "index-settings": Kind(
         "damage",

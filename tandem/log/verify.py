@@ -24,6 +24,7 @@ import msgspec
 from tandem.data_file import DataFile, data_end
 from tandem.log.block_check import check_closed_files
 from tandem.log.cluster_files import check_cluster_files
+from tandem.log.compaction_check import check_compaction
 from tandem.log.files import open_file
 from tandem.log.findings import Finding, FindingList, FindingReport
 from tandem.log.index_check import IndexCheck, check_index
@@ -171,6 +172,7 @@ class _Verifier:
         check_cluster_files(root.resolve().parent, self._found)
         if not self._store.is_live:
             check_small_files(root, self._found)
+            check_compaction(root, self._found)
             start, first = noted_start(root), self._store.log_start
             if 0 <= start < first:
                 what = f"the log begins at {first}, and has to begin at {start}"

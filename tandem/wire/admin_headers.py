@@ -23,6 +23,27 @@ class TopicConfigList(msgspec.Struct, frozen=True, rename="camel"):
     topic_config_list: list[TopicConfig] = []
 
 
+class LogicQueueMappingItem(msgspec.Struct, frozen=True, rename="camel"):
+    """Where a part of one queue of a static topic is. Offsets of -1: not decided, or no end."""
+
+    gen: int = 0
+    queue_id: int = 0
+    bname: str = ""
+    logic_offset: int = 0
+    start_offset: int = 0
+    end_offset: int = -1
+
+
+class TopicQueueMappingDetail(msgspec.Struct, frozen=True, rename="camel"):
+    """Body of UPDATE_AND_CREATE_STATIC_TOPIC: which queues of a static topic a broker has."""
+
+    topic: str | None = None
+    total_queues: int = 0
+    bname: str | None = None
+    hosted_queues: dict[int, list[LogicQueueMappingItem]] = {}
+    """By their number in the whole topic: their parts, the oldest first."""
+
+
 class DeleteSubscriptionGroupRequestHeader(Header, frozen=True):
     """DELETE_SUBSCRIPTIONGROUP."""
 

@@ -11,6 +11,12 @@
         12  8  tags code                38  4  -1
         20  8  store timestamp, ms      42  4  0
 
+    compaction/compactionLog/<topic>/<queueId>/<20 digits>   records as in the log, with places here
+    compaction/compactionCq/<topic>/<queueId>/<20 digits>    units as in batchconsumequeue, one a
+                                                             record; place -1 and size 0: the end
+    compaction/position-checkpoint                           JSON: the last number looked at, by
+                                                             <topic>_<queueId>
+
     consumequeue_ext/<topic>/<queueId>/<20 digits>    units of 20 to 32,767 bytes
         0   2  size of the unit; -1 closes the file
         2   8  tags code
@@ -36,7 +42,7 @@ StoreCheckpoint.
 """
 
 import struct
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from tandem.wire.message_properties import java_string_hash
 
@@ -48,6 +54,8 @@ FILLER_SIZE: Final = 0x7FFFFFFF
 BATCH_CQ_STORE_UNIT: Final = struct.Struct(">qiqqqhii")
 BATCH_CQ_STORE_UNIT_SIZE: Final = 46
 BATCH_CQ_COMPACTED_OFFSET: Final = -1
+_LOG_PER_CQ_MIN: Final = 5
+"""Of a compaction topic: so much larger is a file of records than one of units, at least."""
 
 QueueKind = Literal["consumequeue", "batchconsumequeue"]
 """The directories of queues that lead into the log."""
@@ -103,6 +111,25 @@ assert BATCH_CQ_STORE_UNIT.size == BATCH_CQ_STORE_UNIT_SIZE
 assert EXT_UNIT_HEAD.size == EXT_UNIT_BYTES_MIN
 assert INDEX_HEADER.size == INDEX_HEADER_BYTES
 assert INDEX_UNIT.size == INDEX_UNIT_BYTES
+
+
+class CompactionFileSizes(NamedTuple):
+    """How many bytes the files of a compaction topic have: of records, and of units."""
+
+    log: int
+    cq: int
+
+
+def compaction_file_sizes(mapped_file_size: int, cq_mapped_file_size: int) -> CompactionFileSizes:
+    """Return the sizes for these settings: whole units, and for records a multiple of that.
+
+    Source: CompactionLog.getCompactionLogSize.
+    """
+    cq = cq_mapped_file_size // BATCH_CQ_STORE_UNIT_SIZE * BATCH_CQ_STORE_UNIT_SIZE
+    count, rest = divmod(mapped_file_size, cq)
+    if count < _LOG_PER_CQ_MIN:
+        return CompactionFileSizes(_LOG_PER_CQ_MIN * cq, cq)
+    return CompactionFileSizes((count if 0 < rest < cq >> 1 else count + 1) * cq, cq)
 
 
 def offset_named(name: str) -> int | None:

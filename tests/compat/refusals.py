@@ -2,8 +2,6 @@
 
 from typing import Final
 
-STATIC: Final = "static topics are queues that move between brokers; a group here has one log"
-
 COLD: Final = "there is no flow control of cold data: reads come from the page cache or the disk"
 
 UNMEASURED: Final = "what is not measured is left out: the state of the timer wheel"
@@ -25,7 +23,6 @@ NOT_THERE: Final = "who takes away an entry that is not there is answered so"
 _OF_FIVE_THREE: Final[dict[tuple[str, str], str]] = {
     ("mqadmin", "getColdDataFlowCtrInfo -b {address}"): COLD,
     ("mqadmin", "setCommitLogReadAheadMode -b {address} -m 0"): COLD,
-    ("admin", "createStaticTopic"): STATIC,
     ("admin", "resumeCheckHalfMessage of what nobody gave up"): RESUMED,
     ("admin", "updateNameServerConfig"): SETTINGS,
     ("admin", "deleteTopicInNameServer"): IN_ROUTES,

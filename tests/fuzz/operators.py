@@ -79,6 +79,11 @@ OF_CLIENTS: Final[tuple[Request, ...]] = (
         {"groupConfigList": [_GROUP]},
     ),
     (RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, _of_group, {"topicConfigList": [_TOPIC]}),
+    (
+        RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
+        _of_topic,
+        {"topic": "T", "hostedQueues": {"0": [{"bname": "broker-a"}]}},
+    ),
     (RequestCode.DELETE_TOPIC_IN_BROKER, _of_topic, b""),
     *(
         (code, _of_group, b"")

@@ -333,7 +333,7 @@ class Broker(BrokerParts):
         )
         if is_fenced:
             store.become_master()
-        self.plain = PlainTables(PlainFiles(disk, "s", lambda: NOW_MS), hide=store.queues.hide)
+        self.plain = PlainTables(PlainFiles(disk, "s", lambda: NOW_MS), hide=store.compaction.hide)
         self.topics, self.offsets = self.plain.topics, self.plain.offsets
         hear(self.topics.changes, self._topics_changed)
         self.topics.update(*system_topics("C", "broker-a", auto_create_queue_nums=8))

@@ -54,6 +54,8 @@ def open_store(
     flush_disk_type: FlushDiskType = FlushDiskType.ASYNC_FLUSH,
     max_message_size_bytes: int = 4 << 20,
     is_batch_topic: Callable[[str], bool] = lambda _: False,
+    is_compacted: Callable[[str], bool] = lambda _: False,
+    hidden_before: Callable[[str], int] = lambda _: 0,
     confirm_bounds_reads: bool = False,
     **settings: Any,  # noqa: ANN401 - fields of StoreConfig
 ) -> MessageStore:
@@ -73,6 +75,8 @@ def open_store(
         store_host=store_host,
         is_slave=is_slave,
         is_batch_topic=is_batch_topic,
+        is_compacted=is_compacted,
+        hidden_before=hidden_before,
         confirm_bounds_reads=confirm_bounds_reads,
     )
 

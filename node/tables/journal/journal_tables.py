@@ -158,7 +158,7 @@ class JournalTables:
         self._offsets_table = saved.shown.of(OffsetsTable)
         self.offsets = self._offsets_table.table
         self._store = store
-        self._hide = store.queues.hide
+        self._hide = store.compaction.hide
         self._saved = saved
         self._replication = replication
         self._saving = Saving(*saved.shown.by_kind.values())

@@ -13,7 +13,11 @@ from node.tables.replicated_modes import ModesTable
 from node.tables.replicated_quotas import QuotasTable
 from node.tables.replicated_users import AclsTable, UsersTable
 from node.tables.slave_synchronize import SlaveSynchronize
-from tandem.wire.admin_headers import TopicConfigList
+from tandem.wire.admin_headers import (
+    LogicQueueMappingItem,
+    TopicConfigList,
+    TopicQueueMappingDetail,
+)
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     CreateTopicRequestHeader,
@@ -94,10 +98,16 @@ async def test_attributes_are_kept_and_those_that_are_not_served_refused() -> No
     config = broker.topics.get("New")
     assert config is not None
     assert (config.attributes, config.perm) == ({"message.type": "FIFO"}, 4)
-    compact = msgspec.structs.replace(HEADER, attributes="+cleanup.policy=COMPACTION")
+    both = "+cleanup.policy=COMPACTION,+queue.type=BatchCQ"
+    compact = msgspec.structs.replace(HEADER, attributes=both)
     answer = client.call(CREATE, msgspec.structs.replace(compact, topic="Compact"))
     assert answer.code == ResponseCode.INVALID_PARAMETER
     assert broker.topics.get("Compact") is None
+    compact = msgspec.structs.replace(compact, attributes="+cleanup.policy=COMPACTION")
+    assert client.call(CREATE, msgspec.structs.replace(compact, topic="Compact")).code == 0
+    assert broker.topics.is_compacted("Compact")
+    assert not broker.topics.is_compacted("New")
+    assert not broker.topics.is_compacted("None")
 
 
 @pytest.mark.parametrize(
@@ -206,3 +216,62 @@ async def test_a_masters_flush_offset_is_nothing_to_reset() -> None:
     assert client.call(code, fields).code == 0
     replication.info = msgspec.structs.replace(replication.info, master=False)
     assert client.call(code, fields).code == ResponseCode.SYSTEM_ERROR
+
+
+STATIC = RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC
+
+
+def hosted(*parts: LogicQueueMappingItem) -> TopicQueueMappingDetail:
+    """Return a static topic `New` of which broker-a has these queues."""
+    queues = {number: [part] for number, part in enumerate(parts)}
+    return TopicQueueMappingDetail("New", len(parts), "broker-a", queues)
+
+
+async def test_a_static_topic_is_an_ordinary_one_while_its_queues_do_not_move() -> None:
+    broker = Broker()
+    client = Client(request_table(handlers_of(broker)), broker.outbox)
+    parts = [LogicQueueMappingItem(queue_id=number, bname="broker-a") for number in range(3)]
+    for _ in range(2):
+        assert client.call(STATIC, HEADER, encode_json_body(hosted(*parts))).code == 0
+    made = broker.topics.get("New")
+    assert made is not None
+    assert (made.read_queue_nums, made.write_queue_nums) == (2, 3)
+
+
+async def test_of_a_static_topic_without_a_queue_here_nothing_is_made() -> None:
+    broker = Broker()
+    client = Client(request_table(handlers_of(broker)), broker.outbox)
+    nothing = msgspec.structs.replace(HEADER, read_queue_nums=0, write_queue_nums=0)
+    assert client.call(STATIC, nothing, encode_json_body(hosted())).code == 0
+    assert broker.topics.get("New") is None
+
+
+@pytest.mark.parametrize(
+    "detail",
+    [
+        TopicQueueMappingDetail("Other", 1, "broker-a", {}),
+        hosted(LogicQueueMappingItem(bname="broker-b")),
+        hosted(LogicQueueMappingItem(bname="broker-a", logic_offset=7)),
+        hosted(LogicQueueMappingItem(bname="broker-a", queue_id=3)),
+        hosted(LogicQueueMappingItem(bname="broker-a", queue_id=-1)),
+        hosted(*[LogicQueueMappingItem(bname="broker-a")] * 2),
+        TopicQueueMappingDetail("New", 1, "broker-a", {0: []}),
+        TopicQueueMappingDetail(
+            "New", 1, "broker-a", {0: [LogicQueueMappingItem(bname="broker-a")] * 2}
+        ),
+    ],
+)
+async def test_a_static_topic_whose_queues_move_is_refused(detail: TopicQueueMappingDetail) -> None:
+    broker = Broker()
+    client = Client(request_table(handlers_of(broker)), broker.outbox)
+    answer = client.call(STATIC, HEADER, encode_json_body(detail))
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert broker.topics.get("New") is None
+
+
+async def test_no_static_topic_has_the_name_of_the_broker() -> None:
+    broker = Broker()
+    client = Client(request_table(handlers_of(broker)), broker.outbox)
+    header = msgspec.structs.replace(HEADER, topic="broker-a")
+    body = encode_json_body(TopicQueueMappingDetail("broker-a", 0, "broker-a", {}))
+    assert client.call(STATIC, header, body).code == ResponseCode.INVALID_PARAMETER

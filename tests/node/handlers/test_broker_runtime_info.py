@@ -163,9 +163,9 @@ async def test_what_is_asked_for_and_not_served_is_told() -> None:
     handlers = handlers_of(broker)
     client = Client(request_table(handlers), broker.outbox, unsupported=broker.unsupported)
     for _ in range(2):
-        assert client.call(513, {}).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        assert client.call(902, {}).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     table = json.loads(client.call(INFO).body)["table"]
-    assert table["notServed_513"] == "2"
+    assert table["notServed_902"] == "2"
 
 
 async def test_how_long_puts_took() -> None:

@@ -17,6 +17,7 @@ from tandem.wire.request_headers import (
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
+    TopicConfig,
 )
 from tandem.wire.response_code import ResponseCode
 from tests.node.doubles import NOW_MS, Broker, Client, FakeReplication
@@ -526,3 +527,19 @@ async def test_a_put_that_wants_disks_waits_for_them_and_not_for_the_group() -> 
     disks.answer(PutMessageStatus.FLUSH_SLAVE_TIMEOUT, "may be in the log")
     (answer,) = client.answers()
     assert (answer.opaque, answer.code) == (flushed, ResponseCode.FLUSH_SLAVE_TIMEOUT)
+
+
+async def test_a_compaction_topic_takes_only_messages_with_a_key() -> None:
+    broker = Broker()
+    compacted = {"cleanup.policy": "COMPACTION"}
+    broker.tables.change_topics(TopicConfig(topic_name="K", attributes=compacted))
+    client = sender(broker)
+    for properties in ("", "UNIQ_KEY\x01U1\x02", "KEYS\x01 \x02"):
+        answer = client.call(SEND, header(topic="K", properties=properties), b"x")
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+        assert str(answer.remark).startswith("Required message key is missing")
+    assert stored_bodies(broker, "K") == []
+    assert client.call(SEND, header(topic="K", properties="KEYS\x01k\x02"), b"x").code == 0
+    batch = encode_batch_body([Message("K", b"a"), Message("K", b"b", keys="k")])
+    assert client.call(BATCH, header(topic="K", batch=True), batch).code == 0
+    assert stored_bodies(broker, "K") == [b"x", b"a", b"b"]

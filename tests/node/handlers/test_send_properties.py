@@ -8,6 +8,7 @@ from node.errors import RequestError
 from node.handlers.send_properties import (
     PropertyStamp,
     UniqueKeys,
+    check_key,
     is_half,
     unique_key_of,
     with_delay_level,
@@ -104,3 +105,11 @@ def test_a_delay_level_takes_the_place_of_another() -> None:
         "k\x01v\x02a\x01b\x02DELAY\x01-1\x02"
     )
     assert with_delay_level("MYDELAY\x014\x02", 1) == "MYDELAY\x014\x02DELAY\x011\x02"
+
+
+def test_a_key_is_asked_for() -> None:
+    check_key("KEYS\x01k\x02")
+    for properties in ("", "KEYS\x01 \x02", "XKEYS\x01k\x02"):
+        with pytest.raises(RequestError) as caught:
+            check_key(properties)
+        assert caught.value.code == ResponseCode.MESSAGE_ILLEGAL

@@ -30,7 +30,6 @@ def refused(unsupported: UnsupportedRequests, code: int) -> str:
     ("code", "words"),
     [
         (200056, "no POP state in RocksDB"),
-        (513, "static topics"),
         (1002, "no RocketMQ controller"),
         (51, "docs/security.md"),
     ],

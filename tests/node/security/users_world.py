@@ -176,6 +176,7 @@ SAMPLE_BODIES: dict[int, object] = {
     },
     RequestCode.BATCH_ACK_MESSAGE: {"acks": [{"b": "AQ==", "c": "g", "t": "T", "r": "0"}]},
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: {"topicConfigList": [{"topicName": "New"}]},
+    RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: {"topic": "New"},
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: {"groupName": "new"},
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: {
         "groupConfigList": [{"groupName": "new"}]

@@ -13,6 +13,7 @@ from node.tables.topic_attributes import (
     RESERVE_TIME,
     TopicAttributeError,
     changed_attributes,
+    is_compacted,
 )
 
 
@@ -43,9 +44,11 @@ def test_attributes_are_changed_one_by_one(
 @pytest.mark.parametrize(
     ("current", "changes", "why"),
     [
-        (None, "+cleanup.policy=COMPACTION", "compaction topics are not served"),
         (None, "+message.type=LITE", "lite topics are not served"),
         ({}, "+lite.topic.expiration=10", "lite topics are not served"),
+        (None, "+cleanup.policy=COMPACTION,+queue.type=BatchCQ", "do not go together"),
+        (None, "+cleanup.policy=KEEP", "is not in set: DELETE, COMPACTION"),
+        ({}, "+cleanup.policy=COMPACTION", "unchangeable attribute. key: cleanup.policy"),
         (None, "+queue.type=RocksCQ", "is not in set: SimpleCQ, BatchCQ"),
         (None, "+reserve.time=-2", "not a whole number from -1 on"),
         (None, "+reserve.time=soon", "not a whole number from -1 on"),
@@ -71,3 +74,10 @@ def test_any_text_is_a_change_or_refused(changes: str) -> None:
     with contextlib.suppress(TopicAttributeError):
         attributes = changed_attributes({}, changes)
         assert attributes.keys() <= {MESSAGE_TYPE, RESERVE_TIME}
+
+
+def test_a_topic_may_be_compacted() -> None:
+    attributes = changed_attributes(None, "+cleanup.policy=COMPACTION")
+    assert is_compacted(attributes)
+    assert not is_compacted(changed_attributes(None, "+cleanup.policy=DELETE"))
+    assert not is_compacted({})

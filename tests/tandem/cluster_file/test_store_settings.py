@@ -50,6 +50,12 @@ CASES = {
         "2: store.max_index_num: an index file of 100000000 slots and 100000000 entries would take"
         " 2400000040 bytes, more than Java maps; give at most 87374180",
     ),
+    "a file of a compaction topic without room for a message": (
+        "  compaction_mapped_file_size_bytes: 8192\n  compaction_cq_mapped_file_size_bytes: 4600\n",
+        "2: store.compaction_mapped_file_size_bytes: 23000 bytes, made of whole files of units, are"
+        " too few for a message of store.max_message_size_bytes (4194304); give at least 4259848,"
+        " or lower the message size",
+    ),
     "an hour there is not": (
         "  delete_when: 24\n",
         "2: store.delete_when: '24' is not valid; give a whole number from 0 to 23 (an hour) or"
