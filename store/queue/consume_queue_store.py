@@ -322,6 +322,13 @@ class ConsumeQueueStore:
         """Return the files that a flush with this threshold has to sync, in this order."""
         return [f for files in self._file_queues() for f in files.dirty_files(least_pages)]
 
+    def directories(self) -> list[str]:
+        """Return all directories with names of queues and of their files, outermost first."""
+        paths = [files.directory for files in self._file_queues()]
+        topics = [path.rpartition("/")[0] for path in paths]
+        trees = [path.rpartition("/")[0] for path in topics]
+        return list(dict.fromkeys([*trees, *topics, *paths]))
+
     def sync_all(self) -> None:
         """Block until every unit is durable."""
         for files in self._file_queues():

@@ -38,6 +38,7 @@ class StepFile(SimulatedFile):
         super().__init__(file.path, b"")
         self.size = file.size
         self.allocated = file.allocated
+        self.has_durable_name = file.has_durable_name
         self.expect_room = disk._expect_room
         self.durable = file.durable
         self.modified_ms = file.modified_ms
