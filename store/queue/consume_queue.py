@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from store.files.mapped_file_queue import MappedFileQueue
     from store.log.log_end import DispatchRequest
     from store.machine.disk import Disk
+    from store.queue.awake_queues import AwakeQueues
     from store.queue.consume_queue_ext import ConsumeQueueExt, CqExtUnit
 
 _QUEUE_OFFSET_MAX: Final = 1 << 58
@@ -92,8 +93,9 @@ class ConsumeQueue(UnitQueue):
         mapped_file_size: int,
         disk: Disk,
         ext: ConsumeQueueExt | None = None,
+        awake: AwakeQueues[UnitQueue] | None = None,
     ) -> None:
-        super().__init__(directory, topic, queue_id, mapped_file_size, disk, CQ_UNIT)
+        super().__init__(directory, topic, queue_id, mapped_file_size, disk, CQ_UNIT, awake)
         self._ext = ext
 
     @property
@@ -390,6 +392,7 @@ class ConsumeQueue(UnitQueue):
         CQ_STORE_UNIT.pack_into(last.buffer, last.wrote_position, 0, FILLER_SIZE, 0)
         last.wrote_position += CQ_STORE_UNIT_SIZE
         self.min_offset = self.next_offset = queue_offset
+        self.wake()
 
     # -- reading ---------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
 from store.files.mapped_file_queue import MappedFileQueue
+from store.queue.awake_queues import AwakeQueues
 from store.queue.queue_units import (
     QUEUE_REMEDY,
     ConfirmedUnits,
@@ -56,6 +57,7 @@ class UnitQueue(ABC):
         mapped_file_size: int,
         disk: Disk,
         kind: UnitKind,
+        awake: AwakeQueues[UnitQueue] | None = None,
     ) -> None:
         self.topic = topic
         self.topic_bytes = topic.encode()
@@ -73,6 +75,9 @@ class UnitQueue(ABC):
         self.ends_in_doubt = False
         """Whether more units may have been there than `recover` has found."""
         self._assigned_offset = 0
+        self._room_end = 0
+        """Up to where in the last file units may go without a look; 0 while it is asleep."""
+        self._awake = awake if awake is not None else AwakeQueues()
         self._confirmed = ConfirmedUnits()
         self._kind = kind
         self._unit_bytes = kind.columns.itemsize
@@ -202,6 +207,7 @@ class UnitQueue(ABC):
     def _truncate(self, end: int) -> None:
         self._files.truncate_dirty_files(end)
         self.drop_empty_file()
+        self.wake()
         self._assigned_offset = 0
         self._end_at(self._end_index)
 
@@ -211,6 +217,7 @@ class UnitQueue(ABC):
         last = self._files.last
         if last is not None and last.wrote_position == 0:
             self._files.drop_last()
+            self._room_end = 0
 
     # -- entering --------------------------------------------------------------------------------
 
@@ -221,7 +228,7 @@ class UnitQueue(ABC):
             StoreFullError: no room for them.
         """
         files, size = self._files.files, count * self._unit_bytes
-        if not files or files[-1].wrote_position + size > files[-1].allocated_position:
+        if not files or files[-1].wrote_position + size > self._room_end:
             self._make_room(size)
 
     def _make_room(self, size: int) -> None:
@@ -232,6 +239,23 @@ class UnitQueue(ABC):
         last.allocate(min(end, last.size))
         if end > last.size:
             self._files.next_file.reserve(end - last.size)
+        self._room_end = last.allocated_position
+        self._awake.woke(self, self.next_offset)
+
+    def wake(self) -> None:
+        """Have the next flush look at it: units have changed in their places."""
+        self._room_end = 0
+        self._awake.woke(self, self.next_offset)
+
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether nothing of it has to be synced, as far as the files at its end go."""
+        return not any(files.dirty_files(0) for files in self.file_queues)
+
+    def sleep(self) -> None:
+        """All of it is on the disk: it is not looked at any more until it changes."""
+        self._room_end = 0
+        self._awake.slept(self)
 
     @property
     def _next_logic_offset(self) -> int:
@@ -288,6 +312,7 @@ class UnitQueue(ABC):
         file, position = self._place_of(index)
         self._kind.layout.pack_into(file.buffer, position, *unit)
         file.flushed_position = min(file.flushed_position, position)
+        self.wake()
 
     # -- deleting --------------------------------------------------------------------------------
 
@@ -317,5 +342,6 @@ class UnitQueue(ABC):
 
     def close(self) -> None:
         """Unmap the files."""
+        self._awake.gone(self)
         for files in self.file_queues:
             files.close()

@@ -398,6 +398,7 @@ class StoreRecovery:
             if not clean or file.flushed_position < file.wrote_position:
                 file.file.sync()
                 file.flushed_position = file.wrote_position
+        self._queues.sync_all()
 
     def _finish_recovery(self, end: LogEnd, *, clean: bool, start: int) -> None:
         log = self._log

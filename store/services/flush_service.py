@@ -259,8 +259,10 @@ class FlushService:
             timestamp_ms = self._queued_timestamp_ms()
             dispatched = self._dispatched_offset()
             clock_steps = self._commit_log.clock_steps
-            for files in _few_at_once(self._queues.dirty_files(least_pages)):
-                await self._sync(*files)
+            for files in self._queues.dirty_files(least_pages):
+                await trio.lowlevel.checkpoint()
+                for few in _few_at_once(files):
+                    await self._sync(*few)
             if thorough and not self._failure:
                 last_thorough = trio.current_time()
                 self.queues_flushed_where = dispatched
