@@ -121,6 +121,9 @@ class DiskFile(Protocol):
             OSError: the disk failed; what is durable is unknown.
         """
 
+    def let_go(self) -> None:
+        """Close it for good. Who has its buffer goes on reading; it is unmapped after the last."""
+
     def close(self) -> None:
         """Unmap and close. Harmless when repeated."""
 

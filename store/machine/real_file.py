@@ -142,6 +142,12 @@ class RealFile:
             self._names.sync([self.path])
         os.fdatasync(self._descriptor)
 
+    def let_go(self) -> None:
+        """See `DiskFile.let_go`."""
+        self.is_closed = True
+        self._close_descriptor()
+        del self.buffer
+
     def close(self) -> None:
         """Unmap and close; a buffer still in use is unmapped when its last view goes."""
         if self.is_closed:

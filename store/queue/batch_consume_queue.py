@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from store.log.log_end import DispatchRequest
     from store.machine.disk import Disk
-    from store.queue.awake_queues import AwakeQueues
+    from store.queue.shared_by_queues import SharedByQueues
 
 _OFFSET_MAX: Final = 1 << 62
 """Physical offsets stay below: sums with a size then fit 64 bits."""
@@ -103,9 +103,11 @@ class BatchConsumeQueue(UnitQueue):
         queue_id: int,
         mapped_file_size: int,
         disk: Disk,
-        awake: AwakeQueues[UnitQueue] | None = None,
+        shared: SharedByQueues[UnitQueue] | None = None,
     ) -> None:
-        super().__init__(directory, topic, queue_id, mapped_file_size, disk, BATCH_CQ_UNIT, awake)
+        super().__init__(
+            *(directory, topic, queue_id, mapped_file_size, disk), BATCH_CQ_UNIT, shared
+        )
         self._max_msg_phy_offset = -1
 
     def _end_at(self, index: int) -> None:

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from store.files.mapped_file_queue import MappedFileQueue
     from store.log.log_end import DispatchRequest
     from store.machine.disk import Disk
-    from store.queue.awake_queues import AwakeQueues
     from store.queue.consume_queue_ext import ConsumeQueueExt, CqExtUnit
+    from store.queue.shared_by_queues import SharedByQueues
 
 _QUEUE_OFFSET_MAX: Final = 1 << 58
 """No queue gets there; past it the place of a unit would not fit 64 bits."""
@@ -93,14 +93,14 @@ class ConsumeQueue(UnitQueue):
         mapped_file_size: int,
         disk: Disk,
         ext: ConsumeQueueExt | None = None,
-        awake: AwakeQueues[UnitQueue] | None = None,
+        shared: SharedByQueues[UnitQueue] | None = None,
     ) -> None:
-        super().__init__(directory, topic, queue_id, mapped_file_size, disk, CQ_UNIT, awake)
+        super().__init__(*(directory, topic, queue_id, mapped_file_size, disk), CQ_UNIT, shared)
         self._ext = ext
 
     @property
     def file_queues(self) -> tuple[MappedFileQueue, ...]:
-        """All files, in the order of their syncs: extensions first, units point at them."""
+        """Extensions first: units point at them."""
         return (self._files,) if self._ext is None else (self._ext.files, self._files)
 
     # -- opening ---------------------------------------------------------------------------------
@@ -164,9 +164,7 @@ class ConsumeQueue(UnitQueue):
         self.next_offset += 1
 
     def append_many(self, units: list[int], store_timestamp_ms: int = 0) -> None:
-        """Add several units: physical offset, size, tags code of the first, of the second, ...
-
-        All their messages were stored at `store_timestamp_ms`.
+        """Add several units, stored at that time: place, size, tags code of the first, and so on.
 
         Raises:
             StoreFullError: no room for the next file; the units before it were added.
@@ -405,11 +403,11 @@ class ConsumeQueue(UnitQueue):
         return offset, size, code
 
     def file_of(self, queue_offset: int) -> MappedFile | None:
-        """Return the file of this unit; None: there is none."""
+        """Return the file of this unit, if there is one."""
         return self._files.find_by_offset(queue_offset * CQ_STORE_UNIT_SIZE)
 
     def ext_unit(self, number: int) -> CqExtUnit | None:
-        """Return what the extension keeps of the message with this number; None if nothing."""
+        """Return what the extension keeps of the message with this number, if anything."""
         return None if self._ext is None else self._ext.get(self.unit(number)[2])
 
     def units(self, queue_offset: int, count_max: int) -> Iterator[tuple[int, int, int]]:
@@ -430,10 +428,7 @@ class ConsumeQueue(UnitQueue):
         return ((offset, size, ext.tags_code(code)) for offset, size, code in units)
 
     def readable_end(self, physical_offset: int) -> int:
-        """Return the queue offset after the last message whose record ends by then.
-
-        That is `next_offset` if all do, `min_offset` if none does.
-        """
+        """Return the end of the messages whose records end by then: `min_offset` if none does."""
         if self.max_physic_offset <= physical_offset:
             return self.next_offset
 

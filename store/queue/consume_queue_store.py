@@ -11,11 +11,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from store.files.open_files import FILES_MAX, OpenFiles
 from store.machine.errors import BrokenRowError, CorruptLogError, LogFault
-from store.queue.awake_queues import AwakeQueues
 from store.queue.batch_consume_queue import BatchConsumeQueue
 from store.queue.consume_queue import ConsumeQueue
 from store.queue.consume_queue_ext import ConsumeQueueExt
+from store.queue.shared_by_queues import SharedByQueues
 from tandem.wire.message import (
     INNER_BATCH_FLAG,
     TRANSACTION_MASK,
@@ -76,6 +77,7 @@ class ConsumeQueueStore:
         ext_mapped_file_size: of their files.
         is_batch_topic: says which topics have queues of batches (attribute queue.type=BatchCQ).
         hidden_before: says up to where in the log the records of a topic are of a deleted one.
+        open_files_max: how many files of units are open at once.
     """
 
     def __init__(
@@ -90,7 +92,10 @@ class ConsumeQueueStore:
         ext_mapped_file_size: int = 50_331_648,
         is_batch_topic: Callable[[str], bool] = no_batch_topic,
         hidden_before: Callable[[str], int] = nothing_hidden,
+        open_files_max: int = FILES_MAX,
     ) -> None:
+        self.open_files = OpenFiles(disk, open_files_max)
+        """Those of the units."""
         self._directory = directory
         self._mapped_file_size = _whole_units(mapped_file_size, CQ_STORE_UNIT_SIZE)
         self._disk = disk
@@ -105,7 +110,8 @@ class ConsumeQueueStore:
         """Topics whose files or records show that they have queues of batches. A slave may get the
         first records of a topic before it hears of its attributes."""
         self._queues: dict[tuple[str, int], AnyConsumeQueue] = {}
-        self.awake: AwakeQueues[UnitQueue] = AwakeQueues()
+        self._shared: SharedByQueues[UnitQueue] = SharedByQueues(self.open_files)
+        self.awake = self._shared.awake
         """Those that have changed lately."""
         self.broken: str | None = None
         """Why the queues have to be built anew from the log, in words; set by `load`."""
@@ -241,11 +247,12 @@ class ConsumeQueueStore:
         if tree != self._directory:
             return BatchConsumeQueue(
                 *(directory, topic, queue_id, self._batch_mapped_file_size, self._disk),
-                self.awake,
+                self._shared,
             )
         ext = self._ext_of(topic, queue_id) if self._ext_directory else None
         return ConsumeQueue(
-            *(directory, topic, queue_id, self._mapped_file_size, self._disk), ext, self.awake
+            *(directory, topic, queue_id, self._mapped_file_size, self._disk),
+            *(ext, self._shared),
         )
 
     def _directory_of(self, topic: str) -> str:

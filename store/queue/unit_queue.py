@@ -22,8 +22,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
-from store.files.mapped_file_queue import MappedFileQueue
-from store.queue.awake_queues import AwakeQueues
+from store.files.growing_file_queue import GrowingFileQueue
+from store.files.open_files import OpenFiles
 from store.queue.queue_units import (
     QUEUE_REMEDY,
     ConfirmedUnits,
@@ -34,12 +34,14 @@ from store.queue.queue_units import (
     ends_in_doubt,
     units_of,
 )
+from store.queue.shared_by_queues import SharedByQueues
 from tandem.wire.store_layout import FILLER_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from store.files.mapped_file import MappedFile
+    from store.files.mapped_file_queue import MappedFileQueue
     from store.machine.disk import Disk
 
 _FILES_RECOVERED: Final = 3
@@ -57,7 +59,7 @@ class UnitQueue(ABC):
         mapped_file_size: int,
         disk: Disk,
         kind: UnitKind,
-        awake: AwakeQueues[UnitQueue] | None = None,
+        shared: SharedByQueues[UnitQueue] | None = None,
     ) -> None:
         self.topic = topic
         self.topic_bytes = topic.encode()
@@ -77,12 +79,13 @@ class UnitQueue(ABC):
         self._assigned_offset = 0
         self._room_end = 0
         """Up to where in the last file units may go without a look; 0 while it is asleep."""
-        self._awake = awake if awake is not None else AwakeQueues()
+        shared = shared or SharedByQueues(OpenFiles(disk))
+        self._awake = shared.awake
         self._confirmed = ConfirmedUnits()
         self._kind = kind
         self._unit_bytes = kind.columns.itemsize
-        self._files = MappedFileQueue(
-            directory, mapped_file_size, disk, remedy=QUEUE_REMEDY, grows=True
+        self._files = GrowingFileQueue(
+            directory, mapped_file_size, shared.open_files, remedy=QUEUE_REMEDY
         )
 
     @property
@@ -213,7 +216,7 @@ class UnitQueue(ABC):
 
     def drop_empty_file(self) -> None:
         """Delete files without a unit, which RocketMQ would take for one with units."""
-        self._files.next_file.discard()
+        self._files.discard_next_file()
         last = self._files.last
         if last is not None and last.wrote_position == 0:
             self._files.drop_last()
@@ -235,6 +238,7 @@ class UnitQueue(ABC):
         last = self._files.last
         if last is None or last.wrote_position == last.size:
             last = self._files.last_or_create(self._next_logic_offset)
+        last.use()
         end = last.wrote_position + size
         last.allocate(min(end, last.size))
         if end > last.size:

@@ -255,7 +255,9 @@ class FlushService:
             thorough = (
                 trio.current_time() >= last_thorough + FLUSH_CONSUME_QUEUE_THOROUGH_INTERVAL_SECONDS
             )
-            least_pages = 0 if thorough else FLUSH_CONSUME_QUEUE_LEAST_PAGES
+            open_files = self._queues.open_files
+            is_all_of_it = thorough or open_files.are_too_many
+            least_pages = 0 if is_all_of_it else FLUSH_CONSUME_QUEUE_LEAST_PAGES
             timestamp_ms = self._queued_timestamp_ms()
             dispatched = self._dispatched_offset()
             clock_steps = self._commit_log.clock_steps
@@ -263,6 +265,7 @@ class FlushService:
                 await trio.lowlevel.checkpoint()
                 for few in _few_at_once(files):
                     await self._sync(*few)
+                    open_files.let_go()
             if thorough and not self._failure:
                 last_thorough = trio.current_time()
                 self.queues_flushed_where = dispatched

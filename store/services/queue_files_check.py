@@ -47,12 +47,12 @@ class QueueFilesCheck:
         sizes = dict(self._disk.list_files(files.directory))
         count = 0
         for file in list(files.files):
-            size = sizes.pop(file.file.path.rpartition("/")[2], -1)
+            size = sizes.pop(file.path.rpartition("/")[2], -1)
             if size == file.size:
                 continue
             is_units = files is queue.files
             if 0 <= size < file.allocated_position and is_units:
-                queue.doubt(f"{file.file.path} had {size} of {file.size} bytes")
+                queue.doubt(f"{file.path} had {size} of {file.size} bytes")
             count += self._is_written_anew(file, size)
         for name in sizes:
             path = f"{files.directory}/{name}"
@@ -62,7 +62,7 @@ class QueueFilesCheck:
         return count
 
     def _is_written_anew(self, file: MappedFile, size: int) -> bool:
-        path, disk = file.file.path, self._disk
+        path, disk = file.path, self._disk
         what = "was deleted" if size < 0 else f"has {size} of {file.size} bytes"
         try:
             there = disk.read(path) if 0 <= size < file.size else None

@@ -158,6 +158,9 @@ class SimulatedFile:
                 del self.given_up[page]
         return bytes(kept)
 
+    def let_go(self) -> None:
+        """Nothing to give back, as in `close`."""
+
     def close(self) -> None:
         """Nothing to give back: the page cache outlives a mapping, and so does this buffer."""
 
