@@ -115,8 +115,13 @@ class MappedFile:
         """Its name."""
         return self.file.path
 
+    @property
+    def is_open(self) -> bool:
+        """Whether its bytes are at hand; those of most files always are."""
+        return True
+
     def use(self) -> None:
-        """Have its bytes at hand for what comes next; those of most files always are."""
+        """Have its bytes at hand for what comes next."""
 
     @property
     def is_full(self) -> bool:

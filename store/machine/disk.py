@@ -138,6 +138,10 @@ class Disk(Protocol):
     def kept(self) -> KeptFiles:
         """What small files have to hold, as their owners say."""
 
+    @property
+    def open_files_max(self) -> int:
+        """How many files may be open without others being short of descriptors."""
+
     def create(self, path: str, size: int, *, grows: bool = False) -> DiskFile:
         """Create a zero-filled file whose blocks are allocated, and its parent directories.
 

@@ -58,6 +58,11 @@ class RealDisk:
         self.kept = KeptFiles()
         self._names = UnsyncedNames()
 
+    @property
+    def open_files_max(self) -> int:
+        """See `Disk.open_files_max`. Each takes two descriptors, one of them for its mapping."""
+        return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
+
     def create(self, path: str, size: int, *, grows: bool = False) -> RealFile:
         """See `Disk.create`."""
         self.kept.forget(path)

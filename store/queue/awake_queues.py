@@ -1,7 +1,7 @@
 """AwakeQueues: the queues of a store that have changed lately, so that nothing has to look at all.
 
     asleep --the next unit needs room, or one is written anew--> awake
-    awake  --a look of the flush that finds all of it on the disk--> asleep
+    awake  --a look of a thorough flush that finds all of it on the disk--> asleep
 
 A queue is asked for room before each unit; while it is asleep it has none, so that waking costs
 nothing where units come often. Flush and close look at queues that are awake, statistics at

@@ -340,14 +340,15 @@ class ConsumeQueueStore:
         """Yield the files that a flush with this threshold has to sync, in this order.
 
         Some at a time, perhaps none, and only those of queues that were awake at the beginning:
-        the caller may let others have their turn in between. What is on the disk falls asleep.
+        the caller may let others have their turn in between. With 0 pages, what is on the disk
+        falls asleep.
         """
         queues = self.awake.queues()
         for start in range(0, len(queues), QUEUES_AT_ONCE):
             found: list[MappedFile] = []
             for queue in queues[start : start + QUEUES_AT_ONCE]:
                 dirty = [f for files in queue.file_queues for f in files.dirty_files(least_pages)]
-                if not dirty and queue.is_on_disk:
+                if least_pages <= 0 and not dirty:
                     queue.sleep()
                 found += dirty
             yield found

@@ -251,11 +251,6 @@ class UnitQueue(ABC):
         self._room_end = 0
         self._awake.woke(self, self.next_offset)
 
-    @property
-    def is_on_disk(self) -> bool:
-        """Whether nothing of it has to be synced, as far as the files at its end go."""
-        return not any(files.dirty_files(0) for files in self.file_queues)
-
     def sleep(self) -> None:
         """All of it is on the disk: it is not looked at any more until it changes."""
         self._room_end = 0

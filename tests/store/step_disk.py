@@ -6,7 +6,7 @@ kill would.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from mmap import mmap
 from typing import Any
 
@@ -121,6 +121,9 @@ class StepDisk(SimulatedDisk):
     def rename(self, path: str, new_path: str) -> bool:
         self.step(f"rename {path}")
         return super().rename(path, new_path)
+
+    def sync_names(self, directories: Iterable[str]) -> None:
+        super().sync_names(directories)
 
     async def sync(self, file: DiskFile) -> None:
         self._syncing.append(file)

@@ -214,6 +214,7 @@ class SimulatedDisk:
         self.sync_seconds = sync_seconds
         self.sync_fails = False
         self.writes_fail = False
+        self.open_files_max = 1 << 20
         self.on_event = on_event
         self.kept = KeptFiles()
         self._files: dict[str, SimulatedFile] = {}
