@@ -97,9 +97,13 @@ class GrowingFile(MappedFile):
         else:
             self._open()
 
-    def let_go(self) -> bool:
-        """Close it if all of it is synced and nobody holds it; return whether it is closed."""
-        if self._references > 1 or self.flushed_position != self.wrote_position:
+    def let_go(self, *, unsynced: bool = False) -> bool:
+        """Close it if nobody holds it and all of it is synced; return whether it is closed.
+
+        One that is `unsynced` is closed as well if that is said; it is opened for its sync.
+        """
+        is_synced = self.flushed_position == self.wrote_position
+        if self._references > 1 or not (is_synced or unsynced):
             return False
         if self.is_open:
             file = self.file

@@ -6,7 +6,9 @@
 A file costs two descriptors and a mapping while it is open, whether it is used or not. Opening
 one and writing to it counts as use; reading one that is open leaves no mark. A file with bytes that
 are not synced stays open, so that the error of a failed sync finds us: while there are too many of
-these the flush is to sync all of them, and not only full pages.
+these the flush is to sync all of them, and not only full pages. Only where there are twice as many
+as should be, because thousands of queues are new in a second, is such a file closed as well; the
+flush opens it again.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ _LOOKED_AT_MAX: Final = 16
 class Closable(Protocol):
     """What is open."""
 
-    def let_go(self) -> bool:
+    def let_go(self, *, unsynced: bool = False) -> bool:
         """Close it, if nothing speaks against it; return whether it is closed."""
 
 
@@ -52,6 +54,11 @@ class OpenFiles:
         self._open[file] = None
         if len(self._open) > self._files_max:
             self.let_go()
+        if len(self._open) > 2 * self._files_max:
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            if not oldest.let_go(unsynced=True):
+                self._open[oldest] = None
 
     def closed(self, file: Closable) -> None:
         """Take note that a file is not open any more."""

@@ -487,8 +487,11 @@ class ConsumeQueue(UnitQueue):
             offset, size, _ = self.unit(number)
             return size == FILLER_SIZE or offset < min_physical_offset
 
-        self.min_offset = low = first_held(self._first_index, self.next_offset, is_gone)
         self.corrected_to = min_physical_offset
+        low = self._first_index
+        if min_physical_offset > self._first_record or self._ext is not None:
+            low = first_held(low, self.next_offset, is_gone)
+        self.min_offset = low
         if self._ext is not None and low < self.next_offset:
             self._ext.truncate_by_min_address(self.unit(low)[2])
 

@@ -77,6 +77,9 @@ class UnitQueue(ABC):
         self.ends_in_doubt = False
         """Whether more units may have been there than `recover` has found."""
         self._assigned_offset = 0
+        self._first_record = -1
+        """Where the record of the first unit is, so that nothing has to be opened to know; -1 if
+        that is unknown, or the first unit is a filler."""
         self._room_end = 0
         """Up to where in the last file units may go without a look; 0 while it is asleep."""
         shared = shared or SharedByQueues(OpenFiles(disk))
@@ -154,6 +157,9 @@ class UnitQueue(ABC):
             end = end_of_units(files[start : start + 1], self._kind)
         self.ends_in_doubt = ends_in_doubt(files, end)
         self._truncate(end)
+        if self._first_index < self._end_index:
+            offset, size, *_ = self._unit_at(self._first_index)
+            self._first_record = -1 if size == FILLER_SIZE else offset
         self._confirmed = ConfirmedUnits(self._files.max_offset)
         self.confirmed_from = self.next_offset
 
@@ -205,11 +211,16 @@ class UnitQueue(ABC):
 
         Source: ConsumeQueue.truncateDirtyLogicFiles, BatchConsumeQueue.truncateDirtyLogicFiles.
         """
-        self._truncate(self._end_below(physical_offset))
+        end = self._end_below(physical_offset)
+        if end == self._files.max_offset and end > self._files.min_offset:
+            self._assigned_offset = 0  # nothing has to go
+        else:
+            self._truncate(end)
 
     def _truncate(self, end: int) -> None:
         self._files.truncate_dirty_files(end)
         self.drop_empty_file()
+        self._first_record = -1
         self.wake()
         self._assigned_offset = 0
         self._end_at(self._end_index)
@@ -294,6 +305,11 @@ class UnitQueue(ABC):
         return self._files.max_offset // self._unit_bytes
 
     def _end_below(self, physical_offset: int) -> int:
+        # Without a look at the units where these are on one side, as those of most queues are.
+        if self.max_physic_offset <= physical_offset:
+            return self._files.max_offset
+        if 0 <= physical_offset <= self._first_record:
+            return max(0, self._files.min_offset)
         return end_of_units_below(self._files.files, self._kind.columns, physical_offset)
 
     def _place_of(self, index: int) -> tuple[MappedFile, int]:
@@ -330,6 +346,8 @@ class UnitQueue(ABC):
             now_ms=now_ms,
             interval_forcibly_ms=interval_forcibly_ms,
         )
+        if deleted:
+            self._first_record = -1
         return len(deleted)
 
     def destroy(self) -> None:

@@ -261,8 +261,9 @@ class FlushService:
             timestamp_ms = self._queued_timestamp_ms()
             dispatched = self._dispatched_offset()
             clock_steps = self._commit_log.clock_steps
-            for files in self._queues.dirty_files(least_pages):
-                await trio.lowlevel.checkpoint()
+            for number, files in enumerate(self._queues.dirty_files(least_pages)):
+                if number and not files:
+                    await trio.lowlevel.checkpoint()
                 for few in _few_at_once(files):
                     await self._sync(*few)
                     open_files.let_go()

@@ -9,9 +9,9 @@ class Pretended:
         self.is_synced = is_synced
         self.is_open = True
 
-    def let_go(self) -> bool:
-        self.is_open = not self.is_synced
-        return self.is_synced
+    def let_go(self, *, unsynced: bool = False) -> bool:
+        self.is_open = not (self.is_synced or unsynced)
+        return not self.is_open
 
 
 def opened(count: int, files: OpenFiles, *, is_synced: bool = True) -> list[Pretended]:
@@ -32,15 +32,22 @@ def test_the_one_that_was_not_used_for_longest_is_closed_for_another() -> None:
 
 
 def test_what_is_not_synced_stays_open_until_it_is() -> None:
-    files = OpenFiles(SimulatedDisk(), 2)
+    files = OpenFiles(SimulatedDisk(), 20)
     made = opened(40, files, is_synced=False)
     assert files.count == 40
     assert files.are_too_many
     for file in made:
         file.is_synced = True
     files.let_go()
-    assert files.count == 2
-    assert [file.is_open for file in made].count(True) == 2
+    assert files.count == 20
+    assert [file.is_open for file in made].count(True) == 20
+
+
+def test_of_twice_as_many_the_oldest_is_closed_unsynced() -> None:
+    files = OpenFiles(SimulatedDisk(), 2)
+    made = opened(10, files, is_synced=False)
+    assert files.count == 4
+    assert [file.is_open for file in made].count(True) == 4
 
 
 def test_a_file_that_is_closed_otherwise_is_forgotten() -> None:
