@@ -74,12 +74,7 @@ def _examine(units: Units, before: Ends) -> tuple[Bools, tuple[Int64s, ...]]:
     return bad, (ends,)
 
 
-CQ_UNIT: Final = UnitKind(
-    CQ_STORE_UNIT,
-    CQ_UNIT_TYPE,
-    _examine,
-    before_all=(0,),
-)
+CQ_UNIT: Final = UnitKind(CQ_STORE_UNIT, CQ_UNIT_TYPE, _examine, before_all=(0,))
 
 
 class ConsumeQueue(UnitQueue):
@@ -407,7 +402,7 @@ class ConsumeQueue(UnitQueue):
         return self._files.find_by_offset(queue_offset * CQ_STORE_UNIT_SIZE)
 
     def ext_unit(self, number: int) -> CqExtUnit | None:
-        """Return what the extension keeps of the message with this number, if anything."""
+        """What the extension keeps of the message with this number, if anything."""
         return None if self._ext is None else self._ext.get(self.unit(number)[2])
 
     def units(self, queue_offset: int, count_max: int) -> Iterator[tuple[int, int, int]]:
