@@ -25,6 +25,8 @@ class StoreConfig(msgspec.Struct, frozen=True):
     mapped_file_size_commit_log_bytes: int = 1 << 30
     mapped_file_size_consume_queue_bytes: int = 6_000_000
     mapper_file_size_batch_consume_queue_bytes: int = 13_800_000
+    open_queue_files_max: int = 4_096
+    """How many files of queues are open at once: two descriptors and a mapping each. Ours."""
     enable_consume_queue_ext: bool = False
     mapped_file_size_consume_queue_ext_bytes: int = 50_331_648
     warm_mapped_file_enable: bool = False

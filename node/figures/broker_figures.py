@@ -120,7 +120,7 @@ def _log(sources: Sources) -> Iterator[Figure]:
                 _STORAGE,
                 max(0, sources.wall_clock_ms() - earliest_ms),
             )
-    yield _own("tandem_queues", len(store.queues.queues()))
+    yield _own("tandem_queues", store.queues.count)
 
 
 def _disks(sources: Sources) -> Iterator[Figure]:

@@ -26,7 +26,7 @@ REFRESH_SECONDS: Final = 1.0
 """Between two looks because somebody asks. A request before that gets the same answer again."""
 
 REFRESHED_QUEUES_MAX: Final = 2_048
-"""With more queues, what has come since the last regular look is not reported."""
+"""With more queues that have changed, what has come since the last regular look is not reported."""
 
 
 class PutCounting:
@@ -36,7 +36,6 @@ class PutCounting:
         self, store: MessageStore, stats: BrokerStats, wall_clock_ms: Callable[[], int]
     ) -> None:
         """Begin to count: what is in the queues now has not come."""
-        self._queues = store.queues
         self._growth = QueueGrowth(store.queues, store.reads.max_offset_in_queue)
         self._stats = stats
         self._wall_clock_ms = wall_clock_ms
@@ -48,7 +47,7 @@ class PutCounting:
         if now - self._looked_at < REFRESH_SECONDS:
             return
         self._looked_at = now
-        if len(self._queues.queues()) <= REFRESHED_QUEUES_MAX:
+        if self._growth.changed_count <= REFRESHED_QUEUES_MAX:
             for growth in self._growth.look():
                 if growth is not None:
                     self._stats.came(*growth)

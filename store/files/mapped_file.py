@@ -76,16 +76,26 @@ class MappedFile:
     ) -> None:
         assert (pool is None) == (write_buffer is None)
         self.file = file
-        self.file_from_offset = file_from_offset
-        self.size = file.size
         self.buffer = file.buffer
         """What readers see: the mapping."""
         self.write_buffer = file.buffer if write_buffer is None else write_buffer
         """What appends write to: the mapping, or a buffer of the pool."""
-        self.wrote_position = 0
-        self.flushed_position = 0
         self.allocated_position = file.allocated
         """Up to where it can be written; its size, unless it grows. After that there are zeros."""
+        self._begin(file_from_offset, file.size, pool, is_read_only=is_read_only)
+
+    def _begin(
+        self,
+        file_from_offset: int,
+        size: int,
+        pool: TransientStorePool | None = None,
+        *,
+        is_read_only: bool = False,
+    ) -> None:
+        self.file_from_offset = file_from_offset
+        self.size = size
+        self.wrote_position = 0
+        self.flushed_position = 0
         self.is_read_only = is_read_only
         """True for a file that may be neither changed nor deleted."""
         self.is_available = True
@@ -98,7 +108,20 @@ class MappedFile:
         self._first_shutdown_ms = 0
 
     def __repr__(self) -> str:
-        return f"<MappedFile {self.file.path} wrote {self.wrote_position} of {self.size}>"
+        return f"<MappedFile {self.path} wrote {self.wrote_position} of {self.size}>"
+
+    @property
+    def path(self) -> str:
+        """Its name."""
+        return self.file.path
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its bytes are at hand; those of most files always are."""
+        return True
+
+    def use(self) -> None:
+        """Have its bytes at hand for what comes next."""
 
     @property
     def is_full(self) -> bool:
@@ -268,7 +291,7 @@ class MappedFile:
         if not self.is_cleanup_over:
             return False
         if not self.is_read_only:
-            disk.remove(self.file.path)
+            disk.remove(self.path)
         return True
 
     # -- recovery --------------------------------------------------------------------------------

@@ -22,9 +22,16 @@ from typing import TYPE_CHECKING
 
 from store.files.mapped_file import MappedFile
 from store.files.next_file import NextFile
+from store.files.row_faults import (
+    length_fault,
+    missing_file_fault,
+    name_fault,
+    read_only_fault,
+    same_name_fault,
+)
 from store.files.touched_pages import TouchedPages
 from store.files.whole_end import is_file_name, whole_end
-from store.machine.errors import BrokenRowError, CorruptLogError, LogFault, SettingError
+from store.machine.errors import SettingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,8 +54,9 @@ class MappedFileQueue:
         on_first_file: called with where a row begins that has got its first file; must not raise.
         remedy: what to do about a file that is missing or has a wrong length.
         warm: keep the file that is prepared, and so the one being written, locked in memory.
-        grows: a file gets its blocks as it is written (`MappedFile.allocate`), and not as a whole.
     """
+
+    _grows = False
 
     def __init__(
         self,
@@ -60,7 +68,6 @@ class MappedFileQueue:
         is_directory_full: Callable[[str], bool] = lambda _: False,
         pool: TransientStorePool | None = None,
         warm: bool = False,
-        grows: bool = False,
         remedy: str = "restore it from another node",
         before_delete: Callable[[int], None] = lambda _: None,
         on_first_file: Callable[[int], None] = lambda _: None,
@@ -79,25 +86,36 @@ class MappedFileQueue:
                 setting="read_only_commit_log_store_paths",
             )
         self.directory = self._writable[0]
-        """The directory of a store that has only one."""
+        """That of a store that has only one."""
         self._disk = disk
         self._remedy = remedy
-        self._buffered: list[MappedFile] = []
+        self._buffered: Sequence[MappedFile] = ()
         self._left_out: list[str] = []
-        """What `load_end` has not opened."""
-        self.touched_pages = TouchedPages(self.files, disk)
-        self.next_file = NextFile(
-            self.files,
-            mapped_file_size,
-            self._writable,
-            disk,
-            is_directory_full=is_directory_full,
-            warm=warm,
-            grows=grows,
-        )
-        self._grows = grows
+        self._touched_pages: TouchedPages | None = None
+        self._next_file: NextFile | None = None
+        self._is_directory_full = is_directory_full
+        self._warm = warm
         self._before_delete = before_delete
         self._on_first_file = on_first_file
+
+    @property
+    def next_file(self) -> NextFile:
+        """What comes after the last file."""
+        if self._next_file is None:  # most of many rows never have one
+            self._next_file = NextFile(
+                *(self.files, self.mapped_file_size, self._writable, self._disk),
+                is_directory_full=self._is_directory_full,
+                warm=self._warm,
+                grows=self._grows,
+            )
+        return self._next_file
+
+    @property
+    def touched_pages(self) -> TouchedPages:
+        """Its pages that are in memory."""
+        if self._touched_pages is None:
+            self._touched_pages = TouchedPages(self.files, self._disk)
+        return self._touched_pages
 
     def load(self) -> None:
         """Open what is there, every file taken as full; recovery finds the real end.
@@ -136,27 +154,20 @@ class MappedFileQueue:
             self._load_file(path)
 
     def _load_file(self, path: str, *, read_only: bool = False) -> None:
-        file = self._disk.open(path, read_only=read_only, grows=self._grows)
-        mapped = MappedFile(file, int(path.rpartition("/")[2]), is_read_only=read_only)
+        mapped = self._opened(path, int(path.rpartition("/")[2]), read_only=read_only)
         mapped.set_positions(mapped.size)
         self.files.append(mapped)
 
+    def _opened(self, path: str, offset: int, *, read_only: bool) -> MappedFile:
+        return MappedFile(
+            self._disk.open(path, read_only=read_only), offset, is_read_only=read_only
+        )
+
     def _check(self, path: str, name: str, size: int) -> None:
         if not is_file_name(name, self.mapped_file_size):
-            raise CorruptLogError(
-                f"{path}: not a store file (its name must be 20 digits, a multiple of"
-                f" {self.mapped_file_size}); move it out of this directory",
-                path=path,
-                fault=LogFault.NAME,
-            )
+            raise name_fault(path, self.mapped_file_size)
         if size != self.mapped_file_size:
-            raise BrokenRowError(
-                f"{path}: the file has {size} bytes, but every file here must have"
-                f" {self.mapped_file_size}; it was truncated or written with another file size:"
-                f" {self._remedy}, or start with the size it was written with",
-                path=path,
-                fault=LogFault.LENGTH,
-            )
+            raise length_fault(path, size, self.mapped_file_size, self._remedy)
         if self.files:
             self._check_neighbour(path, int(name))
 
@@ -166,8 +177,7 @@ class MappedFileQueue:
         if offset == expected:
             return
         if offset == before.file_from_offset:
-            why = f"{before.file.path} has the same name; move the one away that is wrong"
-            raise CorruptLogError(f"{path}: {why}", path=path, fault=LogFault.SAME_NAME)
+            raise same_name_fault(path, before.path)
         if offset > expected and all(file.is_read_only for file in self.files):
             _log.warning(
                 "%s: the log begins here; the files in read-only directories end at %d already"
@@ -177,8 +187,7 @@ class MappedFileQueue:
             )
             self._close_files()
             return
-        why = f"the file before it is missing (expected {expected:020d}); {self._remedy}"
-        raise BrokenRowError(f"{path}: {why}", path=path, fault=LogFault.MISSING_FILE)
+        raise missing_file_fault(path, expected, self._remedy)
 
     @property
     def last(self) -> MappedFile | None:
@@ -250,6 +259,13 @@ class MappedFileQueue:
         return self._create(self.next_file.offset)
 
     def _create(self, offset: int) -> MappedFile:
+        mapped = self._made(offset)
+        self.files.append(mapped)
+        if len(self.files) == 1:
+            self._on_first_file(offset)
+        return mapped
+
+    def _made(self, offset: int) -> MappedFile:
         path = self.next_file.path_for(offset)
         buffer = self.pool.borrow_buffer(path) if self.pool is not None else None
         try:
@@ -259,13 +275,9 @@ class MappedFileQueue:
                 self.pool.return_buffer(buffer)
             raise
         if buffer is None:
-            mapped = MappedFile(file, offset)
-        else:
-            mapped = MappedFile(file, offset, pool=self.pool, write_buffer=buffer)
-            self._buffered.append(mapped)
-        self.files.append(mapped)
-        if len(self.files) == 1:
-            self._on_first_file(offset)
+            return MappedFile(file, offset)
+        mapped = MappedFile(file, offset, pool=self.pool, write_buffer=buffer)
+        self._buffered = [*self._buffered, mapped]
         return mapped
 
     def find_by_offset(self, offset: int) -> MappedFile | None:
@@ -344,14 +356,7 @@ class MappedFileQueue:
         """
         for file in self.files:
             if file.is_read_only and file.file_from_offset + file.size > offset:
-                raise CorruptLogError(
-                    f"{file.file.path}: the log ends at {offset}, in or before this file of a"
-                    " read-only directory, and cannot go on from there; make the directory writable"
-                    " for one start, or move this file and later ones away",
-                    path=file.file.path,
-                    fault=LogFault.READ_ONLY,
-                    offset=offset,
-                )
+                raise read_only_fault(file.path, offset)
 
     def reset_offset(self, offset: int) -> bool:
         """Make `offset` the end again; False if it is more than two files back, or ahead.
@@ -359,10 +364,7 @@ class MappedFileQueue:
         Later files are deleted. RocketMQ leaves them on disk, where the next start finds them
         again, and takes an offset past the end as well, for bytes that nobody wrote.
 
-        Raises:
-            CorruptLogError: see `truncate_dirty_files`.
-
-        Source: MappedFileQueue.resetOffset.
+        Raises `CorruptLogError` as `truncate_dirty_files`. Source: MappedFileQueue.resetOffset.
         """
         back = self.max_offset - offset
         if not 0 <= back <= 2 * self.mapped_file_size:
@@ -409,7 +411,7 @@ class MappedFileQueue:
         def is_due(file: MappedFile) -> bool:
             if clean_immediately and makes_room:
                 return True
-            return now_ms >= self._disk.modified_ms(file.file.path) + expired_time_ms
+            return now_ms >= self._disk.modified_ms(file.path) + expired_time_ms
 
         return self._delete_first(is_due, now_ms, interval_forcibly_ms, delete_file_batch_max)
 
@@ -450,7 +452,7 @@ class MappedFileQueue:
         return deleted
 
     def retry_delete_first_file(self, now_ms: int, interval_forcibly_ms: int) -> MappedFile | None:
-        """Delete the first file if it should have been deleted before, but was held; return it.
+        """Delete the first file if it was to be deleted before, but was held; return it.
 
         Source: MappedFileQueue.retryDeleteFirstFile.
         """
@@ -461,13 +463,10 @@ class MappedFileQueue:
         return self.files.pop(0)
 
     def check_self(self) -> list[str]:
-        """Return what is wrong with the row of files, in words; nothing, as far as we know.
-
-        Source: MappedFileQueue.checkSelf.
-        """
+        """Return what is wrong with the row of files, in words (MappedFileQueue.checkSelf)."""
         pairs = zip(self.files, self.files[1:], strict=False)
         return [
-            f"{after.file.path} does not follow {before.file.path}"
+            f"{after.path} does not follow {before.path}"
             for before, after in pairs
             if after.file_from_offset - before.file_from_offset != self.mapped_file_size
         ]
@@ -490,11 +489,12 @@ class MappedFileQueue:
 
         Bytes that are not committed are lost: `sync_all` comes first.
         """
-        self.next_file.close()
+        if self._next_file is not None:
+            self._next_file.close()
         self._close_files()
 
     def _close_files(self) -> None:
         for file in self.files:
             file.shutdown(0, 0)
         self.files.clear()
-        self._buffered.clear()
+        self._buffered = ()

@@ -14,7 +14,7 @@ from tandem.wire.store_layout import PAGE_BYTES
 
 if TYPE_CHECKING:
     import mmap
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
     from store.machine.kept_files import KeptFiles
 
@@ -115,11 +115,14 @@ class DiskFile(Protocol):
         """
 
     def sync(self) -> None:
-        """Block until all bytes are durable. For recovery and close only.
+        """Block until all bytes are durable, and its name. For recovery and close only.
 
         Raises:
             OSError: the disk failed; what is durable is unknown.
         """
+
+    def let_go(self) -> None:
+        """Close it for good. Who has its buffer goes on reading; it is unmapped after the last."""
 
     def close(self) -> None:
         """Unmap and close. Harmless when repeated."""
@@ -135,11 +138,16 @@ class Disk(Protocol):
     def kept(self) -> KeptFiles:
         """What small files have to hold, as their owners say."""
 
+    @property
+    def open_files_max(self) -> int:
+        """How many files may be open without others being short of descriptors."""
+
     def create(self, path: str, size: int, *, grows: bool = False) -> DiskFile:
         """Create a zero-filled file whose blocks are allocated, and its parent directories.
 
         If it `grows`, it has its length, and blocks for its first page only: see
-        `DiskFile.allocate`.
+        `DiskFile.allocate`. Its name, and those of directories made for it, are durable with the
+        first sync of the file; of any other file they are when this returns.
 
         Raises:
             ValueError: `size` is less than 1.
@@ -265,6 +273,19 @@ class Disk(Protocol):
 
         Raises:
             OSError: the disk does not give it, or there is no such file.
+        """
+
+    def sync_names(self, directories: Iterable[str]) -> None:
+        """Block until the names of what is in these directories are durable.
+
+        For what an earlier process has made, and may not have synced. Missing ones are fine.
+        """
+
+    async def sync_together(self, files: Sequence[DiskFile]) -> None:
+        """The same as `sync` for many files, at a fraction of what one by one would cost.
+
+        Raises:
+            OSError: the disk failed; what is durable of any of them is unknown.
         """
 
     async def sync(self, file: DiskFile) -> None:

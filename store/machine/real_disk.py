@@ -16,7 +16,8 @@ import os
 import resource
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Final, cast
@@ -28,6 +29,7 @@ from store.machine.errors import CorruptLogError, LogFault, StoreFullError, Stor
 from store.machine.kept_files import KeptFiles
 from store.machine.real_file import (
     RealFile,
+    UnsyncedNames,
     allocate,
     end_of_data,
     link,
@@ -54,12 +56,19 @@ class RealDisk:
         self._limiter = trio.CapacityLimiter(4)
         self._has_warned = False
         self.kept = KeptFiles()
+        self._names = UnsyncedNames()
+
+    @property
+    def open_files_max(self) -> int:
+        """See `Disk.open_files_max`. Each takes two descriptors, one of them for its mapping."""
+        return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
 
     def create(self, path: str, size: int, *, grows: bool = False) -> RealFile:
         """See `Disk.create`."""
         self.kept.forget(path)
         allocated = min(size, PAGE_BYTES) if grows else None
-        descriptor, unfinished = make_file(path, size, allocated=allocated)
+        names = self._names if grows else None
+        descriptor, unfinished = make_file(path, size, allocated=allocated, names=names)
         if unfinished:
             os.rename(unfinished, path)
         else:
@@ -67,8 +76,9 @@ class RealDisk:
             # By its name, so that the mapping goes by it too, wherever mappings are listed.
             os.close(descriptor)
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        file = mapped(path, descriptor, size, path, allocated)
-        sync_directory(os.path.dirname(path))
+        file = mapped(path, descriptor, size, path, allocated, names)
+        if not grows:
+            sync_directory(os.path.dirname(path))
         return file
 
     def open(self, path: str, *, read_only: bool = False, grows: bool = False) -> RealFile:
@@ -86,7 +96,14 @@ class RealDisk:
             allocated = end_of_data(descriptor, size) if grows else size
             if not read_only and status.st_blocks * 512 < allocated:
                 allocate(descriptor, allocated)
-            return RealFile(path, descriptor, size, read_only=read_only, allocated=allocated)
+            return RealFile(
+                path,
+                descriptor,
+                size,
+                read_only=read_only,
+                allocated=allocated,
+                names=self._names if grows else None,
+            )
         except OSError as error:
             os.close(descriptor)
             raise translated(error, path, size) from error
@@ -299,12 +316,35 @@ class RealDisk:
 
     async def sync(self, file: DiskFile) -> None:
         """See `Disk.sync`."""
-        real = cast("RealFile", file)
-        if real.is_closed:
-            await trio.lowlevel.checkpoint()
-            return
-        with real.descriptor_in_use() as descriptor:
-            await trio.to_thread.run_sync(os.fdatasync, descriptor, limiter=self._limiter)
+        await self.sync_together([file])
+
+    async def sync_together(self, files: Sequence[DiskFile]) -> None:
+        """See `Disk.sync_together`."""
+        with ExitStack() as stack:
+            found = [file for file in cast("Sequence[RealFile]", files) if not file.is_closed]
+            lent = [(file.path, stack.enter_context(file.descriptor_in_use())) for file in found]
+            grown = [file.path for file in found if file.grows]
+            if not lent:
+                await trio.lowlevel.checkpoint()
+                return
+            run_sync = trio.to_thread.run_sync
+            await run_sync(_sync_all, lent, self._names, grown, limiter=self._limiter)
+
+    def sync_names(self, directories: Iterable[str]) -> None:
+        """See `Disk.sync_names`."""
+        for directory in directories:
+            if os.path.isdir(directory):
+                sync_directory(directory)
+
+
+def _sync_all(files: list[tuple[str, int]], names: UnsyncedNames, grown: list[str]) -> None:
+    """Make files durable, by path and descriptor, and the names of those that have `grown`."""
+    names.sync(grown)
+    for path, descriptor in files:
+        try:
+            os.fdatasync(descriptor)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, path) from error
 
 
 def _open_without_waiting(path: str, flags: int) -> int:

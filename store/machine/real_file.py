@@ -10,19 +10,68 @@ Facts that decide this:
   no name as long as it is not finished, where Linux and the file system can do that.
 - A descriptor that is lent to a thread is closed after the call: its number could belong to
   another file by then.
+- The first touch of a page brings in what is around it, as much as the disk's `read_ahead_kb` says:
+  8 MiB of zeros and 2 ms on some machines, for a queue of one message. So the mapping of a file
+  with few blocks is MADV_RANDOM.
 """
 
 import errno
 import mmap
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
 from store.machine.disk import TEMPORARY_SUFFIX, check_range, check_size
 from store.machine.errors import DiskFailedError, StoreError, StoreFullError
 from tandem.wire.store_layout import PAGE_BYTES
+
+
+class UnsyncedNames:
+    """Directories in which something was made whose name is not durable yet.
+
+    Such a name is made durable with the first sync of its file. One sync of a directory serves all
+    that was made in it before. Used by the thread of the store and by those of its syncs: an entry
+    goes only if nothing was added since its sync began.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[str, int] = {}
+        self._count = 0
+
+    def made_in(self, directory: str) -> None:
+        """Take note that something was made there."""
+        self._count += 1
+        self._made[directory] = self._count
+
+    def sync(self, paths: Iterable[str]) -> None:
+        """Make all names on the way to these files durable.
+
+        Raises:
+            OSError: the disk failed; what is durable is unknown.
+        """
+        if not self._made:
+            return
+        wanted: dict[str, int] = {}
+        for path in paths:
+            directory = os.path.dirname(path)
+            while directory not in wanted and len(directory) > 1:
+                wanted[directory] = self._made.get(directory, 0)
+                directory = os.path.dirname(directory)
+        for directory, count in wanted.items():
+            if not count:
+                continue
+            # What was deleted meanwhile has no names.
+            with suppress(FileNotFoundError):
+                sync_directory(directory)
+            if self._made.get(directory) == count:
+                del self._made[directory]
+
+
+READ_AROUND_BYTES_MIN: Final = 1 << 20
+"""A file with fewer blocks is read page by page; one with more is worth reading ahead."""
 
 
 class RealFile:
@@ -36,15 +85,21 @@ class RealFile:
         *,
         read_only: bool = False,
         allocated: int | None = None,
+        names: UnsyncedNames | None = None,
     ) -> None:
         self.path = path
         self.size = size
         self.allocated = size if allocated is None else allocated
+        self._names = names
+        self.grows = names is not None
+        """Whether its name, where it was made by this process, is durable with its first sync."""
         self._descriptor = descriptor
         self._calls = 0
         self.is_closed = False
         access = mmap.ACCESS_READ if read_only else mmap.ACCESS_WRITE
         self.buffer = mmap.mmap(descriptor, size, access=access)
+        if self.allocated < min(size, READ_AROUND_BYTES_MIN):
+            self.buffer.madvise(mmap.MADV_RANDOM)
 
     @contextmanager
     def descriptor_in_use(self) -> Iterator[int]:
@@ -82,8 +137,16 @@ class RealFile:
             raise OSError(error.errno, error.strerror, self.path) from error
 
     def sync(self) -> None:
-        """Block until all bytes are durable."""
+        """Block until all bytes are durable, and its name."""
+        if self._names is not None:
+            self._names.sync([self.path])
         os.fdatasync(self._descriptor)
+
+    def let_go(self) -> None:
+        """See `DiskFile.let_go`."""
+        self.is_closed = True
+        self._close_descriptor()
+        del self.buffer
 
     def close(self) -> None:
         """Unmap and close; a buffer still in use is unmapped when its last view goes."""
@@ -107,11 +170,17 @@ _DESCRIPTORS: Final = "/proc/self/fd"
 
 
 def make_file(
-    path: str, size: int, *, unfinished_name: str = "", allocated: int | None = None
+    path: str,
+    size: int,
+    *,
+    unfinished_name: str = "",
+    allocated: int | None = None,
+    names: UnsyncedNames | None = None,
 ) -> tuple[int, str]:
     """Make a file of zeros that is to be `path`; return its descriptor and its passing name or "".
 
-    It has blocks up to `allocated`, or for all of it.
+    It has blocks up to `allocated`, or for all of it. Directories that are missing are made,
+    durably or, with `names`, to be synced later.
 
     Raises:
         ValueError: no bytes.
@@ -122,7 +191,12 @@ def make_file(
     directory = os.path.dirname(path)
     unfinished = f"{directory}/{unfinished_name or os.path.basename(path) + TEMPORARY_SUFFIX}"
     try:
-        make_directories(directory)
+        if names is None:
+            make_directories(directory)
+        else:
+            for parent in new_directories(directory):
+                names.made_in(parent)
+            names.made_in(directory)
         descriptor = _open_nameless(directory)
         if descriptor >= 0:
             unfinished = ""
@@ -149,18 +223,28 @@ def link(descriptor: int, path: str, *, replace: bool = False) -> None:
     Raises:
         FileExistsError: another file has that name, and is not to be replaced.
     """
-    if replace:
-        Path(path).unlink(missing_ok=True)
     # A directory is named so that Python calls linkat(2), which follows the symbolic link.
-    os.link(f"{_DESCRIPTORS}/{descriptor}", path, src_dir_fd=descriptor)
+    call = partial(os.link, f"{_DESCRIPTORS}/{descriptor}", path, src_dir_fd=descriptor)
+    try:
+        call()
+    except FileExistsError:
+        if not replace:
+            raise
+        Path(path).unlink(missing_ok=True)
+        call()
 
 
 def mapped(
-    path: str, descriptor: int, size: int, name: str, allocated: int | None = None
+    path: str,
+    descriptor: int,
+    size: int,
+    name: str,
+    allocated: int | None = None,
+    names: UnsyncedNames | None = None,
 ) -> RealFile:
     """Map a file that was just made; if that fails, close it and delete its `name`."""
     try:
-        return RealFile(path, descriptor, size, allocated=allocated)
+        return RealFile(path, descriptor, size, allocated=allocated, names=names)
     except OSError as error:
         os.close(descriptor)
         if name:
@@ -168,9 +252,14 @@ def mapped(
         raise translated(error, path, size) from error
 
 
+@cache
+def _has_descriptors() -> bool:
+    return os.path.isdir(_DESCRIPTORS)
+
+
 def _open_nameless(directory: str) -> int:
     """Open a new file without a name; -1 where that cannot be, as on NFS and macOS."""
-    if not _O_TMPFILE or not os.path.isdir(_DESCRIPTORS):
+    if not _O_TMPFILE or not _has_descriptors():
         return -1
     try:
         return os.open(directory, os.O_RDWR | _O_TMPFILE | os.O_CLOEXEC, 0o644)
@@ -233,11 +322,18 @@ def read_past_cache(path: str, start: int, size: int) -> bytes:
 
 def make_directories(directory: str) -> None:
     """Create what is missing of a path, so that a power loss does not take it back."""
-    if not os.path.isdir(directory):
-        parent = os.path.dirname(directory) or "."
-        make_directories(parent)
-        os.makedirs(directory, exist_ok=True)
+    for parent in new_directories(directory):
         sync_directory(parent)
+
+
+def new_directories(directory: str) -> list[str]:
+    """Create what is missing of a path; return the directories to sync for it, outermost first."""
+    if os.path.isdir(directory):
+        return []
+    parent = os.path.dirname(directory) or "."
+    unsynced = new_directories(parent)
+    os.makedirs(directory, exist_ok=True)
+    return [*unsynced, parent]
 
 
 def sync_directory(directory: str) -> None:

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from store.queue.batch_consume_queue import BatchConsumeQueue
-from store.queue.consume_queue import CQ_UNIT
+from store.queue.consume_queue import CQ_UNIT, ConsumeQueue
 from store.queue.queue_units import units_of
 from tandem.wire.store_layout import CQ_STORE_UNIT_SIZE, FILLER_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from store.queue.consume_queue import ConsumeQueue
     from store.queue.consume_queue_store import ConsumeQueueStore
+    from store.queue.unit_queue import UnitQueue
     from store.results import QueueOffset
 
 
@@ -44,38 +44,51 @@ class QueueGrowth:
         """Begin to count. `end_of` says up to where a queue can be read."""
         self._queues = queues
         self._end_of = end_of
-        self._counted = {key: end_of(*key) for key in queues.queues()}
+        queues.awake.take_grown()
+        self._counted: dict[UnitQueue, QueueOffset] = {}
+        """Up to where queues are counted of which more may come without their waking up."""
+        for key in queues.queues():
+            queue, end = queues.find(*key), end_of(*key)
+            if queue is not None and (end != queue.next_offset or queue in queues.awake):
+                self._counted[queue] = end
+
+    @property
+    def changed_count(self) -> int:
+        """How many queues the next look is at, about."""
+        return len(self._counted) + self._queues.awake.grown_count
 
     def look(self) -> Iterator[Growth | None]:
-        """Yield once for each queue: what has come into it, None if nothing has.
+        """Yield once for each queue that may have grown: what has come into it, None if nothing.
 
         The caller may let others have their turn between two of them.
         """
-        keys = self._queues.queues()
-        for key in keys:
-            yield self._look_at(key)
-        for key in self._counted.keys() - set(keys):
-            del self._counted[key]
+        looked_at = self._queues.awake.take_grown() | self._counted
+        self._counted.update(looked_at)
+        for queue, counted in looked_at.items():
+            yield self._look_at(queue, counted)
 
-    def _look_at(self, key: tuple[str, int]) -> Growth | None:
-        queue = self._queues.find(*key)
-        if queue is None:
+    def _look_at(self, queue: UnitQueue, counted: QueueOffset) -> Growth | None:
+        if self._queues.find(queue.topic, queue.queue_id) is not queue:
+            del self._counted[queue]
             return None
-        counted, end = self._counted.get(key), self._end_of(*key)
-        if end == counted:
-            return None
-        self._counted[key] = end
-        start = queue.min_offset if counted is None else counted
-        if end <= start:
-            return None  # deleted and made anew, or a new queue of which nothing can be read yet
+        end = self._end_of(queue.topic, queue.queue_id)
+        self._counted[queue] = end
+        if end == queue.next_offset and queue not in self._queues.awake:
+            del self._counted[queue]  # it wakes up before anything comes
+        if end <= counted:
+            return None  # its numbers have begun anew, or nothing of it can be read yet
         if isinstance(queue, BatchConsumeQueue):
-            return Growth(key[0], end - start, _bytes_of_batches(queue, start, end))
-        return Growth(key[0], end - start, _bytes_of_records(queue, start, end))
+            return Growth(queue.topic, end - counted, _bytes_of_batches(queue, counted, end))
+        assert isinstance(queue, ConsumeQueue)
+        return Growth(queue.topic, end - counted, _bytes_of_records(queue, counted, end))
 
 
 def _bytes_of_records(queue: ConsumeQueue, start: QueueOffset, end: QueueOffset) -> int:
     total = 0
+    per_file = queue.files.mapped_file_size
     for file in queue.files.files:
+        if not start * CQ_STORE_UNIT_SIZE < file.file_from_offset + per_file:
+            continue
         first = file.file_from_offset // CQ_STORE_UNIT_SIZE
         sizes = units_of(file, CQ_UNIT.columns)["size"][max(0, start - first) : max(0, end - first)]
         total += int(sizes[sizes != FILLER_SIZE].sum(dtype=np.int64))

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from store.log.log_end import DispatchRequest
     from store.machine.disk import Disk
+    from store.queue.shared_by_queues import SharedByQueues
 
 _OFFSET_MAX: Final = 1 << 62
 """Physical offsets stay below: sums with a size then fit 64 bits."""
@@ -96,9 +97,17 @@ class BatchConsumeQueue(UnitQueue):
     """One queue of one topic of batches."""
 
     def __init__(
-        self, directory: str, topic: str, queue_id: int, mapped_file_size: int, disk: Disk
+        self,
+        directory: str,
+        topic: str,
+        queue_id: int,
+        mapped_file_size: int,
+        disk: Disk,
+        shared: SharedByQueues[UnitQueue] | None = None,
     ) -> None:
-        super().__init__(directory, topic, queue_id, mapped_file_size, disk, BATCH_CQ_UNIT)
+        super().__init__(
+            *(directory, topic, queue_id, mapped_file_size, disk), BATCH_CQ_UNIT, shared
+        )
         self._max_msg_phy_offset = -1
 
     def _end_at(self, index: int) -> None:

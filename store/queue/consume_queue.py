@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from store.log.log_end import DispatchRequest
     from store.machine.disk import Disk
     from store.queue.consume_queue_ext import ConsumeQueueExt, CqExtUnit
+    from store.queue.shared_by_queues import SharedByQueues
 
 _QUEUE_OFFSET_MAX: Final = 1 << 58
 """No queue gets there; past it the place of a unit would not fit 64 bits."""
@@ -73,12 +74,7 @@ def _examine(units: Units, before: Ends) -> tuple[Bools, tuple[Int64s, ...]]:
     return bad, (ends,)
 
 
-CQ_UNIT: Final = UnitKind(
-    CQ_STORE_UNIT,
-    CQ_UNIT_TYPE,
-    _examine,
-    before_all=(0,),
-)
+CQ_UNIT: Final = UnitKind(CQ_STORE_UNIT, CQ_UNIT_TYPE, _examine, before_all=(0,))
 
 
 class ConsumeQueue(UnitQueue):
@@ -92,13 +88,14 @@ class ConsumeQueue(UnitQueue):
         mapped_file_size: int,
         disk: Disk,
         ext: ConsumeQueueExt | None = None,
+        shared: SharedByQueues[UnitQueue] | None = None,
     ) -> None:
-        super().__init__(directory, topic, queue_id, mapped_file_size, disk, CQ_UNIT)
+        super().__init__(*(directory, topic, queue_id, mapped_file_size, disk), CQ_UNIT, shared)
         self._ext = ext
 
     @property
     def file_queues(self) -> tuple[MappedFileQueue, ...]:
-        """All files, in the order of their syncs: extensions first, units point at them."""
+        """Extensions first: units point at them."""
         return (self._files,) if self._ext is None else (self._ext.files, self._files)
 
     # -- opening ---------------------------------------------------------------------------------
@@ -162,9 +159,7 @@ class ConsumeQueue(UnitQueue):
         self.next_offset += 1
 
     def append_many(self, units: list[int], store_timestamp_ms: int = 0) -> None:
-        """Add several units: physical offset, size, tags code of the first, of the second, ...
-
-        All their messages were stored at `store_timestamp_ms`.
+        """Add several units, stored at that time: place, size, tags code of the first, and so on.
 
         Raises:
             StoreFullError: no room for the next file; the units before it were added.
@@ -390,6 +385,7 @@ class ConsumeQueue(UnitQueue):
         CQ_STORE_UNIT.pack_into(last.buffer, last.wrote_position, 0, FILLER_SIZE, 0)
         last.wrote_position += CQ_STORE_UNIT_SIZE
         self.min_offset = self.next_offset = queue_offset
+        self.wake()
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -402,11 +398,11 @@ class ConsumeQueue(UnitQueue):
         return offset, size, code
 
     def file_of(self, queue_offset: int) -> MappedFile | None:
-        """Return the file of this unit; None: there is none."""
+        """Return the file of this unit, if there is one."""
         return self._files.find_by_offset(queue_offset * CQ_STORE_UNIT_SIZE)
 
     def ext_unit(self, number: int) -> CqExtUnit | None:
-        """Return what the extension keeps of the message with this number; None if nothing."""
+        """What the extension keeps of the message with this number, if anything."""
         return None if self._ext is None else self._ext.get(self.unit(number)[2])
 
     def units(self, queue_offset: int, count_max: int) -> Iterator[tuple[int, int, int]]:
@@ -427,10 +423,7 @@ class ConsumeQueue(UnitQueue):
         return ((offset, size, ext.tags_code(code)) for offset, size, code in units)
 
     def readable_end(self, physical_offset: int) -> int:
-        """Return the queue offset after the last message whose record ends by then.
-
-        That is `next_offset` if all do, `min_offset` if none does.
-        """
+        """Return the end of the messages whose records end by then: `min_offset` if none does."""
         if self.max_physic_offset <= physical_offset:
             return self.next_offset
 
@@ -489,8 +482,11 @@ class ConsumeQueue(UnitQueue):
             offset, size, _ = self.unit(number)
             return size == FILLER_SIZE or offset < min_physical_offset
 
-        self.min_offset = low = first_held(self._first_index, self.next_offset, is_gone)
         self.corrected_to = min_physical_offset
+        low = self._first_index
+        if min_physical_offset > self._first_record or self._ext is not None:
+            low = first_held(low, self.next_offset, is_gone)
+        self.min_offset = low
         if self._ext is not None and low < self.next_offset:
             self._ext.truncate_by_min_address(self.unit(low)[2])
 

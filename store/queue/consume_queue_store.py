@@ -11,10 +11,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from store.files.open_files import FILES_MAX, OpenFiles
 from store.machine.errors import BrokenRowError, CorruptLogError, LogFault
 from store.queue.batch_consume_queue import BatchConsumeQueue
 from store.queue.consume_queue import ConsumeQueue
 from store.queue.consume_queue_ext import ConsumeQueueExt
+from store.queue.shared_by_queues import SharedByQueues
 from tandem.wire.message import (
     INNER_BATCH_FLAG,
     TRANSACTION_MASK,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from store.files.mapped_file_queue import MappedFileQueue
     from store.log.log_end import DispatchRequest
     from store.machine.disk import Disk
+    from store.queue.unit_queue import UnitQueue
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +41,9 @@ AnyConsumeQueue: TypeAlias = ConsumeQueue | BatchConsumeQueue
 
 
 _QUEUE_ID_MAX: Final = (1 << 31) - 1
+
+QUEUES_AT_ONCE: Final = 256
+"""That a flush looks at before other tasks have their turn: well under 1 ms."""
 
 
 def is_queued(sys_flag: int) -> bool:
@@ -71,6 +77,7 @@ class ConsumeQueueStore:
         ext_mapped_file_size: of their files.
         is_batch_topic: says which topics have queues of batches (attribute queue.type=BatchCQ).
         hidden_before: says up to where in the log the records of a topic are of a deleted one.
+        open_files_max: how many files of units are open at once.
     """
 
     def __init__(
@@ -85,7 +92,10 @@ class ConsumeQueueStore:
         ext_mapped_file_size: int = 50_331_648,
         is_batch_topic: Callable[[str], bool] = no_batch_topic,
         hidden_before: Callable[[str], int] = nothing_hidden,
+        open_files_max: int = FILES_MAX,
     ) -> None:
+        self.open_files = OpenFiles(disk, open_files_max)
+        """Those of the units."""
         self._directory = directory
         self._mapped_file_size = _whole_units(mapped_file_size, CQ_STORE_UNIT_SIZE)
         self._disk = disk
@@ -100,6 +110,9 @@ class ConsumeQueueStore:
         """Topics whose files or records show that they have queues of batches. A slave may get the
         first records of a topic before it hears of its attributes."""
         self._queues: dict[tuple[str, int], AnyConsumeQueue] = {}
+        self._shared: SharedByQueues[UnitQueue] = SharedByQueues(self.open_files)
+        self.awake = self._shared.awake
+        """Those that have changed lately."""
         self.broken: str | None = None
         """Why the queues have to be built anew from the log, in words; set by `load`."""
         self.hidden_before = hidden_before
@@ -233,10 +246,14 @@ class ConsumeQueueStore:
         directory = f"{tree}/{topic}/{queue_id}"
         if tree != self._directory:
             return BatchConsumeQueue(
-                directory, topic, queue_id, self._batch_mapped_file_size, self._disk
+                *(directory, topic, queue_id, self._batch_mapped_file_size, self._disk),
+                self._shared,
             )
         ext = self._ext_of(topic, queue_id) if self._ext_directory else None
-        return ConsumeQueue(directory, topic, queue_id, self._mapped_file_size, self._disk, ext)
+        return ConsumeQueue(
+            *(directory, topic, queue_id, self._mapped_file_size, self._disk),
+            *(ext, self._shared),
+        )
 
     def _directory_of(self, topic: str) -> str:
         is_batch = self._batch_directory and (
@@ -306,7 +323,8 @@ class ConsumeQueueStore:
 
     def check_self(self) -> list[str]:
         """Return what is wrong with the rows of files, in words."""
-        return [problem for files in self._file_queues() for problem in files.check_self()]
+        rows = (files for files in self._file_queues() if len(files.files) > 1)
+        return [problem for files in rows for problem in files.check_self()]
 
     # -- flushing --------------------------------------------------------------------------------
 
@@ -318,14 +336,36 @@ class ConsumeQueueStore:
         """Return every file of every queue, extensions included."""
         return [file for files in self._file_queues() for file in files.files]
 
-    def dirty_files(self, least_pages: int) -> list[MappedFile]:
-        """Return the files that a flush with this threshold has to sync, in this order."""
-        return [f for files in self._file_queues() for f in files.dirty_files(least_pages)]
+    def dirty_files(self, least_pages: int) -> Iterator[list[MappedFile]]:
+        """Yield the files that a flush with this threshold has to sync, in this order.
+
+        Some at a time, perhaps none, and only those of queues that were awake at the beginning:
+        the caller may let others have their turn in between. With 0 pages, what is on the disk
+        falls asleep.
+        """
+        queues = self.awake.queues()
+        for start in range(0, len(queues), QUEUES_AT_ONCE):
+            found: list[MappedFile] = []
+            for queue in queues[start : start + QUEUES_AT_ONCE]:
+                dirty = [f for files in queue.file_queues for f in files.dirty_files(least_pages)]
+                if least_pages <= 0 and not dirty:
+                    queue.sleep()
+                found += dirty
+            yield found
+
+    def directories(self) -> list[str]:
+        """Return all directories with names of queues and of their files, outermost first."""
+        paths = [files.directory for files in self._file_queues()]
+        topics = [path.rpartition("/")[0] for path in paths]
+        trees = [path.rpartition("/")[0] for path in topics]
+        return list(dict.fromkeys([*trees, *topics, *paths]))
 
     def sync_all(self) -> None:
         """Block until every unit is durable."""
-        for files in self._file_queues():
-            files.sync_all()
+        for queue in self.awake.queues():
+            for files in queue.file_queues:
+                files.sync_all()
+            queue.sleep()
 
     # -- deleting --------------------------------------------------------------------------------
 
@@ -344,6 +384,7 @@ class ConsumeQueueStore:
     def _delete(self, topic: str, queue_id: int) -> None:
         queue = self._queues.pop((topic, queue_id))
         queue.destroy()
+        self.awake.gone(queue)
         for files in queue.file_queues:
             self._disk.remove_directory(files.directory)
             self._disk.remove_directory(files.directory.rsplit("/", 1)[0])
@@ -377,6 +418,7 @@ class ConsumeQueueStore:
         """Delete every queue, to build them anew from the log."""
         for queue in self._queues.values():
             queue.destroy()
+            self.awake.gone(queue)
         self._queues.clear()
 
     def close(self) -> None:

@@ -181,6 +181,8 @@ class ConfirmedUnits:
     own, and the records of the log that belong in the queue are all there.
     """
 
+    __slots__ = ("count", "found_end", "lacks_units")
+
     def __init__(self, found_end: int = 0) -> None:
         self.found_end = found_end
         """Logic offset after the last unit that was found on disk."""

@@ -22,7 +22,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
-from store.files.mapped_file_queue import MappedFileQueue
+from store.files.growing_file_queue import GrowingFileQueue
+from store.files.open_files import OpenFiles
 from store.queue.queue_units import (
     QUEUE_REMEDY,
     ConfirmedUnits,
@@ -33,12 +34,14 @@ from store.queue.queue_units import (
     ends_in_doubt,
     units_of,
 )
+from store.queue.shared_by_queues import SharedByQueues
 from tandem.wire.store_layout import FILLER_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from store.files.mapped_file import MappedFile
+    from store.files.mapped_file_queue import MappedFileQueue
     from store.machine.disk import Disk
 
 _FILES_RECOVERED: Final = 3
@@ -56,6 +59,7 @@ class UnitQueue(ABC):
         mapped_file_size: int,
         disk: Disk,
         kind: UnitKind,
+        shared: SharedByQueues[UnitQueue] | None = None,
     ) -> None:
         self.topic = topic
         self.topic_bytes = topic.encode()
@@ -73,11 +77,18 @@ class UnitQueue(ABC):
         self.ends_in_doubt = False
         """Whether more units may have been there than `recover` has found."""
         self._assigned_offset = 0
+        self._first_record = -1
+        """Where the record of the first unit is, so that nothing has to be opened to know; -1 if
+        that is unknown, or the first unit is a filler."""
+        self._room_end = 0
+        """Up to where in the last file units may go without a look; 0 while it is asleep."""
+        shared = shared or SharedByQueues(OpenFiles(disk))
+        self._awake = shared.awake
         self._confirmed = ConfirmedUnits()
         self._kind = kind
         self._unit_bytes = kind.columns.itemsize
-        self._files = MappedFileQueue(
-            directory, mapped_file_size, disk, remedy=QUEUE_REMEDY, grows=True
+        self._files = GrowingFileQueue(
+            directory, mapped_file_size, shared.open_files, remedy=QUEUE_REMEDY
         )
 
     @property
@@ -146,6 +157,9 @@ class UnitQueue(ABC):
             end = end_of_units(files[start : start + 1], self._kind)
         self.ends_in_doubt = ends_in_doubt(files, end)
         self._truncate(end)
+        if self._first_index < self._end_index:
+            offset, size, *_ = self._unit_at(self._first_index)
+            self._first_record = -1 if size == FILLER_SIZE else offset
         self._confirmed = ConfirmedUnits(self._files.max_offset)
         self.confirmed_from = self.next_offset
 
@@ -197,20 +211,27 @@ class UnitQueue(ABC):
 
         Source: ConsumeQueue.truncateDirtyLogicFiles, BatchConsumeQueue.truncateDirtyLogicFiles.
         """
-        self._truncate(self._end_below(physical_offset))
+        end = self._end_below(physical_offset)
+        if end == self._files.max_offset and end > self._files.min_offset:
+            self._assigned_offset = 0  # nothing has to go
+        else:
+            self._truncate(end)
 
     def _truncate(self, end: int) -> None:
         self._files.truncate_dirty_files(end)
         self.drop_empty_file()
+        self._first_record = -1
+        self.wake()
         self._assigned_offset = 0
         self._end_at(self._end_index)
 
     def drop_empty_file(self) -> None:
         """Delete files without a unit, which RocketMQ would take for one with units."""
-        self._files.next_file.discard()
+        self._files.discard_next_file()
         last = self._files.last
         if last is not None and last.wrote_position == 0:
             self._files.drop_last()
+            self._room_end = 0
 
     # -- entering --------------------------------------------------------------------------------
 
@@ -221,17 +242,30 @@ class UnitQueue(ABC):
             StoreFullError: no room for them.
         """
         files, size = self._files.files, count * self._unit_bytes
-        if not files or files[-1].wrote_position + size > files[-1].allocated_position:
+        if not files or files[-1].wrote_position + size > self._room_end:
             self._make_room(size)
 
     def _make_room(self, size: int) -> None:
         last = self._files.last
         if last is None or last.wrote_position == last.size:
             last = self._files.last_or_create(self._next_logic_offset)
+        last.use()
         end = last.wrote_position + size
         last.allocate(min(end, last.size))
         if end > last.size:
             self._files.next_file.reserve(end - last.size)
+        self._room_end = last.allocated_position
+        self._awake.woke(self, self.next_offset)
+
+    def wake(self) -> None:
+        """Have the next flush look at it: units have changed in their places."""
+        self._room_end = 0
+        self._awake.woke(self, self.next_offset)
+
+    def sleep(self) -> None:
+        """All of it is on the disk: it is not looked at any more until it changes."""
+        self._room_end = 0
+        self._awake.slept(self)
 
     @property
     def _next_logic_offset(self) -> int:
@@ -271,6 +305,11 @@ class UnitQueue(ABC):
         return self._files.max_offset // self._unit_bytes
 
     def _end_below(self, physical_offset: int) -> int:
+        # Without a look at the units where these are on one side, as those of most queues are.
+        if self.max_physic_offset <= physical_offset:
+            return self._files.max_offset
+        if 0 <= physical_offset <= self._first_record:
+            return max(0, self._files.min_offset)
         return end_of_units_below(self._files.files, self._kind.columns, physical_offset)
 
     def _place_of(self, index: int) -> tuple[MappedFile, int]:
@@ -288,6 +327,7 @@ class UnitQueue(ABC):
         file, position = self._place_of(index)
         self._kind.layout.pack_into(file.buffer, position, *unit)
         file.flushed_position = min(file.flushed_position, position)
+        self.wake()
 
     # -- deleting --------------------------------------------------------------------------------
 
@@ -306,6 +346,8 @@ class UnitQueue(ABC):
             now_ms=now_ms,
             interval_forcibly_ms=interval_forcibly_ms,
         )
+        if deleted:
+            self._first_record = -1
         return len(deleted)
 
     def destroy(self) -> None:
@@ -317,5 +359,6 @@ class UnitQueue(ABC):
 
     def close(self) -> None:
         """Unmap the files."""
+        self._awake.gone(self)
         for files in self.file_queues:
             files.close()

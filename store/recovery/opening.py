@@ -123,6 +123,7 @@ def consume_queues(
         ext_mapped_file_size=config.mapped_file_size_consume_queue_ext_bytes,
         is_batch_topic=is_batch_topic,
         hidden_before=hidden_before,
+        open_files_max=min(config.open_queue_files_max, disk.open_files_max),
     )
 
 

@@ -390,11 +390,15 @@ class StoreRecovery:
             )
 
     def _sync_queues(self, *, clean: bool) -> None:
-        # Loaded files count as flushed, but after a crash their pages may be in memory only.
+        # Loaded files count as flushed, but after a crash their pages may be in memory only, and so
+        # may their names.
+        if not clean:
+            self._disk.sync_names(self._queues.directories())
         for file in self._queues.mapped_files():
             if not clean or file.flushed_position < file.wrote_position:
                 file.file.sync()
                 file.flushed_position = file.wrote_position
+        self._queues.sync_all()
 
     def _finish_recovery(self, end: LogEnd, *, clean: bool, start: int) -> None:
         log = self._log

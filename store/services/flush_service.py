@@ -20,7 +20,7 @@ DefaultMessageStore.FlushConsumeQueueService.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -49,6 +49,9 @@ _log = logging.getLogger(__name__)
 FLUSH_CONSUME_QUEUE_LEAST_PAGES: Final = 2
 FLUSH_CONSUME_QUEUE_THOROUGH_INTERVAL_SECONDS: Final = 10.0
 """RocketMQ: 60 s. The checkpoint waits for it, and with it how far recovery has to go back."""
+
+SYNCED_TOGETHER_MAX: Final = 64
+"""Files of queues that one call syncs: a stop does not wait for more."""
 
 Synced: TypeAlias = Callable[[], None]
 """Called when a file has been synced: may note that, and move the checkpoint if this was the last
@@ -252,12 +255,18 @@ class FlushService:
             thorough = (
                 trio.current_time() >= last_thorough + FLUSH_CONSUME_QUEUE_THOROUGH_INTERVAL_SECONDS
             )
-            least_pages = 0 if thorough else FLUSH_CONSUME_QUEUE_LEAST_PAGES
+            open_files = self._queues.open_files
+            is_all_of_it = thorough or open_files.are_too_many
+            least_pages = 0 if is_all_of_it else FLUSH_CONSUME_QUEUE_LEAST_PAGES
             timestamp_ms = self._queued_timestamp_ms()
             dispatched = self._dispatched_offset()
             clock_steps = self._commit_log.clock_steps
-            for file in self._queues.dirty_files(least_pages):
-                await self._sync(file)
+            for number, files in enumerate(self._queues.dirty_files(least_pages)):
+                if number and not files:
+                    await trio.lowlevel.checkpoint()
+                for few in _few_at_once(files):
+                    await self._sync(*few)
+                    open_files.let_go()
             if thorough and not self._failure:
                 last_thorough = trio.current_time()
                 self.queues_flushed_where = dispatched
@@ -269,7 +278,7 @@ class FlushService:
     async def _flush_others(self, least_pages: int) -> None:
         for dirty_files in self._other_files:
             for file, synced in dirty_files(least_pages):
-                if await self._sync_file(file):
+                if await self._sync_files(file):
                     synced()
 
     async def _flush_checkpoint(self) -> None:
@@ -280,29 +289,36 @@ class FlushService:
         except OSError as error:
             self._fail(f"checkpoint: sync failed: {error}")
 
-    async def _sync(self, file: MappedFile) -> None:
-        end = file.read_position
-        if not file.hold():
-            # It is about to be deleted (DefaultMappedFile.flush).
-            file.flushed_position = end
-            return
+    async def _sync(self, *files: MappedFile) -> None:
+        """Sync these, whose turn has come; those that are about to be deleted count as synced."""
+        held: list[tuple[MappedFile, int]] = []
+        for file in files:
+            if file.hold():
+                held.append((file, file.read_position))
+            else:  # DefaultMappedFile.flush
+                file.flushed_position = file.read_position
         try:
-            synced = await self._sync_file(file.file)
+            synced = await self._sync_files(*(file.file for file, _ in held))
         finally:
-            file.release()
+            for file, _ in held:
+                file.release()
         if synced:
-            # Bytes that recovery has cut meanwhile cannot be flushed; added ones were not.
-            file.flushed_position = max(file.flushed_position, min(end, file.read_position))
+            for file, end in held:
+                # Bytes that recovery has cut meanwhile cannot be flushed; added ones were not.
+                file.flushed_position = max(file.flushed_position, min(end, file.read_position))
 
-    async def _sync_file(self, file: DiskFile) -> bool:
-        """Sync a file unless a sync has failed before; return whether it is on disk."""
-        if self._failure:
-            return False
+    async def _sync_files(self, *files: DiskFile) -> bool:
+        """Sync files unless a sync has failed before; return whether they are on disk."""
+        if self._failure or not files:
+            return not self._failure
         began = trio.current_time()
         try:
-            await self._disk.sync(file)
+            if len(files) == 1:
+                await self._disk.sync(files[0])
+            else:
+                await self._disk.sync_together(files)
         except OSError as error:
-            self._fail(f"{file.path}: sync failed: {error}")
+            self._fail(f"{error.filename or files[0].path}: sync failed: {error}")
             return False
         self.sync_seconds.count(trio.current_time() - began)
         return True
@@ -317,6 +333,11 @@ class FlushService:
             done(PutMessageStatus.FLUSH_DISK_TIMEOUT, self._failure)
         self._after_release()
         self.flushed.notify()
+
+
+def _few_at_once(files: Sequence[MappedFile]) -> Iterator[Sequence[MappedFile]]:
+    for start in range(0, len(files), SYNCED_TOGETHER_MAX):
+        yield files[start : start + SYNCED_TOGETHER_MAX]
 
 
 def dirty_index_files(index: IndexService) -> DirtyFiles:

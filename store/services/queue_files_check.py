@@ -1,9 +1,9 @@
-"""QueueFilesCheck: are the files of queues on the disk those that this process has mapped?
+"""QueueFilesCheck: are the files of queues on the disk those that this process knows?
 
     the name is gone       this process has its bytes yet: the file is written anew from memory
     it is too long         the same
-    it is short            what was cut off is lost for memory, too: a file of the right length
-                           takes its place, and the queue is in doubt until it was built anew
+    it is short, or was    what was cut off is lost for memory, too: a file of the right length
+    closed and is gone     takes its place, and the queue is in doubt until it was built anew
     a name of no file      said once: nothing reads it
 
 Nobody shortens a file that is mapped but a damaged file system, or somebody by mistake. A process
@@ -47,12 +47,13 @@ class QueueFilesCheck:
         sizes = dict(self._disk.list_files(files.directory))
         count = 0
         for file in list(files.files):
-            size = sizes.pop(file.file.path.rpartition("/")[2], -1)
+            size = sizes.pop(file.path.rpartition("/")[2], -1)
             if size == file.size:
                 continue
             is_units = files is queue.files
-            if 0 <= size < file.allocated_position and is_units:
-                queue.doubt(f"{file.file.path} had {size} of {file.size} bytes")
+            end = file.allocated_position if file.is_open else file.wrote_position
+            if is_units and size < end and (size >= 0 or not file.is_open):
+                queue.doubt(f"{file.path} had {max(0, size)} of {file.size} bytes")
             count += self._is_written_anew(file, size)
         for name in sizes:
             path = f"{files.directory}/{name}"
@@ -62,15 +63,17 @@ class QueueFilesCheck:
         return count
 
     def _is_written_anew(self, file: MappedFile, size: int) -> bool:
-        path, disk = file.file.path, self._disk
+        path, disk = file.path, self._disk
         what = "was deleted" if size < 0 else f"has {size} of {file.size} bytes"
         try:
-            there = disk.read(path) if 0 <= size < file.size else None
-            if there is None:
-                there = bytes(file.buffer[: file.allocated_position])
+            end = file.allocated_position if file.is_open else file.wrote_position
+            if 0 <= size < file.size or not file.is_open:
+                there = (disk.read(path) or b"")[:end]
+            else:
+                there = bytes(file.buffer[:end])
             disk.remove(f"{path}{TEMPORARY_SUFFIX}")
             made = disk.create(f"{path}{TEMPORARY_SUFFIX}", file.size, grows=True)
-            made.allocate(file.allocated_position)
+            made.allocate(end)
             kept_bytes = min(len(there), made.allocated)
             made.buffer[:kept_bytes] = there[:kept_bytes]
             made.sync()
@@ -78,7 +81,7 @@ class QueueFilesCheck:
             disk.remove(path)
             disk.rename(f"{path}{TEMPORARY_SUFFIX}", path)
             opened = disk.open(path, grows=True)
-            opened.allocate(file.allocated_position)
+            opened.allocate(end)
             file.go_on_in(opened)
         except (StoreError, OSError) as error:
             _log.error("%s %s, and cannot be written anew: %s", path, what, error)

@@ -168,6 +168,7 @@ class QueueRebuild:
             if rows
             else 0
         )
+        queue.wake()
         # A unit without a sound record stays as it is: each is compared when it is read.
         queue.trouble = ""
         return count, ""

@@ -53,6 +53,7 @@ class StoreSettings(Struct, frozen=True):
 
     mapped_file_size_commit_log_bytes: Annotated[int, size_bytes(PAGE_BYTES, 1 << 31)] = 67_108_864
     mapped_file_size_consume_queue_bytes: Annotated[int, size_bytes(20, 1 << 30)] = 6_000_000
+    open_queue_files_max: Annotated[int, whole_number(64, 30_000, "files")] = 4_096
     enable_consume_queue_ext: bool = False
     mapped_file_size_consume_queue_ext_bytes: Annotated[int, size_bytes(PAGE_BYTES, 1 << 30)] = (
         1_048_576

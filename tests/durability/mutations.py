@@ -7,7 +7,7 @@ No simulation sees them: there, another disk is in their place. Each has to fail
 from typing import Final
 
 from ha.fenced.epoch_file import EpochFile
-from store.machine import real_file
+from store.machine import real_disk, real_file
 from store.machine.real_disk import RealDisk
 from store.machine.real_file import RealFile
 from store.services.flush_service import FlushService
@@ -93,12 +93,24 @@ MUTATIONS: Final[dict[str, tuple[SourceMutation, str]]] = {
         "create_a_file",
     ),
     "a file is not synced in the background": (
-        SourceMutation(
-            RealDisk.sync,
-            "await trio.to_thread.run_sync(os.fdatasync, descriptor, limiter=self._limiter)",
-            "await trio.lowlevel.checkpoint()",
-        ),
+        SourceMutation(real_disk._sync_all, "os.fdatasync(descriptor)", NOTHING),
         "answer_a_put",
+    ),
+    "the name of a file of a queue is not synced with it": (
+        SourceMutation(RealFile.sync, "self._names.sync([self.path])", NOTHING),
+        "sync_a_file_of_a_queue",
+    ),
+    "the name of a file of a queue is not synced in the background": (
+        SourceMutation(real_disk._sync_all, "names.sync(grown)", NOTHING),
+        "sync_files_of_queues_together",
+    ),
+    "the directories of a file of a queue are not synced": (
+        SourceMutation(real_file.make_file, "names.made_in(parent)", NOTHING),
+        "sync_a_file_of_a_queue",
+    ),
+    "names that an earlier process has left are not synced": (
+        SourceMutation(RealDisk.sync_names, "sync_directory(directory)", NOTHING),
+        "sync_names_of_an_earlier_process",
     ),
     "puts are answered before the sync": (
         SourceMutation(

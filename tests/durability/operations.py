@@ -116,6 +116,46 @@ def create_a_file_beforehand(directory: Path, machine: StrictMachine) -> None:
     assert machine.read(path) == b"data".ljust(SIZE, b"\0")
 
 
+def sync_a_file_of_a_queue(directory: Path, machine: StrictMachine) -> None:
+    """It gets its name in the middle of a put, and may lose it until its first sync."""
+    path = directory / "new" / "newer" / "f"
+    file = RealDisk().create(str(path), SIZE, grows=True)
+    assert not machine.exists(path)
+    file.buffer[:4] = b"data"
+    file.sync()
+    assert machine.read(path) == b"data".ljust(SIZE, b"\0")
+    file.close()
+
+
+def sync_files_of_queues_together(directory: Path, machine: StrictMachine) -> None:
+    """All that a flush syncs is there afterwards, also what was made while it was at it."""
+    disk = RealDisk()
+    paths = [directory / "queues" / topic / "0" / "f" for topic in ("a", "b", "c")]
+
+    async def sync() -> None:
+        files = [disk.create(str(path), SIZE, grows=True) for path in paths[:2]]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(disk.sync_together, files)
+            await trio.lowlevel.checkpoint()
+            files.append(disk.create(str(paths[2]), SIZE, grows=True))
+        assert all(machine.exists(path) for path in paths[:2])
+        await disk.sync(files[2])
+        assert all(machine.exists(path) for path in paths)
+        for file in files:
+            file.close()
+
+    trio.run(sync)
+
+
+def sync_names_of_an_earlier_process(directory: Path, machine: StrictMachine) -> None:
+    """What a killed process has made is made durable before anything is promised about it."""
+    path = directory / "queues" / "topic" / "0" / "f"
+    RealDisk().create(str(path), SIZE, grows=True).close()
+    outermost_first = [str(parent) for parent in reversed(path.parents)]
+    RealDisk().sync_names(outermost_first[outermost_first.index(str(directory)) :])
+    assert machine.exists(path)
+
+
 def remove_a_file(directory: Path, machine: StrictMachine) -> None:
     """What was removed does not come back, and neither does its directory."""
     disk, path = RealDisk(), directory / "d" / "f"
@@ -270,6 +310,9 @@ OPERATIONS: Final[dict[str, Operation]] = {
         set_a_store_aside,
         create_a_file,
         create_a_file_beforehand,
+        sync_a_file_of_a_queue,
+        sync_files_of_queues_together,
+        sync_names_of_an_earlier_process,
         remove_a_file,
         move_a_file,
         answer_a_put,

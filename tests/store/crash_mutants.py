@@ -58,16 +58,15 @@ def _nothing(_: object) -> Callable[..., None]:
 
 
 def _unsynced(*areas: str) -> Callable[[Any], Any]:
-    """Replace FlushService._sync_file: files of these directories count as synced at once."""
+    """Replace FlushService._sync_files: files of these directories count as synced at once."""
 
     def replacement(real: Any) -> Any:  # noqa: ANN401
-        async def sync_file(self: FlushService, file: DiskFile) -> bool:
-            if any(f"/{area}" in file.path for area in areas):
-                return True
-            done: bool = await real(self, file)
+        async def sync_files(self: FlushService, *files: DiskFile) -> bool:
+            left = [file for file in files if not any(f"/{area}" in file.path for area in areas)]
+            done: bool = await real(self, *left)
             return done
 
-        return sync_file
+        return sync_files
 
     return replacement
 
@@ -141,27 +140,27 @@ MUTANTS: Final = (
     Mutant(
         "the log counts as flushed without a sync",
         FlushService,
-        "_sync_file",
+        "_sync_files",
         _unsynced("commitlog", "disk"),
     ),
     Mutant(
         "queues count as flushed without a sync",
         FlushService,
-        "_sync_file",
+        "_sync_files",
         _unsynced("consumequeue/"),
         seed=4,
     ),
     Mutant(
         "batch queues count as flushed without a sync",
         FlushService,
-        "_sync_file",
+        "_sync_files",
         _unsynced("batchconsumequeue/"),
         seed=4,
     ),
     Mutant(
         "index files count as on disk without a sync",
         FlushService,
-        "_sync_file",
+        "_sync_files",
         _unsynced("index/"),
         seed=1,
     ),
@@ -193,6 +192,7 @@ MUTANTS: Final = (
     Mutant(
         "an index file that was being written is trusted", IndexService, "_doubt", _trusts, seed=1
     ),
+    Mutant("names that a kill has left are not synced", StepDisk, "sync_names", _nothing),
     Mutant("a crash is taken for a clean stop", StepDisk, "replace", _without_abort),
 )
 

@@ -6,7 +6,7 @@ kill would.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from mmap import mmap
 from typing import Any
 
@@ -38,6 +38,7 @@ class StepFile(SimulatedFile):
         super().__init__(file.path, b"")
         self.size = file.size
         self.allocated = file.allocated
+        self.has_durable_name = file.has_durable_name
         self.expect_room = disk._expect_room
         self.durable = file.durable
         self.modified_ms = file.modified_ms
@@ -120,6 +121,9 @@ class StepDisk(SimulatedDisk):
     def rename(self, path: str, new_path: str) -> bool:
         self.step(f"rename {path}")
         return super().rename(path, new_path)
+
+    def sync_names(self, directories: Iterable[str]) -> None:
+        super().sync_names(directories)
 
     async def sync(self, file: DiskFile) -> None:
         self._syncing.append(file)

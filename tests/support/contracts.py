@@ -268,6 +268,20 @@ async def _sync_keeps_the_content(disk: Disk, root: str) -> None:
     file.close()
 
 
+async def _files_are_synced_together(disk: Disk, root: str) -> None:
+    files = [disk.create(f"{root}/{name}/f", 4096, grows=True) for name in ("a", "b", "c")]
+    for file in files:
+        file.buffer[:1] = b"x"
+    files[1].close()
+    await disk.sync_together(files)
+    await disk.sync_together([])
+    disk.sync_names([root, f"{root}/a", f"{root}/missing"])
+    for name in ("a", "b", "c"):
+        again = disk.open(f"{root}/{name}/f", grows=True)
+        assert again.buffer[:1] == b"x"
+        again.close()
+
+
 async def _create_in_background_leaves_an_existing_file_alone(disk: Disk, root: str) -> None:
     file = await disk.create_in_background(f"{root}/q/1", 4096)
     assert file is not None
@@ -476,6 +490,7 @@ ASYNC_DISK_CONTRACTS: Final = {
     function.__name__.strip("_"): function
     for function in (
         _sync_keeps_the_content,
+        _files_are_synced_together,
         _create_in_background_leaves_an_existing_file_alone,
         _locking_in_memory_changes_nothing,
         _pages_are_touched_up_to_the_end_and_not_after_it,

@@ -13,13 +13,15 @@ being cancelled, nobody will see. Both may be called from `on_event`, in the mid
 Memory that belongs to no file, as the transient store pool uses it, dies with the process.
 
 Names are durable when `create`, `replace` and `remove` return: the real disk syncs the directory.
+That of a file that grows is durable with the first sync of the file; until then a power loss may
+take it.
 """
 
 import errno
 import mmap
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from posixpath import dirname
 from tempfile import TemporaryFile
 from typing import Final
@@ -69,6 +71,7 @@ class SimulatedFile:
         self.modified_ms = now_ms()
         self.size = len(content)
         self.allocated = self.size
+        self.has_durable_name = True
         self.expect_room: Callable[[str, int], None] = lambda _path, _size: None
         # The same type as on a real disk, of memory that belongs to nobody else. An empty
         # mapping cannot be had; one byte stands in for it.
@@ -121,6 +124,7 @@ class SimulatedFile:
 
     def made_durable(self, content: bytes) -> None:
         """Take note that `content` has reached the disk, but for pages the kernel gave up."""
+        self.has_durable_name = True
         if self.given_up:
             content = self._without_given_up(content)
         if content != self.durable:
@@ -153,6 +157,9 @@ class SimulatedFile:
             else:
                 del self.given_up[page]
         return bytes(kept)
+
+    def let_go(self) -> None:
+        """Nothing to give back, as in `close`."""
 
     def close(self) -> None:
         """Nothing to give back: the page cache outlives a mapping, and so does this buffer."""
@@ -207,6 +214,7 @@ class SimulatedDisk:
         self.sync_seconds = sync_seconds
         self.sync_fails = False
         self.writes_fail = False
+        self.open_files_max = 1 << 20
         self.on_event = on_event
         self.kept = KeptFiles()
         self._files: dict[str, SimulatedFile] = {}
@@ -226,6 +234,7 @@ class SimulatedDisk:
         self.on_event(f"create {path} {size}")
         file = self._files[path] = self._file(path, bytes(size))
         file.allocated = allocated
+        file.has_durable_name = not grows
         return file
 
     def open(self, path: str, *, read_only: bool = False, grows: bool = False) -> SimulatedFile:
@@ -391,6 +400,20 @@ class SimulatedDisk:
             await trio.sleep(self.sync_seconds())
         return file.as_on_disk()[start : start + size]
 
+    def sync_names(self, directories: Iterable[str]) -> None:
+        """See `Disk.sync_names`."""
+        wanted = set(directories)
+        for path, file in self._files.items():
+            if dirname(path) in wanted:
+                file.has_durable_name = True
+
+    async def sync_together(self, files: Sequence[DiskFile]) -> None:
+        """See `Disk.sync_together`: here one after the other."""
+        if not files:
+            await trio.lowlevel.checkpoint()
+        for file in files:
+            await self.sync(file)
+
     async def sync(self, file: DiskFile) -> None:
         """See `Disk.sync`. What was in the file when the call began is durable when it ends."""
         if not isinstance(file, SimulatedFile):
@@ -416,12 +439,15 @@ class SimulatedDisk:
             twin._files[path].durable = file.durable
             twin._files[path].given_up = dict(file.given_up)
             twin._files[path].modified_ms = file.modified_ms
+            twin._files[path].has_durable_name = file.has_durable_name
         return twin
 
     def powered_off(self, chance: random.Random) -> "SimulatedDisk":
         """Return the disk as it is after the machine lost power; `chance` decides what was lost."""
         twin = self._twin()
         for path, file in self._files.items():
+            if not file.has_durable_name and chance.random() < 0.5:
+                continue
             kept = _after_power_loss(file.content, file.durable, chance)
             file.expect_no_bus_error()
             twin._files[path] = twin._file(path, kept)

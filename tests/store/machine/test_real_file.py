@@ -65,10 +65,12 @@ async def test_a_file_may_be_closed_while_it_is_synced(
     file = disk.create(f"{tmp_path}/f", SIZE)
     run_sync = trio.to_thread.run_sync
 
-    async def closing(function: object, descriptor: int, **options: object) -> object:
+    async def closing(
+        function: object, lent: list[tuple[str, int]], *rest: object, **options: object
+    ) -> object:
         file.close()
-        os.fstat(descriptor)
-        return await run_sync(function, descriptor, **options)  # type: ignore[arg-type]
+        os.fstat(lent[0][1])
+        return await run_sync(function, lent, *rest, **options)  # type: ignore[arg-type]
 
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
     monkeypatch.setattr(trio.to_thread, "run_sync", closing)

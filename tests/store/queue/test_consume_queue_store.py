@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from store.files.mapped_file import MappedFile
 from store.log.log_end import DispatchRequest
 from store.machine.disk import Disk
 from store.machine.errors import CorruptLogError, LogFault
@@ -13,6 +14,10 @@ from store.queue.consume_queue import ConsumeQueue
 from store.queue.consume_queue_store import ConsumeQueueStore, is_queued
 from tandem.wire.store_layout import ext_address, is_ext_address
 from tests.support.simulated_disk import SimulatedDisk
+
+
+def dirty_files(queues: ConsumeQueueStore) -> list[MappedFile]:
+    return [file for found in queues.dirty_files(0) for file in found]
 
 
 def a_request(
@@ -90,9 +95,9 @@ def test_what_all_queues_have_to_do_they_do() -> None:
     for number in range(15):
         queues.dispatch(a_request(number, "A"))
         queues.dispatch(a_request(number, "B"))
-    assert len(queues.dirty_files(0)) == 4
+    assert len(dirty_files(queues)) == 4
     queues.sync_all()
-    assert queues.dirty_files(0) == []
+    assert dirty_files(queues) == []
     queues.truncate_dirty(700)
     queues.correct_min_offset(300)
     for topic in ("A", "B"):
@@ -190,11 +195,11 @@ def test_every_file_is_synced_extensions_before_the_units_that_point_at_them() -
     queues = of_all_kinds(SimulatedDisk())
     queues.dispatch(a_request(0, "T"))
     queues.dispatch(a_request(0, "B"))
-    paths = [file.file.path for file in queues.dirty_files(0)]
+    paths = [file.file.path for file in dirty_files(queues)]
     assert [path.split("/")[1] for path in paths] == ["ext", "cq", "bcq"]
     assert [file.file.path for file in queues.mapped_files()] == paths
     queues.sync_all()
-    assert queues.dirty_files(0) == []
+    assert dirty_files(queues) == []
     queues.close()
     assert queues.mapped_files() == []
 
@@ -239,3 +244,28 @@ def test_a_deleted_topic_leaves_nothing_and_may_come_back(real: bool, tmp_path: 
     assert disk.list_directories(f"{root}/bcq") == []
     assert queues.dispatch(a_request(0, "B")) is not None
     queues.close()
+
+
+def test_a_flush_and_a_close_look_at_queues_that_have_changed_alone() -> None:
+    disk = SimulatedDisk()
+    queues = a_store(disk)
+    for number in range(3):
+        queues.dispatch(a_request(number, "A", queue_id=0))
+    for queue_id in range(1, 5):
+        queues.dispatch(a_request(0, "A", queue_id=queue_id))
+    assert len(queues.awake.queues()) == 5
+    queues.sync_all()
+    assert queues.awake.queues() == []
+    queues.dispatch(a_request(3, "A", queue_id=0))
+    changed = queues.find("A", 0)
+    assert changed is not None
+    assert queues.awake.queues() == [changed]
+    (file,) = dirty_files(queues)
+    assert file is changed.files.last
+    file.file.sync()
+    file.flushed_position = file.wrote_position
+    assert dirty_files(queues) == []
+    assert queues.awake.queues() == []
+    assert isinstance(changed, ConsumeQueue)
+    changed.rewrite_unit(1, 0, 7, 7)
+    assert dirty_files(queues) == [file]

@@ -1,0 +1,125 @@
+"""GrowingFile: a file of a queue, which is open only while somebody needs its bytes.
+
+There may be many thousands of them, most of them idle. Positions are kept while it is closed, so
+whoever asks where it ends opens nothing. Its bytes are opened where they are asked for: `file`,
+`buffer` and `allocated_position` are not there until then, and Python asks `__getattr__` for
+them. Where they are there that costs nothing.
+
+Readers need not hold it: the buffer that they have stays mapped, whatever happens to the file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from store.files.mapped_file import MappedFile
+from store.machine.errors import DiskFailedError
+
+if TYPE_CHECKING:
+    from store.files.open_files import OpenFiles
+    from store.machine.disk import DiskFile
+
+_OF_OPEN_FILES: Final = frozenset({"file", "buffer", "write_buffer", "allocated_position"})
+
+
+class GrowingFile(MappedFile):
+    """A file of `directory` that is closed at first, and closed again when `open_files` says so."""
+
+    __slots__ = ("_directory", "_open_files")
+
+    def __init__(
+        self, directory: str, file_from_offset: int, size: int, open_files: OpenFiles
+    ) -> None:
+        self._directory = directory
+        self._open_files = open_files
+        self._begin(file_from_offset, size)
+
+    @property
+    def path(self) -> str:
+        """Its name."""
+        return f"{self._directory}/{self.file_from_offset:020d}"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it costs descriptors now."""
+        try:
+            object.__getattribute__(self, "file")
+        except AttributeError:
+            return False
+        return True
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        if name not in _OF_OPEN_FILES:
+            raise AttributeError(name, name=name, obj=self)
+        self._open()
+        return object.__getattribute__(self, name)
+
+    def _open(self) -> None:
+        """Open it.
+
+        Raises:
+            DiskFailedError: it is gone, or not as long as it was.
+        """
+        path = self.path
+        try:
+            file = self._open_files.disk.open(path, grows=True)
+        except OSError as error:
+            raise self._failed(error.strerror or str(error)) from error
+        if file.size != self.size:
+            file.close()
+            raise self._failed(f"it has {file.size} of {self.size} bytes")
+        self.opened(file)
+
+    def _failed(self, why: str) -> DiskFailedError:
+        return DiskFailedError(
+            f"{self.path}: {why}; somebody has changed this file under the running node. Order a"
+            " scrub, which has its queue built anew (tandem ha scrub), or start the node again",
+            path=self.path,
+        )
+
+    def opened(self, file: DiskFile) -> None:
+        """Take it as it was just made or opened."""
+        try:
+            allocated = object.__getattribute__(self, "allocated_position")
+        except AttributeError:
+            allocated = 0
+        if file.allocated < allocated:
+            file.allocate(allocated)
+        self.file = file
+        self.buffer = self.write_buffer = file.buffer
+        self.allocated_position = file.allocated
+        self._open_files.used(self)
+
+    def use(self) -> None:
+        """Have it open, and let it be the last one that is closed."""
+        if self.is_open:
+            self._open_files.used(self)
+        else:
+            self._open()
+
+    def let_go(self, *, unsynced: bool = False) -> bool:
+        """Close it if nobody holds it and all of it is synced; return whether it is closed.
+
+        One that is `unsynced` is closed as well if that is said; it is opened for its sync.
+        """
+        is_synced = self.flushed_position == self.wrote_position
+        if self._references > 1 or not (is_synced or unsynced):
+            return False
+        if self.is_open:
+            file = self.file
+            del self.file, self.buffer, self.write_buffer
+            file.let_go()
+        return True
+
+    def go_on_in(self, file: DiskFile) -> None:
+        """See `MappedFile.go_on_in`."""
+        if self.is_open:
+            super().go_on_in(file)
+        else:
+            self.opened(file)
+
+    def _clean_up(self) -> None:
+        self._open_files.closed(self)
+        if self.is_open:
+            super()._clean_up()
+        self.is_cleanup_over = True

@@ -1,0 +1,50 @@
+"""GrowingFileQueue: a row of files that get their blocks as they are written, as queues have it.
+
+There may be many thousands of such rows, most of one file and idle: see `GrowingFile`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from store.files.growing_file import GrowingFile
+from store.files.mapped_file_queue import MappedFileQueue
+
+if TYPE_CHECKING:
+    from store.files.mapped_file import MappedFile
+    from store.files.open_files import OpenFiles
+
+
+class GrowingFileQueue(MappedFileQueue):
+    """The files of one queue in `directory`. `remedy` is what to do about a missing one."""
+
+    _grows = True
+
+    def __init__(
+        self, directory: str, mapped_file_size: int, open_files: OpenFiles, *, remedy: str
+    ) -> None:
+        super().__init__(directory, mapped_file_size, open_files.disk, remedy=remedy)
+        self._open_files = open_files
+
+    def discard_next_file(self) -> None:
+        """Delete the file after the last one if it is there."""
+        if self._next_file is not None:
+            self._next_file.discard()
+
+    def _opened(self, path: str, offset: int, *, read_only: bool) -> MappedFile:
+        """Return it; it is opened when it is needed."""
+        del path, read_only
+        return self._file(offset)
+
+    def _made(self, offset: int) -> MappedFile:
+        path = f"{self.directory}/{offset:020d}"
+        if self._next_file is None:
+            made = self._disk.create(path, self.mapped_file_size, grows=True)
+        else:
+            made = self._next_file.take(offset, path)
+        file = self._file(offset)
+        file.opened(made)
+        return file
+
+    def _file(self, offset: int) -> GrowingFile:
+        return GrowingFile(self.directory, offset, self.mapped_file_size, self._open_files)

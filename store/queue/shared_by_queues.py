@@ -1,0 +1,20 @@
+"""SharedByQueues: what all queues of one store have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from store.queue.awake_queues import AwakeQueues
+
+if TYPE_CHECKING:
+    from store.files.open_files import OpenFiles
+
+Q = TypeVar("Q")
+
+
+class SharedByQueues(Generic[Q]):
+    """Which of them have changed lately, and which of their files are open."""
+
+    def __init__(self, open_files: OpenFiles) -> None:
+        self.awake: AwakeQueues[Q] = AwakeQueues()
+        self.open_files = open_files
