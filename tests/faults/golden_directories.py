@@ -32,6 +32,7 @@ from tests.support.patience import PATIENCE_SECONDS
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from tandem.client import PoppedMessage
     from tandem.cluster import ClusterSpec
 
 KINDS: Final = ("classic", "fenced")
@@ -105,7 +106,7 @@ async def fill(spec: ClusterSpec) -> None:
         (queue,) = await reader.fetch_message_queues("Golden")
         await reader.update_consume_offset(queue, COMMITTED)
     async with SimpleConsumer(spec.name_servers, "poppers") as popper:
-        got = []
+        got: list[PoppedMessage] = []
         while len(got) < POPPED:
             got += await popper.receive("Popped", POPPED - len(got), invisible_ms=LATER_MS)
         assert await popper.ack(got[:DONE])
@@ -116,9 +117,8 @@ async def check(spec: ClusterSpec) -> None:
     access = ClusterAccess(spec.name_servers, secret=spec.read_secret())
     async with Admin(access) as admin:
         user = await admin.user("alice")
-        assert [entry.resource for each in user.policies for entry in each.entries] == [
-            "Topic:Golden"
-        ]
+        entries = [entry for each in user.policies for entry in each.entries or ()]
+        assert [entry.resource for entry in entries] == ["Topic:Golden"]
         assert user.quota == UserQuota(requests_per_second=100)
     async with PullConsumer(spec.name_servers, "readers") as reader:
         golden = [each async for each in reader.messages("Golden", until_end=True)]
