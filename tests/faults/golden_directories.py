@@ -52,6 +52,8 @@ SETTINGS: Final[dict[str, Any]] = {
     "broker": {"stop_grace_ms": 500, "register_broker_interval_ms": 500},
 }
 
+START_SECONDS_MAX: Final = 900.0
+
 LATER_MS: Final = 60_000
 """Timers are due so long after the directories are made, and so when they are opened."""
 
@@ -62,7 +64,8 @@ DONE: Final = 2
 
 def write_golden(directory: Path, kind: str) -> ClusterSpec:
     """Write a cluster file for such directories, on addresses of this test only."""
-    sections = dict(SETTINGS)
+    patient = {"coordinator": {"lease_ttl_ms": 30_000}} if kind == "fenced" else {}
+    sections = SETTINGS | patient
     slaves = 2 if kind == "fenced" else 1
     return read_spec(write_cluster_file(directory, slaves, sections, kind=kind))  # type: ignore[arg-type]
 
@@ -73,7 +76,7 @@ async def up(
 ) -> AsyncIterator[LocalCluster]:
     """The cluster, for as long as the block takes."""
     async with LocalCluster(spec, command=command) as cluster:
-        await cluster.start(ready_seconds_max=PATIENCE_SECONDS)
+        await cluster.start(ready_seconds_max=START_SECONDS_MAX)
         await cluster.wait_masters(PATIENCE_SECONDS)
         yield cluster
 
