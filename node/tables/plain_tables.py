@@ -170,6 +170,8 @@ class PlainTables:
             self.topics.update(*own_topics)
         except RequestError as error:
             raise TableFileError(error.remark) from error
+        for table in self.shown.by_kind.values():
+            table.take_up(table.as_part())
         if before_snapshot is not None:
             before_snapshot()
 

@@ -32,6 +32,7 @@ from tests.support.patience import PATIENCE_SECONDS
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from tandem.client import PoppedMessage
     from tandem.cluster import ClusterSpec
 
 KINDS: Final = ("classic", "fenced")
@@ -51,6 +52,8 @@ SETTINGS: Final[dict[str, Any]] = {
     "broker": {"stop_grace_ms": 500, "register_broker_interval_ms": 500},
 }
 
+START_SECONDS_MAX: Final = 900.0
+
 LATER_MS: Final = 60_000
 """Timers are due so long after the directories are made, and so when they are opened."""
 
@@ -61,7 +64,8 @@ DONE: Final = 2
 
 def write_golden(directory: Path, kind: str) -> ClusterSpec:
     """Write a cluster file for such directories, on addresses of this test only."""
-    sections = dict(SETTINGS)
+    patient = {"coordinator": {"lease_ttl_ms": 30_000}} if kind == "fenced" else {}
+    sections = SETTINGS | patient
     slaves = 2 if kind == "fenced" else 1
     return read_spec(write_cluster_file(directory, slaves, sections, kind=kind))  # type: ignore[arg-type]
 
@@ -72,7 +76,7 @@ async def up(
 ) -> AsyncIterator[LocalCluster]:
     """The cluster, for as long as the block takes."""
     async with LocalCluster(spec, command=command) as cluster:
-        await cluster.start(ready_seconds_max=PATIENCE_SECONDS)
+        await cluster.start(ready_seconds_max=START_SECONDS_MAX)
         await cluster.wait_masters(PATIENCE_SECONDS)
         yield cluster
 
@@ -105,7 +109,7 @@ async def fill(spec: ClusterSpec) -> None:
         (queue,) = await reader.fetch_message_queues("Golden")
         await reader.update_consume_offset(queue, COMMITTED)
     async with SimpleConsumer(spec.name_servers, "poppers") as popper:
-        got = []
+        got: list[PoppedMessage] = []
         while len(got) < POPPED:
             got += await popper.receive("Popped", POPPED - len(got), invisible_ms=LATER_MS)
         assert await popper.ack(got[:DONE])
@@ -116,9 +120,8 @@ async def check(spec: ClusterSpec) -> None:
     access = ClusterAccess(spec.name_servers, secret=spec.read_secret())
     async with Admin(access) as admin:
         user = await admin.user("alice")
-        assert [entry.resource for each in user.policies for entry in each.entries] == [
-            "Topic:Golden"
-        ]
+        entries = [entry for each in user.policies for entry in each.entries or ()]
+        assert [entry.resource for entry in entries] == ["Topic:Golden"]
         assert user.quota == UserQuota(requests_per_second=100)
     async with PullConsumer(spec.name_servers, "readers") as reader:
         golden = [each async for each in reader.messages("Golden", until_end=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import sysconfig
@@ -65,7 +66,12 @@ def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def _run(*command: str) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=BUILD_SECONDS_MAX
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=BUILD_SECONDS_MAX,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
     )
     assert done.returncode == 0, (command, done.stdout, done.stderr)
     return done

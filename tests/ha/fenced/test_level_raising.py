@@ -12,8 +12,8 @@ from store import PutMessageStatus
 from tandem.wire.feature_level import LEVEL_MAX, LEVEL_MIN
 from tandem.wire.group_state import GroupLevelError, NodeRecord, decode_state
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult
-from tests.ha.fenced_world import KEYS, FencedWorld, Replica, open_world
-from tests.ha.world import IPS
+from tests.ha.fenced_world import FencedWorld, Replica, open_world
+from tests.ha.world import IPS, KEYS
 
 OK = PutMessageStatus.PUT_OK
 

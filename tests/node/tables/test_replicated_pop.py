@@ -12,6 +12,7 @@ from node.errors import RequestError
 from node.pop.changes import Acked, Moved, QueueKey
 from node.tables.deleted import Deleted
 from node.tables.node_table import TableFiles
+from node.tables.plain_tables import PlainFiles, PlainTables
 from node.tables.replicated_pop import (
     ACK_DELAY_SECONDS,
     DeliveriesChanged,
@@ -19,6 +20,7 @@ from node.tables.replicated_pop import (
     DeliveriesTable,
 )
 from tandem.wire.response_code import ResponseCode
+from tests.node.doubles import NOW_MS
 from tests.node.pop.handed_out import KEY, acked, popped
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -163,6 +165,20 @@ async def test_a_snapshot_and_a_state_file_hold_all_of_it(autojump_clock: MockCl
     copy = part.copy()
     copy.apply(Deleted(topics=["T"]))
     assert (copy.content(), part.content()) == ({"deliveries": []}, content)
+
+
+async def test_what_was_with_consumers_comes_again_after_a_restart_of_a_classic_master(
+    autojump_clock: MockClock,
+) -> None:
+    """Also if nobody is handed out anything more."""
+    disk = SimulatedDisk()
+    tables = PlainTables(PlainFiles(disk, "s", lambda: NOW_MS))
+    tables.shown.of(DeliveriesTable).change(popped(range(3)))
+    tables.save()
+    again = PlainTables(PlainFiles(disk, "s", lambda: NOW_MS))
+    await trio.sleep(7)
+    again.open([])
+    assert again.shown.of(DeliveriesTable).due_times.next_due == 17
 
 
 async def test_a_classic_group_has_it_in_a_file(autojump_clock: MockClock) -> None:

@@ -1,10 +1,13 @@
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tandem.cli.features_view import features_of, features_section, headline
 from tandem.views.group_view import DOWN
 from tests.tandem.views.group_samples import HEALTHY, NO_ANSWER, master, records, status, view
+
+if TYPE_CHECKING:
+    from tandem.wire.ha_status import FencedStatus
 
 NEW: dict[str, Any] = {"program": "2.0", "level_max": 2}
 
@@ -42,7 +45,7 @@ def test_a_node_that_does_not_answer_is_waited_for() -> None:
 
 
 def test_nothing_is_known_of_a_group_that_is_down() -> None:
-    silent = dict.fromkeys("abc", NO_ANSWER)
+    silent: dict[str, FencedStatus | str] = dict.fromkeys("abc", NO_ANSWER)
     found = features_of(view(silent, "no coordinator"))
     assert found.level == -1
     assert "unknown" in headline(found)[0]
