@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from store.machine.errors import CorruptLogError, LogFault
 from store.machine.kept_files import ONLY_OURS, KeptFile
-from tandem.wire.checkpoint_copy import put_numbers, settled
+from tandem.wire.checkpoint_copy import pieces_of, settled
 from tandem.wire.store_layout import CHECKPOINT_BYTES
 
 if TYPE_CHECKING:
-    from store.machine.disk import Disk, DiskFile
+    from store.machine.disk import Buffer, Disk, DiskFile
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class CheckpointFile:
         """Put the numbers there, to be synced; False if they are there already."""
         if numbers == self._written:
             return False
-        put_numbers(self.file.buffer, numbers, self._own)
+        self._put_into(self.file.buffer, numbers)
         self._written = numbers
         return True
 
@@ -72,8 +72,12 @@ class CheckpointFile:
 
     def _content(self) -> bytes:
         content = bytearray(CHECKPOINT_BYTES)
-        put_numbers(content, self._written, self._own)
+        self._put_into(content, self._written)
         return bytes(content)
+
+    def _put_into(self, buffer: Buffer, numbers: tuple[int, ...]) -> None:
+        for at, piece in pieces_of(numbers, self._own):
+            buffer[at : at + len(piece)] = piece
 
     def _write_anew(self) -> None:
         """Put a new file in the place of one that has changed on the disk, or is gone."""

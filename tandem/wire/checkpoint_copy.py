@@ -33,8 +33,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from tandem.wire.crc import raw_crc32
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from mmap import mmap
+    from collections.abc import Iterator, Sequence
 
 OWN_AT: Final = 1024
 COPY_AT: Final = 2048
@@ -57,16 +56,14 @@ def copy_of(numbers: Sequence[int]) -> bytes:
     return _HEAD.pack(_MAGIC, raw_crc32(data)) + data
 
 
-def put_numbers(buffer: bytearray | mmap, numbers: Sequence[int], own: int = 0) -> None:
-    """Write numbers and their copy into a checkpoint; the last `own` of them are not RocketMQ's."""
+def pieces_of(numbers: Sequence[int], own: int = 0) -> Iterator[tuple[int, bytes]]:
+    """Yield what a checkpoint has: where, and the bytes; the last `own` are not RocketMQ's."""
     count = len(numbers) - own
-    struct.pack_into(f">{count}q", buffer, 0, *numbers[:count])
+    # Behind RocketMQ's is what an earlier version of ours, or a later one of RocketMQ has put there.
+    yield 0, struct.pack(f">{count + own}q", *numbers[:count], *[0] * own)
     if own:
-        # Of an earlier version, or of a later one of RocketMQ.
-        struct.pack_into(f">{own}q", buffer, 8 * count, *[0] * own)
-        struct.pack_into(f">{own}q", buffer, OWN_AT, *numbers[count:])
-    copy = copy_of(numbers)
-    buffer[COPY_AT : COPY_AT + len(copy)] = copy
+        yield OWN_AT, struct.pack(f">{own}q", *numbers[count:])
+    yield COPY_AT, copy_of(numbers)
 
 
 def settled(data: bytes, count: int, own: int = 0) -> Settled:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import struct
 
-from tandem.wire.checkpoint_copy import COPY_AT, OWN_AT, copy_of, put_numbers, settled
+from tandem.wire.checkpoint_copy import COPY_AT, OWN_AT, copy_of, pieces_of, settled
 
 NUMBERS = (1_795_219_475_114, 1_795_219_475_100, 0, 0, 81_920, 77_000)
 FORM = struct.Struct(">6q")
@@ -55,7 +55,8 @@ def test_what_another_program_wrote_vouches_for_no_more_than_both() -> None:
 
 def with_own() -> bytearray:
     data = bytearray(4096)
-    put_numbers(data, NUMBERS, 1)
+    for at, piece in pieces_of(NUMBERS, 1):
+        data[at : at + len(piece)] = piece
     return data
 
 
