@@ -59,7 +59,7 @@ def copy_of(numbers: Sequence[int]) -> bytes:
 def pieces_of(numbers: Sequence[int], own: int = 0) -> Iterator[tuple[int, bytes]]:
     """Yield what a checkpoint has: where, and the bytes; the last `own` are not RocketMQ's."""
     count = len(numbers) - own
-    # Behind RocketMQ's is what an earlier version of ours, or a later one of RocketMQ has put there.
+    # Behind RocketMQ's is what an earlier version of ours, or a later of RocketMQ has put there.
     yield 0, struct.pack(f">{count + own}q", *numbers[:count], *[0] * own)
     if own:
         yield OWN_AT, struct.pack(f">{own}q", *numbers[count:])
