@@ -93,16 +93,7 @@ class BrokerParts:
             self.filters,
             enable_property_filter=broker.enable_property_filter,
         )
-        self.pop = PopService(
-            store,
-            tables,
-            random=random,
-            wall_clock_ms=wall_clock_ms,
-            timeout_seconds=self.timeout_seconds,
-            priorities=PriorityReading(
-                broker.priority_order_asc, broker.pop_from_retry_probability_for_priority
-            ),
-        )
+        self.pop = self._pop_service()
         self.transaction_tables = TransactionTables(tables)
         self.transactions = Transactions(
             store,
@@ -111,6 +102,19 @@ class BrokerParts:
             settings=transaction_settings(config.cluster),
             create_topic=self.transaction_tables.create_topic,
             ask=TransactionQuestions(self.producers, self.to_clients, config.node.group).ask,
+        )
+
+    def _pop_service(self) -> PopService:
+        broker = self.config.cluster.broker
+        return PopService(
+            self.store,
+            self.tables,
+            random=self.random,
+            wall_clock_ms=self.wall_clock_ms,
+            timeout_seconds=self.timeout_seconds,
+            priorities=PriorityReading(
+                broker.priority_order_asc, broker.pop_from_retry_probability_for_priority
+            ),
         )
 
     def sources(self, live: Callable[[], Iterable[Figure]] = tuple) -> Sources:
