@@ -212,6 +212,8 @@ def machines(directory: Path) -> Iterator[Machines]:
             yield made
         finally:
             made.end()
+            with suppress(OSError):  # another rehearsal may be there
+                Path("/run/services").rmdir()
 
 
 if __name__ == "__main__":
