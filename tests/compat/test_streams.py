@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900), pytest.mark.xdist_group("rocketmq")]
 
+ATTEMPTS: Final = 3
 COUNTED: Final = [(("a b a", "c a b"), "{a=3, b=2, c=1}"), (("a c d",), "{a=4, c=2, d=1}")]
 
 
@@ -40,9 +41,13 @@ def test_words_are_counted_and_the_counts_go_on(kind: TargetName, tmp_path: Path
                     str(JAVA / "StreamsProbe.java"),
                     *(target.name_servers, "Words", *lines),
                 ]
-                done = subprocess.run(
-                    command, check=False, capture_output=True, text=True, timeout=300, cwd=home
-                )
+                # Its worker ends for good if one of its first answers takes a second.
+                for _ in range(ATTEMPTS):
+                    done = subprocess.run(
+                        command, check=False, capture_output=True, text=True, timeout=300, cwd=home
+                    )
+                    if not done.returncode:
+                        break
                 assert done.returncode == 0, done.stderr[-2000:]
                 assert done.stdout.strip() == counts
     except NotToBeHadError as error:
