@@ -14,6 +14,7 @@ from trio.testing import MockClock
 from store import FlushDiskType, MessageStore, PutMessageStatus, StoreConfig
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
+from store.files.open_files import OpenFiles
 from store.files.store_checkpoint import StoreCheckpoint
 from store.files.transient_store_pool import TransientStorePool
 from store.index.index_service import IndexService
@@ -382,9 +383,10 @@ class Queues:
 
     def __init__(self, disk: SimulatedDisk) -> None:
         self.files = MappedFileQueue("/w/consumequeue", 4 * PAGE, disk)
+        self.open_files = OpenFiles(disk)
 
-    def dirty_files(self, least_pages: int) -> list[MappedFile]:
-        return self.files.dirty_files(least_pages)
+    def dirty_files(self, least_pages: int) -> list[list[MappedFile]]:
+        return [self.files.dirty_files(least_pages)]
 
 
 class FlushWorld:
