@@ -326,7 +326,7 @@ async def test_calls_are_counted_by_how_they_ended(
         ("SendMessage", "message_property_conflict_with_type"): 1,
         ("other", "grpc_unimplemented"): 1,
         ("ReceiveMessage", "given_up"): 1,
-        ("Telemetry", "given_up"): 1,
+        ("Telemetry", "ok"): 1,
     }
     assert found["tandem_grpc_connections"] == [({}, 0)]
     assert {count for _, count in found["tandem_grpc_open_calls"]} == {0}
