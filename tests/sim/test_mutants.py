@@ -119,6 +119,7 @@ CAUGHT_BY = {
     ("fenced-pop", "a message is given up one try too soon"): 0,
     ("fenced-pop", "a pop skips a message"): 0,
     ("fenced-pop", "followers do not follow what is with consumers"): 1,
+    ("fenced-pop", "what has no priority comes first"): 7,
     ("fenced-pop", "a queue in order is always open"): 0,
     ("fenced-pop", "a changed time is not changed"): 0,
     ("fenced-pop", "some of what was handed out is called done"): 0,

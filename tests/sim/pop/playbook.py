@@ -27,6 +27,8 @@ def _settings_of(scenario: Scenario) -> Any:  # noqa: ANN401
         name=scenario.name,
         plan=scenario.plan,
         load_seconds=scenario.load_seconds,
+        # Scripts are of times, and clients linger where there are priorities.
+        has_priorities=False,
     )
 
 
