@@ -54,7 +54,7 @@ def running_tls_place(name: PlaceName, directory: Path) -> Iterator[tuple[Place,
                 "tlsKeyPath": files.key_file,
                 "tlsCertPath": files.certificate_file,
             }
-            with running_proxy(directory, target.name_servers, **settings) as proxy:
+            with running_proxy(directory, target.name_servers, settings) as proxy:
                 yield Place(name, proxy.grpc, target), Path(files.ca_file)
         return
     run = running_cluster if name == "classic" else running_fenced_cluster
@@ -77,7 +77,7 @@ def running_place_with_users(name: PlaceName, directory: Path) -> Iterator[Place
                 "enableAclRpcHookForClusterMode": True,
             }
             # To the broker it is who may everything.
-            with running_proxy(directory, target.name_servers, ADMIN, **settings) as proxy:
+            with running_proxy(directory, target.name_servers, settings, ADMIN) as proxy:
                 yield Place(name, proxy.grpc, target)
         return
     run = running_cluster if name == "classic" else running_fenced_cluster

@@ -108,6 +108,6 @@ def _at_one_node(
 def _of_a_proxy(stack: ExitStack, home: Path) -> Any:  # noqa: ANN401
     target = stack.enter_context(running_target("real", home))
     settings = {"topicRouteServiceCacheRefreshSeconds": 1}
-    proxy = stack.enter_context(running_proxy(home, target.name_servers, **settings))
+    proxy = stack.enter_context(running_proxy(home, target.name_servers, settings))
     place = Place("real", proxy.grpc, target)
     yield ONLY, lambda agents: only_address_restarted(place, agents, proxy.kill, proxy.start)

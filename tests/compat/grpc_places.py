@@ -99,7 +99,7 @@ def running_place(
         if name == "real":
             # What it keeps of topics that are not there yet, it would keep for 20 s.
             quick = {"topicRouteServiceCacheRefreshSeconds": 1, "metadataThreadPoolNums": 2}
-            proxy = running_proxy(directory, target.name_servers, **(quick | settings))
+            proxy = running_proxy(directory, target.name_servers, {**quick, **settings})
             yield Place(name, stack.enter_context(proxy).grpc, target)
         else:
             # Every node is a name server, too, at the same port; the last one is no master.

@@ -5,9 +5,10 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -31,7 +32,10 @@ class Proxy(msgspec.Struct, frozen=True):
 
 @contextmanager
 def running_proxy(
-    directory: Path, name_servers: str, keys: Keys | None = None, **settings: object
+    directory: Path,
+    name_servers: str,
+    settings: Mapping[str, object] = MappingProxyType({}),
+    keys: Keys | None = None,
 ) -> Iterator["RunningProxy"]:
     """Have a proxy in CLUSTER mode up while the block runs; it has nothing but name servers.
 
@@ -54,7 +58,7 @@ def running_proxy(
         "remotingListenPort": remoting,
         "grpcServerPort": grpc,
     }
-    config.write_text(json.dumps(given | settings))
+    config.write_text(json.dumps({**given, **settings}))
     if keys is not None:
         (home / "conf").mkdir()
         words = f"accessKey: {keys.access_key}\nsecretKey: {keys.secret_key}\n"

@@ -90,7 +90,7 @@ def test_producers_behind_a_proxy_go_on_when_the_master_is_killed(
             admin.create_topic(TOPIC, queue_nums=1)
         name_servers = ";".join(cluster.name_servers)
         settings = {"topicRouteServiceCacheRefreshSeconds": refresh_seconds}
-        with running_proxy(tmp_path, name_servers, **settings) as proxy:
+        with running_proxy(tmp_path, name_servers, settings) as proxy:
             command = probe_command(grpc_classpath, home, "loop", proxy.remoting, proxy.grpc, TOPIC)
             with (
                 (home / "said").open("w") as said,
