@@ -33,8 +33,8 @@ class FeatureLevel(NamedTuple):
 
     @property
     def needs(self) -> str:
-        """What a node has to be to take part, in words."""
-        return f"TandemMQ {self.program} or later, which knows feature level {self.number}"
+        """What a node has to be to take part, in at most 48 characters."""
+        return f"TandemMQ {self.program} or later (feature level {self.number})"
 
 
 LEVELS: Final = (
@@ -77,4 +77,4 @@ def needed_for(number: int) -> str:
     """Return what a node has to be for a level, in words; also for one that is not known here."""
     if number <= LEVEL_MAX:
         return feature_level(number).needs
-    return f"a later version of TandemMQ, which knows feature level {number}"
+    return f"a later version of TandemMQ (feature level {number})"

@@ -24,4 +24,5 @@ def test_a_format_of_the_journal_has_its_level() -> None:
 
 def test_what_a_level_needs_is_said_of_unknown_ones_too() -> None:
     assert feature_level(2).program in needed_for(2)
+    assert all(len(each.needs) <= 48 for each in LEVELS)  # what old versions show of it
     assert f"{LEVEL_MAX + 5}" in needed_for(LEVEL_MAX + 5)
