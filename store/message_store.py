@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Self
 
 import trio
 
-from store.compaction.compaction_logs import nothing_compacted
 from store.compaction.compaction_store import CompactionStore
 from store.log.healing import LogHealing
 from store.log.log_positions import LogPositions
@@ -54,7 +53,7 @@ from store.services.reput_message_service import ReputMessageService
 from store.services.scrub_service import ScrubService
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
     from types import TracebackType
 
     from store.config import StoreConfig
@@ -231,14 +230,14 @@ class MessageStore(Flagged, LogPositions):
         store_host: Host,
         is_slave: bool,
         is_batch_topic: Callable[[str], bool] = no_batch_topic,
-        is_compacted: Callable[[str], bool] = nothing_compacted,
+        compacted: Container[str] = frozenset(),
         hidden_before: Callable[[str], int] = nothing_hidden,
         confirm_bounds_reads: bool = False,
     ) -> Self:
         """Lock, load and recover the store in `config.directory`; an empty directory is fine.
 
-        `is_batch_topic` says which topics have batch queues (queue.type=BatchCQ), `is_compacted`
-        which are compacted (cleanup.policy=COMPACTION), and `hidden_before` up to where in the log
+        `is_batch_topic` says which topics have batch queues (queue.type=BatchCQ), `compacted` those
+        that are compacted (cleanup.policy=COMPACTION), and `hidden_before` up to where in the log
         the records of a topic are those of a deleted one. With
         `confirm_bounds_reads` only what is below the offset given to `confirm` can be read, as in
         a fenced group; at first that is what was confirmed when the store was open last.
@@ -266,7 +265,7 @@ class MessageStore(Flagged, LogPositions):
             store_host=store_host,
             is_slave=is_slave,
             is_batch_topic=is_batch_topic,
-            is_compacted=is_compacted,
+            compacted=compacted,
             hidden_before=hidden_before,
             has_replicas=confirm_bounds_reads,
         )

@@ -55,7 +55,7 @@ async def run_classic_round(
         store_host=Host(config.node.address, config.node.port),
         is_slave=not config.node.is_master,
         is_batch_topic=files.topics.is_batch,
-        is_compacted=files.topics.is_compacted,
+        compacted=files.topics.compacted,
         hidden_before=files.topics.hidden_before,
     )
     with store:

@@ -144,7 +144,7 @@ async def _run_round(
         store_host=host,
         is_slave=True,
         is_batch_topic=saved.topics.is_batch,
-        is_compacted=saved.topics.is_compacted,
+        compacted=saved.topics.compacted,
         hidden_before=saved.topics.hidden_before,
         confirm_bounds_reads=True,
     )

@@ -102,6 +102,8 @@ class TopicConfigTable:
 
     Attributes:
         changes: Notified after each change, to register it.
+        compacted: The topics of which only the newest message of each key is kept. Always the same
+            set, for each read looks into it.
     """
 
     def __init__(
@@ -126,6 +128,8 @@ class TopicConfigTable:
         saved = file.load(TopicConfigSerializeWrapper) or TopicConfigSerializeWrapper()
         self._version = saved.data_version
         self._topics = saved.topic_config_table
+        self.compacted: set[str] = set()
+        self._find_compacted()
 
     @property
     def configs(self) -> TopicConfigSerializeWrapper:
@@ -144,10 +148,14 @@ class TopicConfigTable:
         config = self._topics.get(topic)
         return config is not None and (config.attributes.get(QUEUE_TYPE) == BATCH_QUEUE_TYPE)
 
-    def is_compacted(self, topic: str) -> bool:
-        """Whether only the newest message of each key is kept of the topic."""
-        config = self._topics.get(topic)
-        return config is not None and is_compacted(config.attributes)
+    def _find_compacted(self) -> None:
+        found = {
+            topic
+            for topic, config in self._topics.items()
+            if config.attributes and is_compacted(config.attributes)
+        }
+        self.compacted &= found
+        self.compacted |= found
 
     def hidden_before(self, topic: str) -> int:
         """Up to where in the log records of this topic are those of a deleted one."""
@@ -329,6 +337,7 @@ class TopicConfigTable:
     def _show(self, configs: TopicConfigSerializeWrapper) -> None:
         self._version = configs.data_version
         self._topics = configs.topic_config_table
+        self._find_compacted()
         self._deleted.difference_update(self._topics)
         self.changes.notify()
 

@@ -25,7 +25,7 @@ from store.machine.table_file import TableFile
 from tandem.wire.store_layout import compaction_file_sizes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Container, Iterable
 
     from store.config import StoreConfig
     from store.machine.disk import Disk
@@ -37,11 +37,6 @@ COMPACTION_DIRECTORY: Final = "compaction"
 LOG_DIRECTORY: Final = "compactionLog"
 CQ_DIRECTORY: Final = "compactionCq"
 CHECKPOINT_FILE: Final = "position-checkpoint"
-
-
-def nothing_compacted(_: str) -> bool:
-    """Say that no topic is compacted."""
-    return False
 
 
 class CompactionPositions(msgspec.Struct, rename="camel"):
@@ -58,7 +53,7 @@ class CompactionLogs:
         config: of the store.
         disk: its disk.
         queues: its consume queues, recovered before a log is opened.
-        is_compacted: says which topics have the attribute cleanup.policy=COMPACTION.
+        topics: those that have the attribute cleanup.policy=COMPACTION, at any time.
         clean: whether the last stop was a clean one.
     """
 
@@ -67,7 +62,7 @@ class CompactionLogs:
         config: StoreConfig,
         disk: Disk,
         queues: ConsumeQueueStore,
-        is_compacted: Callable[[str], bool],
+        topics: Container[str],
         *,
         clean: bool,
     ) -> None:
@@ -78,7 +73,7 @@ class CompactionLogs:
         )
         self._disk = disk
         self._queues = queues
-        self._is_compacted = is_compacted if config.enable_compaction else nothing_compacted
+        self.topics = topics if config.enable_compaction else frozenset()
         self._clean = clean
         self._table = TableFile(disk, f"{root}/{CHECKPOINT_FILE}", is_needed=False)
         self._positions: dict[str, int] = {}
@@ -94,12 +89,10 @@ class CompactionLogs:
         if saved is not None:
             self._positions = saved.queue_offset_map
         for topic, queue_id in self._queues.queues():
-            if self.holds(topic) and self._disk.list_files(f"{self._log_root}/{topic}/{queue_id}"):
+            if topic in self.topics and self._disk.list_files(
+                f"{self._log_root}/{topic}/{queue_id}"
+            ):
                 self.of(topic, queue_id)
-
-    def holds(self, topic: str) -> bool:
-        """Whether the queues of a topic are compacted."""
-        return self._is_compacted(topic)
 
     def find(self, topic: str, queue_id: int) -> CompactionLog | None:
         """Return the log if it is open."""

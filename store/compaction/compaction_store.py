@@ -82,6 +82,7 @@ class CompactionStore:
         flushed_where: Callable[[], int],
     ) -> None:
         self._logs = logs
+        self.topics = logs.topics
         self._queues = queues
         self._reads = reads
         self._disk = disk
@@ -90,10 +91,6 @@ class CompactionStore:
         self._keys_max = max(KEYS_MIN, config.max_offset_map_size_bytes // KEY_BYTES)
         self._flushed_where = flushed_where
         self._told: TellOnce[str] = TellOnce()
-
-    def holds(self, topic: str) -> bool:
-        """Whether the queues of a topic are compacted."""
-        return self._logs.holds(topic)
 
     # -- following -------------------------------------------------------------------------------
 
@@ -123,7 +120,7 @@ class CompactionStore:
     async def follow_all(self) -> None:
         """Let all logs follow their queues, with pauses."""
         for topic, queue_id in self._queues.queues():
-            if not self.holds(topic):
+            if topic not in self.topics:
                 continue
             while self._is_behind(topic, queue_id):
                 try:
@@ -147,7 +144,7 @@ class CompactionStore:
             StoreFullError: no room.
         """
         for topic, queue_id in self._queues.queues():
-            if self.holds(topic):
+            if topic in self.topics:
                 while self._is_behind(topic, queue_id):
                     log = self._followed(topic, queue_id, 1)
                     if log is None or log.is_stuck:
@@ -200,7 +197,7 @@ class CompactionStore:
         """
         for log in self._logs.open_logs():
             queue = self._queues.find(log.topic, log.queue_id)
-            if queue is None or log.is_stuck or not self.holds(log.topic):
+            if queue is None or log.is_stuck or log.topic not in self.topics:
                 continue
             number = max(log.durable_to, queue.min_offset)
             if number < queue.next_offset:
@@ -290,7 +287,7 @@ class CompactionStore:
         """Compact all queues that have something to be compacted, as far as it can be read."""
         await self.follow_all()
         for log in self._logs.open_logs():
-            if not self.holds(log.topic):
+            if log.topic not in self.topics:
                 continue
             try:
                 await self.compact(log)

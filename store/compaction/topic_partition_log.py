@@ -40,7 +40,7 @@ from tandem.wire.unit_types import BATCH_CQ_UNIT_TYPE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from store.machine.disk import Disk
+    from store.machine.disk import Disk, DiskFile
     from tandem.wire.store_layout import CompactionFileSizes
 
 COMPACTING: Final = "compacting"
@@ -342,14 +342,25 @@ class TopicPartitionLog:
     def _roll(self) -> None:
         base = self.pairs[-1].log.file_from_offset + self.sizes.log if self.pairs else 0
         name = f"{base:020d}"
-        log = self._disk.create(f"{self.log_directory}/{name}", self.sizes.log, grows=True)
+        log = self._made(f"{self.log_directory}/{name}", self.sizes.log)
         try:
-            cq = self._disk.create(f"{self.cq_directory}/{name}", self.sizes.cq, grows=True)
+            cq = self._made(f"{self.cq_directory}/{name}", self.sizes.cq)
         except BaseException:
             log.close()
             self._disk.remove(log.path)
             raise
         self.pairs.append(FilePair(MappedFile(log, base), MappedFile(cq, base)))
+
+    def _made(self, path: str, size: int) -> DiskFile:
+        """Make a file whose name is durable: the start takes half a pair for a lost file."""
+        file = self._disk.create(path, size, grows=True)
+        try:
+            file.sync()
+        except BaseException:
+            file.close()
+            self._disk.remove(path)
+            raise
+        return file
 
     # -- cutting ---------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from tandem.wire.pull_run import LogPiece, QueueUnits
 from tandem.wire.store_layout import CQ_STORE_UNIT_SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Container, Iterable
 
     from store.index.index_service import IndexService
     from store.log.commit_log import CommitLog
@@ -45,8 +45,8 @@ _FOREVER_MS: Final = (1 << 63) - 1
 class CompactedReads(Protocol):
     """The reads of compaction topics. `CompactionStore` has them."""
 
-    def holds(self, topic: str) -> bool:
-        """Whether these reads are those of a topic."""
+    topics: Container[str]
+    """Those whose reads these are, at any time. They are looked into for each read."""
 
     def get_message(
         self,
@@ -109,7 +109,7 @@ class MessageReads:
 
     def min_offset_in_queue(self, topic: str, queue_id: int) -> int:
         """Return the first queue offset that can be read; 0 for an unknown queue."""
-        if self._compacted is not None and self._compacted.holds(topic):
+        if self._compacted is not None and topic in self._compacted.topics:
             return self._compacted.min_offset_in_queue(topic, queue_id)
         queue = self._queues.find(topic, queue_id)
         return queue.min_offset if queue else 0
@@ -155,7 +155,7 @@ class MessageReads:
 
         Source: DefaultMessageStore.getMessage.
         """
-        if self._compacted is not None and self._compacted.holds(topic):
+        if self._compacted is not None and topic in self._compacted.topics:
             return self._compacted.get_message(
                 topic,
                 queue_id,
@@ -203,7 +203,7 @@ class MessageReads:
 
         None: they have to be answered one by one. So are all while something of the log is bad.
         """
-        if self._commit_log.damage or (self._compacted and self._compacted.holds(topic)):
+        if self._commit_log.damage or (self._compacted and topic in self._compacted.topics):
             return None
         queue = self._queues.find(topic, queue_id)
         if type(queue) is not ConsumeQueue or queue.trouble:

@@ -36,7 +36,7 @@ from tandem.wire.delay_level import DelayLevels
 from tandem.wire.message import Host
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
 
     from store.config import StoreConfig
     from store.machine.disk import Disk
@@ -83,7 +83,7 @@ def open_parts(
     store_host: Host,
     is_slave: bool,
     is_batch_topic: Callable[[str], bool],
-    is_compacted: Callable[[str], bool],
+    compacted: Container[str],
     hidden_before: Callable[[str], int],
     has_replicas: bool,
 ) -> StoreParts:
@@ -100,7 +100,7 @@ def open_parts(
             opened.callback(release)
             opening = _Opening(config, disk, wall_clock_ms, store_host, log_start, opened)
             queues = consume_queues(config, disk, is_batch_topic, hidden_before)
-            return opening.run(queues, is_compacted, is_slave=is_slave, has_replicas=has_replicas)
+            return opening.run(queues, compacted, is_slave=is_slave, has_replicas=has_replicas)
     except OSError as error:
         raise disk_failed(config.directory, error) from error
 
@@ -190,7 +190,7 @@ class _Opening:
     def run(
         self,
         queues: ConsumeQueueStore,
-        is_compacted: Callable[[str], bool],
+        compacted: Container[str],
         *,
         is_slave: bool,
         has_replicas: bool,
@@ -224,7 +224,7 @@ class _Opening:
         self._log_start.move_to(log.min_offset if log.files.files else UNKNOWN)
         self._fingerprints.keep_within(log.min_offset, log.max_offset, log.files.mapped_file_size)
         index = self._recovered(index, log)
-        compaction = self._compaction(queues, is_compacted, clean=clean)
+        compaction = self._compaction(queues, compacted, clean=clean)
         if truncation is not None:
             truncation.finish()
         disk.replace(abort, b"")
@@ -255,10 +255,10 @@ class _Opening:
         )
 
     def _compaction(
-        self, queues: ConsumeQueueStore, is_compacted: Callable[[str], bool], *, clean: bool
+        self, queues: ConsumeQueueStore, compacted: Container[str], *, clean: bool
     ) -> CompactionLogs:
         """Load the compaction logs: queues, which they follow, are recovered."""
-        logs = CompactionLogs(self._config, self._disk, queues, is_compacted, clean=clean)
+        logs = CompactionLogs(self._config, self._disk, queues, compacted, clean=clean)
         self._opened.callback(logs.close)
         logs.load()
         return logs

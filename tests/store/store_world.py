@@ -1,7 +1,7 @@
 """A small store on a disk that can die, and what must be true of it whenever it is open."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -54,7 +54,7 @@ def open_store(
     flush_disk_type: FlushDiskType = FlushDiskType.ASYNC_FLUSH,
     max_message_size_bytes: int = 4 << 20,
     is_batch_topic: Callable[[str], bool] = lambda _: False,
-    is_compacted: Callable[[str], bool] = lambda _: False,
+    compacted: Container[str] = frozenset(),
     hidden_before: Callable[[str], int] = lambda _: 0,
     confirm_bounds_reads: bool = False,
     **settings: Any,  # noqa: ANN401 - fields of StoreConfig
@@ -75,7 +75,7 @@ def open_store(
         store_host=store_host,
         is_slave=is_slave,
         is_batch_topic=is_batch_topic,
-        is_compacted=is_compacted,
+        compacted=compacted,
         hidden_before=hidden_before,
         confirm_bounds_reads=confirm_bounds_reads,
     )

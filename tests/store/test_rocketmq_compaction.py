@@ -22,7 +22,7 @@ SETTINGS: Final[dict[str, Any]] = {
     "consume_queue_bytes": 6_000_000,
     "compaction_mapped_file_size_bytes": 23_000,
     "compaction_cq_mapped_file_size_bytes": 4_600,
-    "is_compacted": "State".__eq__,
+    "compacted": {"State"},
 }
 
 

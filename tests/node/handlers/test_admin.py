@@ -105,9 +105,7 @@ async def test_attributes_are_kept_and_those_that_are_not_served_refused() -> No
     assert broker.topics.get("Compact") is None
     compact = msgspec.structs.replace(compact, attributes="+cleanup.policy=COMPACTION")
     assert client.call(CREATE, msgspec.structs.replace(compact, topic="Compact")).code == 0
-    assert broker.topics.is_compacted("Compact")
-    assert not broker.topics.is_compacted("New")
-    assert not broker.topics.is_compacted("None")
+    assert broker.topics.compacted == {"Compact"}
 
 
 @pytest.mark.parametrize(

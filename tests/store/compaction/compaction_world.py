@@ -31,7 +31,7 @@ def open_compacted(disk: Disk, **settings: Any) -> MessageStore:  # noqa: ANN401
         "compaction_mapped_file_size_bytes": 5 * CQ_BYTES,
         "compaction_cq_mapped_file_size_bytes": CQ_BYTES,
     }
-    return open_store(disk, **{"is_compacted": TOPIC.__eq__, **sizes, **settings})
+    return open_store(disk, **{"compacted": {TOPIC}, **sizes, **settings})
 
 
 def keyed_message(key: str, text: str, *, topic: str = TOPIC, tags: str = "") -> PutMessage:

@@ -38,7 +38,7 @@ def opened(disk: Disk, *, is_slave: bool = False, **settings: Any) -> StoreParts
         is_slave=is_slave,
         hidden_before=nothing_hidden,
         is_batch_topic=lambda _: False,
-        is_compacted=lambda _: False,
+        compacted=(),
         has_replicas=False,
     )
 
