@@ -492,7 +492,17 @@ class World:
 
 
 def _what_counts(path: str, content: bytes | None) -> bytes | None:
-    """A fingerprint that was cut short by a crash is none, and goes when somebody reads it."""
+    """A fingerprint that was cut short by a crash is none, and goes when somebody reads it.
+
+    So does a file of extensions that was closed at its beginning: its first unit was lost, and that
+    of the queue, which named it, was entered again without.
+    """
+    if (
+        content is not None
+        and "/consumequeue_ext/" in path
+        and content.rstrip(b"\0") == b"\xff\xff"
+    ):
+        return None
     if content is None or f"/{FINGERPRINTS}/" not in path:
         return content
     try:
