@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import trio
 
     from store import MessageStore, PutMessage, PutMessageResult
+    from store.delayed.timer_metrics import TimerMetricsSerializeWrapper
     from store.machine.disk import Disk
 
 _log = logging.getLogger(__name__)
@@ -191,6 +192,10 @@ class DelayedDelivery:
         if self._timers is None or self._journaled is None:
             return None
         return checkpoint_of(self._journaled.timers or TimerPlace())
+
+    def timer_metrics(self) -> TimerMetricsSerializeWrapper | None:
+        """How many timers wait for each topic; None: there are none."""
+        return None if self._timers is None else self._timers.metrics
 
     def message_arrived(self, topic: str) -> None:
         """Look again, if the topic is one of those that messages wait in."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from node.broker.parts import BrokerParts
+    from store.delayed.timer_metrics import TimerMetricsSerializeWrapper
     from store.delayed_delivery import DelayedDelivery
     from tandem.wire.route import TopicRouteData
 
@@ -42,6 +43,10 @@ def inspections(
     def timer_checkpoint() -> bytes | None:
         found = delayed()
         return None if found is None else found.timer_checkpoint()
+
+    def timer_metrics() -> TimerMetricsSerializeWrapper | None:
+        found = delayed()
+        return None if found is None else found.timer_metrics()
 
     return (
         ConsumeStatsRequests(
@@ -66,5 +71,5 @@ def inspections(
         BrokerConfig(parts.config, store, tables, parts.replication),
         CleanUp(store, spawn),
         QueryAssignment(clients, tables, route_of, timeout_seconds=parts.timeout_seconds),
-        DelayOffset(delay_progress, timer_checkpoint),
+        DelayOffset(delay_progress, timer_checkpoint, timer_metrics),
     )

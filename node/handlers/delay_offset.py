@@ -1,9 +1,10 @@
 """How far the delivery of delayed messages is, for a RocketMQ slave to copy.
 
-    GET_ALL_DELAY_OFFSET     the next offset of each delay level
-    GET_TIMER_CHECK_POINT    messages with a time of their own
+GET_ALL_DELAY_OFFSET     the next offset of each delay level
+GET_TIMER_CHECK_POINT    messages with a time of their own
+GET_TIMER_METRICS        how many of the latter wait for each topic
 
-How many of the latter wait for each topic (GET_TIMER_METRICS) nobody counts here; it is not served.
+Only a master delivers anything, so only a master has timers.
 """
 
 from __future__ import annotations
@@ -25,23 +26,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from node.remoting.connection import Connection
+    from store.delayed.timer_metrics import TimerMetricsSerializeWrapper
     from tandem.wire.remoting_command import RemotingCommand
 
 
 class DelayOffset:
     """Serves them.
 
-    `progress` is the next offset by delay level, `timer_checkpoint` how far timers are; None where
-    there are none.
+    `progress` is the next offset by delay level, `timer_checkpoint` how far timers are, and
+    `timer_metrics` how many wait for each topic; both are None where there are none.
     """
 
     def __init__(
         self,
         progress: Callable[[], dict[int, int]],
         timer_checkpoint: Callable[[], bytes | None],
+        timer_metrics: Callable[[], TimerMetricsSerializeWrapper | None],
     ) -> None:
         self._progress = progress
         self._timer_checkpoint = timer_checkpoint
+        self._timer_metrics = timer_metrics
 
     @serves(
         RequestCode.GET_ALL_DELAY_OFFSET,
@@ -71,3 +75,19 @@ class DelayOffset:
                 " a master does)",
             )
         return response_to(command, body=data)
+
+    @serves(
+        RequestCode.GET_TIMER_METRICS,
+        (Resource.OFFSETS, Action.READ),
+        of_cluster(Right.GET),
+    )
+    def timer_metrics(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """GET_TIMER_METRICS. Source: AdminBrokerProcessor.getTimerMetrics."""
+        metrics = self._timer_metrics()
+        if metrics is None:
+            raise RequestError(
+                ResponseCode.SYSTEM_ERROR,
+                "The timerMessageStore is null: this node delivers no timers (timer_wheel_enable,"
+                " and only a master does)",
+            )
+        return response_to(command, body=encode_json_body(metrics))

@@ -46,13 +46,18 @@ from store.delayed.timed_message import (
     roll_time_ms,
     rolled_message,
 )
+from store.delayed.timer_metrics import TimerMetrics
 from store.delayed.timer_place import TimerPlace, WaitingTimers
 from store.delayed.timer_request import timer_rewrite
 from store.machine.errors import RecordDamagedError
 from store.machine.signal import Signal
 from store.machine.tell_once import TellOnce
 from tandem.wire.message import MessageExt
-from tandem.wire.message_properties import PROPERTY_TIMER_DEL_UNIQKEY, PROPERTY_TIMER_OUT_MS
+from tandem.wire.message_properties import (
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_TIMER_DEL_UNIQKEY,
+    PROPERTY_TIMER_OUT_MS,
+)
 from tandem.wire.store_layout import FILLER_SIZE
 
 if TYPE_CHECKING:
@@ -61,6 +66,7 @@ if TYPE_CHECKING:
 
     from store.delayed.earlier_deliveries import EarlierDeliveries
     from store.delayed.timer_message_store import TimerQueue
+    from store.delayed.timer_metrics import TimerMetricsSerializeWrapper
     from store.delayed.timer_request import Refusal, TimerSettings
     from store.results import PutMessage, PutMessageResult
 
@@ -82,6 +88,16 @@ class _Timer(msgspec.Struct, frozen=True):
     written_ms: int
     is_roll: bool
     cancels: bool
+
+    @property
+    def topic(self) -> str:
+        """The topic it is for."""
+        return self.message.properties[PROPERTY_REAL_TOPIC]
+
+    @property
+    def cancels_in_the_end(self) -> bool:
+        """True if it cancels another one, be it after a roll."""
+        return PROPERTY_TIMER_DEL_UNIQKEY in self.message.properties
 
 
 class JournaledTimers:
@@ -140,8 +156,11 @@ class JournaledTimers:
             place, looked_at=min(place.looked_at, self._known_until)
         )
         self._waiting = WaitingTimers(self._start)
+        self._metrics = TimerMetrics(wall_clock_ms)
         self._slot: set[str] | None = None
         """Keys that are cancelled in the slot that is being emptied; None if none is."""
+        self._cancelling: list[_Timer] = []
+        """Those of that slot which cancel others."""
         self._seen_until = 0
         self._seen: dict[int, set[str]] = {}
         """Keys that messages cancel which were not looked at yet, by slot: before `_seen_until`."""
@@ -155,6 +174,11 @@ class JournaledTimers:
     def rewrite(self, message: PutMessage, now_ms: int) -> PutMessage | Refusal:
         """Return what is put instead of a timer request, or why nothing is."""
         return timer_rewrite(message, now_ms, self._settings, self._waiting.count_at, self._chance)
+
+    @property
+    def metrics(self) -> TimerMetricsSerializeWrapper:
+        """How many wait for each topic, of those that this master has looked at."""
+        return self._metrics.shown
 
     # -- delivery --------------------------------------------------------------------------------
 
@@ -213,6 +237,7 @@ class JournaledTimers:
             return None
         if slot_ms >= waiting.slot_ms:
             waiting.enter(offset, slot_ms, cancels=timer.cancels)
+            self._metrics.enter(timer.topic, timer.topic, cancels=timer.cancels_in_the_end)
             return None
         # Its slot was emptied before it came.
         if slot_ms + self._precision_ms > now_ms:
@@ -269,25 +294,35 @@ class JournaledTimers:
             if self._slot is None:
                 if waiting.looked_at < self._end_when_due(first_ms):
                     return now_ms
-                self._slot = self._keys(waiting.begin_slot())
+                self._slot = self._begin_slot()
             offset = waiting.next_in_slot()
             if offset is None:
-                waiting.end_slot(self._precision_ms)
-                self._slot = None
+                self._end_slot()
                 continue
             timer = self._find(offset)
-            if timer is not None and (timer.is_roll or not is_cancelled(timer.message, self._slot)):
-                self._put_what_is_due(timer, now_ms)
+            if timer is not None:
+                self._empty(timer, self._slot, now_ms)
             waiting.message_done(offset)
         return now_ms
 
-    def _keys(self, offsets: list[int]) -> set[str]:
-        timers = [self._find(offset) for offset in offsets]
-        return {
-            timer.message.properties[PROPERTY_TIMER_DEL_UNIQKEY]
-            for timer in timers
-            if timer is not None
-        }
+    def _begin_slot(self) -> set[str]:
+        found = map(self._find, self._waiting.begin_slot())
+        self._cancelling = [timer for timer in found if timer is not None]
+        return {timer.message.properties[PROPERTY_TIMER_DEL_UNIQKEY] for timer in self._cancelling}
+
+    def _empty(self, timer: _Timer, cancelled: set[str], now_ms: int) -> None:
+        if timer.is_roll or not is_cancelled(timer.message, cancelled):
+            self._put_what_is_due(timer, now_ms)
+        self._metrics.leave(timer.topic, cancels=timer.cancels_in_the_end)
+
+    def _end_slot(self) -> None:
+        self._waiting.end_slot(self._precision_ms)
+        self._slot = None
+        for timer in self._cancelling:
+            self._metrics.leave(timer.topic, cancels=True)
+        self._cancelling = []
+        if self._waiting.first_ms is None:
+            self._metrics.clear()
 
     def _put_what_is_due(self, timer: _Timer, now_ms: int) -> None:
         if timer.is_roll:

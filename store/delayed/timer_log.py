@@ -97,6 +97,7 @@ class RecoveredUnits(msgspec.Struct, frozen=True):
     due_ms: npt.NDArray[np.int64]
     offsets: npt.NDArray[np.int64]
     is_delete: npt.NDArray[np.bool_]
+    topic_hashes: npt.NDArray[np.int64]
 
 
 class TimerLog:
@@ -222,9 +223,11 @@ def _columns(parts: list[tuple[int, npt.NDArray[np.void]]]) -> RecoveredUnits:
     due = [u["written_ms"].astype(np.int64) + u["delay_ms"] for _, u in parts]
     offsets = [u["offset"].astype(np.int64) for _, u in parts]
     deletes = [u["magic"].astype(np.int64) & MAGIC_DELETE for _, u in parts]
+    hashes = [u["topic_hash"].astype(np.int64) for _, u in parts]
     return RecoveredUnits(
         np.concatenate([none, *positions]),
         np.concatenate([none, *due]),
         np.concatenate([none, *offsets]),
         np.concatenate([none, *deletes]) != 0,
+        np.concatenate([none, *hashes]),
     )

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
@@ -39,6 +40,7 @@ from store.delayed.timed_message import (
 )
 from store.delayed.timer_checkpoint import TimerCheckpoint, TimerProgress
 from store.delayed.timer_log import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, TimerLog, TimerUnit
+from store.delayed.timer_metrics import TimerMetrics
 from store.delayed.timer_request import timer_rewrite
 from store.delayed.timer_wheel import TimerWheel
 from store.machine.errors import RecordDamagedError, StoreFullError
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from random import Random
 
+    from store.delayed.timer_metrics import TimerMetricsSerializeWrapper
     from store.delayed.timer_request import Refusal, TimerSettings
     from store.machine.disk import Disk
     from store.results import PutMessage, PutMessageResult, QueueOffset
@@ -88,6 +91,7 @@ class _OpenSlot(msgspec.Struct):
 
     time_ms: int
     units: deque[TimerUnit]
+    cancelling: list[TimerUnit]
     cancelled: set[str]
 
 
@@ -146,6 +150,7 @@ class TimerMessageStore:
         self._write_time_ms = 0
         """The tick it is now; what is due before it is late."""
         self._due = DueSlots(self._wheel, self._precision_ms)
+        self._metrics = TimerMetrics(wall_clock_ms)
         self._has_unit: set[int] = set()
         self._done_until = 0
         self._done_before_ms = 0
@@ -162,6 +167,11 @@ class TimerMessageStore:
         """How far they have got, as far as that is durable: what `config/timercheck` says."""
         return self._checkpoint.data
 
+    @property
+    def metrics(self) -> TimerMetricsSerializeWrapper:
+        """How many wait for each topic; after a start, of more and more topics at first."""
+        return self._metrics.shown
+
     # -- start -----------------------------------------------------------------------------------
 
     def recover(self) -> None:
@@ -175,6 +185,7 @@ class TimerMessageStore:
         units = self._timer_log.recover(self._log_end())
         self._read_time_ms = self._write_time_ms = self._tick(checkpoint.read_time_ms)
         self._due.build(units, self._read_time_ms)
+        self._metrics.build(units, self._read_time_ms)
         queue = self._find_queue()
         low, high = (queue.min_offset, queue.next_offset) if queue is not None else (0, 0)
         self._done_until, self._done_before_ms = min(queue_offset, high), self._read_time_ms
@@ -217,6 +228,7 @@ class TimerMessageStore:
         try:
             is_behind = self._dequeue_some(now_ms)
             is_behind |= self._enqueue_some(now_ms)
+            is_behind |= self._name_some()
         except (_PutLaterError, RecordDamagedError):
             self._retry_ms = now_ms + RETRY_MS
             return self._puts - before, self._retry_ms
@@ -252,6 +264,17 @@ class TimerMessageStore:
         else:
             self._append(message, size, out_ms)
 
+    def _name_some(self) -> bool:
+        """Find out what some topics of the timer log are called; return whether there are more."""
+        nameless = self._metrics.nameless(_SLICE)
+        for topic_hash, position in nameless:
+            message, unit = None, self._timer_log.unit(position)
+            with suppress(RecordDamagedError):  # it is healed until it is due, and named then
+                message = self._read(unit.physical_offset, unit.size) if unit is not None else None
+            name = message.properties[PROPERTY_REAL_TOPIC] if message is not None else ""
+            self._metrics.give_name(topic_hash, name)
+        return len(nameless) == _SLICE
+
     def _append(self, message: MessageExt, size: int, out_ms: int) -> None:
         """Source: TimerMessageStore.doEnqueue."""
         write_ms = self._write_time_ms
@@ -262,7 +285,7 @@ class TimerMessageStore:
             out_ms = roll_ms
         if PROPERTY_TIMER_DEL_UNIQKEY in message.properties:
             magic |= MAGIC_DELETE
-        slot_ms = self._tick(out_ms)
+        topic, slot_ms = message.properties[PROPERTY_REAL_TOPIC], self._tick(out_ms)
         if self._due.is_taken(slot_ms):
             raise _PutLaterError  # after a very long stop: that slot has to be emptied first
         unit = TimerUnit(
@@ -272,13 +295,14 @@ class TimerMessageStore:
             delay_ms=out_ms - write_ms,
             physical_offset=message.physical_offset,
             size=size,
-            topic_hash=java_string_hash(message.properties[PROPERTY_REAL_TOPIC]),
+            topic_hash=java_string_hash(topic),
         )
         try:
             position = self._timer_log.append(unit)
         except StoreFullError as error:
             raise _PutLaterError from error
         self._due.enter(slot_ms, position, is_delete=unit.is_delete)
+        self._metrics.enter(unit.topic_hash, topic, cancels=unit.is_delete)
 
     def _dequeue_some(self, now_ms: int) -> bool:
         """Empty slots whose tick is over; return whether there are more."""
@@ -288,7 +312,7 @@ class TimerMessageStore:
                 return False
             if slot.units:
                 self._dequeue(slot.units[0], slot.cancelled, now_ms)
-                slot.units.popleft()
+                self._leave(slot.units.popleft())
             else:
                 self._close(slot)
         return True
@@ -304,7 +328,7 @@ class TimerMessageStore:
         others = deque(unit for unit in units if not unit.is_delete or unit.is_roll)
         messages = [self._read(unit.physical_offset, unit.size) for unit in deletes]
         keys = {m.properties.get(PROPERTY_TIMER_DEL_UNIQKEY, "") for m in messages if m is not None}
-        return _OpenSlot(slot_ms, others, keys)
+        return _OpenSlot(slot_ms, others, deletes, keys)
 
     def _units_of(self, slot_ms: int) -> list[TimerUnit]:
         """Return the units of a slot, oldest first. A unit of another slot ends the chain."""
@@ -319,8 +343,15 @@ class TimerMessageStore:
         units.reverse()
         return units
 
+    def _leave(self, unit: TimerUnit) -> None:
+        self._metrics.leave(unit.topic_hash, cancels=unit.is_delete)
+
     def _close(self, slot: _OpenSlot) -> None:
+        for unit in slot.cancelling:
+            self._leave(unit)
         self._due.drop_first()
+        if self._due.first_ms is None:
+            self._metrics.clear()
         self._read_time_ms = slot.time_ms + self._precision_ms
         self._open = None
 

@@ -38,6 +38,7 @@ from tandem.cli.produce_options import (
     KeyOption,
     OnError,
     OnErrorOption,
+    PriorityOption,
     PropertyOption,
     QueueOption,
     RateOption,
@@ -107,6 +108,7 @@ def produce(
     delay: DelayOption = None,
     delay_level: DelayLevelOption = 0,
     sharding_key: ShardingKeyOption = "",
+    priority: PriorityOption = None,
     queue: QueueOption = None,
     input_format: InputFormatOption = InputFormat.TEXT,
     on_error: OnErrorOption = OnError.STOP,
@@ -142,6 +144,7 @@ def produce(
         delay_ms=_delay_ms(delay),
         delay_level=delay_level,
         sharding_key=sharding_key,
+        priority=priority,
     )
     if not has_own_topics or body is not None:
         _check(fields)
@@ -209,7 +212,7 @@ def _check(fields: "Fields") -> None:
         fields.message(b"x")
     except BadRecordError as error:
         raise CommandError(
-            f"{error}; look at TOPIC, --key, --tags, --property and the delays", 2
+            f"{error}; look at TOPIC, --key, --tags, --property, --priority and the delays", 2
         ) from error
 
 
@@ -227,6 +230,10 @@ def _check_pairs(
         raise typer.BadParameter("cannot be of messages with a delay", param_hint="--batch")
     if choices.batch > 1 and fields.sharding_key:
         raise typer.BadParameter("cannot be of messages with a sharding key", param_hint="--batch")
+    if choices.batch > 1 and fields.priority is not None:
+        raise typer.BadParameter("cannot be of messages with a priority", param_hint="--batch")
+    if fields.priority is not None and choices.queue_id is not None:
+        raise typer.BadParameter("is chosen by --priority", param_hint="--queue")
     if fields.sharding_key and choices.queue_id is not None:
         raise typer.BadParameter("is chosen by --sharding-key", param_hint="--queue")
 

@@ -19,6 +19,7 @@ from tandem.wire.message_properties import (
     PROPERTY_INNER_NUM,
     PROPERTY_KEYS,
     PROPERTY_MSG_REGION,
+    PROPERTY_PRIORITY,
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
     PROPERTY_SHARDING_KEY,
@@ -28,6 +29,7 @@ from tandem.wire.message_properties import (
     PROPERTY_WAIT_STORE_MSG_OK,
     encode_properties,
 )
+from tandem.wire.remoting_command import Int32
 from tandem.wire.untrusted import UnreadableError, json_decoder
 
 TEXT_BYTES_MAX: Final = MESSAGE_BYTES_MAX
@@ -79,6 +81,7 @@ class Fields(msgspec.Struct, frozen=True, kw_only=True):
     delay_ms: int = 0
     delay_level: int = 0
     sharding_key: str = ""
+    priority: int | None = None
 
     def message(self, body: bytes) -> Message:
         """Return the message of a line of text.
@@ -145,6 +148,7 @@ class _Record(msgspec.Struct, forbid_unknown_fields=True):
     delay: str | None = None
     delay_level: int | None = None
     sharding_key: str | None = None
+    priority: Int32 | None = None
 
     broker: Any = None
     queue_id: Any = None
@@ -179,10 +183,13 @@ def record_message(fields: Fields, line: bytes) -> Message:
         "tags": record.tags,
         "properties": {**fields.properties, **properties},
         "sharding_key": record.sharding_key,
+        "priority": record.priority,
     }
     if record.delay is not None or record.delay_level is not None:
         changed |= {"delay_ms": _delay_ms(record), "delay_level": record.delay_level or 0}
     given = {name: value for name, value in changed.items() if value is not None}
+    if record.priority is None and PROPERTY_PRIORITY in properties:
+        given["priority"] = None  # what it had in the topic that it was read from counts
     return _checked(msgspec.structs.replace(fields, **given), _body(record))
 
 
@@ -248,6 +255,7 @@ def _checked(fields: Fields, body: bytes) -> Message:
             delay_ms=fields.delay_ms,
             delay_time_level=fields.delay_level,
             sharding_key=fields.sharding_key,
+            priority=fields.priority,
         )
         properties_bytes = len(encode_properties(message.property_map()))
     except ArgumentError as error:

@@ -17,6 +17,10 @@ TIMEOUT_SECONDS_DEFAULT: Final = 12.0
 """A switch takes up to 8 s with the default lease of 5 s."""
 
 
+PRIORITY_MAX: Final = 0x7FFFFFFF
+"""Java has no greater number for it."""
+
+
 class AckChoice(enum.StrEnum):
     """`tandem.client.Ack`, which is not loaded before a command runs."""
 
@@ -106,6 +110,15 @@ DelayLevelOption = Annotated[
 ShardingKeyOption = Annotated[
     str, typer.Option(help="Messages of one key go to one queue, in order.")
 ]
+PriorityOption = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=PRIORITY_MAX,
+        help="Queue of a topic of the type PRIORITY: who pops gets the highest first.",
+        show_default=False,
+    ),
+]
 QueueOption = Annotated[
     int | None,
     typer.Option(min=0, help="Queue id; all in turn if left out.", show_default=False),
@@ -130,7 +143,7 @@ InputFormatOption = Annotated[
     typer.Option(
         "--input-format",
         help="text: a line is a body. jsonl: a line is a JSON object with topic, keys, tags,"
-        " properties, body or body_base64, delay or delay_level, sharding_key.",
+        " properties, body or body_base64, delay or delay_level, sharding_key, priority.",
     ),
 ]
 OnErrorOption = Annotated[

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from node.broker.handler_set import Handlers
     from node.remoting.dispatcher import Handler
     from node.remoting.unsupported import UnsupportedRequests
+    from store.delayed.timer_metrics import TimerMetricsSerializeWrapper
     from tandem.wire.remoting_command import Ext
 
 CLIENT = Host("10.1.2.3", 1234)
@@ -296,12 +297,16 @@ class FakeDelayed:
     """What delivers messages later."""
 
     checkpoint: bytes | None = None
+    metrics: TimerMetricsSerializeWrapper | None = None
 
     def delay_progress(self) -> dict[int, int]:
         return {3: 5}
 
     def timer_checkpoint(self) -> bytes | None:
         return self.checkpoint
+
+    def timer_metrics(self) -> TimerMetricsSerializeWrapper | None:
+        return self.metrics
 
 
 class Broker(BrokerParts):

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 import trio
 
+from store.delayed.timer_metrics import TimerMetricsSerializeWrapper
 from tandem.wire.message import decode_messages
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import SendMessageRequestHeaderV2
@@ -66,6 +67,37 @@ async def test_messages_that_wait_are_delivered_by_the_next_master(
             for message in decode_messages((await client.pull()).body):
                 waited_ms = message.store_timestamp_ms - int(message.properties["TIMER_OUT_MS"])
                 assert waited_ms >= 1000
+
+
+async def waiting(world: World, name: str) -> dict[str, int] | None:
+    async with world.client(world.address(name)) as client:
+        answer = await client.call(RequestCode.GET_TIMER_METRICS)
+        if answer.code:
+            return None
+        found = msgspec.json.decode(answer.body, type=TimerMetricsSerializeWrapper).timing_count
+        return {topic: metric.count for topic, metric in found.items()}
+
+
+async def test_the_master_says_how_many_wait_and_the_next_one_counts_anew(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_world(timed_cluster(tmp_path)) as world:
+        await world.start(*NAMES)
+        master = await world.master()
+        assert await waiting(world, master) == {}
+        assert [await waiting(world, name) for name in others(master)] == [None, None]
+        for seconds in (5, 60, 60, 300):
+            await send(world, master, b"x", seconds)
+        await trio.sleep(1)
+        assert await waiting(world, master) == {"T": 4}
+        await trio.sleep(9)
+        assert await waiting(world, master) == {"T": 3}
+        await world.kill(master)
+        successor = await world.master(*others(master))
+        await trio.sleep(1)
+        assert await waiting(world, successor) == {"T": 3}
+        await trio.sleep(60)
+        assert await waiting(world, successor) == {"T": 1}
 
 
 async def test_every_node_that_becomes_master_knows_what_was_delivered(

@@ -12,10 +12,12 @@ import trio
 
 from store.delayed.delay_offset_table import DelayOffsetTable
 from store.delayed.journaled_timers import JournaledTimers
+from store.delayed.timer_metrics import TimerMetricsSerializeWrapper
 from store.delayed.timer_place import TimerPlace
 from store.delayed_delivery import DelayedDelivery, JournaledProgress
 from store.machine.table_file import TableFile
 from tandem.wire.message import decode_messages
+from tandem.wire.reply_headers import RecallMessageRequestHeader
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import SendMessageRequestHeaderV2
 from tests.node.world import MASTER, SLAVE_1, Caller, World, bodies, cluster_config, open_world
@@ -96,6 +98,51 @@ async def test_a_message_with_a_time_of_its_own_arrives_then(
             assert told.body == (disk.read(path) or b"")[:56] != bytes(56)
 
 
+async def waiting_of(client: Caller) -> dict[str, int]:
+    answer = await client.call(RequestCode.GET_TIMER_METRICS, None)
+    assert answer.code == 0
+    found = msgspec.json.decode(answer.body, type=TimerMetricsSerializeWrapper).timing_count
+    return {topic: metric.count for topic, metric in found.items()}
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+async def test_a_master_says_how_many_timers_wait_for_each_topic(
+    how: str, tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    config = cluster_config(tmp_path, role="ASYNC_MASTER")
+    store = msgspec.structs.replace(config.store, timer_wheel_enable=True)
+    broker = msgspec.structs.replace(config.broker, recall_message_enable=True)
+    config = msgspec.structs.replace(config, store=store, broker=broker)
+    async with open_world(config) as world:
+        await world.start("a0", "a1")
+        async with world.client(MASTER) as master, world.client(SLAVE_1) as slave:
+            assert await waiting_of(master) == {}
+            refused = await slave.call(RequestCode.GET_TIMER_METRICS, None)
+            assert (refused.code, refused.body) == (1, b"")
+            handles = []
+            for number, seconds in enumerate((2, 60, 60, 60)):
+                properties = f"UNIQ_KEY\x01K{number}\x02TIMER_DELAY_SEC\x01{seconds}\x02"
+                header = SendMessageRequestHeaderV2("PG", "T", "TBW102", 4, 0, 0, 1, 0, properties)
+                answer = await master.call(RequestCode.SEND_MESSAGE_V2, header, b"%d" % number)
+                handles.append(answer.ext_fields()["recallHandle"])
+            await trio.sleep(0.5)
+            assert await waiting_of(master) == {"T": 4}
+            await trio.sleep(3)
+            assert await waiting_of(master) == {"T": 3}
+            recall = RecallMessageRequestHeader("T", handles[3], "PG")
+            assert (await master.call(RequestCode.RECALL_MESSAGE, recall)).code == 0
+            await trio.sleep(0.5)
+            assert await waiting_of(master) == {"T": 2}
+        await (world.stop("a0") if how == "stop" else world.kill("a0"))
+        await world.start("a0")
+        async with world.client(MASTER) as master:
+            await trio.sleep(1)
+            assert await waiting_of(master) == {"T": 2}
+            await trio.sleep(60)
+            assert sorted(set(await messages_of(master))) == [b"0", b"1", b"2"]
+            assert await waiting_of(master) == {}
+
+
 async def test_a_time_of_its_own_is_refused_where_timers_are_off(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
@@ -108,6 +155,8 @@ async def test_a_time_of_its_own_is_refused_where_timers_are_off(
             assert answer.code == 1
             assert "timer_wheel_enable" in (answer.remark or "")
             told = await master.call(RequestCode.GET_TIMER_CHECK_POINT, None)
+            assert (told.code, told.body) == (1, b"")
+            told = await master.call(RequestCode.GET_TIMER_METRICS, None)
             assert (told.code, told.body) == (1, b"")
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from store.delayed.timer_metrics import TimerMetrics
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tests.node.doubles import Broker
@@ -20,3 +21,20 @@ async def test_how_far_timers_are_and_that_there_are_none() -> None:
     assert (answer.code, answer.body) == (ResponseCode.SYSTEM_ERROR, b"")
     broker.delayed.checkpoint = bytes(range(56))
     assert client.call(RequestCode.GET_TIMER_CHECK_POINT).body == bytes(range(56))
+
+
+async def test_how_many_timers_wait_for_each_topic_and_that_there_are_none() -> None:
+    broker = Broker()
+    client = looking_at(broker)
+    answer = client.call(RequestCode.GET_TIMER_METRICS)
+    assert (answer.code, answer.body) == (ResponseCode.SYSTEM_ERROR, b"")
+    metrics = TimerMetrics(lambda: 7)
+    broker.delayed.metrics = metrics.shown
+    empty = b'{"dataVersion":{"stateVersion":0,"timestamp":7,"counter":0},"timingCount":{}}'
+    assert client.call(RequestCode.GET_TIMER_METRICS).body == empty
+    metrics.enter("T", "T", cancels=False)
+    broker.delayed.metrics = metrics.shown
+    assert client.call(RequestCode.GET_TIMER_METRICS).body == (
+        b'{"dataVersion":{"stateVersion":0,"timestamp":7,"counter":1},'
+        b'"timingCount":{"T":{"count":1,"timeStamp":7}}}'
+    )

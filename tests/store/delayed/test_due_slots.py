@@ -70,6 +70,7 @@ def test_building_at_once_is_the_same_as_entering_one_by_one(
         due_ms=T0 + np.array(seconds, np.int64) * 1000 + 999,
         offsets=np.zeros(len(seconds), np.int64),
         is_delete=np.array([n in deletes for n in range(len(seconds))], np.bool_),
+        topic_hashes=np.zeros(len(seconds), np.int64),
     )
     all_at_once.build(units, from_ms)
     for number, second in enumerate(seconds):

@@ -131,6 +131,10 @@ class World:
         if self.place != self.journal[-1][1]:
             self.journal.append((self.store.max_physical_offset, self.place))
 
+    def waiting(self) -> dict[str, int]:
+        found = self.timers.metrics.timing_count
+        return {topic: metric.count for topic, metric in found.items()}
+
     def delivered(self) -> list[int]:
         """What was delivered, in order."""
         return [number_of(m) for m in queue_messages(self.store, "TopicA", 0)]
@@ -583,3 +587,68 @@ def test_a_message_that_is_damaged_while_it_waits_is_waited_for() -> None:
     for _ in range(3):
         world.deliver(1000)
     assert sorted(world.delivered()) == [0, 1, 2, 3]
+
+
+# -- how many wait ---------------------------------------------------------------------------------
+
+
+def test_what_waits_is_counted_and_by_the_next_master_anew() -> None:
+    world = World()
+    other = msgspec.structs.replace(timed(3, 5000), topic="Other")
+    world.send(timed(1, 2000), timed(2, 5000), other)
+    assert world.waiting() == {}
+    world.deliver()
+    assert world.waiting() == {"TopicA": 2, "Other": 1}
+    world.deliver(2000)
+    assert world.waiting() == {"TopicA": 1, "Other": 1}
+    world.write_place()
+    world = world.fail_over()
+    assert world.waiting() == {}
+    world.deliver()
+    assert world.waiting() == {"TopicA": 1, "Other": 1}
+    world.deliver(3000)
+    assert world.waiting() == {}
+
+
+def test_a_far_message_counts_once_before_and_after_it_is_rolled() -> None:
+    world = World()
+    world.send(timed(1, 59_000))
+    for at in range(59):
+        world.deliver()
+        assert world.waiting() == {"TopicA": 1}
+        world.deliver(1000)
+        if at % 7 == 6:
+            world.write_place()
+            world = world.fail_over()
+    assert world.waiting() == {}
+
+
+@pytest.mark.parametrize("delay_ms", [5000, 30_000])
+@pytest.mark.parametrize("fails_over", [False, True])
+def test_a_cancelled_message_does_not_wait_any_more(delay_ms: int, *, fails_over: bool) -> None:
+    world = World()
+    world.send(*(timed(number, delay_ms) for number in range(3)), cancelling(9, 1, delay_ms))
+    world.send(timed(4, delay_ms + 5000))
+    world.deliver()
+    if fails_over:
+        world.write_place()
+        world = world.fail_over()
+        world.deliver()
+    assert world.waiting() == {"TopicA": 3}
+    for _ in range(delay_ms // 1000):
+        world.deliver(1000)
+    assert world.delivered() == [0, 2]
+    assert world.waiting() == {"TopicA": 1}
+
+
+def test_a_refused_put_waits_and_one_that_can_never_be_put_does_not() -> None:
+    world = World()
+    world.send(timed(1, 1000), timed(2, 9000))
+    world.deliver()
+    world.clock.now_ms += 1000
+    world.refused = PutMessageStatus.OS_PAGE_CACHE_BUSY
+    world.timers.deliver_due(world.clock.now_ms)
+    assert world.waiting() == {"TopicA": 2}
+    world.refused = PutMessageStatus.MESSAGE_ILLEGAL
+    world.deliver(100)
+    assert world.waiting() == {"TopicA": 1}

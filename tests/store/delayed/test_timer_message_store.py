@@ -50,8 +50,10 @@ SMALL = TimerSettings(
 )
 
 
-def timed(number: int, delay_ms: int, more: dict[str, str] | None = None) -> PutMessage:
-    message = a_message(number)
+def timed(
+    number: int, delay_ms: int, more: dict[str, str] | None = None, *, topic: str = "TopicA"
+) -> PutMessage:
+    message = a_message(number, topic)
     properties = decode_properties(message.properties) | {"TIMER_DELAY_MS": str(delay_ms)}
     return msgspec.structs.replace(message, properties=encode_properties(properties | (more or {})))
 
@@ -124,6 +126,10 @@ class World:
 
     def delivered(self) -> list[int]:
         return [number_of(m) for m in queue_messages(self.store, "TopicA", 0)]
+
+    def waiting(self) -> dict[str, int]:
+        found = self.timers.metrics.timing_count
+        return {topic: metric.count for topic, metric in found.items()}
 
     def sync(self) -> None:
         self.store.commit_log.files.sync_all()
@@ -367,6 +373,113 @@ def test_a_far_message_can_be_cancelled_too() -> None:
     for _ in range(40):
         world.deliver(1000)
     assert world.delivered() == []
+
+
+# -- how many wait ---------------------------------------------------------------------------------
+
+
+def test_what_waits_is_counted_by_its_topic() -> None:
+    world = World()
+    assert world.waiting() == {}
+    world.send(timed(1, 2000), timed(2, 5000), timed(3, 5000, topic="Other"))
+    world.deliver()
+    assert world.waiting() == {"TopicA": 2, "Other": 1}
+    world.deliver(2000)
+    assert world.waiting() == {"TopicA": 1, "Other": 1}
+    world.deliver(3000)
+    assert world.waiting() == {}
+
+
+def test_a_message_that_comes_late_was_never_waiting() -> None:
+    world = World()
+    world.send(timed(1, 3000))
+    world.clock.now_ms += 9000
+    world.timers.deliver_due(world.clock.now_ms)
+    assert (world.delivered(), world.waiting()) == ([1], {})
+
+
+def test_a_far_message_counts_once_before_and_after_it_is_rolled() -> None:
+    world = World()
+    world.send(timed(1, 59_000), timed(2, 59_500))
+    for _ in range(59):
+        world.deliver()
+        assert world.waiting() == {"TopicA": 2}
+        world.deliver(1000)
+    assert world.waiting() == {"TopicA": 1}
+    world.deliver(1000)
+    assert world.waiting() == {}
+
+
+@pytest.mark.parametrize("delay_ms", [5000, 30_000])
+@pytest.mark.parametrize("starts_again", [False, True])
+def test_a_cancelled_message_does_not_wait_any_more(delay_ms: int, *, starts_again: bool) -> None:
+    world = World()
+    cancel = timed(9, delay_ms, {"TIMER_DEL_UNIQKEY": "TopicA+U1"})
+    world.send(*(timed(number, delay_ms) for number in range(3)), cancel)
+    world.send(timed(4, delay_ms + 5000))
+    world.deliver()
+    if starts_again:
+        world.flush()
+        world = world.restarted()
+        world.deliver()
+    assert world.waiting() == {"TopicA": 3}
+    for _ in range(delay_ms // 1000):
+        world.deliver(1000)
+    assert world.delivered() == [0, 2]
+    assert world.waiting() == {"TopicA": 1}
+
+
+def test_what_cancels_nothing_is_even_again_after_its_time() -> None:
+    world = World()
+    world.send(timed(1, 3000, {"TIMER_DEL_UNIQKEY": "TopicA+U9"}), timed(2, 5000))
+    world.deliver()
+    assert world.waiting() == {}
+    world.deliver(3000)
+    assert world.waiting() == {"TopicA": 1}
+
+
+def test_a_refused_put_waits_and_one_that_can_never_be_put_does_not() -> None:
+    world = World()
+    world.send(timed(1, 1000), timed(2, 9000))
+    world.deliver()
+    world.clock.now_ms += 1000
+    world.refused = PutMessageStatus.OS_PAGE_CACHE_BUSY
+    world.timers.deliver_due(world.clock.now_ms)
+    assert world.waiting() == {"TopicA": 2}
+    world.refused = PutMessageStatus.MESSAGE_ILLEGAL
+    world.deliver(100)
+    assert world.waiting() == {"TopicA": 1}
+
+
+def test_after_a_start_what_waits_is_counted_from_the_timer_log() -> None:
+    world = World()
+    for number in range(120):
+        world.send(timed(number, 9000, topic=f"T{number // 2}"))
+    world.send(timed(120, 1000, topic="Done"))
+    world.deliver()
+    world.deliver(1000)
+    expected = {f"T{number}": 2 for number in range(60)}
+    assert world.waiting() == expected
+    world.flush()
+    again = world.restarted()
+    assert again.waiting() == {}
+    _, next_ms = again.timers.deliver_due(again.clock.now_ms)
+    assert (len(again.waiting()), next_ms) == (50, again.clock.now_ms)
+    again.deliver()
+    assert again.waiting() == expected
+    again.deliver(9000)
+    assert again.waiting() == {}
+
+
+def test_after_a_crash_that_kept_nothing_of_the_timers_the_queue_is_counted() -> None:
+    world = World()
+    world.send(timed(1, 3000), timed(2, 9000))
+    world.sync()
+    lost = world.restarted(world.disk.powered_off(NothingKept()))
+    lost.deliver()
+    assert lost.waiting() == {"TopicA": 2}
+    lost.deliver(3000)
+    assert lost.waiting() == {"TopicA": 1}
 
 
 # -- crashes ---------------------------------------------------------------------------------------

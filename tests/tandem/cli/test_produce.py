@@ -181,6 +181,20 @@ def test_a_message_is_sent_many_times_and_by_a_key_to_one_queue(tandem: Tandem) 
 
 
 @pytest.mark.fault
+def test_a_message_of_a_priority_goes_to_its_queue(tandem: Tandem) -> None:
+    tandem("topic", "create", "urgent-topic", "--queues", "4", "--attribute", KIND)
+    options = ["--body", "hello", "--count", "5", "--priority", "2", "--format", "json"]
+    sent = json.loads(tandem("produce", "urgent-topic", *options).stdout)
+    assert [each["queue_id"] for each in sent] == [2] * 5
+    records = tandem("consume", "urgent-topic", "--format", "jsonl").stdout
+    assert json.loads(records.splitlines()[0])["properties"]["_SYS_MSG_PRIORITY_"] == "2"
+    copied = tandem(
+        "produce", "urgent-topic", "--input-format", "jsonl", "--format", "json", input=records
+    )
+    assert [each["queue_id"] for each in json.loads(copied.stdout)] == [2] * 5
+
+
+@pytest.mark.fault
 def test_results_of_a_batch_are_those_of_its_messages(tandem: Tandem) -> None:
     lines = "one\ntwo\nthree\n"
     result = tandem("produce", "batch-topic", "--batch", "3", "--format", "text", input=lines)
@@ -189,6 +203,7 @@ def test_results_of_a_batch_are_those_of_its_messages(tandem: Tandem) -> None:
     assert len({row[5] for row in rows}) == 3
 
 
+KIND = "message.type=PRIORITY"
 RECORDS = """
 {"topic": "records-topic", "keys": ["x", "y"], "properties": {"n": "1"}, "body": "one"}
 {"topic": "records-topic", "kee": "z", "body": "two"}
@@ -236,6 +251,11 @@ def test_a_topic_is_copied_through_a_pipe(tandem: Tandem) -> None:
         (["--batch", "2", "--sharding-key", "k"], "with a sharding key"),
         (["--queue", "1", "--sharding-key", "k"], "is chosen by --sharding-key"),
         (["--delay", "5s", "--delay-level", "3"], "has only one of"),
+        (["--priority", "-1"], "'--priority'"),
+        (["--priority", "1", "--delay", "5s"], "give it no delay"),
+        (["--priority", "1", "--sharding-key", "k"], "give it no priority"),
+        (["--priority", "1", "--batch", "2"], "with a priority"),
+        (["--priority", "1", "--queue", "1"], "is chosen by --priority"),
         (["--key", "a b"], "must not hold a blank"),
         (["--property", "a=\x01"], "cannot be stored"),
     ],

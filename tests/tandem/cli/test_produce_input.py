@@ -92,6 +92,16 @@ def test_a_delay_is_a_duration_or_a_level() -> None:
     assert (message.delay_ms, message.delay_time_level) == (0, 3)
 
 
+def test_a_priority_is_the_records_own_before_that_of_all() -> None:
+    urgent = Fields(topic="orders", priority=2)
+    assert record_message(FIELDS, b'{"body": "x"}').priority is None
+    assert record_message(FIELDS, b'{"body": "x", "priority": 1}').priority == 1
+    assert record_message(urgent, b'{"body": "x"}').priority == 2
+    assert record_message(urgent, b'{"body": "x", "priority": 0}').priority == 0
+    read = record_message(urgent, b'{"body": "x", "properties": {"_SYS_MSG_PRIORITY_": "3"}}')
+    assert read.property_map()["_SYS_MSG_PRIORITY_"] == "3"
+
+
 def test_what_client_and_broker_added_in_its_first_life_is_left_out() -> None:
     line = (
         b'{"broker": "broker-a", "queue_id": 3, "queue_offset": 9, "physical_offset": 1,'
@@ -120,6 +130,9 @@ def test_what_client_and_broker_added_in_its_first_life_is_left_out() -> None:
         (b'{"delay": "soon", "body": "x"}', ["delay"]),
         (b'{"delay": "5s", "delay_level": 3, "body": "x"}', ["delay_time_level", "delay_ms"]),
         (b'{"delay_level": 19, "body": "x"}', ["delay_level"]),
+        (b'{"priority": -1, "body": "x"}', ["priority"]),
+        (b'{"priority": 2147483648, "body": "x"}', []),
+        (b'{"priority": 1, "sharding_key": "k", "body": "x"}', ["priority", "sharding_key"]),
         (b'{"properties": {"": "x"}, "body": "x"}', [""]),
         (
             b'{"properties": {"a": "%s"}, "body": "x"}' % (b"x" * 40_000),
