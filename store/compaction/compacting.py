@@ -20,6 +20,7 @@ Source: RocketMQ 5.3.3, CompactionLog.getCompactionFile, getOffsetMap, compactio
 from __future__ import annotations
 
 import logging
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -39,8 +40,12 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 SWAP_FILE: Final = "swap.json"
-STEP_RECORDS: Final = 128
+STEP_BYTES: Final = 1 << 20
 """About a millisecond's work."""
+RECORD_COST_BYTES: Final = 8 << 10
+"""What a record costs besides its bytes."""
+KEY_BYTES_MAX: Final = 64
+"""A longer key is kept as its hash: memory is counted by keys."""
 _KEYS: Final = PROPERTY_KEYS.encode()
 
 
@@ -64,6 +69,7 @@ class NewestOffsets:
 
     def put(self, key: bytes, queue_offset: int) -> bool:
         """Take note of a record, later than all before; False if there is no room for its key."""
+        key = _short(key)
         if len(self._newest) >= self._keys_max and key not in self._newest:
             return False
         self._newest[key] = self.last = queue_offset
@@ -76,7 +82,11 @@ class NewestOffsets:
         """
         if queue_offset > self.last:
             return True
-        return has_body and bool(key) and queue_offset >= self._newest.get(key, -1)
+        return has_body and bool(key) and queue_offset >= self._newest.get(_short(key), -1)
+
+
+def _short(key: bytes) -> bytes:
+    return key if len(key) <= KEY_BYTES_MAX else blake2b(key, digest_size=32).digest()
 
 
 class KeyedRecord(NamedTuple):
@@ -137,26 +147,32 @@ class Compacting:
         """
         newest = NewestOffsets(keys_max)
         yield from self._look_for_keys(newest, position)
+        left = STEP_BYTES
         for pair in self._pairs:
-            for count, unit in enumerate(pair.units(0)):
+            for unit in pair.units(0):
                 record, (key, has_body) = self._read(pair, unit)
                 if newest.keeps(key, unit.queue_offset, has_body=has_body):
                     self.made.append(
                         record, unit.queue_offset, unit.tags_code, unit.store_timestamp_ms
                     )
-                if count % STEP_RECORDS == STEP_RECORDS - 1:
+                left -= unit.size + RECORD_COST_BYTES
+                if left <= 0:
+                    left = STEP_BYTES
                     yield
             yield
         self._end_made()
         self.position = newest.last
 
     def _look_for_keys(self, newest: NewestOffsets, position: int) -> Iterator[None]:
+        left = STEP_BYTES
         for pair in self.new_pairs(position):
-            for count, unit in enumerate(pair.units(pair.index_of(position + 1))):
+            for unit in pair.units(pair.index_of(position + 1)):
                 _, (key, _) = self._read(pair, unit)
                 if not newest.put(key, unit.queue_offset):
                     return
-                if count % STEP_RECORDS == STEP_RECORDS - 1:
+                left -= unit.size + RECORD_COST_BYTES
+                if left <= 0:
+                    left = STEP_BYTES
                     yield
             yield
 
@@ -236,6 +252,11 @@ def _move(disk: Disk, current: TopicPartitionLog, swap: Swap) -> None:
         for name in swap.old:
             if name not in swap.new:
                 disk.remove(f"{directory}/{name}")
+
+
+def is_swap_noted(disk: Disk, current: TopicPartitionLog) -> bool:
+    """Whether there is a swap that has not ended."""
+    return disk.exists(f"{current.log_directory}/{COMPACTING}/{SWAP_FILE}")
 
 
 def end_swap(disk: Disk, current: TopicPartitionLog) -> None:

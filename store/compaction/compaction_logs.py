@@ -156,6 +156,7 @@ class CompactionLogs:
                 *(queue.name, queue_offset, reason),
             )
             current.cut(queue_offset)
+        current.sync_what_was_there()
 
     # -- positions -------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from store.compaction.compacting import Compacting, DamagedPairError, end_swap
+from store.compaction.compacting import Compacting, DamagedPairError, end_swap, is_swap_noted
 from store.compaction.compaction_log import ReadLimits
 from store.machine.errors import CorruptLogError, DiskFailedError, StoreFullError
 from store.machine.tell_once import TellOnce
@@ -122,15 +122,14 @@ class CompactionStore:
         for topic, queue_id in self._queues.queues():
             if topic not in self.topics:
                 continue
-            while self._is_behind(topic, queue_id):
-                try:
-                    before = self._followed(topic, queue_id, 1)
-                except (StoreFullError, DiskFailedError) as error:
-                    self._tell(error)
-                    return
-                await trio.lowlevel.checkpoint()
-                if before is None or before.is_stuck:
-                    break
+            try:
+                while self._is_behind(topic, queue_id):
+                    log = self._followed(topic, queue_id, 1)
+                    await trio.lowlevel.checkpoint()
+                    if log is None or log.is_stuck:
+                        break
+            except (StoreFullError, DiskFailedError, CorruptLogError) as error:
+                self._tell(error)
 
     def _is_behind(self, topic: str, queue_id: int) -> bool:
         log = self._logs.of(topic, queue_id)
@@ -201,7 +200,11 @@ class CompactionStore:
                 continue
             number = max(log.durable_to, queue.min_offset)
             if number < queue.next_offset:
-                offset = min(offset, queue.unit(number)[0])
+                try:
+                    offset = min(offset, queue.unit(number)[0])
+                except DiskFailedError as error:
+                    self._tell(error)
+                    return 0
         return offset
 
     def hide(self, topic: str) -> int:
@@ -243,6 +246,11 @@ class CompactionStore:
                 the next start finishes the swap.
             OSError: a sync failed; the old files are there still.
         """
+        if is_swap_noted(self._disk, log.current):
+            # The last one is done but for its position, which had no room: a stop while new files
+            # are made would have them taken for its own.
+            self._logs.save_positions()
+            end_swap(self._disk, log.current)
         compacting = Compacting(log.current, self._disk)
         position = self._logs.position(log.topic, log.queue_id)
         pairs = compacting.new_pairs(position)
@@ -251,6 +259,8 @@ class CompactionStore:
         try:
             for _ in compacting.steps(position, self._keys_max):
                 await trio.lowlevel.checkpoint()
+                if self._logs.find(log.topic, log.queue_id) is not log:
+                    break  # the topic was deleted meanwhile, and these files are closed
             for file in compacting.made.files():
                 await self._disk.sync(file.file)
         except DamagedPairError as error:
@@ -262,7 +272,7 @@ class CompactionStore:
             compacting.give_up()
             raise
         if self._logs.find(log.topic, log.queue_id) is not log:
-            compacting.give_up()  # the topic was deleted meanwhile
+            compacting.give_up()
             return False
         swap = compacting.swap()
         self._logs.note(log.topic, log.queue_id, swap.position)

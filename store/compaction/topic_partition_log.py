@@ -362,6 +362,12 @@ class TopicPartitionLog:
             raise
         return file
 
+    def _ways(self) -> list[str]:
+        """Return the directories with the names of the pairs, and of these, outermost first."""
+        parts = (self.log_directory.split("/"), self.cq_directory.split("/"))
+        ways = ("/".join(each[: len(each) - up]) for up in (3, 2, 1, 0) for each in parts)
+        return list(dict.fromkeys(ways))
+
     # -- cutting ---------------------------------------------------------------------------------
 
     def cut(self, queue_offset: int) -> bool:
@@ -418,6 +424,16 @@ class TopicPartitionLog:
             if file.is_able_to_flush(0):
                 file.file.sync()
                 file.flushed_position = file.wrote_position
+
+    def sync_what_was_there(self) -> None:
+        """Block until all of it is durable, names as well: a killed process may have synced none.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        self._disk.sync_names(self._ways())
+        for file in self.files():
+            file.file.sync()
 
     def destroy(self) -> None:
         """Delete all files."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from store.files.mapped_file import MappedFile
-from store.machine.errors import DiskFailedError
+from store.machine.errors import CorruptLogError, DiskFailedError
 
 if TYPE_CHECKING:
     from store.files.open_files import OpenFiles
@@ -63,14 +63,22 @@ class GrowingFile(MappedFile):
         path = self.path
         try:
             file = self._open_files.disk.open(path, grows=True)
+        except FileNotFoundError as error:
+            raise self._changed(error.strerror or str(error)) from error
+        except CorruptLogError as error:
+            raise self._changed(f"it has 0 of {self.size} bytes") from error
         except OSError as error:
-            raise self._failed(error.strerror or str(error)) from error
+            raise DiskFailedError(
+                f"{path}: {error.strerror}; check the disk, and how many files this process may"
+                " have open (ulimit -n, LimitNOFILE=)",
+                path=path,
+            ) from error
         if file.size != self.size:
             file.close()
-            raise self._failed(f"it has {file.size} of {self.size} bytes")
+            raise self._changed(f"it has {file.size} of {self.size} bytes")
         self.opened(file)
 
-    def _failed(self, why: str) -> DiskFailedError:
+    def _changed(self, why: str) -> DiskFailedError:
         return DiskFailedError(
             f"{self.path}: {why}; somebody has changed this file under the running node. Order a"
             " scrub, which has its queue built anew (tandem ha scrub), or start the node again",

@@ -60,8 +60,8 @@ class RealDisk:
 
     @property
     def open_files_max(self) -> int:
-        """See `Disk.open_files_max`. Each takes two descriptors, one of them for its mapping."""
-        return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
+        """See `Disk.open_files_max`. Each takes two descriptors, and twice as many may be."""
+        return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8
 
     def create(self, path: str, size: int, *, grows: bool = False) -> RealFile:
         """See `Disk.create`."""

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
+from store.machine.errors import DiskFailedError
 from store.machine.tell_once import TellOnce
 from store.services.clean_policy import (
     HOUR_MS,
@@ -293,15 +294,24 @@ class CleanConsumeQueueService:
         min_offset = self._files.min_offset
         if min_offset <= self._last_physical_min_offset:
             return
+        failures: list[DiskFailedError] = []
         for topic, queue_id in self._queues.queues():
-            if self._clean_queue(topic, queue_id, min_offset):
+            try:
+                count = self._clean_queue(topic, queue_id, min_offset)
+            except DiskFailedError as error:
+                failures.append(error)
+                continue
+            if count:
                 await trio.sleep(self._config.delete_consume_queue_files_interval_ms / 1000)
         count = self._index.delete_expired_files(min_offset) if self._index is not None else 0
         if count:
             _log.info(
                 "%d files of the index are deleted: the log begins at %d now", count, min_offset
             )
-        self._last_physical_min_offset = min_offset
+        if not failures:
+            self._last_physical_min_offset = min_offset
+        elif self._told.is_news(str(failures[0])):
+            _log.error("%d queues are not cleaned: %s", len(failures), failures[0])
 
     def _clean_queue(self, topic: str, queue_id: int, min_offset: int) -> int:
         # It may have been deleted while this task was waiting.

@@ -15,6 +15,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,9 @@ class StrictMachine:
         self._held: list[int] = []
         """Descriptors that keep the numbers of files that are deleted from being used again."""
         self.syncs_count = 0
+        self._begun = count()
+        self._seen: dict[int, int] = {}
+        """By inode: which sync, in the order of their beginnings, said last what is there."""
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -51,17 +55,27 @@ class StrictMachine:
             # One of our own: that of a sync may be for writing only.
             held = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
             self._held.append(held)
+            begun = next(self._begun)
             if stat.S_ISDIR(status.st_mode):
                 names = {entry.name: entry.inode() for entry in os.scandir(held)}
                 real(descriptor)
-                self._names[status.st_ino] = names
+                if self._is_news(status.st_ino, begun):
+                    self._names[status.st_ino] = names
             else:
                 content = os.pread(held, status.st_size, 0)
                 real(descriptor)
-                self._contents[status.st_ino] = content
+                if self._is_news(status.st_ino, begun):
+                    self._contents[status.st_ino] = content
             self.syncs_count += 1
 
         return sync
+
+    def _is_news(self, inode: int, begun: int) -> bool:
+        """Whether no sync that began later has ended before this one: it knows less."""
+        is_news = begun > self._seen.get(inode, -1)
+        if is_news:
+            self._seen[inode] = begun
+        return is_news
 
     def exists(self, path: Path | str) -> bool:
         """Whether a file or a directory of this name is left after a power loss."""
