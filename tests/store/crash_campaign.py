@@ -494,15 +494,11 @@ class World:
 def _what_counts(path: str, content: bytes | None) -> bytes | None:
     """A fingerprint that was cut short by a crash is none, and goes when somebody reads it.
 
-    So does a file of extensions that was closed at its beginning: its first unit was lost, and that
-    of the queue, which named it, was entered again without.
+    So do files of extensions without a unit, where power was lost before theirs were on the disk:
+    the queue's units, which named them, were entered again without.
     """
-    if (
-        content is not None
-        and "/consumequeue_ext/" in path
-        and content.rstrip(b"\0") == b"\xff\xff"
-    ):
-        return None
+    if content is not None and "/consumequeue_ext/" in path:
+        return None if content.rstrip(b"\0") in (b"", b"\xff\xff") else content
     if content is None or f"/{FINGERPRINTS}/" not in path:
         return content
     try:
