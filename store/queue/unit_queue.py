@@ -212,8 +212,10 @@ class UnitQueue(ABC):
         Source: ConsumeQueue.truncateDirtyLogicFiles, BatchConsumeQueue.truncateDirtyLogicFiles.
         """
         end = self._end_below(physical_offset)
-        if end == self._files.max_offset and end > self._files.min_offset:
-            self._assigned_offset = 0  # nothing has to go
+        is_cut = end < self._files.max_offset or end <= self._files.min_offset
+        # Units may have been entered anew: extensions that none of them names any more go.
+        if not is_cut and self.file_queues == (self._files,):
+            self._assigned_offset = 0
         else:
             self._truncate(end)
 

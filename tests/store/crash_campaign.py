@@ -492,13 +492,7 @@ class World:
 
 
 def _what_counts(path: str, content: bytes | None) -> bytes | None:
-    """A fingerprint that was cut short by a crash is none, and goes when somebody reads it.
-
-    So do files of extensions without a unit, where power was lost before theirs were on the disk:
-    the queue's units, which named them, were entered again without.
-    """
-    if content is not None and "/consumequeue_ext/" in path:
-        return None if content.rstrip(b"\0") in (b"", b"\xff\xff") else content
+    """A fingerprint that was cut short by a crash is none, and goes when somebody reads it."""
     if content is None or f"/{FINGERPRINTS}/" not in path:
         return content
     try:
