@@ -69,9 +69,6 @@ async def raise_level(
         return _refused(f"nothing is known of the members, because the coordinator failed: {error}")
     current = master.state.level
     wanted = wanted or max(current, newest_known(members, view.nodes))
-    why_not = why_not_raised(members, view.nodes, wanted, config.level_max)
-    if why_not is not None:
-        return _refused(f"{config.group} stays at feature level {current}: {why_not}")
     if wanted == current:
         return FencedCommandResult(
             done=True, text=f"{config.group} is at feature level {current} already"
@@ -81,6 +78,9 @@ async def raise_level(
             f"{config.group} is at feature level {current}, and goes to no lower one: an older"
             " version could not read what is in its log"
         )
+    why_not = why_not_raised(members, view.nodes, wanted, config.level_max)
+    if why_not is not None:
+        return _refused(f"{config.group} stays at feature level {current}: {why_not}")
     return await _write(config, session, master, wanted)
 
 

@@ -30,6 +30,7 @@ from tandem.plain_text import plain
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from tandem.client import Admin
     from tandem.cluster.spec import ClusterSpec
     from tandem.views.cluster_look import ClusterLook
     from tandem.views.fenced_group import FencedGroup
@@ -203,7 +204,7 @@ def by_command(by: str) -> Restarter:
 @asynccontextmanager
 async def _asking(
     spec: "ClusterSpec",
-) -> "AsyncIterator[tuple[Callable[[], Awaitable[ClusterLook]], dict[str, FencedGroup]]]":
+) -> "AsyncIterator[tuple[Callable[[], Awaitable[ClusterLook]], dict[str, FencedGroup], Admin]]":
     from tandem.client import Admin
     from tandem.views.classic_nodes import classic_nodes
     from tandem.views.cluster_look import coordinator_of, fenced_groups, look, members_of
@@ -218,14 +219,14 @@ async def _asking(
         async def again() -> "ClusterLook":
             return await look(classic_nodes(spec), admin, list(groups.values()))
 
-        yield again, groups
+        yield again, groups, admin
 
 
 async def _plan(spec: "ClusterSpec", wanted: list[str]) -> "list[Restart]":
     from tandem.views.cluster_check import check
     from tandem.views.restart_order import restart_order, unknown_nodes
 
-    async with _asking(spec) as (look, _):
+    async with _asking(spec) as (look, _, _):
         seen = await look()
     if unknown := unknown_nodes(seen, wanted):
         raise CommandError(
@@ -246,8 +247,21 @@ async def _plan(spec: "ClusterSpec", wanted: list[str]) -> "list[Restart]":
 async def _restart(
     spec: "ClusterSpec", step: "Restart", restart: Restarter, wait_seconds: float
 ) -> None:
-    async with _asking(spec) as (look, groups):
-        await restart_one(look, groups.get(step.group), step, restart, wait_seconds)
+    from tandem.client.errors import ClientError
+
+    async with _asking(spec) as (look, groups, admin):
+
+        async def began() -> str:
+            try:
+                return await admin.began_at(step.address)
+            except ClientError:
+                return ""
+
+        await restart_one(look, groups.get(step.group), step, restart, wait_seconds, began)
+
+
+async def _unknown() -> str:
+    return ""
 
 
 async def restart_one(
@@ -256,19 +270,30 @@ async def restart_one(
     step: "Restart",
     restart: Restarter,
     wait_seconds: float,
+    began: Callable[[], Awaitable[str]] = _unknown,
 ) -> None:
     """Restart one node, and wait until its group is whole with another process of it.
 
-    `group`: None of a classic one.
+    `group`: None of a classic one, of whose node `began` tells one process from the next.
 
     Raises:
         CommandError: Nobody takes its place, it was not restarted, or it is not in sync in time.
     """
     if group is not None and step.successor:
         await _relieve(group, step)
-    before = await _session(group, step.node)
+
+    async def process() -> str:
+        return await (began() if group is None else _session(group, step.node))
+
+    before = await process()
+    if not before:
+        raise RollError(
+            Halt.NOT_WELL,
+            f"{step.node} is not restarted: nobody says which process of it there is, so the next"
+            " one could not be told from it",
+        )
     await restart(step)
-    await _wait_whole(look, group, step, before, wait_seconds)
+    await _wait_whole(look, process, step, before, wait_seconds)
 
 
 async def _relieve(group: "FencedGroup", step: "Restart") -> None:
@@ -282,10 +307,8 @@ async def _relieve(group: "FencedGroup", step: "Restart") -> None:
         )
 
 
-async def _session(group: "FencedGroup | None", node: str) -> str:
+async def _session(group: "FencedGroup", node: str) -> str:
     """Return what tells the process of a node from the next one; "" if that is not known."""
-    if group is None:
-        return ""
     records = await group.records()
     record = None if isinstance(records, str) else records.nodes.get(node)
     return record.session if record else ""
@@ -293,7 +316,7 @@ async def _session(group: "FencedGroup | None", node: str) -> str:
 
 async def _wait_whole(
     look: "Callable[[], Awaitable[ClusterLook]]",
-    group: "FencedGroup | None",
+    process: Callable[[], Awaitable[str]],
     step: "Restart",
     before: str,
     wait_seconds: float,
@@ -308,7 +331,7 @@ async def _wait_whole(
         mine = [each for each in seen.groups if each.group == step.group]
         rows = [row for row in seen.classic_nodes if row.group == step.group]
         found = check(rows, mine)
-        is_new = group is None or await _session(group, step.node) not in ("", before)
+        is_new = await process() not in ("", before)
         if is_new and not found.exit_status:
             return
         if trio.current_time() > deadline:

@@ -27,6 +27,7 @@ from tandem.cli.output import (
     is_for_people,
     print_lines,
     run,
+    say,
     say_error,
     stdout,
     terminal_width,
@@ -212,6 +213,8 @@ def features(
     seen = run_with_progress("asking all nodes", _look_once, spec)
     found = [features_of(each) for each in seen.groups if names is None or each.group in names]
     if output_format is Format.TABLE:
+        if not found:
+            say("no group of this cluster is fenced: there are no levels")
         for each in found:
             for line in headline(each):
                 write_words(output_format, each, line)

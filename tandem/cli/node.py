@@ -1,5 +1,6 @@
 """`tandem node`: one node by itself: whether it would start, its systemd unit, how it is left."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 CHECK_SECONDS_MAX: Final = 120.0
 """Longer than the coordinator is waited for, for each of many nodes."""
+
+_IN_A_UNIT: Final = re.compile(r"[^\s\"'$\\\x00-\x1f]+")
 
 app = typer.Typer(
     cls=TandemGroup,
@@ -60,7 +63,12 @@ def check(
     spec = read_spec(file)
     names = [f"--name={spec.node(name).name}" for name in nodes or []]
     command = [*SERVER, "node", "check", f"--config={file}", "--format=findings", *names]
-    done = run_blocking("checking", _run, command, node_environment())
+    try:
+        done = run_blocking("checking", _run, command, node_environment())
+    except* subprocess.TimeoutExpired as error:
+        raise CommandError(
+            f"the check has not ended within {CHECK_SECONDS_MAX:g} s: name fewer nodes"
+        ) from error
     try:
         findings = [decode_json(line, StartFinding) for line in done.stdout.splitlines()]
     except UnreadableError as error:
@@ -116,12 +124,23 @@ def unit(
 
     say(
         unit_text(
-            python=str(python or sys.executable),
-            config=str(config),
-            data=str(data),
-            user=user,
+            python=_word(python or Path(sys.executable), "--python"),
+            config=_word(config, "--config"),
+            data=_word(data, "--data"),
+            user=_word(user, "--user"),
         ).rstrip("\n")
     )
+
+
+def _word(value: Path | str, option: str) -> str:
+    """Return what can be in a unit as it is: one word, and a path from the root on."""
+    text = str(value.absolute()) if isinstance(value, Path) else value
+    if _IN_A_UNIT.fullmatch(text) is None:
+        raise CommandError(
+            f"{option} {text!r} is no word that a unit of systemd can have as it is: use a name"
+            " without blanks, quotes, $ and backslashes"
+        )
+    return text
 
 
 @app.command()
@@ -164,11 +183,13 @@ async def _leave(spec: "ClusterSpec", group: str, node: str, wait: float) -> "Ou
     from tandem.client import Admin
     from tandem.views.cluster_look import coordinator_of, members_of
     from tandem.views.fenced_group import FencedGroup
+    from tandem.views.group_view import DOWN
 
     async with Admin(access_of_spec(spec)) as admin, coordinator_of(spec) as coordinator:
         asked = FencedGroup(spec.name, group, members_of(spec, group), admin, coordinator)
         view = await asked.view()
-        if view.master != node:
+        role = next(each.role for each in view.nodes if each.node == node)
+        if view.master != node and (view.master or role != DOWN):
             who = f"{view.master} is" if view.master else "nobody is"
             return Outcome(Came.DONE, f"{node} is not master of {group}: {who}")
         return await resign(asked, accept_loss=False, wait_seconds=wait)

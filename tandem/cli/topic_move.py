@@ -10,7 +10,7 @@ A topic that moves has no order across the move: a new message may be read befor
 """
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
@@ -30,6 +30,11 @@ WRITE: Final = 2
 QUIET_SECONDS: Final = 60
 """For so long nothing may have been stored in an old group. RocketMQ's clients look at their routes
 every 30 s, and write to the old group until then."""
+
+_KEPT_BY_BROKER: Final = frozenset({"hidden.before"})
+"""Attributes that a broker sets itself, of a topic that was deleted and created again."""
+
+_SET_AT_CREATION: Final = ("cleanup.policy", "queue.type")
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,6 +116,9 @@ def move(
         )
 
         async def forget(admin: "Admin") -> list[Place]:
+            now = await _places(admin, topic, wanted)  # an answer to the question takes its time
+            if refusal := why_not_finished(now, now_ms(), accept_unread=accept_unread):
+                raise CommandError(f"topic {topic} stays where it is: {refusal}")
             await admin.delete_topic(topic, broker_names=[place.group for place in old])
             return [place for place in places if place.part == "new"]
 
@@ -181,19 +189,41 @@ async def _redirect(admin: "Admin", found: "TopicDescription", wanted: Collectio
     has = {each.broker_name: each for each in found.brokers}
     example = _example(found.brokers, wanted)
     for name in wanted:
+        _check_same_kind(example, has.get(name, example))
+    for name in wanted:
         if name not in has:
             queues = max(example.read_queue_nums, example.write_queue_nums)
-            await admin.create_topic(found.topic, queue_nums=queues, broker_name=name)
-            if example.attributes:
-                await admin.alter_topic(
-                    found.topic, attributes=dict(example.attributes), broker_names=[name]
-                )
+            await admin.create_topic(
+                found.topic,
+                queue_nums=queues,
+                broker_name=name,
+                attributes=_settable(example.attributes),
+            )
         elif has[name].perm & (READ | WRITE) != READ | WRITE:
             perm = has[name].perm | READ | WRITE
             await admin.alter_topic(found.topic, perm=perm, broker_names=[name])
     for name, each in has.items():
         if name not in wanted and each.perm & WRITE:
             await admin.alter_topic(found.topic, perm=each.perm & ~WRITE, broker_names=[name])
+
+
+def _settable(attributes: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in attributes.items() if name not in _KEPT_BY_BROKER}
+
+
+def _check_same_kind(old: "TopicAtBroker", new: "TopicAtBroker") -> None:
+    """Refuse a group whose topic of this name is of another kind for ever.
+
+    Raises:
+        CommandError: With the attribute.
+    """
+    for name in _SET_AT_CREATION:
+        if old.attributes.get(name) != new.attributes.get(name):
+            raise CommandError(
+                f"{new.broker_name} has such a topic with {name}={new.attributes.get(name)}, and"
+                f" {old.broker_name} one with {old.attributes.get(name)}: that is set at creation"
+                " only. Delete it there first"
+            )
 
 
 def _example(brokers: "list[TopicAtBroker]", wanted: Collection[str]) -> "TopicAtBroker":

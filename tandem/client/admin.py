@@ -26,6 +26,7 @@ class AdminOperations:
     """What an administrator can ask and order."""
 
     create_topic = operation(Administration.create_topic)
+    began_at = operation(Administration.began_at)
     cluster_info = operation(Administration.cluster_info)
     topics = operation(TopicAdministration.names)
     describe_topic = operation(TopicAdministration.describe)

@@ -24,6 +24,7 @@ from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     CreateTopicRequestHeader,
     HARuntimeInfo,
+    KVTable,
     OffsetResponseHeader,
     QueueRequestHeader,
 )
@@ -123,6 +124,12 @@ class Administration:
         call = Call(address, RequestCode.GET_BROKER_HA_STATUS, None, self.calls.deadline())
         answer = yield from call_successfully(call)
         return decode_body(answer, HARuntimeInfo, address)
+
+    def began_at(self, address: str) -> Flow[str]:
+        """Return when the broker at `address` has begun, as it says: each process another time."""
+        call = Call(address, RequestCode.GET_BROKER_RUNTIME_INFO, None, self.calls.deadline())
+        answer = yield from self.calls.call_as_allowed(call)
+        return decode_body(answer, KVTable, address).table.get("bootTimestamp", "")
 
     def fenced_status(self, address: str) -> Flow[FencedStatus]:
         """Return how the node at `address` sees its fenced group."""

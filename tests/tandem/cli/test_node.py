@@ -55,6 +55,19 @@ def test_the_unit_is_printed_as_it_is_to_be_written() -> None:
     assert "ExecStart=/opt/x/bin/python3 -P -m tandem_server node" in done.stdout
 
 
+def test_paths_of_a_unit_begin_at_the_root() -> None:
+    done = invoke("node", "unit", "--config", "c.yaml", "--data", "")
+    assert f"WorkingDirectory={Path.cwd()}\n" in done.stdout
+    assert f"ReadWritePaths={Path.cwd()}\n" in done.stdout
+
+
+@pytest.mark.parametrize("option", ["--config", "--data", "--python", "--user"])
+@pytest.mark.parametrize("word", ["a b", 'a"b', "a\nb", "a$b", "a\\b", "a\tb"])
+def test_what_a_unit_cannot_have_as_it_is_is_refused(option: str, word: str) -> None:
+    with pytest.raises(CommandError, match=f"^{option} "):
+        invoke("node", "unit", option, word)
+
+
 def test_a_node_of_a_classic_group_is_left_as_it_is(tandem: Tandem) -> None:
     done = tandem("node", "leave", "broker-a-0")
     assert done.exit_code == 0

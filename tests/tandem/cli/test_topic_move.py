@@ -86,8 +86,10 @@ class FakeAdmin:
             {name: BrokerData(broker_name=name, broker_addrs={}) for name in "ab"}, {}
         )
 
-    async def create_topic(self, _topic: str, *, queue_nums: int, broker_name: str) -> None:
-        self.done.append(("create", broker_name, queue_nums))
+    async def create_topic(
+        self, _topic: str, *, queue_nums: int, broker_name: str, attributes: Mapping[str, str]
+    ) -> None:
+        self.done.append(("create", broker_name, (queue_nums, dict(attributes))))
 
     async def alter_topic(
         self,
@@ -138,9 +140,16 @@ async def redirected(admin: FakeAdmin, *wanted: str) -> list[tuple[str, str, obj
 
 
 async def test_the_new_group_has_the_topic_before_the_old_one_takes_no_more() -> None:
-    assert await redirected(FakeAdmin(at("a", 6, kind="FIFO")), "b") == [
-        ("create", "b", 3),
-        ("alter", "b", {"kind": "FIFO"}),
+    old = TopicAtBroker(
+        broker_name="a",
+        addresses={},
+        read_queue_nums=3,
+        write_queue_nums=2,
+        perm=6,
+        attributes={"cleanup.policy": "COMPACTION", "hidden.before": "9"},
+    )
+    assert await redirected(FakeAdmin(old), "b") == [
+        ("create", "b", (3, {"cleanup.policy": "COMPACTION"})),
         ("alter", "a", 4),
     ]
 
@@ -157,7 +166,15 @@ async def test_the_way_back_is_the_same_way() -> None:
 
 
 async def test_a_topic_may_be_spread_over_more() -> None:
-    assert await redirected(FakeAdmin(at("a", 6)), "a", "b") == [("create", "b", 3)]
+    assert await redirected(FakeAdmin(at("a", 6)), "a", "b") == [("create", "b", (3, {}))]
+
+
+async def test_a_topic_of_another_kind_is_not_taken_for_it() -> None:
+    old = msgspec.structs.replace(at("a", 6), attributes={"cleanup.policy": "COMPACTION"})
+    admin = FakeAdmin(old, at("b", 6))
+    with pytest.raises(CommandError):
+        await redirected(admin, "b")
+    assert admin.done == []
 
 
 async def test_who_has_not_read_what_is_counted_by_place() -> None:
