@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import trio
 
+from store.machine.errors import DiskFailedError
 from store.machine.histogram import Histogram
 from store.machine.signal import Signal
 from store.machine.waiting_row import WaitingRow
@@ -299,6 +300,9 @@ class FlushService:
                 file.flushed_position = file.read_position
         try:
             synced = await self._sync_files(*(file.file for file, _ in held))
+        except DiskFailedError as error:  # a file of a queue that is closed, and gone
+            self._fail(str(error))
+            return
         finally:
             for file, _ in held:
                 file.release()

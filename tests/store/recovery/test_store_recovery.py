@@ -179,6 +179,24 @@ def test_what_others_put_where_records_were_lost_was_never_confirmed(lost: str) 
         disk = disk.powered_off(NothingKept())
 
 
+class NamesLost(random.Random):
+    """For `powered_off`: what has no durable name is gone."""
+
+    def random(self) -> float:
+        return 0.0
+
+
+@pytest.mark.parametrize("starts", [0, 1])
+def test_a_start_after_a_kill_makes_names_of_queue_files_durable(starts: int) -> None:
+    disk = SimulatedDisk()
+    put(open_store(disk), a_message())
+    for _ in range(starts):
+        disk = disk.crashed()
+        open_store(disk)
+    kept = disk.powered_off(NamesLost()).list_files("/store/consumequeue/TopicA/0")
+    assert bool(kept) == bool(starts)
+
+
 def test_queues_of_a_log_that_is_gone_go_too() -> None:
     disk = killed_store(15)
     disk.remove(log_file(0))

@@ -100,12 +100,22 @@ class Answers:
 
 @asynccontextmanager
 async def running(
-    flush_disk_type: FlushDiskType, seconds: float = 0.5, *, is_slave: bool = False
+    flush_disk_type: FlushDiskType,
+    seconds: float = 0.5,
+    *,
+    is_slave: bool = False,
+    open_queue_files_max: int = 4096,
 ) -> AsyncIterator[tuple[MessageStore, ScriptedDisk]]:
     disk = ScriptedDisk(seconds)
     disk.start_noting()
     clock = Clock()
-    store = open_store(disk, flush_disk_type=flush_disk_type, clock=clock, is_slave=is_slave)
+    store = open_store(
+        disk,
+        flush_disk_type=flush_disk_type,
+        clock=clock,
+        is_slave=is_slave,
+        open_queue_files_max=open_queue_files_max,
+    )
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)
         await trio.sleep(0.01)
@@ -280,6 +290,21 @@ async def test_every_failed_sync_counts(path: str, autojump_clock: MockClock) ->
         tried = len([1 for _, synced in disk.synced if path in synced])
         await trio.sleep(60)
         assert len([1 for _, synced in disk.synced if path in synced]) == tried
+
+
+async def test_a_file_that_is_gone_before_its_sync_is_a_failed_one(
+    autojump_clock: MockClock,
+) -> None:
+    async with running(ASYNC, open_queue_files_max=64) as (store, disk):
+        for queue_id in range(300):
+            put(store, a_message(queue_id=queue_id))
+        queue = store.queues.find("TopicA", 0)
+        assert queue is not None
+        (file,) = queue.files.files
+        assert not file.is_open
+        disk.remove(file.path)
+        await trio.sleep(30)
+        assert file.path in words(store.refusal)
 
 
 async def test_a_slave_with_a_failed_disk_takes_no_more_bytes(autojump_clock: MockClock) -> None:
