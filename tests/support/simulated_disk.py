@@ -72,6 +72,8 @@ class SimulatedFile:
         self.size = len(content)
         self.allocated = self.size
         self.has_durable_name = True
+        self.is_named_by_sync = True
+        """Not if an earlier process has made it: this one does not know that its name is not."""
         self.expect_room: Callable[[str, int], None] = lambda _path, _size: None
         # The same type as on a real disk, of memory that belongs to nobody else. An empty
         # mapping cannot be had; one byte stands in for it.
@@ -124,7 +126,7 @@ class SimulatedFile:
 
     def made_durable(self, content: bytes) -> None:
         """Take note that `content` has reached the disk, but for pages the kernel gave up."""
-        self.has_durable_name = True
+        self.has_durable_name = self.has_durable_name or self.is_named_by_sync
         if self.given_up:
             content = self._without_given_up(content)
         if content != self.durable:
@@ -440,6 +442,7 @@ class SimulatedDisk:
             twin._files[path].given_up = dict(file.given_up)
             twin._files[path].modified_ms = file.modified_ms
             twin._files[path].has_durable_name = file.has_durable_name
+            twin._files[path].is_named_by_sync = file.has_durable_name
         return twin
 
     def powered_off(self, chance: random.Random) -> "SimulatedDisk":
