@@ -44,7 +44,7 @@ STEP_BYTES: Final = 1 << 20
 """About a millisecond's work."""
 RECORD_COST_BYTES: Final = 8 << 10
 """What a record costs besides its bytes."""
-KEY_BYTES_MAX: Final = 64
+PLAIN_KEY_BYTES_MAX: Final = 64
 """A longer key is kept as its hash: memory is counted by keys."""
 _KEYS: Final = PROPERTY_KEYS.encode()
 
@@ -86,7 +86,7 @@ class NewestOffsets:
 
 
 def _short(key: bytes) -> bytes:
-    return key if len(key) <= KEY_BYTES_MAX else blake2b(key, digest_size=32).digest()
+    return key if len(key) <= PLAIN_KEY_BYTES_MAX else blake2b(key, digest_size=32).digest()
 
 
 class KeyedRecord(NamedTuple):

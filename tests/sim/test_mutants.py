@@ -56,6 +56,10 @@ SHOWN_BY = {
         "a changed time is not changed",
         "some of what was handed out is called done",
     ],
+    ("fenced-versions", "rolling-upgrade-and-raise"): [
+        "a new master forgets the level",
+        "a level is raised that a member does not know",
+    ],
     ("classic", "answers-are-lost"): [
         "the client says of a lost request that it never left",
     ],

@@ -188,7 +188,7 @@ async def test_an_older_version_that_is_started_again_does_not_forget_it_in_sile
 
 
 def test_records_are_written_as_part_of_a_newer_format() -> None:
-    assert FORM.version == max(each.version for each in FORM.parts) == 5
+    assert FORM.version == max(each.version for each in FORM.parts) == 6
     empty = JournalFile(SimulatedDisk(), "s", FORM)
     empty.save(0, GroupTables(FORM))
     assert b"quotas" not in encode_journal_record(GroupTables(FORM).snapshot(5000)[0])

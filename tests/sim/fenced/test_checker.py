@@ -419,6 +419,10 @@ def _crashed(run: Run) -> None:
     run.history.crashes.append("a: ValueError")
 
 
+def _too_old(run: Run) -> None:
+    run.history.too_old.append("a knows 1, epoch 3 is at 2")
+
+
 PLANTED: dict[Callable[[Run], None], set[Kind]] = {
     _lost: {Kind.LOST},
     _lost_by_a_blackout: {Kind.LOST},
@@ -491,6 +495,7 @@ PLANTED: dict[Callable[[Run], None], set[Kind]] = {
     _unavailable: {Kind.UNAVAILABLE},
     _never_tried: {Kind.UNAVAILABLE},
     _crashed: {Kind.CRASHED},
+    _too_old: {Kind.TOO_OLD},
 }
 
 

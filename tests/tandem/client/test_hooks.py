@@ -24,7 +24,7 @@ from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import SendMessageRequestHeaderV2
 from tandem.wire.response_code import ResponseCode
 from tests.tandem.client.consumer_world import a_world, until
-from tests.tandem.client.either_loop import under_either_loop
+from tests.tandem.client.either_loop import under_either_loop, under_either_loop_with_threads
 from tests.tandem.client.fake_broker import (
     MASTER,
     NAME_SERVER,
@@ -265,7 +265,7 @@ async def test_hooks_hear_how_a_transaction_ends_and_have_changed_its_half(
     assert marks(broker) == [["by-a"], ["by-a"]]
 
 
-@under_either_loop
+@under_either_loop_with_threads  # a thread writes the offsets of broadcasting consumers
 async def test_a_message_of_which_nothing_was_said_has_an_end_when_its_consumer_is_closed() -> None:
     kinds: list[dict[str, Any]] = [{}, {"orderly": True}, {"message_model": "broadcasting"}]
     for settings in kinds:
