@@ -192,7 +192,6 @@ MUTANTS: Final = (
     Mutant(
         "an index file that was being written is trusted", IndexService, "_doubt", _trusts, seed=1
     ),
-    Mutant("names that a kill has left are not synced", StepDisk, "sync_names", _nothing),
     Mutant("a crash is taken for a clean stop", StepDisk, "replace", _without_abort),
 )
 
