@@ -151,10 +151,13 @@ async def open_client(
 ) -> AsyncIterator[Client]:
     stream = await network.connect(host, 10911, source=None)
     client = Client(stream, headers or {})
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(client.run)
-        try:
-            yield client
-        finally:
-            nursery.cancel_scope.cancel()
-            stream.close_nowait()
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.run)
+            try:
+                yield client
+            finally:
+                nursery.cancel_scope.cancel()
+    finally:
+        # After the reader has ended: one that was just woken would find the stream closed.
+        stream.close_nowait()
