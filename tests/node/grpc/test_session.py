@@ -15,7 +15,7 @@ from node.grpc.call_counts import CallCounts
 from node.grpc.frames import ENHANCE_YOUR_CALM, PREFACE, frame, settings_frame
 from node.grpc.protocol import messages as pb
 from node.grpc.session import Session
-from node.remoting.server import IDLE_SCAN_SECONDS, IDLE_SECONDS_MAX
+from node.remoting import server
 from store.machine.network import ConnectionLost
 from tandem.cluster_file.choices import ClientAccess
 from tandem.wire.frame_seal import Signatures
@@ -236,12 +236,17 @@ async def test_a_signature_that_can_be_sent_again_is_not_taken_where_that_is_ask
             assert seen.status.code in (pb.FORBIDDEN, pb.TOO_MANY_REQUESTS)
 
 
-async def test_a_connection_that_is_idle_for_long_is_said_goodbye_to(world: World) -> None:
+async def test_a_connection_that_is_idle_for_long_is_said_goodbye_to(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Two minutes of a whole node are two minutes of work on virtual time as well.
+    monkeypatch.setattr(server, "IDLE_SECONDS_MAX", 12.0)
+    monkeypatch.setattr(server, "IDLE_SCAN_SECONDS", 1.0)
     async with open_client(world._client, MASTER) as client:
         assert (await send(client, message())).status.code == pb.OK
         stream = await client.begin("Telemetry", publishing("T"), is_end=False)
         await client.until(stream, 1)
-        await trio.sleep(IDLE_SECONDS_MAX + 2 * IDLE_SCAN_SECONDS)
+        await trio.sleep(server.IDLE_SECONDS_MAX + 2 * server.IDLE_SCAN_SECONDS)
         assert client.engine.went_away == 0
         reply = client.engine.replies[stream]
         assert (reply.is_over, reply.status) == (True, 0)
