@@ -41,7 +41,9 @@ async def world(tmp_path: Path, autojump_clock: MockClock) -> AsyncIterator[Worl
         yield world
 
 
-async def test_handles_that_are_none_or_over_or_of_nobody_have_their_codes(world: World) -> None:
+async def test_handles_that_are_none_or_over_or_of_nobody_have_their_codes(
+    world: World, autojump_clock: MockClock
+) -> None:
     async with open_client(world._client, MASTER) as client:
         await begun(client)
         await send(client, message("T", b"x"))
@@ -62,6 +64,7 @@ async def test_handles_that_are_none_or_over_or_of_nobody_have_their_codes(world
 
 async def test_an_acknowledgement_whose_answer_was_lost_is_good_when_it_is_said_again(
     world: World,
+    autojump_clock: MockClock,
 ) -> None:
     async with open_client(world._client, MASTER) as client:
         await begun(client)
@@ -74,6 +77,7 @@ async def test_an_acknowledgement_whose_answer_was_lost_is_good_when_it_is_said_
 
 async def test_a_message_that_is_moved_has_another_handle_and_comes_again_then(
     world: World,
+    autojump_clock: MockClock,
 ) -> None:
     async with open_client(world._client, MASTER) as client:
         await begun(client)
@@ -93,7 +97,9 @@ async def test_a_message_that_is_moved_has_another_handle_and_comes_again_then(
         assert (await change(client, again, 43_201)).status.code == pb.ILLEGAL_INVISIBLE_TIME
 
 
-async def test_a_message_that_is_given_up_is_with_the_dead_letters_once(world: World) -> None:
+async def test_a_message_that_is_given_up_is_with_the_dead_letters_once(
+    world: World, autojump_clock: MockClock
+) -> None:
     async with open_client(world._client, MASTER) as client, world.client(MASTER) as caller:
         await begun(client)
         await send(client, message("T", b"x"))
@@ -117,7 +123,7 @@ async def test_a_message_that_is_given_up_is_with_the_dead_letters_once(world: W
 
 
 async def test_many_entries_are_worked_on_piece_by_piece_and_answered_together(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     """A turn ends after an entry if its time is over: others are served in between."""
     turns = 0

@@ -52,6 +52,7 @@ async def world(tmp_path: Path, autojump_clock: MockClock) -> AsyncIterator[Worl
 
 async def test_messages_come_with_all_they_had_and_not_again_once_acknowledged(
     world: World,
+    autojump_clock: MockClock,
 ) -> None:
     async with open_client(world._client, MASTER) as client:
         await begun(client)
@@ -76,6 +77,7 @@ async def test_messages_come_with_all_they_had_and_not_again_once_acknowledged(
 
 async def test_a_receive_waits_for_a_message_and_ends_before_its_client_gives_up(
     world: World,
+    autojump_clock: MockClock,
 ) -> None:
     async with open_client(world._client, MASTER, {"grpc_timeout": "8S"}) as client:
         await begun(client)
@@ -106,19 +108,21 @@ async def test_a_receive_waits_for_a_message_and_ends_before_its_client_gives_up
     ],
 )
 async def test_what_cannot_be_received_is_refused_by_code_with_the_time_at_the_end(
-    fields: dict[str, Any], code: int, world: World
+    fields: dict[str, Any], code: int, world: World, autojump_clock: MockClock
 ) -> None:
     async with open_client(world._client, MASTER) as client:
         batch = await receive(client, receiving(**fields))
         assert (batch.status.code, batch.messages) == (code, [])
 
 
-async def test_too_short_a_deadline_is_refused(world: World) -> None:
+async def test_too_short_a_deadline_is_refused(world: World, autojump_clock: MockClock) -> None:
     async with open_client(world._client, MASTER, {"grpc_timeout": "3S"}) as client:
         assert (await receive(client, receiving())).status.code == pb.ILLEGAL_POLLING_TIME
 
 
-async def test_filters_by_tag_and_by_sql_give_what_matches_alone(world: World) -> None:
+async def test_filters_by_tag_and_by_sql_give_what_matches_alone(
+    world: World, autojump_clock: MockClock
+) -> None:
     async with open_client(world._client, MASTER) as client:
         for group in ("tags", "sql"):
             await begun(client, group=group)
@@ -133,7 +137,7 @@ async def test_filters_by_tag_and_by_sql_give_what_matches_alone(world: World) -
         assert sorted(each.body for each in large) == [b"6", b"7", b"8", b"9"]
 
 
-async def test_tags_of_one_hash_are_told_apart(world: World) -> None:
+async def test_tags_of_one_hash_are_told_apart(world: World, autojump_clock: MockClock) -> None:
     async with open_client(world._client, MASTER) as client:
         await begun(client)
         for number, tag in enumerate(("Aa", "BB")):  # Java's hash of both is 2112
@@ -152,7 +156,9 @@ async def make_fifo_group(caller: Caller, group: str) -> None:
     assert made.code == 0
 
 
-async def test_messages_of_a_group_come_in_order_one_after_the_other(world: World) -> None:
+async def test_messages_of_a_group_come_in_order_one_after_the_other(
+    world: World, autojump_clock: MockClock
+) -> None:
     async with world.client(MASTER) as caller, open_client(world._client, MASTER) as client:
         await make_topic(caller, "F", "FIFO")
         await make_fifo_group(caller, "fifo")
@@ -175,6 +181,7 @@ async def test_messages_of_a_group_come_in_order_one_after_the_other(world: Worl
 
 async def test_a_receive_that_is_repeated_with_its_attempt_gets_the_same_messages(
     world: World,
+    autojump_clock: MockClock,
 ) -> None:
     async with world.client(MASTER) as caller, open_client(world._client, MASTER) as client:
         await make_topic(caller, "F", "FIFO", queues=1)
@@ -190,6 +197,7 @@ async def test_a_receive_that_is_repeated_with_its_attempt_gets_the_same_message
 
 async def test_what_a_client_that_left_would_have_got_is_not_taken_from_others(
     world: World,
+    autojump_clock: MockClock,
 ) -> None:
     async with open_client(world._client, MASTER) as client:
         await begun(client)
@@ -203,7 +211,9 @@ async def test_what_a_client_that_left_would_have_got_is_not_taken_from_others(
             assert [each.body for each in await all_of(other, 1, receiving())] == [b"x"]
 
 
-async def test_a_thousand_receives_that_wait_get_a_message_each(world: World) -> None:
+async def test_a_thousand_receives_that_wait_get_a_message_each(
+    world: World, autojump_clock: MockClock
+) -> None:
     async with world.client(MASTER) as caller, open_client(world._client, MASTER) as client:
         await make_topic(caller, "Many", queues=1)
         await begun(client, "Many")
@@ -221,7 +231,9 @@ async def test_a_thousand_receives_that_wait_get_a_message_each(world: World) ->
         assert sorted(found, key=int) == [b"%d" % number for number in range(1_000)]
 
 
-async def test_messages_of_the_other_protocol_come_here_and_back(world: World) -> None:
+async def test_messages_of_the_other_protocol_come_here_and_back(
+    world: World, autojump_clock: MockClock
+) -> None:
     async with world.client(MASTER) as caller, open_client(world._client, MASTER) as client:
         await begun(client)
         assert (await caller.send(b"from remoting")).code == 0
@@ -283,7 +295,7 @@ async def test_rights_to_topic_and_group_are_asked_for(
 
 
 async def test_what_waits_for_the_windows_of_a_client_that_ends_is_given_back(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     async with open_client(world._client, MASTER) as client:
         await begun(client)
@@ -311,6 +323,7 @@ async def test_what_waits_for_the_windows_of_a_client_that_ends_is_given_back(
 
 async def test_what_waits_for_the_windows_of_a_connection_that_ends_is_given_back(
     world: World,
+    autojump_clock: MockClock,
 ) -> None:
     async with open_client(world._client, MASTER) as client:
         await begun(client)
@@ -331,7 +344,9 @@ async def test_what_waits_for_the_windows_of_a_connection_that_ends_is_given_bac
     assert trio.current_time() < began + 10
 
 
-async def test_who_breaks_the_protocol_gets_nothing_of_what_it_waited_for(world: World) -> None:
+async def test_who_breaks_the_protocol_gets_nothing_of_what_it_waited_for(
+    world: World, autojump_clock: MockClock
+) -> None:
     stream = await world._client.connect(MASTER, 10911, source=None)
     bad = Client(stream, {})
     async with open_client(world._client, MASTER) as other, trio.open_nursery() as nursery:

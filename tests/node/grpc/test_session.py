@@ -15,7 +15,7 @@ from node.grpc.call_counts import CallCounts
 from node.grpc.frames import ENHANCE_YOUR_CALM, PREFACE, frame, settings_frame
 from node.grpc.protocol import messages as pb
 from node.grpc.session import Session
-from node.remoting import server
+from node.remoting.server import IDLE_SCAN_SECONDS, IDLE_SECONDS_MAX
 from store.machine.network import ConnectionLost
 from tandem.cluster_file.choices import ClientAccess
 from tandem.wire.frame_seal import Signatures
@@ -61,7 +61,9 @@ async def world(tmp_path: Path, autojump_clock: MockClock) -> AsyncIterator[Worl
         yield world
 
 
-async def test_both_protocols_are_served_at_one_port_also_byte_by_byte(world: World) -> None:
+async def test_both_protocols_are_served_at_one_port_also_byte_by_byte(
+    world: World, autojump_clock: MockClock
+) -> None:
     async with world.client(MASTER) as caller, open_client(world._client, MASTER) as client:
         assert (await caller.send(b"remoting")).code == 0
         assert (await send(client, message())).status.code == pb.OK
@@ -103,14 +105,14 @@ async def test_a_node_that_does_not_serve_it_ends_the_connection(
     ],
 )
 async def test_what_is_not_served_is_refused_by_a_status_of_grpc(
-    path: str, headers: dict[str, str], status: int, world: World
+    path: str, headers: dict[str, str], status: int, world: World, autojump_clock: MockClock
 ) -> None:
     async with open_client(world._client, MASTER, headers) as client:
         reply = await client.until(await client.begin(path, pb.HeartbeatRequest()))
         assert reply.status == status
 
 
-async def test_a_client_without_an_id_is_refused(world: World) -> None:
+async def test_a_client_without_an_id_is_refused(world: World, autojump_clock: MockClock) -> None:
     async with open_client(world._client, MASTER, {"x_mq_client_id": " "}) as client:
         assert (await send(client, message())).status.code == pb.CLIENT_ID_REQUIRED
 
@@ -127,7 +129,7 @@ async def test_a_client_without_an_id_is_refused(world: World) -> None:
     ],
 )
 async def test_a_message_that_cannot_be_read_ends_its_call_alone(
-    data: bytes, status: int, world: World
+    data: bytes, status: int, world: World, autojump_clock: MockClock
 ) -> None:
     async with open_client(world._client, MASTER) as client:
         stream_id = client.engine.begin("SendMessage")
@@ -137,7 +139,9 @@ async def test_a_message_that_cannot_be_read_ends_its_call_alone(
         assert (await send(client, message())).status.code == pb.OK
 
 
-async def test_a_reset_call_is_forgotten_and_others_are_answered(world: World) -> None:
+async def test_a_reset_call_is_forgotten_and_others_are_answered(
+    world: World, autojump_clock: MockClock
+) -> None:
     async with open_client(world._client, MASTER) as client:
         for _ in range(50):
             stream_id = client.engine.begin("SendMessage")
@@ -145,7 +149,9 @@ async def test_a_reset_call_is_forgotten_and_others_are_answered(world: World) -
         assert (await send(client, message())).status.code == pb.OK
 
 
-async def test_hostile_bytes_end_their_connection_and_a_canary_is_served(world: World) -> None:
+async def test_hostile_bytes_end_their_connection_and_a_canary_is_served(
+    world: World, autojump_clock: MockClock
+) -> None:
     chance = random.Random(5)
     async with open_client(world._client, MASTER) as canary:
         for _ in range(150):
@@ -161,7 +167,7 @@ async def test_hostile_bytes_end_their_connection_and_a_canary_is_served(world: 
             assert (await send(canary, message())).status.code == pb.OK
 
 
-async def test_a_slow_reader_keeps_nobody_up(world: World) -> None:
+async def test_a_slow_reader_keeps_nobody_up(world: World, autojump_clock: MockClock) -> None:
     stream = await world._client.connect(MASTER, 10911, source=None)
     client = Client(stream, {})
     async with open_client(world._client, MASTER) as canary:
@@ -237,23 +243,20 @@ async def test_a_signature_that_can_be_sent_again_is_not_taken_where_that_is_ask
 
 
 async def test_a_connection_that_is_idle_for_long_is_said_goodbye_to(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, autojump_clock: MockClock
 ) -> None:
-    # Two minutes of a whole node are two minutes of work on virtual time as well.
-    monkeypatch.setattr(server, "IDLE_SECONDS_MAX", 12.0)
-    monkeypatch.setattr(server, "IDLE_SCAN_SECONDS", 1.0)
     async with open_client(world._client, MASTER) as client:
         assert (await send(client, message())).status.code == pb.OK
         stream = await client.begin("Telemetry", publishing("T"), is_end=False)
         await client.until(stream, 1)
-        await trio.sleep(server.IDLE_SECONDS_MAX + 2 * server.IDLE_SCAN_SECONDS)
+        await trio.sleep(IDLE_SECONDS_MAX + 2 * IDLE_SCAN_SECONDS)
         assert client.engine.went_away == 0
         reply = client.engine.replies[stream]
         assert (reply.is_over, reply.status) == (True, 0)
 
 
 async def test_who_has_too_much_kept_for_it_is_ended(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     """Messages that are not whole on many streams, each within the bounds of one."""
     monkeypatch.setattr(session, "KEPT_BYTES_MAX", 100_000)
@@ -273,7 +276,7 @@ async def test_who_has_too_much_kept_for_it_is_ended(
 
 
 async def test_what_is_kept_of_headers_counts(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     made: list[Session] = []
 
@@ -298,7 +301,7 @@ async def test_what_is_kept_of_headers_counts(
 
 
 async def test_calls_are_counted_by_how_they_ended(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     made: list[CallCounts] = []
     began = CallCounts.began

@@ -48,14 +48,16 @@ async def world(autojump_clock: MockClock) -> World:
     return World()
 
 
-async def test_damage_that_is_healed_is_no_finding(world: World) -> None:
+async def test_damage_that_is_healed_is_no_finding(world: World, autojump_clock: MockClock) -> None:
     world.node.disk.open(world.rot.path).buffer[:FILE_BYTES] = world.rot.before
     world.damage.healed(world.rot.start, world.rot.start + FILE_BYTES)
     world.watch.look()
     assert world.history.falsely_whole == []
 
 
-async def test_a_note_that_goes_before_the_bytes_are_right_is_found_once(world: World) -> None:
+async def test_a_note_that_goes_before_the_bytes_are_right_is_found_once(
+    world: World, autojump_clock: MockClock
+) -> None:
     world.damage.healed(world.rot.start, world.rot.start + FILE_BYTES)
     world.watch.look()
     world.watch.look()
@@ -64,7 +66,9 @@ async def test_a_note_that_goes_before_the_bytes_are_right_is_found_once(world: 
     ]
 
 
-async def test_what_is_healed_beside_the_bad_byte_may_go(world: World) -> None:
+async def test_what_is_healed_beside_the_bad_byte_may_go(
+    world: World, autojump_clock: MockClock
+) -> None:
     end = world.rot.start + FILE_BYTES
     world.damage.healed(world.rot.start, world.rot.start + world.rot.at)
     world.damage.healed(world.rot.start + world.rot.at + 1, end)
@@ -72,7 +76,9 @@ async def test_what_is_healed_beside_the_bad_byte_may_go(world: World) -> None:
     assert world.history.falsely_whole == []
 
 
-async def test_who_denies_what_it_has_noted_is_found(world: World) -> None:
+async def test_who_denies_what_it_has_noted_is_found(
+    world: World, autojump_clock: MockClock
+) -> None:
     noted = world.watch.noted(world.node)
     assert noted
     world.watch.told_status(world.node, noted, "its log is damaged")
@@ -82,7 +88,9 @@ async def test_who_denies_what_it_has_noted_is_found(world: World) -> None:
     assert "says that nothing is damaged" in world.history.forgotten[0]
 
 
-async def test_what_is_noted_may_leave_for_a_moment_and_then_no_more(world: World) -> None:
+async def test_what_is_noted_may_leave_for_a_moment_and_then_no_more(
+    world: World, autojump_clock: MockClock
+) -> None:
     data = world.hurt_bytes()
     world.watch.was_sent(world.node, world.source, CLIENT, data)
     assert world.history.handed_out == []
@@ -94,7 +102,7 @@ async def test_what_is_noted_may_leave_for_a_moment_and_then_no_more(world: Worl
     assert "noted since" in world.history.handed_out[0]
 
 
-async def test_what_nobody_has_noted_may_leave(world: World) -> None:
+async def test_what_nobody_has_noted_may_leave(world: World, autojump_clock: MockClock) -> None:
     world.damage.healed(0, 1 << 40)
     world.watch.look()
     await trio.sleep(2 * IN_FLIGHT_SECONDS)

@@ -104,6 +104,7 @@ def port(nursery: trio.Nursery, autojump_clock: MockClock) -> Callable[..., Port
 
 async def test_what_speaks_no_tls_is_served_where_that_is_allowed(
     port: Callable[..., Port],
+    autojump_clock: MockClock,
 ) -> None:
     dialled, accepted = await port(terms(takes_clear=True)).dial()
     await dialled.send_all(b"\0\0\0\1plain")
@@ -121,7 +122,9 @@ async def test_what_speaks_no_tls_is_served_where_that_is_allowed(
     assert await dialled.receive_some(100) in [b"answer"[:size] for size in range(1, 7)]
 
 
-async def test_what_speaks_no_tls_is_refused_elsewhere(port: Callable[..., Port]) -> None:
+async def test_what_speaks_no_tls_is_refused_elsewhere(
+    port: Callable[..., Port], autojump_clock: MockClock
+) -> None:
     dialled, accepted = await port().dial()
     await dialled.send_all(b"\0\0\0\1plain")
     assert "enforcing" in await lost(partial(accepted.receive_some, 100))
@@ -130,14 +133,18 @@ async def test_what_speaks_no_tls_is_refused_elsewhere(port: Callable[..., Port]
     assert "enforcing" in await lost(partial(accepted.send_all, b"x"))
 
 
-async def test_who_says_nothing_is_at_the_end_as_anywhere(port: Callable[..., Port]) -> None:
+async def test_who_says_nothing_is_at_the_end_as_anywhere(
+    port: Callable[..., Port], autojump_clock: MockClock
+) -> None:
     dialled, accepted = await port().dial()
     await dialled.aclose()
     assert await accepted.receive_some(100) == b""
     assert await accepted.receive_some(100) == b""
 
 
-async def test_a_node_without_a_certificate_refuses_tls(port: Callable[..., Port]) -> None:
+async def test_a_node_without_a_certificate_refuses_tls(
+    port: Callable[..., Port], autojump_clock: MockClock
+) -> None:
     dialled, accepted = await port(terms(accepting=None, takes_clear=True)).dial()
     await dialled.send_all(b"\x16\3\1")
     assert "no certificate" in await lost(partial(accepted.receive_some, 100))
@@ -156,14 +163,18 @@ async def test_a_handshake_that_does_not_go_on_ends(
 
 
 @pytest.mark.parametrize("cut", [1, 4, 7, 60])
-async def test_a_handshake_that_is_cut_off_ends(port: Callable[..., Port], cut: int) -> None:
+async def test_a_handshake_that_is_cut_off_ends(
+    port: Callable[..., Port], cut: int, autojump_clock: MockClock
+) -> None:
     dialled, accepted = await port().dial()
     await dialled.send_all(client_hello()[:cut])
     await dialled.aclose()
     assert "ended the connection" in await lost(partial(accepted.receive_some, 100))
 
 
-async def test_a_handshake_has_few_bytes(port: Callable[..., Port]) -> None:
+async def test_a_handshake_has_few_bytes(
+    port: Callable[..., Port], autojump_clock: MockClock
+) -> None:
     """A hello may say that it has 16 MB."""
     dialled, accepted = await port().dial()
     record = b"\x16\3\1\x40\0" + b"\1\xff\xff\xff" + bytes(16_380)
@@ -176,7 +187,7 @@ async def test_a_handshake_has_few_bytes(port: Callable[..., Port]) -> None:
 
 @pytest.mark.parametrize("size", [1, 40_000, 200_000])
 async def test_a_client_may_send_right_behind_its_last_word(
-    port: Callable[..., Port], size: int
+    port: Callable[..., Port], size: int, autojump_clock: MockClock
 ) -> None:
     """What comes with the end of the handshake is none of it, however much it is."""
     dialled, accepted = await port().dial()
@@ -233,6 +244,7 @@ async def test_a_dialler_believes_no_other_certificate(
     of_port: dict[str, Any],
     of_dialler: dict[str, Any],
     reason: str,
+    autojump_clock: MockClock,
 ) -> None:
     name = "elsewhere" if of_port else "node"
     own = certificates.files(name, *of_port.get("addresses", ()))
@@ -257,6 +269,7 @@ async def test_a_dialler_believes_no_other_certificate(
 
 async def test_who_shows_no_certificate_is_refused_where_one_is_asked_for(
     port: Callable[..., Port],
+    autojump_clock: MockClock,
 ) -> None:
     accepting, _ = certificates.contexts(asks=True)
     files = certificates.files()
@@ -282,6 +295,7 @@ async def test_who_shows_no_certificate_is_refused_where_one_is_asked_for(
 
 async def test_a_peer_without_tls_is_dialled_in_clear_where_that_is_allowed(
     port: Callable[..., Port],
+    autojump_clock: MockClock,
 ) -> None:
     ends = port()
     listener = await ends.machine.listen(HERE, 0)
@@ -312,6 +326,7 @@ async def test_a_peer_without_tls_is_dialled_in_clear_where_that_is_allowed(
 
 async def test_certificates_are_renewed_for_connections_to_come(
     port: Callable[..., Port],
+    autojump_clock: MockClock,
 ) -> None:
     ends = port()
     old, at_old = await agree(ends)
@@ -325,7 +340,9 @@ async def test_certificates_are_renewed_for_connections_to_come(
     assert await at_old.receive_some(1) == b"s"
 
 
-async def test_hostile_bytes_end_their_own_connection_only(port: Callable[..., Port]) -> None:
+async def test_hostile_bytes_end_their_own_connection_only(
+    port: Callable[..., Port], autojump_clock: MockClock
+) -> None:
     ends = port(terms(takes_clear=True))
     good, at_good = await agree(ends)
     chance = random.Random(7)
