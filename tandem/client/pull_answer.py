@@ -88,7 +88,7 @@ def pull_result(
         raise refusal_in(answer, address)
     header = decode(answer, PullMessageResponseHeader, address)
     stored, malformed = decode_pulled(answer.body)
-    messages, due, fault = _taken(stored, topic, queue_id, tags, offset)
+    messages, due, fault = _taken(stored, topic, queue_id, tags, offset, header.next_begin_offset)
     if fault is None and malformed is not None:
         fault = str(malformed)
     if fault is not None and due == offset:
@@ -100,11 +100,13 @@ def pull_result(
 
 
 def _taken(
-    stored: list[MessageExt], topic: str, queue_id: int, tags: str, offset: int
+    stored: list[MessageExt], topic: str, queue_id: int, tags: str, offset: int, end: int
 ) -> tuple[list[MessageExt], int, str | None]:
     """Return the messages with one of the tags, and the offset after the last record.
 
-    The third value says what is wrong with the record that comes next, which ends it.
+    The third value says what is wrong with the record that comes next, which ends it. No CRC covers
+    a number: one from `end` on, where the broker says that the next read begins, is not believed,
+    nor is one that has left out numbers which come after it.
     """
     messages: list[MessageExt] = []
     takes_all = is_all(tags)
@@ -118,15 +120,35 @@ def _taken(
         if message.sys_flag & _NOT_AS_STORED:
             singles = _singles(message)
             last = singles[-1].queue_offset
-        if (message.queue_id != queue_id or last < due or message.topic != topic) and not is_light:
-            came = f"{message.queue_offset} of queue {message.queue_id} of topic {message.topic!r}"
-            return messages, due, f"message {came} came for message {due}"
+        is_other = message.queue_id != queue_id or not due <= last < end or message.topic != topic
+        if is_other and not is_light:
+            count = _fitting(stored, message, offset)
+            if count is not None:
+                fitting = _taken(stored[:count], topic, queue_id, tags, offset, end)
+                return *fitting[:2], f"{_named(stored[count])} came for message {fitting[1]}"
+            return messages, due, f"{_named(message)} came for message {due}"
         due = last + 1
         if singles is not None:
             messages += [m for m in singles if m.queue_offset >= offset and is_wanted(m, tags)]
         elif takes_all or is_wanted(message, tags):
             messages.append(message)
     return messages, due, None
+
+
+def _fitting(stored: list[MessageExt], message: MessageExt, offset: int) -> int | None:
+    """Return how many records are before the one that has left out the number of `message`.
+
+    None: the record before `message` has left out none, so that it is `message` which is wrong.
+    """
+    index = next(i for i, each in enumerate(stored) if each is message)
+    if index == 0:
+        return None
+    low = stored[index - 2].queue_offset + 1 if index > 1 else offset
+    return index - 1 if low <= message.queue_offset < stored[index - 1].queue_offset else None
+
+
+def _named(message: MessageExt) -> str:
+    return f"message {message.queue_offset} of queue {message.queue_id} of topic {message.topic!r}"
 
 
 def _damaged(

@@ -83,6 +83,8 @@ CHANGED: Final = {
     "its CRC": changed(5, 11, 1),
     "its queue": changed(5, 13, 0x20),
     "its number": changed(5, 27, 4),
+    "its number, which is behind the end": changed(5, 22, 16),
+    "its number, which is behind that of the next": changed(5, 27, 2),
     "its body": changed(5, 90, 1),
     "its topic": changed(5, 94, 1),
     "of another queue": record(5, queue_id=1),
@@ -99,17 +101,26 @@ CHANGED: Final = {
 def test_an_answer_ends_before_what_is_not_what_was_asked_for(what: str) -> None:
     found = answered(record(4), CHANGED[what], record(6))
     assert ([m.queue_offset for m in found.messages], found.next_begin_offset) == ([4], 5)
-    none = answered(record(4), CHANGED[what], tags="B")
+    none = answered(record(4), CHANGED[what], record(6), tags="B")
     assert (none.status, none.next_begin_offset) == (PullStatus.NO_MATCHED_MSG, 5)
 
 
-@pytest.mark.parametrize("what", [w for w in CHANGED if w not in {"its number", "the one before"}])
+@pytest.mark.parametrize(
+    "what", [w for w in CHANGED if w not in {"its number", "the one before"} and "next" not in w]
+)
 def test_where_nothing_is_before_it_the_message_is_damaged(what: str) -> None:
     ext = PullMessageResponseHeader(0, 9, 2, 9)
     with pytest.raises(MessageDamagedError) as caught:
         pull_result(answer_to(REQUEST, 0, ext, CHANGED[what]), "a:1", "orders", 0, "*", 5)
     assert (caught.value.queue_offset, caught.value.address) == (5, "a:1")
     assert caught.value.code in RETRIED
+
+
+def test_a_number_that_has_left_out_the_next_one_is_damaged() -> None:
+    """The first record of an answer: what comes after it says that it is not the next one."""
+    with pytest.raises(MessageDamagedError) as caught:
+        answered(changed(4, 27, 2), record(5))
+    assert caught.value.queue_offset == 4
 
 
 def test_numbers_that_are_left_out_are_other_peoples_tags() -> None:
