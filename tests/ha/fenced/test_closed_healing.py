@@ -91,6 +91,32 @@ async def test_what_stops_the_start_comes_from_a_peer(
         assert "body CRC" in healed.reason
 
 
+async def test_what_the_peers_have_not_got_either_keeps_nobody_from_beginning(
+    autojump_clock: MockClock,
+) -> None:
+    """Several nodes are damaged, each in another place: all of them would wait for one another.
+
+    The part that the opening has named begins where the peers are bad, and this node is not.
+    """
+    async with open_group() as group:
+        for node in (group.master, group.second):
+            flip(node.store, 1_000)
+            node.store.commit_log.damage.note(0, 4_096, "bad")
+        closed = Closed(group, RECORD + 95)
+        opens = 0
+
+        def open_store() -> MessageStore:
+            nonlocal opens
+            opens += 1
+            if opens == 1:
+                raise lost_end(0, RECORD + 4_096)
+            return closed.open_store()
+
+        with await closed.healing.open(open_store) as store:
+            assert read_whole_log(store) == group.log
+        assert opens == 2
+
+
 LAST = 2 * FILE_SIZE_BYTES
 
 
