@@ -32,7 +32,7 @@ from tandem.wire.record_check import check_records
 from tandem.wire.record_keys import hash_keys
 from tandem.wire.record_scan import scan_records
 from tandem.wire.store_layout import index_file_bytes
-from tests.support.simulated_disk import SimulatedFile
+from node.simulated.disk import SimulatedFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,7 +21,7 @@ from tandem.wire.group_state import GroupState, LeaderRecord
 from tests.ha.fenced_world import FencedWorld
 from tests.ha.scripted_session import Desk
 from tests.ha.world import fenced_config
-from tests.support.virtual_clock import WallClock
+from node.simulated.virtual_clock import WallClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,8 +18,8 @@ from store import PutMessage, PutMessageStatus
 from store.machine.machine import Machine as NodeMachine
 from tandem.wire.group_state import GroupState, LeaderRecord, decode_leader, decode_state
 from tests.ha.world import IPS, KEYS, STORE_CONFIG, World, fenced_config, read_whole_log
-from tests.support.simulated_coordinator import SimulatedCoordinator
-from tests.support.virtual_clock import WallClock
+from node.simulated.coordinator import SimulatedCoordinator
+from node.simulated.virtual_clock import WallClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ha.fenced.served_log import ServedLog
     from store import MessageStore
     from tandem.wire.peer_log import PeerLogPart
-    from tests.support.simulated_network import Machine, NetworkSettings
+    from node.simulated.network import Machine, NetworkSettings
 
 COORDINATOR_IP: Final = "127.0.9.1"
 

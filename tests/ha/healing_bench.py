@@ -17,7 +17,7 @@ from ha.fenced.healing_service import HealingService
 from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint, crcs_of
 from tandem.wire.peer_log import FileFingerprint, PeerLogPart
 from tests.store.store_world import BORN_MS, DIRECTORY, a_message, log_messages, open_store, put
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

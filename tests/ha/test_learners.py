@@ -12,8 +12,8 @@ from tandem.wire.message import Host
 from tests.node.doubles import NOW_MS, Broker
 from tests.node.world import fenced_cluster
 from tests.support.patience import PATIENCE_SECONDS
-from tests.support.simulated_network import SimulatedNetwork
-from tests.support.virtual_clock import Timeline
+from node.simulated.network import SimulatedNetwork
+from node.simulated.virtual_clock import Timeline
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -44,7 +44,7 @@ from tandem.wire.remoting_command import (
 from tandem.wire.request_headers import HARuntimeInfo, TopicConfig
 from tandem.wire.response_code import ResponseCode
 from tests.support.listening import hear, listen
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

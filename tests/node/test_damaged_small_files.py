@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from tests.node.world import World
-    from tests.support.simulated_disk import SimulatedDisk
+    from node.simulated.disk import SimulatedDisk
 
 pytestmark = pytest.mark.slow
 

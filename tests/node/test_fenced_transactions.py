@@ -17,7 +17,7 @@ from tandem.wire.request_headers import (
     SendMessageResponseHeader,
 )
 from tests.node.world import NAMES, Caller, World, bodies, fenced_cluster, open_world
-from tests.support.virtual_clock import WallClock
+from node.simulated.virtual_clock import WallClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

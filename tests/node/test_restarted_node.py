@@ -17,7 +17,7 @@ from tandem.wire.request_headers import GetRouteInfoRequestHeader
 from tandem.wire.response_code import ResponseCode
 from tests.node.world import NAMES, World, fenced_cluster, open_world
 from tests.support.patience import PATIENCE_SECONDS
-from tests.support.trio_stream import TrioStream
+from node.simulated.trio_stream import TrioStream
 
 if TYPE_CHECKING:
     from pathlib import Path

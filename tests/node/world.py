@@ -33,10 +33,10 @@ from tandem.wire.route import TopicRouteData, decode_json_body
 from tandem.wire.secret_keys import Purpose, key_of
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.secret import SECRET, write_secret
-from tests.support.simulated_coordinator import SimulatedCoordinator
-from tests.support.simulated_disk import SimulatedDisk
-from tests.support.simulated_network import SimulatedNetwork
-from tests.support.virtual_clock import Timeline, WallClock
+from node.simulated.coordinator import SimulatedCoordinator
+from node.simulated.disk import SimulatedDisk
+from node.simulated.network import SimulatedNetwork
+from node.simulated.virtual_clock import Timeline, WallClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from tandem.cluster_file.cluster_config import ClusterConfig, NodeConfig
     from tandem.coordinator.interface import Coordinator
     from tandem.wire.remoting_command import Ext, RemotingCommand
-    from tests.support.simulated_network import Machine
+    from node.simulated.network import Machine
 
 MASTER, SLAVE_1, SLAVE_2 = "10.0.0.1", "10.0.0.2", "10.0.0.3"
 CLIENT, COORDINATOR = "10.0.0.9", "10.0.0.8"

@@ -52,8 +52,8 @@ from tests.store.crash_plan import (
 )
 from tests.store.step_disk import StepDisk
 from tests.store.store_world import Clock, open_store
-from tests.support import deterministic_trio
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated import deterministic_trio
+from node.simulated.disk import SimulatedDisk
 
 LIVES: Final = 3
 PICTURES_A_KIND: Final = 1

@@ -12,7 +12,7 @@ from store.queue.consume_queue import ConsumeQueue
 from tandem.wire.message import decode_message
 from tandem.wire.store_layout import INDEX_HEADER_BYTES, INDEX_SLOT, INDEX_UNIT
 from tests.store.crash_history import History, Queue, Row
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 NOT_COMPARED: Final = ("/lock", "/abort", ".tmp")
 NOT_BUILT_ANEW: Final = ("/commitlog", "/consumequeue", "/batchconsumequeue", "/checkpoint")

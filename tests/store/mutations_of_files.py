@@ -32,7 +32,7 @@ from tests.store.store_world import (
     put,
 )
 from tests.support.paths import GOLDEN
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 Files = dict[str, bytes]
 

@@ -11,7 +11,8 @@ from mmap import mmap
 from typing import Any
 
 from store.machine.disk import DiskFile
-from tests.support.simulated_disk import PAGE_BYTES, SimulatedDisk, SimulatedFile
+from node.simulated.disk import SimulatedDisk
+from node.simulated.file import PAGE_BYTES, SimulatedFile
 
 
 class Interrupted(Exception):  # noqa: N818 - nothing went wrong

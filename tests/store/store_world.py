@@ -18,7 +18,7 @@ from tandem.wire.message import (
     encode_batch_body,
 )
 from tandem.wire.message_properties import encode_properties, tags_code
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 DIRECTORY: Final = "/store"
 STORE_HOST: Final = Host("127.0.0.1", 10911)

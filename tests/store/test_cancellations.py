@@ -17,7 +17,7 @@ from tests.store.store_world import (
     put,
     recover_and_check,
 )
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 
 async def work(store: MessageStore, answered: list[PutMessageStatus]) -> int:

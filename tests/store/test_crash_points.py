@@ -29,7 +29,7 @@ from tests.store.store_world import (
     put_many,
     recover_and_check,
 )
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 COMMIT_LOG = f"{DIRECTORY}/commitlog/{0:020d}"
 

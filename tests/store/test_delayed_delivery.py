@@ -22,7 +22,7 @@ from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import SendMessageRequestHeaderV2
 from tests.node.world import MASTER, SLAVE_1, Caller, World, bodies, cluster_config, open_world
 from tests.store.store_world import DIRECTORY, Clock, a_message, open_store, queue_messages
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from pathlib import Path

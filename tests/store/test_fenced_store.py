@@ -24,7 +24,7 @@ from tests.store.store_world import (
 )
 from tests.support.listening import listen
 from tests.support.reasons import words
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 
 def a_slave(disk: SimulatedDisk | None = None, **settings: int) -> MessageStore:

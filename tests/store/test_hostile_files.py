@@ -30,7 +30,7 @@ from tests.store.mutations_of_files import (
 )
 from tests.store.store_world import Clock, open_store, put_many
 from tests.support.patience import PATIENCE_SECONDS
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 CASES = 300
 SHARES = 3

@@ -40,7 +40,7 @@ from tests.store.store_world import (
 from tests.support.listening import Listener, told_by
 from tests.support.logged import logged
 from tests.support.reasons import words
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from store.results import Arrival

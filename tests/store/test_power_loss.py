@@ -28,7 +28,7 @@ from tests.store.store_world import (
     open_store,
     put,
 )
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 # Queue files of 1,000 bytes: sectors end inside units.
 SIZES = {"commit_log_bytes": 16384, "consume_queue_bytes": 1000}

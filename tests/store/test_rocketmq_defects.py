@@ -22,7 +22,8 @@ from tests.store.store_world import (
     put_many,
     queue_messages,
 )
-from tests.support.simulated_disk import SimulatedDisk, SimulatedFile
+from node.simulated.disk import SimulatedDisk
+from node.simulated.file import SimulatedFile
 
 QUEUE = f"{DIRECTORY}/consumequeue/TopicA/0"
 FIRST_LOG_FILE = f"{DIRECTORY}/commitlog/{0:020d}"

@@ -5,8 +5,8 @@ from tests.sim.engine.node import SimulatedNode
 from tests.sim.fenced.settings import draw_settings
 from tests.sim.fenced.simulation import cluster_config
 from tests.support.log_builder import LogBuilder
-from tests.support.simulated_disk import SimulatedDisk
-from tests.support.virtual_clock import WallClock
+from node.simulated.disk import SimulatedDisk
+from node.simulated.virtual_clock import WallClock
 
 FILE_BYTES = 4096
 

@@ -23,7 +23,7 @@ from tests.ha.classic_world import (
 )
 from tests.ha.world import BODIES, FILE_SIZE_BYTES
 from tests.support.reasons import words
-from tests.support.simulated_network import NetworkSettings
+from node.simulated.network import NetworkSettings
 
 
 async def test_an_empty_slave_gets_the_whole_log(autojump_clock: MockClock) -> None:

@@ -23,7 +23,7 @@ from tests.ha.world import DIRECTORY, FILE_SIZE_BYTES, fenced_config, read_whole
 from tests.store.store_world import DIRECTORY as DIRECTORY_OF_BENCH
 from tests.store.store_world import check_store
 from tests.support.reasons import words
-from tests.support.virtual_clock import WallClock
+from node.simulated.virtual_clock import WallClock
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -24,9 +24,9 @@ from tandem.wire.group_state import (
 )
 from tests.ha.fenced_world import COORDINATOR_IP
 from tests.ha.world import IPS, KEYS, fenced_config
-from tests.support.simulated_coordinator import SimulatedCoordinator
-from tests.support.simulated_network import SimulatedNetwork
-from tests.support.virtual_clock import Timeline
+from node.simulated.coordinator import SimulatedCoordinator
+from node.simulated.network import SimulatedNetwork
+from node.simulated.virtual_clock import Timeline
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

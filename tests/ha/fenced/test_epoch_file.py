@@ -19,7 +19,7 @@ from ha.fenced.epoch_file import (
 )
 from ha.fenced.epochs import expect_rising
 from store.machine.errors import StoreFullError
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 PATH = "/store/epochFileCheckpoint"
 

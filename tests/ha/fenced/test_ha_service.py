@@ -23,7 +23,7 @@ from tandem.wire.switch_cause import SwitchCause
 from tests.ha.fenced_world import COORDINATOR_IP, FencedWorld, Replica, open_world, refused
 from tests.ha.world import DIRECTORY, IPS, KEYS
 from tests.support.reasons import words
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 OK = PutMessageStatus.PUT_OK
 LATE = PutMessageStatus.FLUSH_SLAVE_TIMEOUT

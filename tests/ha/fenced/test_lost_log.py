@@ -17,14 +17,14 @@ from store.recovery.truncation import SET_ASIDE_FILE
 from tests.ha.healing_world import open_group
 from tests.ha.world import DIRECTORY, STORE_CONFIG, fenced_config, read_whole_log
 from tests.store.store_world import check_store
-from tests.support.virtual_clock import WallClock
+from node.simulated.virtual_clock import WallClock
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from tests.ha.fenced_world import Replica
     from tests.ha.healing_world import Group
-    from tests.support.simulated_disk import SimulatedDisk
+    from node.simulated.disk import SimulatedDisk
 
 LOG = f"{DIRECTORY}/commitlog"
 

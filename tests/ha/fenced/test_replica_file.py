@@ -11,7 +11,7 @@ from ha.fenced.replica_file import ReplicaFile
 from store.machine.errors import StoreFullError
 from tandem.cluster_file.choices import AckLevel
 from tests.support.reasons import words
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 DIRECTORY = "/store"
 WRITTEN, FLUSHED = AckLevel.WRITTEN, AckLevel.FLUSHED

@@ -13,7 +13,7 @@ from ha.fenced.joining import Diverged, NeedsFullCopy, NeedsTruncation
 from store.machine.errors import ConnectionLost
 from tests.ha.link_world import FollowerNode, LinkWorld, MasterNode, listed, open_world
 from tests.ha.world import BODIES, FILE_SIZE_BYTES, IPS
-from tests.support.simulated_network import NetworkSettings
+from node.simulated.network import NetworkSettings
 
 
 async def test_a_follower_copies_the_log_and_goes_on(autojump_clock: MockClock) -> None:

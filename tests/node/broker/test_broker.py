@@ -24,9 +24,9 @@ from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import AUTO_CREATE_TOPIC
 from tests.node.doubles import FakeReplication
 from tests.node.world import CLIENT, MASTER, Caller, bodies, cluster_config, open_caller
-from tests.support.simulated_disk import SimulatedDisk
-from tests.support.simulated_network import SimulatedNetwork
-from tests.support.virtual_clock import Timeline, WallClock
+from node.simulated.disk import SimulatedDisk
+from node.simulated.network import SimulatedNetwork
+from node.simulated.virtual_clock import Timeline, WallClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

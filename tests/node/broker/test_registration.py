@@ -16,9 +16,9 @@ from store.machine.table_file import TableFile
 from tandem.wire.request_headers import TopicConfig
 from tests.node.world import MASTER, SLAVE_1, cluster_config, fenced_cluster, open_world
 from tests.support.logged import logged
-from tests.support.simulated_disk import SimulatedDisk
-from tests.support.simulated_network import SimulatedNetwork
-from tests.support.virtual_clock import Timeline
+from node.simulated.disk import SimulatedDisk
+from node.simulated.network import SimulatedNetwork
+from node.simulated.virtual_clock import Timeline
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,7 +19,7 @@ from tests.node.world import (
     fenced_cluster,
     open_world,
 )
-from tests.support.virtual_clock import WallClock
+from node.simulated.virtual_clock import WallClock
 
 if TYPE_CHECKING:
     from pathlib import Path

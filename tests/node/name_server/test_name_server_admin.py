@@ -25,7 +25,7 @@ from tandem.wire.secret_keys import OPERATOR_ACCESS_KEY, operator_secret_key
 from tests.node.doubles import Client
 from tests.node.security.guarded_server import open_server
 from tests.support.secret import SECRET
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -23,7 +23,7 @@ from tandem.wire.request_headers import TopicConfig
 from tandem.wire.subscription_group import SubscriptionGroupConfig
 from tests.node.doubles import BROKER, NOW_MS, FakeReplication, open_store
 from tests.support.listening import listen
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from node.errors import RequestError

@@ -49,7 +49,7 @@ from tests.node.world import (
     fenced_cluster,
     open_world,
 )
-from tests.support.simulated_network import SimulatedStream
+from node.simulated.network import SimulatedStream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

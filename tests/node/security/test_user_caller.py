@@ -47,8 +47,8 @@ from tests.node.security.users_world import (
     sample,
 )
 from tests.node.world import MASTER, NAMES, SLAVE_1, bodies, cluster_config, open_world
-from tests.support.simulated_network import SimulatedStream
-from tests.support.virtual_clock import WallClock
+from node.simulated.network import SimulatedStream
+from node.simulated.virtual_clock import WallClock
 
 if TYPE_CHECKING:
     from pathlib import Path

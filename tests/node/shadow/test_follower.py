@@ -18,7 +18,7 @@ from store.machine.errors import StoreFullError
 from tandem.wire.message import Host
 from tests.node.shadow.fake_master import FILE_BYTES
 from tests.node.shadow.world import CONFIG, TIMEOUT_SECONDS, World, a_log
-from tests.support.virtual_clock import WallClock
+from node.simulated.virtual_clock import WallClock
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -16,9 +16,9 @@ from tandem.wire.message import Host
 from tests.node.shadow.fake_master import FILE_BYTES, HA_PORT, IP, SERVER_PORT, FakeMaster
 from tests.support.log_builder import LogBuilder
 from tests.support.patience import PATIENCE_SECONDS
-from tests.support.simulated_disk import SimulatedDisk
-from tests.support.simulated_network import SimulatedNetwork
-from tests.support.virtual_clock import Timeline, WallClock
+from node.simulated.disk import SimulatedDisk
+from node.simulated.network import SimulatedNetwork
+from node.simulated.virtual_clock import Timeline, WallClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

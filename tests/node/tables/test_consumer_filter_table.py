@@ -22,7 +22,7 @@ from store.machine.table_file import TableFile
 from store.queue.consume_queue_ext import CqExtUnit
 from tandem.wire.bloom_filter import BloomFilter
 from tests.support.logged import logged
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 PATH: Final = "/store/config/consumerFilter.json"
 BORN_MS: Final = 1_700_000_000_000

@@ -8,7 +8,7 @@ from node.tables.kv_config_table import KvConfigTable
 from store.machine.errors import StoreFullError
 from store.machine.table_file import TableFile
 from tandem.wire.response_code import ResponseCode
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 
 def table(disk: SimulatedDisk) -> KvConfigTable:

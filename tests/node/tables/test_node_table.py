@@ -22,7 +22,7 @@ from node.tables.replicated_tables import REPLICATED_TABLES
 from store.machine.errors import StoreError, TableFileError
 from tests.node.doubles import BROKER, NOW_MS, FakeReplication, open_store
 from tests.node.tables.quotas import QuotasChanged, QuotasPart
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

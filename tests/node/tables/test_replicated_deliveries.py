@@ -13,7 +13,7 @@ from node.tables.replicated_deliveries import (
 )
 from store.delayed.timer_place import TimerPlace
 from tests.node.doubles import NOW_MS
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from node.tables.table_part import P, TablePart

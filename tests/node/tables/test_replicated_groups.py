@@ -7,7 +7,7 @@ from node.tables.node_table import TableFiles
 from node.tables.replicated_groups import GroupsChanged, GroupsPart, GroupsTable
 from tandem.wire.subscription_group import SubscriptionGroupConfig
 from tests.node.doubles import NOW_MS
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 G, H = SubscriptionGroupConfig("g"), SubscriptionGroupConfig("h")
 

@@ -14,7 +14,7 @@ from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.stats_requests import SetMessageRequestModeRequestBody
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 BODY = (
     b'{"messageRequestModeMap":{"T":{"CG":'

@@ -22,7 +22,7 @@ from node.tables.replicated_pop import (
 from tandem.wire.response_code import ResponseCode
 from tests.node.doubles import NOW_MS
 from tests.node.pop.handed_out import KEY, acked, popped
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -17,7 +17,7 @@ from node.tables.replicated_quotas import (
 from node.tables.replicated_users import AllUsers, UsersDeleted
 from tandem.wire.errors import MalformedFrameError
 from tandem.wire.user_quota import UserQuota
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 TEN, NONE = UserQuota(requests_per_second=10), UserQuota(requests_per_second=0)
 

@@ -20,7 +20,7 @@ from node.tables.replicated_users import (
 )
 from tandem.wire.access_control import PolicyEntryInfo, PolicyInfo
 from tandem.wire.errors import MalformedFrameError
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 ALICE, BOB = StoredUser("alice", "sealed"), StoredUser("bob", "sealed too")
 POLICIES = [PolicyInfo("Custom", [PolicyEntryInfo("Topic:T", ["Pub"], None, "Allow")])]

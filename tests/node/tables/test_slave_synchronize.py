@@ -18,7 +18,7 @@ from tandem.cluster_file.cluster_config import NodeConfig
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import UpdateConsumerOffsetRequestHeader
 from tests.node.world import MASTER, SLAVE_1, World, cluster_config, open_world
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -30,7 +30,7 @@ from tandem.wire.subscription_group import (
     SubscriptionGroupWrapper,
 )
 from tests.support.paths import GOLDEN
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from pathlib import Path

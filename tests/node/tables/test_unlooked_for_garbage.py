@@ -26,7 +26,7 @@ from tandem.wire.request_headers import (
 from tandem.wire.route import decode_json_body, encode_json_body
 from tandem.wire.subscription_group import SubscriptionGroupConfig
 from tests.node.doubles import Client
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,8 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from tests.support.simulated_disk import SimulatedDisk, SimulatedFile
+from node.simulated.disk import SimulatedDisk
+from node.simulated.file import SimulatedFile
 
 WINDOW_BYTES: Final = 32
 """So many bytes on both sides of an edge tell what is bad from all that was ever written."""

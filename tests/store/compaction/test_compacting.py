@@ -22,7 +22,7 @@ from tests.store.compaction.compaction_world import (
     put_keys,
 )
 from tests.store.step_disk import StepDisk
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 KEYS = "abcabcabcabcabcabcdabcdabcdabcd"
 

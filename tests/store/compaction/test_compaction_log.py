@@ -17,7 +17,7 @@ from tests.store.compaction.compaction_world import (
 )
 from tests.store.store_world import put
 from tests.support.logged import logged
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from store import MessageStore

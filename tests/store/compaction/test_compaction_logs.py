@@ -18,7 +18,7 @@ from tests.store.compaction.compaction_world import (
     put_keys,
 )
 from tests.store.store_world import DIRECTORY
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 POSITIONS = "/store/compaction/position-checkpoint"
 

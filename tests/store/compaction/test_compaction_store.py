@@ -21,7 +21,7 @@ from tests.store.compaction.compaction_world import (
     read_all,
 )
 from tests.store.store_world import put
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from store.delayed.delay_offset_table import UPDATES_PER_VERSION, DelayOffsetTable
 from store.machine.errors import TableFileError
 from store.machine.table_file import TableFile
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from store.delayed.due_slots import DueSlots
 from store.delayed.timer_log import RecoveredUnits
 from store.delayed.timer_wheel import Slot, TimerWheel
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 T0 = 1_700_000_000_000
 SLOTS = 10

@@ -20,7 +20,7 @@ from tandem.wire.message_properties import decode_properties, encode_properties
 from tandem.wire.system_topics import SCHEDULE_TOPIC
 from tests.store.store_world import DIRECTORY, Clock, a_message, number_of, open_store
 from tests.store.store_world import queue_messages as messages_of
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable

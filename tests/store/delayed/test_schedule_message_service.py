@@ -40,8 +40,8 @@ from tests.store.store_world import (
     queue_messages,
 )
 from tests.support.logged import logged
-from tests.support.simulated_disk import NothingKept, SimulatedDisk
-from tests.support.virtual_clock import WallClock
+from node.simulated.disk import NothingKept, SimulatedDisk
+from node.simulated.virtual_clock import WallClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,7 +10,7 @@ from store.delayed.timer_place import TimerPlace
 from store.machine.errors import CorruptLogError, LogFault
 from tandem.wire.store_layout import CHECKPOINT_BYTES
 from tests.support.logged import logged
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 PATH = "/store/config/timercheck"
 T0 = 1_700_000_000_000

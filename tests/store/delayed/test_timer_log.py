@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from store.delayed.timer_log import UNIT_BYTES, TimerLog, TimerUnit
 from store.machine.errors import StoreFullError
 from tests.store.step_disk import Interrupted, StepDisk, die_at
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 DIRECTORY = "/store/timerlog"
 FILE_BYTES = 52 * 4 + 30

@@ -6,7 +6,7 @@ from store.files.growing_file import GrowingFile
 from store.files.open_files import OpenFiles
 from store.machine.errors import DiskFailedError
 from store.machine.real_disk import RealDisk
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 SIZE = 1 << 16
 

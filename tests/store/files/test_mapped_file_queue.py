@@ -21,7 +21,7 @@ from store.machine.errors import (
 from store.machine.real_disk import RealDisk
 from tests.store.step_disk import Interrupted, StepDisk, die_at
 from tests.support.logged import logged
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 SIZE = 4096
 

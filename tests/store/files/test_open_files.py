@@ -1,5 +1,5 @@
 from store.files.open_files import OpenFiles
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 
 class Pretended:

@@ -9,7 +9,7 @@ from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 from store.files.touched_pages import CALMED_SECONDS, LEAD_BYTES, STEP_BYTES, TouchedPages
 from store.machine.real_disk import RealDisk
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 SIZE = 4 * STEP_BYTES
 

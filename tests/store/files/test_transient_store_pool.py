@@ -8,7 +8,7 @@ import pytest
 from store.files.transient_store_pool import TransientStorePool
 from store.machine.errors import NoBufferError, StoreFullError
 from store.machine.real_disk import RealDisk
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 SIZE = 4096
 

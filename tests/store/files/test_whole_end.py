@@ -4,7 +4,7 @@ import pytest
 
 from store.files.whole_end import is_file_name, whole_end
 from tandem.wire.store_layout import OFFSET_MAX
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 SIZE = 100
 

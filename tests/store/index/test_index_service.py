@@ -22,7 +22,7 @@ from tandem.wire.store_layout import index_file_bytes
 from tests.store.store_world import Clock
 from tests.support.log_builder import LogBuilder
 from tests.support.paths import GOLDEN
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 DIRECTORY = "/s/index"
 EARLY, LATE = 0, 2**63 - 1

@@ -22,7 +22,7 @@ from tandem.wire.message_properties import decode_properties, tags_code
 from tandem.wire.property_crc import property_crc_fault
 from tests.store.step_disk import StepDisk
 from tests.store.store_world import BORN_HOST, BORN_MS, STORE_HOST, a_batch, a_message
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 SIZE = 8192
 NOW_MS = 1_800_000_000_000

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from store.log.damage import EVERYTHING, RANGES_MAX, BadRange, LogDamage
 from store.machine.errors import DiskFailedError
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable

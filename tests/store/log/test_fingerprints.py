@@ -12,7 +12,7 @@ from trio.testing import MockClock
 from store.log.fingerprints import Fingerprints
 from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint, crcs_of
 from tests.support.logged import logged
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 SIZE = 5 * BLOCK_BYTES // 2
 DATA = Random(1).randbytes(SIZE)

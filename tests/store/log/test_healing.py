@@ -12,7 +12,7 @@ from trio.testing import MockClock
 from store.machine.errors import StoreFullError, Unfit, UnfitBytesError
 from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint, crcs_of
 from tests.store.store_world import DIRECTORY, a_message, check_store, open_store, put
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from store import MessageStore

@@ -3,7 +3,7 @@
 import pytest
 
 from store.machine.disk import check_pages, check_range, check_size
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 
 @pytest.mark.parametrize(("start", "size"), [(0, 0), (0, 5000), (4999, 1), (5000, 0)])

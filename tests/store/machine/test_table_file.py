@@ -21,7 +21,7 @@ from tandem.wire.request_headers import (
 from tests.store.step_disk import Interrupted, StepDisk, die_at
 from tests.support.logged import logged
 from tests.support.paths import GOLDEN
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 CONFIG = GOLDEN / "config-json/config"
 

@@ -12,7 +12,7 @@ from tandem.wire.message import decode_messages
 from tandem.wire.store_layout import CQ_STORE_UNIT
 from tests.store.store_world import DIRECTORY, a_batch, a_message, open_store, put
 from tests.support.logged import logged
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 
 @pytest.mark.parametrize(

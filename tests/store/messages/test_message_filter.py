@@ -12,7 +12,7 @@ from store.queue.consume_queue_ext import CqExtUnit  # noqa: TC001
 from tandem.wire.message import decode_messages
 from tests.ha.fingerprinted import take_fingerprints
 from tests.store.store_world import a_message, open_store, put
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

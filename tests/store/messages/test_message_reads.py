@@ -22,7 +22,7 @@ from tests.store.store_world import (
     put,
     put_many,
 )
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 
 def a_store(count: int = 0, *, is_slave: bool = False, **settings: int) -> MessageStore:

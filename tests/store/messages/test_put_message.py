@@ -34,7 +34,7 @@ from tests.store.store_world import (
     queue_messages,
 )
 from tests.support.listening import told_by
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 
 def open_with_batch_topic(disk: SimulatedDisk) -> MessageStore:

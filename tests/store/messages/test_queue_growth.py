@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from store import PutMessage
 from store.messages.queue_growth import Growth, QueueGrowth
 from tests.node.doubles import NOW_MS, open_store
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from store import MessageStore

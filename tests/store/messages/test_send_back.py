@@ -22,7 +22,7 @@ from tests.store.store_world import (
     put,
     queue_messages,
 )
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 A_RECORD = MessageExt(
     topic="TopicA",

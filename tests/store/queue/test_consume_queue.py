@@ -15,7 +15,7 @@ from store.queue.consume_queue import ConsumeQueue
 from store.queue.queue_units import QueueGapError
 from tandem.wire.store_layout import FILLER_SIZE
 from tandem.wire.system_topics import SCHEDULE_TOPIC
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 SIZE = 200
 UNIT = struct.Struct(">qiq")

@@ -23,7 +23,7 @@ from tandem.wire.store_layout import (
 )
 from tests.support.logged import logged
 from tests.support.paths import GOLDEN
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 SIZE = 100
 DIRECTORY = "/ext/T/0"

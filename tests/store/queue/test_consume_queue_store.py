@@ -13,7 +13,7 @@ from store.queue.batch_consume_queue import BatchConsumeQueue
 from store.queue.consume_queue import ConsumeQueue
 from store.queue.consume_queue_store import ConsumeQueueStore, is_queued
 from tandem.wire.store_layout import ext_address, is_ext_address
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 
 def dirty_files(queues: ConsumeQueueStore) -> list[MappedFile]:

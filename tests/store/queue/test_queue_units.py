@@ -15,7 +15,7 @@ from store.queue.queue_units import (
     units_of,
 )
 from tandem.wire.store_layout import CQ_STORE_UNIT, FILLER_SIZE
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 FILE_BYTES = 100
 

@@ -18,7 +18,7 @@ from store.recovery.opening import StoreParts, open_parts
 from tandem.cluster_file.choices import FlushDiskType
 from tests.store.step_disk import StepDisk
 from tests.store.store_world import BORN_MS, DIRECTORY, STORE_HOST, open_store, put_many
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 CONFIG = StoreConfig(
     directory=DIRECTORY,

@@ -57,7 +57,8 @@ from tests.store.store_world import (
 from tests.support.log_builder import LogBuilder
 from tests.support.logged import logged
 from tests.support.paths import GOLDEN
-from tests.support.simulated_disk import PAGE_BYTES, NothingKept, SimulatedDisk
+from node.simulated.disk import NothingKept, SimulatedDisk
+from node.simulated.file import PAGE_BYTES
 
 
 def killed_store(count: int) -> SimulatedDisk:

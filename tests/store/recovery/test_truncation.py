@@ -52,7 +52,7 @@ from tests.store.store_world import (
     put_many,
     queue_messages,
 )
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ from store.recovery.closed_log import heal_closed_log
 from store.recovery.walked_blocks import WalkedBlocks
 from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint, crcs_of
 from tests.store.store_world import Clock, a_message, check_store, log_messages, open_store, put
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from store import MessageStore

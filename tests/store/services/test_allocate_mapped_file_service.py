@@ -9,7 +9,7 @@ from store.files.mapped_file_queue import MappedFileQueue
 from store.files.touched_pages import RATE_SECONDS
 from store.services.allocate_mapped_file_service import RETRY_SECONDS, AllocateMappedFileService
 from tests.support.logged import logged
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 SIZE = 4096
 

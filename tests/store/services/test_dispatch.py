@@ -23,7 +23,7 @@ from tandem.wire.message_properties import tags_code
 from tests.store.store_world import files_of
 from tests.support.log_builder import LogBuilder
 from tests.support.logged import logged
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 UNIT = 20
 FILE_BYTES = 10 * UNIT

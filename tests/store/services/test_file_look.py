@@ -6,7 +6,7 @@ import pytest
 
 from store.services.file_look import FileLook
 from tests.store.store_world import a_message, open_store, put
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 FILE_BYTES = 8192
 

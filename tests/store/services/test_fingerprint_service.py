@@ -4,7 +4,7 @@ from trio.testing import MockClock
 from store.log.fingerprints import Fingerprints
 from tandem.wire.fingerprint import BLOCK_BYTES, crcs_of
 from tests.store.store_world import DIRECTORY, a_message, open_store, put
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 
 async def test_a_running_store_has_a_fingerprint_of_each_closed_file(

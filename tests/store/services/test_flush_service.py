@@ -39,7 +39,8 @@ from tests.store.store_world import (
 from tests.support.listening import Listener
 from tests.support.logged import logged
 from tests.support.reasons import words
-from tests.support.simulated_disk import SimulatedDisk, SimulatedFile
+from node.simulated.disk import SimulatedDisk
+from node.simulated.file import SimulatedFile
 
 if TYPE_CHECKING:
     from store.queue.consume_queue_store import ConsumeQueueStore

@@ -15,7 +15,7 @@ from store.services.reput_message_service import HEALING_MS
 from tandem.wire.store_layout import INDEX_HEADER_BYTES, INDEX_UNIT_BYTES
 from tests.store.store_world import check_store, open_store, put_many
 from tests.support.logged import logged
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from store import MessageStore

@@ -25,7 +25,7 @@ from tests.store.store_world import (
 )
 from tests.support.logged import logged
 from tests.support.reasons import words
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

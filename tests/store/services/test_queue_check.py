@@ -8,7 +8,7 @@ from tandem.wire.store_layout import is_ext_address
 from tandem.wire.system_topics import SCHEDULE_TOPIC
 from tests.store.store_world import a_message, check_store, open_store, put, put_many
 from tests.support.reasons import words
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 
 def test_each_wrong_unit_of_any_queue_is_written_anew_and_right_ones_are_left() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from store.services.queue_files_check import QueueFilesCheck
 from tests.store.store_world import open_store, put_many
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 
 @pytest.mark.parametrize("size", [-1, 0, 40, 199, 201])

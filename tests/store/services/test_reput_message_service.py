@@ -41,7 +41,7 @@ from tests.store.store_world import (
 from tests.support.listening import told_by
 from tests.support.logged import logged
 from tests.support.reasons import words
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 
 def a_log(count: int = 60) -> tuple[bytes, list[int]]:

@@ -20,7 +20,7 @@ from tests.store.store_world import (
     open_store,
     put,
 )
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

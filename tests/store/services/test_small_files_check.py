@@ -13,7 +13,7 @@ from store.services.small_files_check import TRIES_MAX, SmallFilesCheck
 from tandem.wire.request_headers import ConsumerOffsetTableBody
 from tests.store.store_world import Clock, open_store, put_many
 from tests.support.logged import logged
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -49,7 +49,7 @@ from tests.store.store_world import (
 )
 from tests.support.logged import logged
 from tests.support.paths import GOLDEN
-from tests.support.simulated_disk import NothingKept, SimulatedDisk
+from node.simulated.disk import NothingKept, SimulatedDisk
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

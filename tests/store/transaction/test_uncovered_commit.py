@@ -15,7 +15,7 @@ from tandem.wire.delay_level import DelayLevels
 from tandem.wire.message_properties import decode_properties, encode_properties
 from tests.store.store_world import STORE_HOST, a_message, log_messages, open_store, put
 from tests.support.logged import logged
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from store.results import PutMessage

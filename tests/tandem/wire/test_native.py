@@ -28,7 +28,7 @@ from tandem.wire.record_rule import ScanStop
 from tandem.wire.record_scan import RecordColumns, scan_records
 from tandem.wire.store_layout import index_file_bytes
 from tests.support.log_builder import LogBuilder, mixed_log
-from tests.support.simulated_disk import SimulatedFile
+from node.simulated.file import SimulatedFile
 
 Answer = TypeVar("Answer")
 

@@ -20,7 +20,7 @@ from tests.node.tables.journal.journal_world import (
     topics_of,
 )
 from tests.support.logged import logged
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from tandem.wire.request_headers import TopicConfig

@@ -30,7 +30,7 @@ from tests.node.tables.journal.journal_world import (
     topic,
     topics_of,
 )
-from tests.support.simulated_disk import SimulatedDisk
+from node.simulated.disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -11,7 +11,8 @@ from store.machine.disk import DiskSpace
 from store.machine.errors import StoreFullError
 from store.machine.real_disk import RealDisk
 from tests.support.contracts import DISK_CONTRACTS, check_disk, lock_is_exclusive_and_comes_back
-from tests.support.simulated_disk import PAGE_BYTES, SECTOR_BYTES, SimulatedDisk
+from node.simulated.disk import SECTOR_BYTES, SimulatedDisk
+from node.simulated.file import PAGE_BYTES
 
 
 @pytest.mark.parametrize("name", DISK_CONTRACTS)

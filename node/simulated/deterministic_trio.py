@@ -2,7 +2,7 @@
 
 trio shuffles ready tasks on purpose and breaks ties of equal deadlines by object address. Both
 are pinned here, through private names of trio: this is the one file that touches them, and
-`test_support_deterministic_trio.py` fails when they change their meaning.
+`test_deterministic_trio.py` fails when they change their meaning.
 
 - `trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING`: sort ready tasks by age before shuffling;
 - `trio._core._run._r`: the generator that shuffles;
