@@ -40,7 +40,7 @@ class StepFile(SimulatedFile):
         self.size = file.size
         self.allocated = file.allocated
         self.has_durable_name = file.has_durable_name
-        self.expect_room = disk._expect_room
+        self._expect_room = disk._expect_room
         self.durable = file.durable
         self.modified_ms = file.modified_ms
         self._now_ms = disk.now_ms
