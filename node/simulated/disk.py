@@ -325,9 +325,7 @@ class SimulatedDisk:
         return twin
 
     def _file(self, path: str, content: bytes) -> SimulatedFile:
-        return SimulatedFile(
-            path, content, lambda: self.sync_fails, self.now_ms, self._expect_room
-        )
+        return SimulatedFile(path, content, lambda: self.sync_fails, self.now_ms, self._expect_room)
 
     def _twin(self) -> "SimulatedDisk":
         twin = SimulatedDisk(

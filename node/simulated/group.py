@@ -1,4 +1,4 @@
-"""A fenced group of three in one process, its coordinator and the supervisor that reaps its dead."""
+"""A fenced group of three in one process, its coordinator, and who reaps its dead processes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ GROUP: Final = "broker-a"
 NODES_COUNT: Final = 3
 COORDINATOR_IP: Final = "127.0.3.1"
 LEASE_TTL_MS: Final = 2_000
-SECRET: Final = "simulated-simulated-simulated-00"  # noqa: S105 - of a cluster that is nowhere
+SECRET: Final = "simulated-simulated-simulated-00"
 
 REAP_SECONDS: Final = 0.2
 """From the death of a process to when its supervisor has ended its lease."""
@@ -121,7 +121,7 @@ class SimulatedGroup(SimulatedMachines[SimulatedNode]):
     async def until(self, is_so: Callable[[], bool], seconds_max: float) -> bool:
         """Wait until something is so; return False if it is not after this time."""
         with trio.move_on_after(seconds_max):
-            while not is_so():
+            while not is_so():  # noqa: ASYNC110 - it may be so by what nobody says
                 await trio.sleep(LOOK_SECONDS)
             return True
         return False

@@ -19,6 +19,8 @@ from node.simulated.virtual_clock import Timeline, WallClock
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
+    Note = Callable[[str, str], None]
+
 READY_SECONDS_MAX: Final = 60.0
 
 _USERS_NETWORK: Final = "127.0.9"
@@ -32,7 +34,9 @@ class Room:
 
     group_name: Final = GROUP
 
-    def __init__(self, group: SimulatedGroup, network: SimulatedNetwork, nursery: trio.Nursery):
+    def __init__(
+        self, group: SimulatedGroup, network: SimulatedNetwork, nursery: trio.Nursery
+    ) -> None:
         self.group = group
         self.network = network
         self.wall_clock_ms = WallClock().now_ms
@@ -72,7 +76,7 @@ class Room:
 def play(
     seed: int,
     test: Callable[[Room], Awaitable[None]],
-    note: Callable[[str, str], None],
+    note: Note,
 ) -> None:
     """Play one run; `test` begins when all nodes are in sync. What it raises comes out of this.
 
@@ -80,25 +84,24 @@ def play(
     """
 
     async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            timeline = Timeline()
-            nursery.start_soon(timeline.run)
-            network = SimulatedNetwork(timeline, random.Random(f"network {seed}"))
-            chance = random.Random(f"machines {seed}")
-            group = SimulatedGroup(
-                group_config(),
-                network=network,
-                chance=chance,
-                note=lambda source, event: note(source, event) if source == "fault" else None,
-                nursery=nursery,
-            )
-            room = Room(group, network, nursery)
-            with _logs_to(note):
-                for name in group.nodes:
-                    group.start(name)
-                is_ready = await room.until_in_sync()
-                assert is_ready, "a healthy group has no master"
+        with _logs_to(note):
+            async with trio.open_nursery() as nursery:
+                timeline = Timeline()
+                nursery.start_soon(timeline.run)
+                network = SimulatedNetwork(timeline, random.Random(f"network {seed}"))
+                group = SimulatedGroup(
+                    group_config(),
+                    network=network,
+                    chance=random.Random(f"machines {seed}"),
+                    note=_only_faults(note),
+                    nursery=nursery,
+                )
+                room = Room(group, network, nursery)
                 try:
+                    for name in group.nodes:
+                        group.start(name)
+                    is_ready = await room.until_in_sync()
+                    assert is_ready, "a healthy group has no master"
                     await test(room)
                 finally:
                     room.end()
@@ -107,10 +110,20 @@ def play(
     deterministic_trio.run(seed, main)
 
 
+def _only_faults(note: Note) -> Note:
+    """Return what takes all that happens to machines, and hands on what was done to them."""
+
+    def note_fault(source: str, event: str) -> None:
+        if source == "fault":
+            note(source, event)
+
+    return note_fault
+
+
 class _NoteHandler(logging.Handler):
     """Hands on what nodes warn of; what a killed one says while it is let go nobody has heard."""
 
-    def __init__(self, note: Callable[[str, str], None]) -> None:
+    def __init__(self, note: Note) -> None:
         super().__init__(logging.WARNING)
         self._hand_on = note
 
@@ -122,7 +135,7 @@ class _NoteHandler(logging.Handler):
 
 
 @contextmanager
-def _logs_to(note: Callable[[str, str], None]) -> Iterator[None]:
+def _logs_to(note: Note) -> Iterator[None]:
     """Have warnings of the nodes noted, and nothing of theirs in the logs of the test."""
     handler = _NoteHandler(note)
     loggers = [logging.getLogger(f"{_OUTSIDE}{name}") for name in _PROGRAMS]

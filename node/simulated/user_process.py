@@ -1,4 +1,4 @@
-"""A process of a user in a simulated run: it has a machine of its own, is killed, frozen, restarted.
+"""A process of a user in a simulated run, on a machine of its own: killed, frozen, started again.
 
 Its tasks are those that its first task starts. A kill closes its sockets, as the kernel does, and
 its tasks never run again: no `finally` of theirs says goodbye to anybody. They are let go when the

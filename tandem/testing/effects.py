@@ -1,15 +1,15 @@
 """What a test notes of sends and of what came of them, and three promises to check by it. Pure.
 
-An *effect* is what handling a message does once: its key, such as an order's number. A *lane* is
-what has to stay in order: a customer, a queue.
+An *effect* is what handling a message does once: its key, such as an order's number. What has one
+sharding key has to stay in order: the orders of a customer, say, or of a queue.
 
-    effects.sending(7, lane="customer 3")     before a send
+    effects.sending(7, sharding_key="customer 3")     before a send
     effects.sent(7)                           it was answered with SEND_OK
     effects.handled(7)                        where the work is done, each time
 
     effects.check_once()                      nothing was handled twice
     effects.check_none_lost()                 what was answered was handled
-    effects.check_order()                     the first time, in the order of the sends of a lane
+    effects.check_order()                     the first time, in the order of their sends
 """
 
 from collections import Counter
@@ -22,14 +22,14 @@ class Effects:
     """The notes of one run."""
 
     def __init__(self) -> None:
-        self._lanes: dict[Hashable, Hashable] = {}
+        self._sharding_keys: dict[Hashable, Hashable] = {}
         """By effect, in the order of the sends."""
         self._sent: dict[Hashable, None] = {}
         self._handled: list[Hashable] = []
 
-    def sending(self, effect: Hashable, *, lane: Hashable = None) -> None:
+    def sending(self, effect: Hashable, *, sharding_key: Hashable = None) -> None:
         """Note that a message is about to be sent; again, if it is the same one."""
-        self._lanes.setdefault(effect, lane)
+        self._sharding_keys.setdefault(effect, sharding_key)
 
     def sent(self, effect: Hashable) -> None:
         """Note that its send was answered with SEND_OK: now it must not get lost.
@@ -37,7 +37,7 @@ class Effects:
         Raises:
             UnknownEffectError: nothing was said of it before its send.
         """
-        if effect not in self._lanes:
+        if effect not in self._sharding_keys:
             raise UnknownEffectError(effect)
         self._sent[effect] = None
 
@@ -77,20 +77,20 @@ class Effects:
             raise LostError(self.missing)
 
     def check_order(self) -> None:
-        """Check that effects of one lane were handled first in the order of their sends.
+        """Check that effects of one sharding key were handled in the order of their sends.
 
-        A message that comes again does no harm here, and one that was never sent is none's.
+        A message that comes again does no harm here, and one that was never sent has no place.
 
         Raises:
             OrderError: an effect came after one that was sent later.
         """
-        places = {effect: place for place, effect in enumerate(self._lanes)}
+        places = {effect: place for place, effect in enumerate(self._sharding_keys)}
         furthest: dict[Hashable, Hashable] = {}
         for effect in dict.fromkeys(self._handled):
             if effect not in places:
                 continue
-            lane = self._lanes[effect]
-            before = furthest.get(lane, effect)
+            sharding_key = self._sharding_keys[effect]
+            before = furthest.get(sharding_key, effect)
             if places[effect] < places[before]:
-                raise OrderError(lane, before, effect)
-            furthest[lane] = effect
+                raise OrderError(sharding_key, before, effect)
+            furthest[sharding_key] = effect

@@ -69,14 +69,14 @@ class LostError(BrokenPromiseError):
 
 
 class OrderError(BrokenPromiseError):
-    """In `lane`, `effect` was handled after `before`, which was sent later."""
+    """Of `sharding_key`, `effect` was handled after `before`, which was sent later."""
 
-    def __init__(self, lane: Hashable, before: Hashable, effect: Hashable) -> None:
+    def __init__(self, sharding_key: Hashable, before: Hashable, effect: Hashable) -> None:
         super().__init__(
-            f"lane {lane!r}: {effect!r} was handled after {before!r}, which was sent later; send a"
-            " lane with one sharding key, one after the other, and consume it with orderly=True"
+            f"sharding key {sharding_key!r}: {effect!r} was handled after {before!r}, which was"
+            " sent later; send them with this key, one by one, and consume with orderly=True"
         )
-        self.lane = lane
+        self.sharding_key = sharding_key
         self.before = before
         self.effect = effect
 
@@ -135,8 +135,8 @@ class NotInSyncError(BrokenPromiseError):
 
     def __init__(self) -> None:
         super().__init__(
-            "the group has not recovered, though every fault has ended: this is a fault of TandemMQ;"
-            " report it with the seed"
+            "the group has not recovered, though every fault has ended: this is a fault of"
+            " TandemMQ; report it with the seed"
         )
 
 

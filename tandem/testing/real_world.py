@@ -11,7 +11,7 @@ Not noticed: sockets that a library in C opens by itself, and clocks read in C, 
 import socket
 import subprocess
 import sys
-import threading
+import threading  # noqa: TID251 - what is refused
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ from tandem.testing.errors import NotSimulatedError, RealThing
 T = TypeVar("T")
 Anything = Callable[..., Any]
 
-_SLEEP: Final = time.sleep
+_SLEEP: Final = time.sleep  # noqa: TID251
 """Somebody who has `from time import sleep` has this one."""
 
 
@@ -88,12 +88,13 @@ class RealWorld:
             (threading.Thread, "start", RealThing.THREAD),
             (subprocess.Popen, "__init__", RealThing.PROCESS),
             (socket.socket, "__init__", RealThing.SOCKET),
+            (socket, "socketpair", RealThing.SOCKET),
+            (socket, "getaddrinfo", RealThing.SOCKET),
             *((where, name, RealThing.SLEEP) for where, name in _sleeps()),
         ]
-        for module in ("asyncio", "asyncio.events"):
-            if module in sys.modules:
-                things.append((sys.modules[module], "new_event_loop", RealThing.ASYNCIO))
-        return [(*place, self._refusal(*place, thing)) for *place, thing in things]
+        loaded = filter(sys.modules.get, ("asyncio", "asyncio.events"))
+        things += [(sys.modules[name], "new_event_loop", RealThing.ASYNCIO) for name in loaded]
+        return [(where, name, self._refusal(where, name, thing)) for where, name, thing in things]
 
     def _refusal(self, where: Any, name: str, thing: RealThing) -> Anything:  # noqa: ANN401
         real = getattr(where, name)

@@ -62,18 +62,41 @@ class Group(Protocol):
     def nodes(self) -> Any:  # noqa: ANN401 - by name, and their type is that of the programs
         """By name."""
 
-    def name_servers(self) -> list[str]: ...
-    def master(self) -> str: ...
-    def start(self, name: str) -> None: ...
-    def kill(self, name: str) -> None: ...
-    def stop(self, name: str) -> None: ...
-    def power_off(self, name: str) -> None: ...
-    def freeze(self, name: str, seconds: float) -> None: ...
-    def partition(self, names: Sequence[str]) -> None: ...
-    def end_partition(self, names: Sequence[str]) -> None: ...
-    def reset_connections(self, name: str) -> None: ...
-    def slow_disk(self, name: str, seconds: float) -> None: ...
-    def heal(self) -> None: ...
+    def name_servers(self) -> list[str]:
+        """Where clients ask for routes."""
+
+    def master(self) -> str:
+        """The one that takes messages now, or nothing."""
+
+    def start(self, name: str) -> None:
+        """Start a node."""
+
+    def kill(self, name: str) -> None:
+        """Kill it."""
+
+    def stop(self, name: str) -> None:
+        """Stop it in order."""
+
+    def power_off(self, name: str) -> None:
+        """Cut its power."""
+
+    def freeze(self, name: str, seconds: float) -> None:
+        """Let it stand still."""
+
+    def partition(self, names: Sequence[str]) -> None:
+        """Hold up what is sent across."""
+
+    def end_partition(self, names: Sequence[str]) -> None:
+        """Let it go."""
+
+    def reset_connections(self, name: str) -> None:
+        """Reset them."""
+
+    def slow_disk(self, name: str, seconds: float) -> None:
+        """Have each sync take this long."""
+
+    def heal(self) -> None:
+        """End all faults, start all nodes."""
 
 
 class Room(Protocol):
@@ -82,9 +105,14 @@ class Room(Protocol):
     group: Group
     wall_clock_ms: Callable[[], int]
 
-    def new_process(self, name: str, work: Callable[[Machine], Awaitable[object]]) -> Process: ...
-    def own_machine(self) -> Machine: ...
-    async def until_in_sync(self) -> bool: ...
+    def new_process(self, name: str, work: Callable[[Machine], Awaitable[object]]) -> Process:
+        """One on a machine of its own."""
+
+    def own_machine(self) -> Machine:
+        """That of the test itself."""
+
+    async def until_in_sync(self) -> bool:
+        """Whether it ever is."""
 
 
 Note = Callable[[str, str], None]
@@ -184,8 +212,9 @@ class SimulatedCluster:
         """Whether a node runs."""
         return bool(self._node(node).is_up)
 
-    async def start_process(self, function: Callable[..., Awaitable[object]], *arguments: object,
-                            name: str = "") -> SimulatedProcess:
+    async def start_process(
+        self, function: Callable[..., Awaitable[object]], *arguments: object, name: str = ""
+    ) -> SimulatedProcess:
         """Run an async function as a process: on a machine of its own, until it returns.
 
         An error that leaves it ends the test. Seeds kill and freeze it, and start it anew.

@@ -15,7 +15,7 @@ import shlex
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from functools import wraps
-from typing import Any, Concatenate, Final, ParamSpec, Protocol, cast
+from typing import Concatenate, Final, ParamSpec, Protocol, cast
 
 import trio
 

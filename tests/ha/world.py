@@ -11,12 +11,12 @@ import msgspec
 import trio
 
 from ha.fenced.config import FencedConfig, FencedPeer
-from store import MessageStore, PutMessage, PutMessageStatus, StoreConfig
-from tandem.wire.group_state import GroupKeys
-from tandem.wire.message import Host
 from node.simulated.disk import SimulatedDisk
 from node.simulated.network import Machine, NetworkSettings, SimulatedNetwork
 from node.simulated.virtual_clock import Timeline, WallClock
+from store import MessageStore, PutMessage, PutMessageStatus, StoreConfig
+from tandem.wire.group_state import GroupKeys
+from tandem.wire.message import Host
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

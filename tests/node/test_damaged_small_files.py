@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from tests.node.world import World
     from node.simulated.disk import SimulatedDisk
+    from tests.node.world import World
 
 pytestmark = pytest.mark.slow
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from mmap import mmap
 from typing import Any
 
-from store.machine.disk import DiskFile
 from node.simulated.disk import SimulatedDisk
 from node.simulated.file import PAGE_BYTES, SimulatedFile
+from store.machine.disk import DiskFile
 
 
 class Interrupted(Exception):  # noqa: N818 - nothing went wrong

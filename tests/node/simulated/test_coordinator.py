@@ -6,15 +6,6 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 
-from tandem.coordinator.interface import (
-    Compare,
-    Coordinator,
-    CoordinatorUnavailableError,
-    Delete,
-    Event,
-    LeaseLostError,
-    Put,
-)
 from node.simulated import deterministic_trio
 from node.simulated.coordinator import (
     EXPIRED,
@@ -24,6 +15,15 @@ from node.simulated.coordinator import (
 )
 from node.simulated.network import SimulatedNetwork
 from node.simulated.virtual_clock import Timeline
+from tandem.coordinator.interface import (
+    Compare,
+    Coordinator,
+    CoordinatorUnavailableError,
+    Delete,
+    Event,
+    LeaseLostError,
+    Put,
+)
 
 NODE = "127.0.0.1"
 SITE = "127.0.3.1"

@@ -6,9 +6,6 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from store.machine.network import ConnectionLost, Stream
-from store.machine.tcp_network import TCPNetwork
-from tests.support.contracts import NETWORK_CONTRACTS, Ends, keep_sending, open_ends
 from node.simulated.network import (
     STREAM_BYTES_MAX,
     Machine,
@@ -17,6 +14,9 @@ from node.simulated.network import (
 )
 from node.simulated.trio_stream import TrioStream
 from node.simulated.virtual_clock import Timeline
+from store.machine.network import ConnectionLost, Stream
+from store.machine.tcp_network import TCPNetwork
+from tests.support.contracts import NETWORK_CONTRACTS, Ends, keep_sending, open_ends
 
 HERE = "127.0.0.1"
 THERE = "127.0.0.2"

@@ -59,9 +59,7 @@ class SimulatedCluster(SimulatedMachines[SimulatedNode]):
         trace: Trace,
         nursery: trio.Nursery,
     ) -> None:
-        super().__init__(
-            config, network=network, chance=chance, note=trace.note, nursery=nursery
-        )
+        super().__init__(config, network=network, chance=chance, note=trace.note, nursery=nursery)
         self.history = history
         self.log_lines: list[LogLine] = []
         self.roles: dict[str, str] = {}
@@ -78,9 +76,7 @@ class SimulatedCluster(SimulatedMachines[SimulatedNode]):
         network.on_sent = self._watch_sent
         network.garble = self._garble
 
-    def _new_node(
-        self, config: NodeConfig, disk: SimulatedDisk, clock: WallClock
-    ) -> SimulatedNode:
+    def _new_node(self, config: NodeConfig, disk: SimulatedDisk, clock: WallClock) -> SimulatedNode:
         return SimulatedNode(config, disk, clock)
 
     def _new_incarnation(self, node: SimulatedNode, network: NetworkMachine) -> Incarnation:

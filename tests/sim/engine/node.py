@@ -42,6 +42,7 @@ class SimulatedNode(machines.SimulatedNode):
             self._whole_disk = WholeDisk(self.disk, self.rots)
         return self._whole_disk
 
+
 def read_log(node: SimulatedNode) -> bytes:
     """Return the commit log on a node's disk, up to its last whole record."""
     tail = LogTail(node.whole_disk, node.directory)

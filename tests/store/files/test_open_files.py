@@ -1,5 +1,5 @@
-from store.files.open_files import OpenFiles
 from node.simulated.disk import SimulatedDisk
+from store.files.open_files import OpenFiles
 
 
 class Pretended:

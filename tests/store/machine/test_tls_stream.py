@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from store.machine.tls_network import TLSNetwork
 from node.simulated.network import NetworkSettings, SimulatedNetwork
-from tests.support.tls import HERE, open_ends, terms
 from node.simulated.virtual_clock import Timeline
+from store.machine.tls_network import TLSNetwork
+from tests.support.tls import HERE, open_ends, terms
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from node.simulated.disk import NothingKept, SimulatedDisk
+from node.simulated.file import PAGE_BYTES
 from store import (
     CorruptLogError,
     DiskFailedError,
@@ -57,8 +59,6 @@ from tests.store.store_world import (
 from tests.support.log_builder import LogBuilder
 from tests.support.logged import logged
 from tests.support.paths import GOLDEN
-from node.simulated.disk import NothingKept, SimulatedDisk
-from node.simulated.file import PAGE_BYTES
 
 
 def killed_store(count: int) -> SimulatedDisk:

@@ -8,6 +8,7 @@ from tandem.client.event_loop import ByteStream
 from tandem.client.identity import ClientIdentity
 from tandem.client.producer import Producer
 from tandem.client.running_machine import machine_of_task, new_identity
+from tandem.client.trio_loop import TrioLoop
 from tandem.wire.message import Message
 
 IDENTITY = ClientIdentity("10.1.2.3", 7, 8)
@@ -25,16 +26,15 @@ class NoNetwork:
     async def open_stream(self, host: str, port: int, /) -> ByteStream:
         await trio.lowlevel.checkpoint()
         self.asked.append((host, port))
-        raise OSError("no network")
+        raise TrioLoop.stream_errors[0]("no network")
 
 
 def test_without_a_machine_a_client_is_of_this_process() -> None:
     assert new_identity("127.0.0.1:9876").process_id == os.getpid()
 
 
-async def test_a_client_is_of_the_machine_of_its_task_and_of_those_it_starts(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+@pytest.mark.usefixtures("autojump_clock")
+async def test_a_client_is_of_the_machine_of_its_task_and_of_those_it_starts() -> None:
     machine = NoNetwork()
     machine_of_task.set(machine)
 
@@ -49,9 +49,8 @@ async def test_a_client_is_of_the_machine_of_its_task_and_of_those_it_starts(
     assert set(machine.asked) == {("127.0.0.1", 9876)}
 
 
-async def test_what_a_client_was_given_comes_first(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+@pytest.mark.usefixtures("autojump_clock")
+async def test_what_a_client_was_given_comes_first() -> None:
     machine, own = NoNetwork(), NoNetwork()
     machine_of_task.set(machine)
     other = ClientIdentity("10.1.2.3", 9, 10)

@@ -5,10 +5,10 @@ from tandem.testing.errors import HandledTwiceError, LostError, OrderError, Unkn
 
 
 def good_run() -> Effects:
-    """Two lanes, each in order; of one send nobody knows what became of it."""
+    """Two sharding keys, each in order; of one send nobody knows what became of it."""
     effects = Effects()
     for number in range(6):
-        effects.sending(number, lane=number % 2)
+        effects.sending(number, sharding_key=number % 2)
         if number != 3:
             effects.sent(number)
     for number in (0, 2, 1, 4, 3, 5):
@@ -50,15 +50,15 @@ def test_what_was_answered_and_never_handled_is_found() -> None:
     effects.check_once()
 
 
-def test_a_lane_out_of_order_is_found_and_two_lanes_are_free() -> None:
+def test_a_key_out_of_order_is_found_and_two_keys_are_free() -> None:
     effects = Effects()
-    for number, lane in ((1, "a"), (2, "b"), (3, "a"), (4, "a")):
-        effects.sending(number, lane=lane)
+    for number, sharding_key in ((1, "a"), (2, "b"), (3, "a"), (4, "a")):
+        effects.sending(number, sharding_key=sharding_key)
     for number in (2, 1, 4, 3):
         effects.handled(number)
     with pytest.raises(OrderError) as raised:
         effects.check_order()
-    assert (raised.value.lane, raised.value.before, raised.value.effect) == ("a", 4, 3)
+    assert (raised.value.sharding_key, raised.value.before, raised.value.effect) == ("a", 4, 3)
 
 
 def test_what_comes_again_is_not_out_of_order() -> None:

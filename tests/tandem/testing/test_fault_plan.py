@@ -13,7 +13,8 @@ def test_a_thousand_seeds_play_every_fault_early_and_late() -> None:
     faults = [f for seed in range(1000) for f in planned_faults(seed, FAULT_KINDS, 5.0)]
     assert {fault.kind for fault in faults} == set(FAULT_KINDS)
     times = [fault.at_seconds for fault in faults]
-    assert min(times) < 0.01 < 0.1 < 4.0 < max(times) <= 5.0
+    assert min(times) < 0.01
+    assert 4.0 < max(times) <= 5.0
     for early, late in ((0.002, 0.02), (0.02, 0.2), (0.2, 5.0)):
         assert sum(early <= time < late for time in times) > len(times) / 10
 
