@@ -20,7 +20,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from node.simulated.disk import SimulatedFile
+from node.simulated.file import SimulatedFile
 from store.index.index_file import IndexFile
 from store.log.message_encoder import MessageEncoder
 from store.results import PutBatch

@@ -17,8 +17,10 @@ import trio
 import tandem
 from tandem.testing import Effects, SimulatedCluster, simulated_cluster
 
-ORDERS = 30
-CHARGE_SECONDS = 0.02
+ORDERS = 12
+PAUSE_SECONDS = 0.2
+CHARGE_SECONDS = 0.1
+FAULTS_SECONDS = 3.0
 SETTLE_SECONDS = 60.0
 
 
@@ -64,7 +66,7 @@ async def shop(name_servers: list[str], effects: Effects) -> None:
             result = await producer.send(tandem.Message("Orders", b"", keys=order))
             if result.status is tandem.SendStatus.SEND_OK:
                 effects.sent(order)
-            await trio.sleep(0.05)
+            await trio.sleep(PAUSE_SECONDS)
 
 
 async def each_order_is_charged_once(cluster: SimulatedCluster, service: Service) -> None:
@@ -83,7 +85,9 @@ async def each_order_is_charged_once(cluster: SimulatedCluster, service: Service
 
 def main(service: Service, seeds: int) -> None:
     """Play the seeds, until one fails."""
-    play = simulated_cluster(seeds=seeds)(each_order_is_charged_once)
+    play = simulated_cluster(seeds=seeds, faults_within_seconds=FAULTS_SECONDS)(
+        each_order_is_charged_once
+    )
     play(service)
     print(f"{seeds} seeds: each order was charged once")
 

@@ -46,8 +46,8 @@ def planned_faults(
 ) -> list[PlannedFault]:
     """Return the plan of a seed, in order of time; empty without kinds.
 
-    As many faults come in the first hundredth of a second as in its first tenth, and so on: a test
-    may take either.
+    Half of the faults come at any time, and of the others as many in the first hundredth of a
+    second as in the rest of its first tenth, and so on: a test may be short or long.
 
     Raises:
         ValueError: there is no such kind, or no time for it.
@@ -63,9 +63,11 @@ def planned_faults(
     plan = []
     for _ in range(chance.randint(1, FAULTS_COUNT_MAX)):
         spread = within_seconds / _EARLIEST_SECONDS
+        early = _EARLIEST_SECONDS * spread ** chance.random()
+        at = chance.choice((early, chance.uniform(_EARLIEST_SECONDS, within_seconds)))
         plan.append(
             PlannedFault(
-                round(_EARLIEST_SECONDS * spread ** chance.random(), 4),
+                round(at, 4),
                 chance.choice(list(kinds)),
                 round(chance.choice(_LASTING) * chance.uniform(0.5, 1.5), 3),
                 chance.randrange(1 << 16),

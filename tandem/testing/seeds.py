@@ -26,7 +26,7 @@ _FEW: Final = 8
 """As many seeds are not worth a fork."""
 
 
-def asked_seeds(default: range) -> range:
+def asked_seeds(default: Sequence[int]) -> Sequence[int]:
     """Return the seeds of the environment, or those that a test wants.
 
     Raises:

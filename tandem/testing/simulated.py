@@ -12,7 +12,8 @@ from tandem.cluster_file.errors import UnknownNodeError
 from tandem.testing.errors import NotInSyncError
 from tandem.testing.fault_plan import PlannedFault
 
-Work = Callable[[], Awaitable[object]]
+LAST_FAULT_SECONDS: Final = 0.5
+"""How long the last fault of a seed has before all is healed, at least."""
 
 
 class Machine(Protocol):
@@ -188,6 +189,7 @@ class SimulatedCluster:
         self._group = room.group
         self._note = note
         self._processes: list[SimulatedProcess] = []
+        self._all_begun = trio.Event()
         self._has_recovered = False
         self.seed: Final = seed
         """What decides this run."""
@@ -300,11 +302,12 @@ class SimulatedCluster:
             process.start()
 
     async def recover(self) -> None:
-        """Have no more faults of the seed, heal, and wait until all nodes are in sync.
+        """Wait until the last fault of the seed has begun, heal, and wait until all are in sync.
 
         Raises:
             NotInSyncError: they never are, and that is no fault of the test.
         """
+        await self._all_begun.wait()
         self._has_recovered = True
         self.heal()
         if not await self._room.until_in_sync():
@@ -319,10 +322,10 @@ class SimulatedCluster:
             for fault in plan:
                 await trio.sleep_until(begin + fault.at_seconds)
                 nursery.start_soon(self._play_fault, fault)
+            await trio.sleep(LAST_FAULT_SECONDS)
+            self._all_begun.set()
 
     async def _play_fault(self, fault: PlannedFault) -> None:
-        if self._has_recovered:
-            return
         undo = self._begin(fault)
         await trio.sleep(fault.seconds)
         # What has recovered has nothing to undo, and may be hurt by the test itself by now.

@@ -145,6 +145,7 @@ class _Game:
             events.append(f"{trio.current_time():9.3f} {source}: {event}")
 
         async def test(room: Room) -> None:
+            events.clear()
             on_own_machine(room)
             cluster = SimulatedCluster(room, seed, note)
             with self._world.run(room.wall_clock_ms):

@@ -13,9 +13,10 @@ def test_a_seed_is_the_same_run_each_time() -> None:
     async def test(room: Room) -> None:
         room.group.kill(room.group.master())
         await room.group.until(lambda: room.group.master() != "", 20.0)
-        ends.append((room.group.master(), trio.current_time()))
+        drawn = room.network.chance.random()
+        ends.append((room.group.master(), trio.current_time(), drawn))
 
-    ends: list[tuple[str, float]] = []
+    ends: list[tuple[str, float, float]] = []
     notes = [played(test, seed) for seed in (5, 6, 5)]
     assert notes[0] == notes[2]
     assert ends[0] == ends[2] != ends[1]
