@@ -18,9 +18,8 @@ import tandem
 from tandem.testing import Effects, SimulatedCluster, simulated_cluster
 
 ORDERS = 12
-PAUSE_SECONDS = 0.2
-CHARGE_SECONDS = 0.1
-FAULTS_SECONDS = 3.0
+PAUSE_SECONDS = 0.25
+CHARGE_SECONDS = 0.25
 SETTLE_SECONDS = 60.0
 
 
@@ -85,9 +84,7 @@ async def each_order_is_charged_once(cluster: SimulatedCluster, service: Service
 
 def main(service: Service, seeds: int) -> None:
     """Play the seeds, until one fails."""
-    play = simulated_cluster(seeds=seeds, faults_within_seconds=FAULTS_SECONDS)(
-        each_order_is_charged_once
-    )
+    play = simulated_cluster(seeds=seeds)(each_order_is_charged_once)
     play(service)
     print(f"{seeds} seeds: each order was charged once")
 

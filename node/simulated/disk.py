@@ -27,7 +27,7 @@ from typing import Final
 
 import trio
 
-from node.simulated.file import NEVER_MS, PAGE_BYTES, ReadOnlyFile, SimulatedFile
+from node.simulated.file import NEVER_MS, ReadOnlyFile, SimulatedFile
 from store.machine.disk import (
     TEMPORARY_SUFFIX,
     Buffer,
@@ -44,6 +44,7 @@ from store.machine.errors import (
     StoreLockedError,
 )
 from store.machine.kept_files import KeptFiles
+from tandem.wire.store_layout import PAGE_BYTES
 
 SECTOR_BYTES: Final = 512
 
@@ -87,6 +88,10 @@ class SimulatedDisk:
         self.kept = KeptFiles()
         self._files: dict[str, SimulatedFile] = {}
         self._locked: set[str] = set()
+
+    def sync_within(self, seconds: Callable[[], float]) -> None:
+        """Have each sync take as long as this says, from now on."""
+        self.sync_seconds = seconds
 
     @property
     def used_bytes(self) -> int:

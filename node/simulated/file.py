@@ -8,8 +8,8 @@ from tempfile import TemporaryFile
 from typing import Final
 
 from store.machine.disk import Buffer, check_range
+from tandem.wire.store_layout import PAGE_BYTES
 
-PAGE_BYTES: Final = 4096
 NEVER_MS: Final = 1 << 62
 
 

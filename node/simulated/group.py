@@ -101,13 +101,13 @@ class SimulatedGroup(SimulatedMachines[SimulatedNode]):
 
     # What there is
 
-    def master(self) -> str:
-        """Return the node that takes messages now; empty if there is none."""
+    def master(self) -> str | None:
+        """Return the node that takes messages now, if there is one."""
         state = self._state()
         if state is None or state.master not in self.nodes:
-            return ""
+            return None
         node = self.nodes[state.master]
-        return node.name if node.is_up and self._opened.get(node.name) == node.life else ""
+        return node.name if node.is_up and self._opened.get(node.name) == node.life else None
 
     def is_in_sync(self) -> bool:
         """Whether there is a master, and all nodes have what it has."""
@@ -154,7 +154,7 @@ class SimulatedGroup(SimulatedMachines[SimulatedNode]):
 
     def slow_disk(self, name: str, seconds: float) -> None:
         """Have every sync of a node take this long."""
-        self.nodes[name].disk.sync_seconds = lambda: seconds
+        self.nodes[name].disk.sync_within(lambda: seconds)
 
     def heal(self) -> None:
         """End every fault and start every node that is down."""

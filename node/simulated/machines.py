@@ -246,7 +246,7 @@ class SimulatedMachines(Generic[N]):
         """End the faults of a disk."""
         healthy = self._new_disk(node.name)
         node.disk.capacity_bytes = healthy.capacity_bytes
-        node.disk.sync_seconds = healthy.sync_seconds
+        node.disk.sync_within(healthy.sync_seconds)
         node.disk.sync_fails = False
 
     def name_servers(self) -> list[str]:

@@ -66,7 +66,7 @@ class Group(Protocol):
     def name_servers(self) -> list[str]:
         """Where clients ask for routes."""
 
-    def master(self) -> str:
+    def master(self) -> str | None:
         """The one that takes messages now, or nothing."""
 
     def start(self, name: str) -> None:
@@ -208,7 +208,7 @@ class SimulatedCluster:
 
     def master(self) -> str:
         """The node that takes messages now; empty while there is none."""
-        return self._group.master()
+        return self._group.master() or ""
 
     def is_up(self, node: str) -> bool:
         """Whether a node runs."""

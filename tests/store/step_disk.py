@@ -11,8 +11,9 @@ from mmap import mmap
 from typing import Any
 
 from node.simulated.disk import SimulatedDisk
-from node.simulated.file import PAGE_BYTES, SimulatedFile
+from node.simulated.file import SimulatedFile
 from store.machine.disk import DiskFile
+from tandem.wire.store_layout import PAGE_BYTES
 
 
 class Interrupted(Exception):  # noqa: N818 - nothing went wrong

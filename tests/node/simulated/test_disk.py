@@ -8,10 +8,10 @@ import trio
 from trio.testing import MockClock
 
 from node.simulated.disk import SECTOR_BYTES, SimulatedDisk
-from node.simulated.file import PAGE_BYTES
 from store.machine.disk import DiskSpace
 from store.machine.errors import StoreFullError
 from store.machine.real_disk import RealDisk
+from tandem.wire.store_layout import PAGE_BYTES
 from tests.support.contracts import DISK_CONTRACTS, check_disk, lock_is_exclusive_and_comes_back
 
 

@@ -1,6 +1,7 @@
 import pytest
 
-from node.simulated.file import PAGE_BYTES, ReadOnlyFile, SimulatedFile
+from node.simulated.file import ReadOnlyFile, SimulatedFile
+from tandem.wire.store_layout import PAGE_BYTES
 
 
 def test_what_is_written_is_seen_at_once_and_durable_after_a_sync() -> None:

@@ -33,8 +33,9 @@ def test_a_frozen_node_does_nothing_and_goes_on() -> None:
     async def test(room: Room) -> None:
         group = room.group
         master = group.master()
+        assert master is not None
         group.freeze(master, 10.0)
-        assert await group.until(lambda: group.master() not in ("", master), 9.0)
+        assert await group.until(lambda: group.master() not in (None, master), 9.0)
         assert await room.until_in_sync()
         assert group.hit == {"freeze": 1}
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from node.simulated.disk import NothingKept, SimulatedDisk
-from node.simulated.file import PAGE_BYTES
 from store import (
     CorruptLogError,
     DiskFailedError,
@@ -37,7 +36,7 @@ from tandem.wire.message import (
     TRANSACTION_ROLLBACK_TYPE,
     Host,
 )
-from tandem.wire.store_layout import CQ_STORE_UNIT, REBUILD_ORDER_FILE
+from tandem.wire.store_layout import CQ_STORE_UNIT, PAGE_BYTES, REBUILD_ORDER_FILE
 from tests.store.step_disk import Interrupted, StepDisk, die_at
 from tests.store.store_world import (
     COMMIT_LOG_BYTES,
