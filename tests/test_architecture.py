@@ -68,7 +68,7 @@ TEXT_DECODED_ELSEWHERE = {
     "store/log/message_encoder.py MessageEncoder.shape",
     "store/log/message_encoder.py MessageEncoder._common_parts",
     # So were keys.
-    "node/simulated/coordinator.py CoordinatorClient.read",
+    "node/simulated/coordinator.py CoordinatorClient.read.work",
     "node/simulated/coordinator.py SimulatedCoordinator._push",
     "node/simulated/coordinator.py _key_value",
 }
@@ -85,6 +85,7 @@ TEXTS_THAT_MAY_BE_EMPTY = {
     "node/filter/sql92_tokens.py escaped",
     "node/handlers/broker_runtime_info.py tps_text",
     "node/metrics/otlp_request.py _unit",
+    "node/simulated/disk.py SimulatedDisk._volume",
     "node/handlers/send_properties.py with_delay_level",
     "node/tables/put_times.py distribution_text",
     "store/log/damage.py LogDamage.in_words",
