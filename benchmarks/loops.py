@@ -20,6 +20,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from node.simulated.file import SimulatedFile
 from store.index.index_file import IndexFile
 from store.log.message_encoder import MessageEncoder
 from store.results import PutBatch
@@ -32,7 +33,6 @@ from tandem.wire.record_check import check_records
 from tandem.wire.record_keys import hash_keys
 from tandem.wire.record_scan import scan_records
 from tandem.wire.store_layout import index_file_bytes
-from tests.support.simulated_disk import SimulatedFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -48,6 +48,7 @@ COVERED_ELSEWHERE = {
     "node/grpc/entrance.py": "tests/node/grpc/test_session.py",
     "node/grpc/service.py": "tests/node/grpc/test_session.py",
     "node/broker/calls.py": "tests/node/grpc/test_links.py",
+    "node/simulated/cables.py": "tests/node/simulated/test_network.py",
 }
 """Modules whose tests have another name."""
 
@@ -66,6 +67,10 @@ TEXT_DECODED_ELSEWHERE = {
     # A topic was text before it was bytes.
     "store/log/message_encoder.py MessageEncoder.shape",
     "store/log/message_encoder.py MessageEncoder._common_parts",
+    # So were keys.
+    "node/simulated/coordinator.py CoordinatorClient.read.work",
+    "node/simulated/coordinator.py SimulatedCoordinator._push",
+    "node/simulated/coordinator.py _key_value",
 }
 
 TEXTS_THAT_MAY_BE_EMPTY = {
@@ -80,6 +85,7 @@ TEXTS_THAT_MAY_BE_EMPTY = {
     "node/filter/sql92_tokens.py escaped",
     "node/handlers/broker_runtime_info.py tps_text",
     "node/metrics/otlp_request.py _unit",
+    "node/simulated/disk.py SimulatedDisk._volume",
     "node/handlers/send_properties.py with_delay_level",
     "node/tables/put_times.py distribution_text",
     "store/log/damage.py LogDamage.in_words",
@@ -94,6 +100,7 @@ WORDS_OF_SEVERAL = {
     "'SEND_OK'",
     "'UNKNOWN'",
     "'ballast'",
+    "'broker-a'",
     "'corrupt'",
     "'null'",
     "'stored'",

@@ -22,15 +22,15 @@ import pytest
 import trio
 
 from benchmarks.pipelined import PULLED, QUEUES, count_answers, pull_frames, send_frames
+from node.simulated import deterministic_trio
+from node.simulated.network import SimulatedStream
 from store.machine.network import ReceivesSome
 from tandem.cluster_file.load import load_config
 from tandem.wire import native
 from tandem.wire.message import Host
 from tests.node.world import MASTER, NAMES, cluster_config, fenced_cluster, open_world
-from tests.support import deterministic_trio
 from tests.support.paths import ROOT
 from tests.support.patience import PATIENCE_SECONDS
-from tests.support.simulated_network import SimulatedStream
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -33,6 +33,7 @@ from tandem.client.event_loop import Background, ByteStream, EventLoop, LoopCloc
 from tandem.client.flow import Call, CallMany, Flow, Pause, Shared
 from tandem.client.lost_connection import cause_of, reason_of
 from tandem.client.running_loop import running_event_loop
+from tandem.client.running_machine import machine_of_task
 from tandem.client.session import Session
 from tandem.client.signer import Signer
 from tandem.client.tls import TLSByteStream
@@ -272,6 +273,9 @@ class AsyncShell:
             RuntimeError: no event loop is running.
         """
         self._event_loop = running_event_loop()
+        machine = machine_of_task.get()
+        if machine is not None and self._open_stream is None:
+            self._open_stream = machine.open_stream
         if isinstance(self._core.clock, LoopClock):
             self._core.clock.read = self._event_loop.current_time
         self.park = self._event_loop.parked

@@ -6,7 +6,8 @@ import msgspec
 
 from tandem.client.core import ClientCore, parse_addresses
 from tandem.client.credentials import Credentials
-from tandem.client.identity import ClientIdentity, local_identity
+from tandem.client.identity import ClientIdentity
+from tandem.client.running_machine import new_identity
 from tandem.tls_files import FreshContext, TLSFiles
 from tandem.wire.errors import ArgumentError
 from tandem.wire.frame_seal import Signatures
@@ -102,7 +103,7 @@ class ClusterAccess(msgspec.Struct, frozen=True):
         """
         return ClientCore(
             self.addresses,
-            identity=self.identity or local_identity(self.addresses[0]),
+            identity=self.identity or new_identity(self.addresses[0]),
             clock=clock,
             producer_group=producer_group,
             consumer_group=consumer_group,

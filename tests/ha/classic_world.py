@@ -11,19 +11,19 @@ import trio
 from ha.classic.config import HAConfig, SlaveNode
 from ha.classic.ha_service import HAService
 from ha.classic.protocol import REPORT, TRANSFER_HEADER
+from node.simulated.virtual_clock import WallClock
 from store import PutMessageStatus
 from store.machine.errors import ConnectionLost
 from tandem.wire.message import Host
 from tests.ha.world import World, put, read_whole_log
 from tests.support.patience import PATIENCE_SECONDS
-from tests.support.virtual_clock import WallClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from node.simulated.network import Machine, NetworkSettings
     from store import MessageStore
     from store.machine.network import Stream
-    from tests.support.simulated_network import Machine, NetworkSettings
 
 HA_PORT = 10912
 MASTER_IP = "127.0.0.1"

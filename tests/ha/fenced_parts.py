@@ -16,12 +16,12 @@ from ha.fenced.replica_parts import ReplicaParts
 from ha.fenced.replica_role import ReplicaRole
 from ha.fenced.round_end import RoundEnd
 from ha.fenced.standing import Standing
+from node.simulated.virtual_clock import WallClock
 from store.machine.machine import Machine
 from tandem.wire.group_state import GroupState, LeaderRecord
 from tests.ha.fenced_world import FencedWorld
 from tests.ha.scripted_session import Desk
 from tests.ha.world import fenced_config
-from tests.support.virtual_clock import WallClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

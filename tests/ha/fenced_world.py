@@ -14,12 +14,12 @@ from ha.fenced.closed_healing import ClosedHealing
 from ha.fenced.ha_service import FencedHAService
 from ha.fenced.replica_role import ReplicaRole
 from ha.results import Ack
+from node.simulated.coordinator import SimulatedCoordinator
+from node.simulated.virtual_clock import WallClock
 from store import PutMessage, PutMessageStatus
 from store.machine.machine import Machine as NodeMachine
 from tandem.wire.group_state import GroupState, LeaderRecord, decode_leader, decode_state
 from tests.ha.world import IPS, KEYS, STORE_CONFIG, World, fenced_config, read_whole_log
-from tests.support.simulated_coordinator import SimulatedCoordinator
-from tests.support.virtual_clock import WallClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from ha.fenced.events import HAEvent
     from ha.fenced.master import FencedMaster
     from ha.fenced.served_log import ServedLog
+    from node.simulated.network import Machine, NetworkSettings
     from store import MessageStore
     from tandem.wire.peer_log import PeerLogPart
-    from tests.support.simulated_network import Machine, NetworkSettings
 
 COORDINATOR_IP: Final = "127.0.9.1"
 

@@ -14,10 +14,10 @@ from ha.fenced.closed_healing import ClosedHealing
 from ha.fenced.comparing_service import ComparingService
 from ha.fenced.healed_parts import HealedParts
 from ha.fenced.healing_service import HealingService
+from node.simulated.disk import SimulatedDisk
 from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint, crcs_of
 from tandem.wire.peer_log import FileFingerprint, PeerLogPart
 from tests.store.store_world import BORN_MS, DIRECTORY, a_message, log_messages, open_store, put
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from ha.fenced.events import HAEvent
     from ha.fenced.joining import FollowerOutcome
+    from node.simulated.network import Machine, NetworkSettings
     from store import MessageStore
-    from tests.support.simulated_network import Machine, NetworkSettings
 
 BATCH_BYTES: Final = 4096
 """Small, so that a log goes over in several frames."""

@@ -7,13 +7,13 @@ import trio
 
 from ha.learners import ConfirmedLog, Learners
 from node.config.part_configs import learner_config
+from node.simulated.network import SimulatedNetwork
+from node.simulated.virtual_clock import Timeline
 from store import PutMessage
 from tandem.wire.message import Host
 from tests.node.doubles import NOW_MS, Broker
 from tests.node.world import fenced_cluster
 from tests.support.patience import PATIENCE_SECONDS
-from tests.support.simulated_network import SimulatedNetwork
-from tests.support.virtual_clock import Timeline
 
 if TYPE_CHECKING:
     from pathlib import Path

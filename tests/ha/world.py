@@ -11,12 +11,12 @@ import msgspec
 import trio
 
 from ha.fenced.config import FencedConfig, FencedPeer
+from node.simulated.disk import SimulatedDisk
+from node.simulated.network import Machine, NetworkSettings, SimulatedNetwork
+from node.simulated.virtual_clock import Timeline, WallClock
 from store import MessageStore, PutMessage, PutMessageStatus, StoreConfig
 from tandem.wire.group_state import GroupKeys
 from tandem.wire.message import Host
-from tests.support.simulated_disk import SimulatedDisk
-from tests.support.simulated_network import Machine, NetworkSettings, SimulatedNetwork
-from tests.support.virtual_clock import Timeline, WallClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

@@ -18,6 +18,7 @@ from node.remoting.client_requests import ClientRequests
 from node.remoting.connection import Connection, Outbox
 from node.remoting.dispatcher import Dispatcher
 from node.security.request import handler_table
+from node.simulated.disk import SimulatedDisk
 from node.tables.broker_stats import BrokerStats
 from node.tables.plain_tables import PlainFiles, PlainTables
 from node.tables.put_counting import PutCounting
@@ -44,7 +45,6 @@ from tandem.wire.remoting_command import (
 from tandem.wire.request_headers import HARuntimeInfo, TopicConfig
 from tandem.wire.response_code import ResponseCode
 from tests.support.listening import hear, listen
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
+    from node.simulated.disk import SimulatedDisk
     from tests.node.world import World
-    from tests.support.simulated_disk import SimulatedDisk
 
 pytestmark = pytest.mark.slow
 

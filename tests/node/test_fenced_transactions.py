@@ -9,6 +9,7 @@ import msgspec
 import trio
 import trio.testing
 
+from node.simulated.virtual_clock import WallClock
 from store.messages.put_message import MessagePuts
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
@@ -17,7 +18,6 @@ from tandem.wire.request_headers import (
     SendMessageResponseHeader,
 )
 from tests.node.world import NAMES, Caller, World, bodies, fenced_cluster, open_world
-from tests.support.virtual_clock import WallClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

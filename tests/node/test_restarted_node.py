@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from node.name_server.readiness import NOT_READY_SECONDS_MAX
+from node.simulated.trio_stream import TrioStream
 from store.machine.network import ConnectionLost
 from tandem.client.cluster_access import ClusterAccess
 from tandem.client.identity import ClientIdentity
@@ -17,7 +18,6 @@ from tandem.wire.request_headers import GetRouteInfoRequestHeader
 from tandem.wire.response_code import ResponseCode
 from tests.node.world import NAMES, World, fenced_cluster, open_world
 from tests.support.patience import PATIENCE_SECONDS
-from tests.support.trio_stream import TrioStream
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,6 +13,10 @@ from node.name_server.name_server import NameServer
 from node.remoting.remoting_client import RequestFailedError, open_client
 from node.run import run_node
 from node.security.guard import Guard
+from node.simulated.coordinator import SimulatedCoordinator
+from node.simulated.disk import SimulatedDisk
+from node.simulated.network import SimulatedNetwork
+from node.simulated.virtual_clock import Timeline, WallClock
 from store.machine.machine import Machine as NodeMachine
 from tandem.cluster_file.choices import ClientAccess
 from tandem.cluster_file.load import load_config
@@ -33,10 +37,6 @@ from tandem.wire.route import TopicRouteData, decode_json_body
 from tandem.wire.secret_keys import Purpose, key_of
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.secret import SECRET, write_secret
-from tests.support.simulated_coordinator import SimulatedCoordinator
-from tests.support.simulated_disk import SimulatedDisk
-from tests.support.simulated_network import SimulatedNetwork
-from tests.support.virtual_clock import Timeline, WallClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from ha.fenced.events import HAEvent
     from node.metrics.exporters import Exporter
     from node.remoting.remoting_client import RemotingClient
+    from node.simulated.network import Machine
     from tandem.cluster_file.cluster_config import ClusterConfig, NodeConfig
     from tandem.coordinator.interface import Coordinator
     from tandem.wire.remoting_command import Ext, RemotingCommand
-    from tests.support.simulated_network import Machine
 
 MASTER, SLAVE_1, SLAVE_2 = "10.0.0.1", "10.0.0.2", "10.0.0.3"
 CLIENT, COORDINATOR = "10.0.0.9", "10.0.0.8"

@@ -29,6 +29,8 @@ from typing import Any, Final
 import msgspec
 import trio
 
+from node.simulated import deterministic_trio
+from node.simulated.disk import SimulatedDisk
 from store import FlushDiskType, MessageStore, PutBatch, PutMessage, PutMessageStatus
 from tandem.wire.checksum_line import decode_checked_json
 from tandem.wire.fingerprint import DIRECTORY as FINGERPRINTS
@@ -52,8 +54,6 @@ from tests.store.crash_plan import (
 )
 from tests.store.step_disk import StepDisk
 from tests.store.store_world import Clock, open_store
-from tests.support import deterministic_trio
-from tests.support.simulated_disk import SimulatedDisk
 
 LIVES: Final = 3
 PICTURES_A_KIND: Final = 1

@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from node.simulated.disk import SimulatedDisk
 from store import MessageStore
 from store.index.index_file import IndexFile
 from store.queue.batch_consume_queue import BatchConsumeQueue
@@ -12,7 +13,6 @@ from store.queue.consume_queue import ConsumeQueue
 from tandem.wire.message import decode_message
 from tandem.wire.store_layout import INDEX_HEADER_BYTES, INDEX_SLOT, INDEX_UNIT
 from tests.store.crash_history import History, Queue, Row
-from tests.support.simulated_disk import SimulatedDisk
 
 NOT_COMPARED: Final = ("/lock", "/abort", ".tmp")
 NOT_BUILT_ANEW: Final = ("/commitlog", "/consumequeue", "/batchconsumequeue", "/checkpoint")

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from node.simulated.disk import SimulatedDisk
 from store import MessageStore, PutBatch, PutMessage
 from store.machine.errors import RecordDamagedError, StoreError
 from store.queue.batch_consume_queue import BatchConsumeQueue
@@ -32,7 +33,6 @@ from tests.store.store_world import (
     put,
 )
 from tests.support.paths import GOLDEN
-from tests.support.simulated_disk import SimulatedDisk
 
 Files = dict[str, bytes]
 

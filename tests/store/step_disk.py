@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable
 from mmap import mmap
 from typing import Any
 
+from node.simulated.disk import SimulatedDisk
+from node.simulated.file import SimulatedFile
 from store.machine.disk import DiskFile
-from tests.support.simulated_disk import PAGE_BYTES, SimulatedDisk, SimulatedFile
+from tandem.wire.store_layout import PAGE_BYTES
 
 
 class Interrupted(Exception):  # noqa: N818 - nothing went wrong
@@ -39,7 +41,7 @@ class StepFile(SimulatedFile):
         self.size = file.size
         self.allocated = file.allocated
         self.has_durable_name = file.has_durable_name
-        self.expect_room = disk._expect_room
+        self._expect_room = disk._expect_room
         self.durable = file.durable
         self.modified_ms = file.modified_ms
         self._now_ms = disk.now_ms

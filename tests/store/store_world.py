@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from node.simulated.disk import SimulatedDisk
 from store import FlushDiskType, MessageStore, PutBatch, PutMessage, StoreConfig
 from store.machine.disk import Disk
 from tandem.wire.message import (
@@ -18,7 +19,6 @@ from tandem.wire.message import (
     encode_batch_body,
 )
 from tandem.wire.message_properties import encode_properties, tags_code
-from tests.support.simulated_disk import SimulatedDisk
 
 DIRECTORY: Final = "/store"
 STORE_HOST: Final = Host("127.0.0.1", 10911)

@@ -6,6 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from node.simulated.disk import SimulatedDisk
 from store import FlushDiskType, MessageStore, PutMessageStatus
 from tests.store.store_world import (
     DIRECTORY,
@@ -17,7 +18,6 @@ from tests.store.store_world import (
     put,
     recover_and_check,
 )
-from tests.support.simulated_disk import SimulatedDisk
 
 
 async def work(store: MessageStore, answered: list[PutMessageStatus]) -> int:

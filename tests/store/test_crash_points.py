@@ -12,6 +12,7 @@ from itertools import pairwise
 
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from store import MessageStore, PutBatch, PutMessage
 from tests.store.step_disk import Interrupted, StepDisk, die_at
 from tests.store.store_world import (
@@ -29,7 +30,6 @@ from tests.store.store_world import (
     put_many,
     recover_and_check,
 )
-from tests.support.simulated_disk import SimulatedDisk
 
 COMMIT_LOG = f"{DIRECTORY}/commitlog/{0:020d}"
 

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 import trio
 
+from node.simulated.disk import SimulatedDisk
 from store.delayed.delay_offset_table import DelayOffsetTable
 from store.delayed.journaled_timers import JournaledTimers
 from store.delayed.timer_metrics import TimerMetricsSerializeWrapper
@@ -22,7 +23,6 @@ from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import SendMessageRequestHeaderV2
 from tests.node.world import MASTER, SLAVE_1, Caller, World, bodies, cluster_config, open_world
 from tests.store.store_world import DIRECTORY, Clock, a_message, open_store, queue_messages
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,6 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from node.simulated.disk import SimulatedDisk
 from store import MessageStore, PutMessageStatus
 from store.machine.errors import SettingError, StoreClosedError, StoreFullError
 from store.running_flags import RunningFlag, StoreRefusal
@@ -24,7 +25,6 @@ from tests.store.store_world import (
 )
 from tests.support.listening import listen
 from tests.support.reasons import words
-from tests.support.simulated_disk import SimulatedDisk
 
 
 def a_slave(disk: SimulatedDisk | None = None, **settings: int) -> MessageStore:

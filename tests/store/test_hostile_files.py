@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from store import MessageStore, StoreError
 from store.delayed.delay_offset_table import DelayOffsetTable
 from store.machine.real_disk import RealDisk
@@ -30,7 +31,6 @@ from tests.store.mutations_of_files import (
 )
 from tests.store.store_world import Clock, open_store, put_many
 from tests.support.patience import PATIENCE_SECONDS
-from tests.support.simulated_disk import SimulatedDisk
 
 CASES = 300
 SHARES = 3

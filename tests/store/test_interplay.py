@@ -6,6 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from node.simulated.disk import SimulatedDisk
 from store import DiskFailedError, FlushDiskType, MessageStore, StoreClosedError, StoreFullError
 from store.running_flags import RunningFlag
 from store.services.reput_message_service import GATHER_SECONDS
@@ -23,7 +24,6 @@ from tests.store.store_world import (
     queue_messages,
 )
 from tests.support.logged import logged
-from tests.support.simulated_disk import SimulatedDisk
 
 HOUR_MS = 3_600_000
 

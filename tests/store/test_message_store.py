@@ -7,6 +7,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from node.simulated.disk import SimulatedDisk
 from store import (
     AppendGapError,
     GetMessageStatus,
@@ -40,7 +41,6 @@ from tests.store.store_world import (
 from tests.support.listening import Listener, told_by
 from tests.support.logged import logged
 from tests.support.reasons import words
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from store.results import Arrival

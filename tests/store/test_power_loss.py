@@ -12,6 +12,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from node.simulated.disk import SimulatedDisk
 from store import FlushDiskType, MessageStore, PutBatch, PutMessage, PutMessageStatus
 from tandem.wire.message import MessageExt
 from tandem.wire.message_properties import tags_code
@@ -28,7 +29,6 @@ from tests.store.store_world import (
     open_store,
     put,
 )
-from tests.support.simulated_disk import SimulatedDisk
 
 # Queue files of 1,000 bytes: sectors end inside units.
 SIZES = {"commit_log_bytes": 16384, "consume_queue_bytes": 1000}

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from node.simulated.disk import SimulatedDisk
 from tandem.wire.message import decode_messages
 from tests.store.store_world import open_store
 from tests.support.paths import ROOT
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from store import MessageStore

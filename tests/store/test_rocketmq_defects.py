@@ -6,6 +6,8 @@ Every test here fails on RocketMQ's behaviour, which its docstring tells.
 import msgspec
 import pytest
 
+from node.simulated.disk import SimulatedDisk
+from node.simulated.file import SimulatedFile
 from store import MessageStore, PutMessageStatus
 from store.machine.errors import CorruptLogError, DiskFailedError, LogFault, StoreFullError
 from tandem.wire.message_properties import tags_code
@@ -22,7 +24,6 @@ from tests.store.store_world import (
     put_many,
     queue_messages,
 )
-from tests.support.simulated_disk import SimulatedDisk, SimulatedFile
 
 QUEUE = f"{DIRECTORY}/consumequeue/TopicA/0"
 FIRST_LOG_FILE = f"{DIRECTORY}/commitlog/{0:020d}"

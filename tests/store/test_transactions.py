@@ -9,6 +9,7 @@ import pytest
 import trio
 
 import store.transactions
+from node.simulated.disk import SimulatedDisk
 from store.machine.errors import StoreFullError
 from store.transaction.half_message import committed_message, half_message
 from store.transaction.transaction import (
@@ -30,7 +31,6 @@ from tests.store.store_world import (
     queue_messages,
 )
 from tests.support.logged import logged
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from store.results import PutMessage

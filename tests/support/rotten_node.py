@@ -1,12 +1,12 @@
 """A node of a simulated group with a log of three full files, to be hurt."""
 
+from node.simulated.disk import SimulatedDisk
+from node.simulated.virtual_clock import WallClock
 from tandem.cluster_file.cluster_config import NodeConfig
 from tests.sim.engine.node import SimulatedNode
 from tests.sim.fenced.settings import draw_settings
 from tests.sim.fenced.simulation import cluster_config
 from tests.support.log_builder import LogBuilder
-from tests.support.simulated_disk import SimulatedDisk
-from tests.support.virtual_clock import WallClock
 
 FILE_BYTES = 4096
 

@@ -8,6 +8,7 @@ from trio.testing import MockClock
 
 from ha.classic.ha_service import HAService
 from ha.results import Ack, ReplicaStanding
+from node.simulated.network import NetworkSettings
 from store import PutMessageStatus
 from store.machine.errors import AddressInUseError
 from tandem.wire.response_code import ResponseCode
@@ -23,7 +24,6 @@ from tests.ha.classic_world import (
 )
 from tests.ha.world import BODIES, FILE_SIZE_BYTES
 from tests.support.reasons import words
-from tests.support.simulated_network import NetworkSettings
 
 
 async def test_an_empty_slave_gets_the_whole_log(autojump_clock: MockClock) -> None:

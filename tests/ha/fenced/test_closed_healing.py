@@ -10,6 +10,7 @@ import trio
 
 from ha.fenced.closed_healing import ClosedHealing
 from ha.fenced.healed_parts import HealedParts
+from node.simulated.virtual_clock import WallClock
 from store.files.store_checkpoint import StoreCheckpoint
 from store.machine.errors import CorruptLogError, LogFault
 from store.machine.machine import Machine
@@ -23,7 +24,6 @@ from tests.ha.world import DIRECTORY, FILE_SIZE_BYTES, fenced_config, read_whole
 from tests.store.store_world import DIRECTORY as DIRECTORY_OF_BENCH
 from tests.store.store_world import check_store
 from tests.support.reasons import words
-from tests.support.virtual_clock import WallClock
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

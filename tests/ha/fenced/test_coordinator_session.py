@@ -11,6 +11,9 @@ import pytest
 import trio
 
 from ha.fenced.coordinator_session import CALL_SECONDS_MAX, CoordinatorSession, limited
+from node.simulated.coordinator import SimulatedCoordinator
+from node.simulated.network import SimulatedNetwork
+from node.simulated.virtual_clock import Timeline
 from tandem.coordinator.interface import CoordinatorUnavailableError, Delete, Put
 from tandem.coordinator.kv_records import PutOperation
 from tandem.wire.group_state import (
@@ -24,9 +27,6 @@ from tandem.wire.group_state import (
 )
 from tests.ha.fenced_world import COORDINATOR_IP
 from tests.ha.world import IPS, KEYS, fenced_config
-from tests.support.simulated_coordinator import SimulatedCoordinator
-from tests.support.simulated_network import SimulatedNetwork
-from tests.support.virtual_clock import Timeline
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

@@ -18,8 +18,8 @@ from ha.fenced.epoch_file import (
     encode_ids,
 )
 from ha.fenced.epochs import expect_rising
+from node.simulated.disk import SimulatedDisk
 from store.machine.errors import StoreFullError
-from tests.support.simulated_disk import SimulatedDisk
 
 PATH = "/store/epochFileCheckpoint"
 

@@ -12,6 +12,7 @@ from ha.fenced.events import AckDecided, Elected, SteppedDown, TruncationDecided
 from ha.fenced.group_view import read_view
 from ha.fenced.replica_file import ReplicaRecord
 from ha.fenced.replica_role import ReplicaRole
+from node.simulated.disk import SimulatedDisk
 from store import PutMessageStatus
 from store.machine.checked_file import read_checked_json, replace_with_checked_json
 from tandem.cluster_file.choices import AckLevel
@@ -23,7 +24,6 @@ from tandem.wire.switch_cause import SwitchCause
 from tests.ha.fenced_world import COORDINATOR_IP, FencedWorld, Replica, open_world, refused
 from tests.ha.world import DIRECTORY, IPS, KEYS
 from tests.support.reasons import words
-from tests.support.simulated_disk import SimulatedDisk
 
 OK = PutMessageStatus.PUT_OK
 LATE = PutMessageStatus.FLUSH_SLAVE_TIMEOUT

@@ -1,9 +1,9 @@
 """What is kept of what was healed."""
 
 from ha.fenced.healed_parts import FILE_NAME, KEPT_MAX, HealedParts
+from node.simulated.disk import SimulatedDisk
 from tandem.wire.ha_status import HealedPart
 from tests.ha.world import DIRECTORY
-from tests.support.simulated_disk import SimulatedDisk
 
 PATH = f"{DIRECTORY}/{FILE_NAME}"
 PART = HealedPart(0, 9, "b", "a flip", 7)

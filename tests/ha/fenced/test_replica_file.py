@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from ha.errors import LocalHAError
 from ha.fenced.replica_file import ReplicaFile
+from node.simulated.disk import SimulatedDisk
 from store.machine.errors import StoreFullError
 from tandem.cluster_file.choices import AckLevel
 from tests.support.reasons import words
-from tests.support.simulated_disk import SimulatedDisk
 
 DIRECTORY = "/store"
 WRITTEN, FLUSHED = AckLevel.WRITTEN, AckLevel.FLUSHED

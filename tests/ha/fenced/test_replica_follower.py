@@ -10,10 +10,10 @@ from ha.errors import MasterDeposedError
 from ha.fenced.epoch_file import EpochEntry, EpochFile
 from ha.fenced.events import EpochAppended, FrameTaken, ReplicaReported
 from ha.fenced.joining import Diverged, NeedsFullCopy, NeedsTruncation
+from node.simulated.network import NetworkSettings
 from store.machine.errors import ConnectionLost
 from tests.ha.link_world import FollowerNode, LinkWorld, MasterNode, listed, open_world
 from tests.ha.world import BODIES, FILE_SIZE_BYTES, IPS
-from tests.support.simulated_network import NetworkSettings
 
 
 async def test_a_follower_copies_the_log_and_goes_on(autojump_clock: MockClock) -> None:

@@ -15,6 +15,9 @@ from node.config.part_configs import store_config
 from node.figures.node_report import NodeReport
 from node.name_server.name_server import NameServer
 from node.security.guard import Guard
+from node.simulated.disk import SimulatedDisk
+from node.simulated.network import SimulatedNetwork
+from node.simulated.virtual_clock import Timeline, WallClock
 from node.tables.plain_tables import PlainFiles, PlainTables
 from store import MessageStore, PutMessageStatus
 from store.machine.machine import Machine
@@ -24,9 +27,6 @@ from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import AUTO_CREATE_TOPIC
 from tests.node.doubles import FakeReplication
 from tests.node.world import CLIENT, MASTER, Caller, bodies, cluster_config, open_caller
-from tests.support.simulated_disk import SimulatedDisk
-from tests.support.simulated_network import SimulatedNetwork
-from tests.support.virtual_clock import Timeline, WallClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import trio
 
 from node.broker.master_address import RETRY_SECONDS, MasterAddress
+from node.simulated.network import SimulatedNetwork
+from node.simulated.virtual_clock import Timeline
 from store.machine.errors import AddressInUseError
 from tandem.wire.message import Host
 from tests.support.logged import logged
-from tests.support.simulated_network import SimulatedNetwork
-from tests.support.virtual_clock import Timeline
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -11,14 +11,14 @@ from node.name_server.name_server import NameServer
 from node.name_server.newcomers import Newcomers
 from node.name_server.route_table import RouteTable
 from node.security.guard import Guard
+from node.simulated.disk import SimulatedDisk
+from node.simulated.network import SimulatedNetwork
+from node.simulated.virtual_clock import Timeline
 from node.tables.topic_config_table import TopicConfigTable
 from store.machine.table_file import TableFile
 from tandem.wire.request_headers import TopicConfig
 from tests.node.world import MASTER, SLAVE_1, cluster_config, fenced_cluster, open_world
 from tests.support.logged import logged
-from tests.support.simulated_disk import SimulatedDisk
-from tests.support.simulated_network import SimulatedNetwork
-from tests.support.virtual_clock import Timeline
 
 if TYPE_CHECKING:
     from pathlib import Path

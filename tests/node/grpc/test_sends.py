@@ -8,6 +8,7 @@ import trio
 
 from node.grpc.protocol import messages as pb
 from node.grpc.transaction_ids import read_transaction_id
+from node.simulated.virtual_clock import WallClock
 from tandem.wire.message import decode_messages
 from tests.node.grpc.grpc_world import make_topic, message, send, with_grpc
 from tests.node.grpc.h2_client import open_client
@@ -19,7 +20,6 @@ from tests.node.world import (
     fenced_cluster,
     open_world,
 )
-from tests.support.virtual_clock import WallClock
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,6 +9,8 @@ import pytest
 
 from node.errors import RequestError
 from node.handlers.admin import Admin
+from node.simulated.network import SimulatedNetwork
+from node.simulated.virtual_clock import Timeline
 from node.tables.replicated_modes import ModesTable
 from node.tables.replicated_quotas import QuotasTable
 from node.tables.replicated_users import AclsTable, UsersTable
@@ -28,8 +30,6 @@ from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import decode_json_body, encode_json_body
 from tests.node.doubles import Broker, Client, FakeReplication, handlers_of, request_table
 from tests.node.world import SLAVE_1, cluster_config
-from tests.support.simulated_network import SimulatedNetwork
-from tests.support.virtual_clock import Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable

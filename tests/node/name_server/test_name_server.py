@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from node.name_server.name_server import NameServer
-    from tests.support.simulated_network import Machine
+    from node.simulated.network import Machine
 
 BROKER = "10.0.0.2:10911"
 SERVER, PORT = "10.0.0.1", 9876

@@ -10,6 +10,7 @@ from node.name_server.name_server_admin import NameServerAdmin
 from node.name_server.route_table import RouteTable
 from node.remoting.remoting_client import RequestFailedError
 from node.security.request import handler_table
+from node.simulated.disk import SimulatedDisk
 from node.tables.kv_config_table import KvConfigTable
 from store.machine.table_file import TableFile
 from tandem.wire.acl_signature import acl_signature
@@ -25,7 +26,6 @@ from tandem.wire.secret_keys import OPERATOR_ACCESS_KEY, operator_secret_key
 from tests.node.doubles import Client
 from tests.node.security.guarded_server import open_server
 from tests.support.secret import SECRET
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from pathlib import Path

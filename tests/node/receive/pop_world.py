@@ -13,6 +13,7 @@ import trio
 from node.receive.pop_service import PopService
 from node.receive.queue_order import HIGHEST_FIRST, PriorityReading
 from node.receive.requests import Changed, Handle, Receive, Received
+from node.simulated.disk import SimulatedDisk
 from node.tables.journal.journal_tables import JournalTables, SavedTables
 from node.tables.plain_tables import PlainFiles, PlainTables
 from node.tables.replicated_pop import DeliveriesPart, DeliveriesTable
@@ -23,7 +24,6 @@ from tandem.wire.request_headers import TopicConfig
 from tandem.wire.subscription_group import SubscriptionGroupConfig
 from tests.node.doubles import BROKER, NOW_MS, FakeReplication, open_store
 from tests.support.listening import listen
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from node.errors import RequestError

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from node.name_server.name_server import NameServer
     from node.remoting.remoting_client import RemotingClient
+    from node.simulated.network import SimulatedNetwork
     from tandem.wire.remoting_command import RemotingCommand
-    from tests.support.simulated_network import SimulatedNetwork
 
 SERVER, PORT, TARGET = "10.0.0.1", 9876, "10.0.0.1:10911"
 LEARNER = "10.0.0.7"

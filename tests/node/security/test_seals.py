@@ -13,6 +13,7 @@ import pytest
 import trio
 
 from node.security.guard import WRONG_SIGNATURES_MAX
+from node.simulated.network import SimulatedStream
 from store.machine.network import ConnectionLost
 from store.messages.put_message import MessagePuts
 from tandem.cluster_file.choices import ClientAccess
@@ -49,7 +50,6 @@ from tests.node.world import (
     fenced_cluster,
     open_world,
 )
-from tests.support.simulated_network import SimulatedStream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -13,6 +13,8 @@ from node.security.access import Standing, needed
 from node.security.guard import WRONG_SIGNATURES_MAX
 from node.security.request import ANY_USER, REQUESTS
 from node.security.user_caller import Asked, Names
+from node.simulated.network import SimulatedStream
+from node.simulated.virtual_clock import WallClock
 from store.machine.network import ConnectionLost
 from tandem.wire.access_control import Kind, Right
 from tandem.wire.acl_signature import with_acl_signature
@@ -47,8 +49,6 @@ from tests.node.security.users_world import (
     sample,
 )
 from tests.node.world import MASTER, NAMES, SLAVE_1, bodies, cluster_config, open_world
-from tests.support.simulated_network import SimulatedStream
-from tests.support.virtual_clock import WallClock
 
 if TYPE_CHECKING:
     from pathlib import Path

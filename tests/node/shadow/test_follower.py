@@ -13,12 +13,12 @@ from ha.errors import LogDivergedError, MasterBehindError, OffsetMismatchError
 from node.shadow.errors import ShadowCause, ShadowError
 from node.shadow.follower import MARGIN_SECONDS, ShadowFollower
 from node.shadow.master_search import MasterSearch
+from node.simulated.virtual_clock import WallClock
 from store import MessageStore, StoreConfig
 from store.machine.errors import StoreFullError
 from tandem.wire.message import Host
 from tests.node.shadow.fake_master import FILE_BYTES
 from tests.node.shadow.world import CONFIG, TIMEOUT_SECONDS, World, a_log
-from tests.support.virtual_clock import WallClock
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -11,14 +11,14 @@ import trio
 
 from node.shadow.config import ShadowConfig
 from node.shadow.shadow import ShadowStatus, run_shadow
+from node.simulated.disk import SimulatedDisk
+from node.simulated.network import SimulatedNetwork
+from node.simulated.virtual_clock import Timeline, WallClock
 from store.machine.machine import Machine
 from tandem.wire.message import Host
 from tests.node.shadow.fake_master import FILE_BYTES, HA_PORT, IP, SERVER_PORT, FakeMaster
 from tests.support.log_builder import LogBuilder
 from tests.support.patience import PATIENCE_SECONDS
-from tests.support.simulated_disk import SimulatedDisk
-from tests.support.simulated_network import SimulatedNetwork
-from tests.support.virtual_clock import Timeline, WallClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import node.tables.consumer_filter_table as table_module
+from node.simulated.disk import SimulatedDisk
 from node.tables.consumer_filter_table import (
     FILTER_DATA_CLEAN_TIME_SPAN_MS,
     SAVE_SECONDS,
@@ -22,7 +23,6 @@ from store.machine.table_file import TableFile
 from store.queue.consume_queue_ext import CqExtUnit
 from tandem.wire.bloom_filter import BloomFilter
 from tests.support.logged import logged
-from tests.support.simulated_disk import SimulatedDisk
 
 PATH: Final = "/store/config/consumerFilter.json"
 BORN_MS: Final = 1_700_000_000_000

@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 
 from node.errors import RequestError
+from node.simulated.disk import SimulatedDisk
 from node.tables import kv_config_table
 from node.tables.kv_config_table import KvConfigTable
 from store.machine.errors import StoreFullError
 from store.machine.table_file import TableFile
 from tandem.wire.response_code import ResponseCode
-from tests.support.simulated_disk import SimulatedDisk
 
 
 def table(disk: SimulatedDisk) -> KvConfigTable:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from node.errors import RequestError
+from node.simulated.disk import SimulatedDisk
 from node.tables.journal.journal_file import JournalFile
 from node.tables.journal.journal_records import (
     JOURNAL_FORMAT,
@@ -22,7 +23,6 @@ from node.tables.replicated_tables import REPLICATED_TABLES
 from store.machine.errors import StoreError, TableFileError
 from tests.node.doubles import BROKER, NOW_MS, FakeReplication, open_store
 from tests.node.tables.quotas import QuotasChanged, QuotasPart
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

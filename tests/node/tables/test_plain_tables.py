@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from node.errors import RequestError
+from node.simulated.disk import SimulatedDisk
 from node.tables import topic_config_table
 from node.tables.plain_tables import FLUSH_CONSUMER_OFFSET_SECONDS, PlainFiles, PlainTables
 from store.machine.errors import TableFileError
@@ -14,7 +15,6 @@ from tandem.wire.response_code import ResponseCode
 from tandem.wire.subscription_group import SubscriptionGroupConfig
 from tests.node.doubles import NOW_MS
 from tests.support.logged import logged
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from node.tables.slave_synchronize import SlaveSynchronize

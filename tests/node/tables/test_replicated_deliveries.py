@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from node.simulated.disk import SimulatedDisk
 from node.tables.node_table import TableFiles
 from node.tables.replicated_deliveries import (
     DelayPart,
@@ -13,7 +14,6 @@ from node.tables.replicated_deliveries import (
 )
 from store.delayed.timer_place import TimerPlace
 from tests.node.doubles import NOW_MS
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from node.tables.table_part import P, TablePart

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from node.remoting.remoting_client import RequestFailedError
+from node.simulated.disk import SimulatedDisk
 from node.tables.deleted import Deleted
 from node.tables.node_table import TableFiles
 from node.tables.replicated_modes import ModesChanged, ModesPart, ModesTable
@@ -14,7 +15,6 @@ from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.stats_requests import SetMessageRequestModeRequestBody
-from tests.support.simulated_disk import SimulatedDisk
 
 BODY = (
     b'{"messageRequestModeMap":{"T":{"CG":'

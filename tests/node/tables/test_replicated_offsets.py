@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from node.simulated.disk import SimulatedDisk
 from node.tables.deleted import Deleted
 from node.tables.node_table import TableFiles
 from node.tables.replicated_offsets import OffsetsCommitted, OffsetsPart, OffsetsTable
 from tests.node.doubles import NOW_MS
-from tests.support.simulated_disk import SimulatedDisk
 
 
 def table(*, is_copy: bool) -> OffsetsTable:

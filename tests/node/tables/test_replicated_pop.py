@@ -10,6 +10,7 @@ import trio
 
 from node.errors import RequestError
 from node.pop.changes import Acked, Moved, QueueKey
+from node.simulated.disk import SimulatedDisk
 from node.tables.deleted import Deleted
 from node.tables.node_table import TableFiles
 from node.tables.plain_tables import PlainFiles, PlainTables
@@ -22,7 +23,6 @@ from node.tables.replicated_pop import (
 from tandem.wire.response_code import ResponseCode
 from tests.node.doubles import NOW_MS
 from tests.node.pop.handed_out import KEY, acked, popped
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

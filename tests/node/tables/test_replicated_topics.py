@@ -1,11 +1,11 @@
 from __future__ import annotations
 
+from node.simulated.disk import SimulatedDisk
 from node.tables.deleted import Deleted
 from node.tables.node_table import TableFiles
 from node.tables.replicated_topics import TopicsChanged, TopicsPart, TopicsTable
 from tandem.wire.request_headers import TopicConfig
 from tests.node.doubles import NOW_MS
-from tests.support.simulated_disk import SimulatedDisk
 
 A, B = TopicConfig("A"), TopicConfig("B")
 

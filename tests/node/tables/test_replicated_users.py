@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from node.security.users import StoredUser, UserStatus
+from node.simulated.disk import SimulatedDisk
 from node.tables.node_table import TableFiles
 from node.tables.replicated_users import (
     AclsChanged,
@@ -20,7 +21,6 @@ from node.tables.replicated_users import (
 )
 from tandem.wire.access_control import PolicyEntryInfo, PolicyInfo
 from tandem.wire.errors import MalformedFrameError
-from tests.support.simulated_disk import SimulatedDisk
 
 ALICE, BOB = StoredUser("alice", "sealed"), StoredUser("bob", "sealed too")
 POLICIES = [PolicyInfo("Custom", [PolicyEntryInfo("Topic:T", ["Pub"], None, "Allow")])]

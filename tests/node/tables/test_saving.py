@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from node.simulated.disk import SimulatedDisk
 from node.tables.consumer_offset_table import ConsumerOffsetTable
 from node.tables.saving import Saving
 from node.tables.subscription_group_table import SubscriptionGroupTable
@@ -15,7 +16,6 @@ from store.machine.table_file import ENTRIES_PER_STEP, TableFile
 from tandem.wire.request_headers import TopicConfig
 from tandem.wire.subscription_group import SubscriptionGroupConfig
 from tests.support.logged import logged
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

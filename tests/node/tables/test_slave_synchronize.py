@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import trio
 
+from node.simulated.disk import SimulatedDisk
 from node.tables.consumer_offset_table import ConsumerOffsetTable
 from node.tables.node_table import TableFiles
 from node.tables.replicated_modes import ModesTable
@@ -18,7 +19,6 @@ from tandem.cluster_file.cluster_config import NodeConfig
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import UpdateConsumerOffsetRequestHeader
 from tests.node.world import MASTER, SLAVE_1, World, cluster_config, open_world
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node.errors import RequestError
+from node.simulated.disk import SimulatedDisk
 from node.tables import subscription_group_table
 from node.tables.subscription_group_table import (
     SYSTEM_GROUPS,
@@ -30,7 +31,6 @@ from tandem.wire.subscription_group import (
     SubscriptionGroupWrapper,
 )
 from tests.support.paths import GOLDEN
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from pathlib import Path

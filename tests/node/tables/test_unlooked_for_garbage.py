@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from node.name_server.route_table import RouteTable
+from node.simulated.disk import SimulatedDisk
 from node.tables.client_table import ClientTable
 from node.tables.consumer_offset_table import ConsumerOffsetTable
 from node.tables.subscription_group_table import SubscriptionGroupTable
@@ -26,7 +27,6 @@ from tandem.wire.request_headers import (
 from tandem.wire.route import decode_json_body, encode_json_body
 from tandem.wire.subscription_group import SubscriptionGroupConfig
 from tests.node.doubles import Client
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable

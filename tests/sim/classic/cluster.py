@@ -5,11 +5,13 @@ from typing import Final
 
 import trio
 
+from node.simulated.machines import leaves
+from node.simulated.network import SimulatedNetwork
 from store.machine.errors import CorruptLogError
 from tandem.cluster_file.cluster_config import ClusterConfig
 from tandem.wire.message import Host
 from tests.sim.classic.history import ClassicHistory, Refusal, Report
-from tests.sim.engine.cluster import SimulatedCluster, leaves
+from tests.sim.engine.cluster import SimulatedCluster
 from tests.sim.engine.node import LogLine, SimulatedNode, read_log
 from tests.sim.engine.repair import repair_log
 from tests.sim.engine.rot import fingerprint_of
@@ -17,7 +19,6 @@ from tests.sim.engine.rot_watch import RotWatch
 from tests.sim.engine.trace import Trace
 from tests.sim.engine.walked_log import walk_log
 from tests.sim.engine.whole_disk import Rot, bad_offsets
-from tests.support.simulated_network import SimulatedNetwork
 
 REPORT_BYTES: Final = 8
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import trio
 
+from node.simulated.network import SimulatedNetwork
+from node.simulated.virtual_clock import WallClock
 from store.machine.network import ConnectionLost
 from tandem.wire.frame_buffer import FrameBuffer
 from tandem.wire.remoting_command import ONEWAY_FLAG, Ext, RemotingCommand, encode_frame
@@ -21,11 +23,9 @@ from tandem.wire.request_headers import GetRouteInfoRequestHeader, HeartbeatData
 from tandem.wire.route import MASTER_ID, TopicRouteData, decode_json_body, encode_json_body
 from tests.sim.consumers.seen import Seen
 from tests.sim.engine.trace import Trace
-from tests.support.simulated_network import SimulatedNetwork
-from tests.support.virtual_clock import WallClock
 
 if TYPE_CHECKING:
-    from tests.support.simulated_network import Machine, SimulatedStream
+    from node.simulated.network import Machine, SimulatedStream
 
 ROUTE_SECONDS: Final = 3.0
 HEARTBEAT_SECONDS: Final = 3.0

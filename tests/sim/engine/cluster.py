@@ -1,11 +1,10 @@
-"""The machines of one group in one process: started, killed, frozen, cut off and started again.
+"""The machines of one group as plans and judges want them: `node.simulated.machines`, and more.
 
-`SimulatedCluster` does to machines what faults do. What a kind of group adds (a coordinator, alarms
+`SimulatedCluster` does to machines what plans say. What a kind of group adds (a coordinator, alarms
 of its own, what its nodes say) is in a class below it, which fills in the methods of the last part.
 
-Nothing in here knows how a node works. It is a function that is given a configuration, a disk, a
-network and a clock, and runs until it is cancelled or told to stop; what it did is read from its
-disk, from the bytes it sends, from its events and from its log lines.
+Nothing in here knows how a node works. What it did is read from its disk, from the bytes it sends,
+from its events and from its log lines.
 """
 
 import logging
@@ -17,38 +16,30 @@ from typing import Final
 import msgspec
 import trio
 
-from ha.fenced.events import HAEvent
-from node.run import run_node
-from store.machine.errors import CorruptLogError, StoreError
-from store.machine.machine import Machine
+from node.simulated.disk import SimulatedDisk
+from node.simulated.machines import Incarnation as SimulatedIncarnation
+from node.simulated.machines import SimulatedMachines, incarnation_of_task
+from node.simulated.network import Machine as NetworkMachine
+from node.simulated.network import SimulatedNetwork
+from node.simulated.virtual_clock import WallClock
 from store.machine.network import ConnectionLost
-from tandem.cluster_file.cluster_config import ClusterConfig
-from tandem.coordinator.interface import Coordinator
+from tandem.cluster_file.cluster_config import ClusterConfig, NodeConfig
 from tandem.wire.message import Host, decode_message
 from tests.sim.engine.client_watch import AskedPull, ClientWatch
 from tests.sim.engine.faults import ALL, MASTER
 from tests.sim.engine.history import AnswerSeen, EmptyPull, Extent, History
 from tests.sim.engine.log_tail import DiskTails
-from tests.sim.engine.node import (
-    Crash,
-    Incarnation,
-    LogLine,
-    SimulatedNode,
-    incarnation_of_task,
-)
+from tests.sim.engine.node import Incarnation, LogLine, SimulatedNode
 from tests.sim.engine.rot import rot_log
 from tests.sim.engine.trace import Trace
 from tests.sim.engine.whole_disk import is_healed
 from tests.sim.engine.workload import TOPIC
-from tests.support.simulated_disk import SimulatedDisk
-from tests.support.simulated_network import SimulatedNetwork
-from tests.support.virtual_clock import WallClock
 
 ROLES: Final = ("first", "second", "third", "fourth", "fifth")
 """How scenarios name the nodes: `first` is the master when the load begins."""
 
 
-class SimulatedCluster:
+class SimulatedCluster(SimulatedMachines[SimulatedNode]):
     """The nodes of one group.
 
     Attributes:
@@ -68,30 +59,16 @@ class SimulatedCluster:
         trace: Trace,
         nursery: trio.Nursery,
     ) -> None:
+        super().__init__(config, network=network, chance=chance, note=trace.note, nursery=nursery)
         self.history = history
-        self.network = network
-        self.crashes: list[Crash] = []
         self.log_lines: list[LogLine] = []
-        self.hit: dict[str, int] = {}
-        """Faults that did something, and how often."""
         self.roles: dict[str, str] = {}
         self.flips: dict[tuple[str, str], int] = {}
         """How many bits are still to be flipped on the way from one address to another."""
         self.quiet_until = 0.0
         """Producers send nothing before."""
         self.other_addresses: dict[str, str] = {}
-        self._chance = chance
         self._trace = trace
-        self._nursery = nursery
-        self.nodes = {
-            settings.name: SimulatedNode(
-                config.node(settings.name),
-                self._new_disk(settings.name),
-                WallClock(skew_ms=chance.randint(-200, 200), drift_ppm=chance.randint(-100, 100)),
-            )
-            for settings in config.nodes
-        }
-        self._nodes_by_ip = {node.ip: node for node in self.nodes.values()}
         self._tails: dict[str, DiskTails] = {}
         self._clients = ClientWatch(
             self.nodes.values(), on_stored=self._was_stored, on_empty=self._was_empty
@@ -99,14 +76,14 @@ class SimulatedCluster:
         network.on_sent = self._watch_sent
         network.garble = self._garble
 
-    def _new_disk(self, name: str) -> SimulatedDisk:
-        return SimulatedDisk(
-            sync_seconds=lambda: self._chance.uniform(0.000_1, 0.002),
-            on_event=lambda event: self._disk_event(name, event),
-        )
+    def _new_node(self, config: NodeConfig, disk: SimulatedDisk, clock: WallClock) -> SimulatedNode:
+        return SimulatedNode(config, disk, clock)
+
+    def _new_incarnation(self, node: SimulatedNode, network: NetworkMachine) -> Incarnation:
+        return Incarnation(node, network)
 
     def _disk_event(self, name: str, event: str) -> None:
-        self._trace.note(name, f"disk {event}")
+        super()._disk_event(name, event)
         if event.startswith("sync") and "/commitlog/" in event:
             self._syncs_log(self.nodes[name])
         self._count_down(self.nodes[name], "kill-at-disk")
@@ -123,123 +100,7 @@ class SimulatedCluster:
                 self.note_hit(verb)
             self.kill(node.name)
 
-    def start(self, name: str) -> None:
-        """Start a node's process, once the one before has ended; harmless if it runs."""
-        node = self.nodes[name]
-        if node.current is not None:
-            node.start_again = node.current.stop.is_set()
-            return
-        node.start_again = False
-        node.life += 1
-        self._trace.note("fault", f"start {name}")
-        life = node.current = Incarnation(node, self.network.machine(node.ip))
-        machine = Machine(
-            disk=node.disk,
-            network=life.network,
-            wall_clock_ms=node.clock.now_ms,
-            boottime=node.boot_clock.now_seconds,
-            boot_id=node.boot_clock.boot_id,
-            random=random.Random(self._chance.random()),
-            on_event=self._listener(node),
-        )
-        self._nursery.start_soon(self._run, node, life, machine)
-
-    async def _run(self, node: SimulatedNode, life: Incarnation, machine: Machine) -> None:
-        incarnation_of_task.set(life)
-        error: BaseException | None = None
-        try:
-            with life.scope:
-                coordinator = self._coordinator(life)
-                await run_node(node.config, machine, stop=life.stop, coordinator=coordinator)
-        except BaseExceptionGroup as group:
-            _, error = group.split(trio.Cancelled)
-            if error is None:
-                raise
-        except Exception as caught:  # noqa: BLE001  # judged below
-            error = caught
-        # Of a node that was killed, what its tasks ran into meanwhile is nobody's business.
-        if node.current is life:
-            node.current = None
-            life.network.kill()
-            node.disk = node.disk.crashed()
-            if error is not None:
-                self._note_crash(node, error)
-            if node.start_again:
-                self.start(node.name)
-
-    def _note_crash(self, node: SimulatedNode, error: BaseException) -> None:
-        if self._is_remedied(node, error):
-            return
-        text = "; ".join(f"{type(leaf).__name__}: {leaf}" for leaf in leaves(error))
-        excused = node.disk_was_hurt and all(
-            isinstance(leaf, StoreError | OSError) and not isinstance(leaf, CorruptLogError)
-            for leaf in leaves(error)
-        )
-        self._trace.note(node.name, f"ended by itself: {text}")
-        self.crashes.append(Crash(node.name, trio.current_time(), text, excused))
-
     # What happens to machines
-
-    def note_hit(self, name: str) -> None:
-        """Take note that a fault did something."""
-        self.hit[name] = self.hit.get(name, 0) + 1
-
-    def kill(self, name: str) -> None:
-        """Kill -9. What is in the page cache stays."""
-        node = self.nodes[name]
-        if node.current is not None:
-            self._end_process(node, node.current)
-            self.note_hit("kill")
-            self._was_killed(node)
-
-    def kill_all(self) -> None:
-        """Kill every node when all is over: no fault, and nobody notes it."""
-        for node in self.nodes.values():
-            if node.current is not None:
-                self._end_process(node, node.current)
-
-    def _end_process(self, node: SimulatedNode, dead: Incarnation) -> None:
-        node.current = None
-        dead.hold.release()
-        dead.network.kill()
-        node.disk = node.disk.crashed()
-        self._tear(node, dead.tail.end())
-        dead.scope.cancel()
-
-    def power_off(self, name: str) -> None:
-        """Cut the power. What was not synced may be lost."""
-        node = self.nodes[name]
-        if node.current is None:
-            return
-        self.note_hit("power-off")
-        dead, node.current = node.current, None
-        dead.hold.release()
-        dead.network.power_off()
-        node.boot_clock.restart()
-        node.disk = node.disk.powered_off(self._chance)
-        self._lost_power(node)
-        dead.scope.cancel()
-
-    def freeze(self, name: str, seconds: float) -> None:
-        """Let a process stand still for a while."""
-        life = self.nodes[name].current
-        if life is None or life.hold.is_active:
-            return
-        self.note_hit("freeze")
-        life.hold.begin()
-        self.network.timeline.call_later(seconds, lambda: self._thaw(life))
-
-    def _thaw(self, life: Incarnation) -> None:
-        if life.hold.is_active:
-            self._trace.note("fault", f"thaw {life.name}")
-            life.hold.release()
-
-    def stop(self, name: str) -> None:
-        """SIGTERM. The process ends when it has finished what it has to."""
-        life = self.nodes[name].current
-        if life is not None:
-            self.note_hit("stop")
-            life.stop.set()
 
     def wipe(self, name: str) -> None:
         """Move the store of a stopped node away, as the remedy in an alarm says."""
@@ -267,18 +128,11 @@ class SimulatedCluster:
                     await stream.receive_some(1000)
                     await stream.aclose()
 
-    def heal_disk(self, node: SimulatedNode) -> None:
-        """End the faults of a disk."""
-        healthy = self._new_disk(node.name)
-        node.disk.capacity_bytes = healthy.capacity_bytes
-        node.disk.sync_seconds = healthy.sync_seconds
-        node.disk.sync_fails = False
-
     def heal(self) -> None:
         """End every fault and start every node. One whose disk failed has to start again."""
         for node in self.nodes.values():
             if node.current is not None:
-                self._thaw(node.current)
+                self.thaw(node.current)
         self.flips.clear()
         self._heal_others()
         self._trace.note("fault", "heal everything")
@@ -289,6 +143,10 @@ class SimulatedCluster:
             if node.sync_has_failed:
                 self.kill(node.name)
             self.start(node.name)
+
+    def _process_ended(self, node: SimulatedNode, dead: SimulatedIncarnation) -> None:
+        assert isinstance(dead, Incarnation)
+        self._tear(node, dead.tail.end())
 
     def _tear(self, node: SimulatedNode, end: int) -> None:
         """Now and then leave the beginning of a record behind the log, as a kill in a put does.
@@ -414,10 +272,6 @@ class SimulatedCluster:
 
     # Names and addresses
 
-    def name_servers(self) -> list[str]:
-        """Return where clients ask for routes."""
-        return [f"{node.ip}:{node.config.node.name_server_port}" for node in self.nodes.values()]
-
     def ip_of(self, machine: str) -> str:
         """Return the address of a node, or of a client, which is named by its address."""
         return self.nodes[machine].ip if machine in self.nodes else machine
@@ -466,16 +320,6 @@ class SimulatedCluster:
         """Whether a node is master now, and has been ready to serve since a time."""
         raise NotImplementedError
 
-    def _listener(self, node: SimulatedNode) -> Callable[[HAEvent], None] | None:
-        """Return who hears what the next life of a node says, if anybody does."""
-        del node
-        return None
-
-    def _coordinator(self, life: Incarnation) -> Coordinator | None:
-        """Return what a life of a node talks to, if there is a coordinator."""
-        del life
-        return None
-
     def note_log_line(self, line: LogLine) -> None:
         """Take a line of WARNING or above."""
         self.log_lines.append(line)
@@ -488,29 +332,11 @@ class SimulatedCluster:
     def _was_sent(self, source: Host, target: Host, data: bytes) -> None:
         """Bytes were handed to the network."""
 
-    def _was_killed(self, node: SimulatedNode) -> None:
-        """A process was killed, or its disk failed and it had to go."""
-
-    def _lost_power(self, node: SimulatedNode) -> None:
-        """A machine has lost power, and perhaps what it had not synced."""
-
     def _wiping(self, node: SimulatedNode) -> None:
         """A store is about to be moved away."""
 
-    def _is_remedied(self, node: SimulatedNode, error: BaseException) -> bool:
-        """Whether a node that ended by itself had cause to, and somebody helps."""
-        del node, error
-        return False
-
     def _heal_others(self) -> None:
         """End the faults of what is neither node, nor disk, nor cable."""
-
-
-def leaves(error: BaseException) -> list[BaseException]:
-    """Return the errors that a group of errors is made of."""
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for part in error.exceptions for leaf in leaves(part)]
-    return [error]
 
 
 class NodeLogHandler(logging.Handler):

@@ -3,10 +3,10 @@
 import struct
 from typing import Final
 
+from node.simulated.disk import SimulatedDisk
 from tandem.wire.message import BLANK_MAGIC_CODE, MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2
 from tests.sim.engine.history import Extent
 from tests.sim.engine.whole_disk import WholeDisk
-from tests.support.simulated_disk import SimulatedDisk
 
 _HEAD: Final = struct.Struct(">II")
 _PHYSICAL_OFFSET: Final = struct.Struct(">q")

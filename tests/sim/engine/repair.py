@@ -8,13 +8,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from node.simulated.disk import SimulatedDisk
 from store.log_from_copy import HealFile, HealRange, HealRequest, heal_log
 from store.machine.errors import StoreError
 from tandem.wire.crc import raw_crc32
 from tests.sim.engine.node import SimulatedNode
 from tests.sim.engine.rot import fingerprint_of, fingerprint_path
 from tests.sim.engine.whole_disk import Rot, is_healed
-from tests.support.simulated_disk import SimulatedDisk
 
 COPY_DIRECTORY: Final = "/mnt/copy"
 """Where the other node's files can be reached from this machine."""

@@ -20,6 +20,9 @@ from typing import ClassVar, Final, Generic, TypeVar
 import msgspec
 import trio
 
+from node.simulated import deterministic_trio
+from node.simulated.network import NetworkSettings, SimulatedNetwork
+from node.simulated.virtual_clock import Timeline
 from tandem.client.admin import Admin
 from tandem.client.errors import ClientError
 from tests.sim.engine.actions import ACTIONS
@@ -37,9 +40,6 @@ from tests.sim.engine.workload import (
     SendingProducer,
     drain,
 )
-from tests.support import deterministic_trio
-from tests.support.simulated_network import NetworkSettings, SimulatedNetwork
-from tests.support.virtual_clock import Timeline
 
 LOGGERS: Final = ("node", "ha", "store", "tandem")
 

@@ -4,6 +4,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from node.simulated.disk import SimulatedDisk
+from node.simulated.virtual_clock import WallClock
 from tandem.wire.message import Host, offset_msg_id
 from tandem.wire.remoting_command import RESPONSE_FLAG, RemotingCommand, encode_frame
 from tandem.wire.request_code import RequestCode
@@ -13,8 +15,6 @@ from tests.sim.classic.settings import draw_settings
 from tests.sim.classic.simulation import cluster_config
 from tests.sim.engine.client_watch import AskedPull, ClientWatch
 from tests.sim.engine.node import Incarnation, SimulatedNode
-from tests.support.simulated_disk import SimulatedDisk
-from tests.support.virtual_clock import WallClock
 
 CLIENT = Host("127.0.1.1", 50_001)
 

@@ -1,8 +1,8 @@
 """The end of a log is found from its bytes alone."""
 
+from node.simulated.disk import SimulatedDisk
 from tests.sim.engine.log_tail import LogTail
 from tests.support.log_builder import LogBuilder
-from tests.support.simulated_disk import SimulatedDisk
 
 FILE_BYTES = 4096
 

@@ -2,14 +2,14 @@ import random
 
 import pytest
 
+from node.simulated.network import SimulatedNetwork
+from node.simulated.virtual_clock import Timeline
 from store.log.damage import LogDamage
 from tests.sim.engine.node import Incarnation, read_log
 from tests.sim.engine.repair import repair_log
 from tests.sim.engine.rot import OF_STOPPED, own_share, rot_log
 from tests.sim.engine.whole_disk import after_cut, bad_offsets, is_healed, windows_of
 from tests.support.rotten_node import FILE_BYTES, a_node
-from tests.support.simulated_network import SimulatedNetwork
-from tests.support.virtual_clock import Timeline
 
 
 @pytest.mark.parametrize("kind", dict.fromkeys(OF_STOPPED))

@@ -3,12 +3,15 @@
 What a node has to have is what it had, until it was healed; then it is what is there.
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
 
-from tests.support.simulated_disk import SimulatedDisk, SimulatedFile
+from node.simulated.disk import SimulatedDisk
+
+if TYPE_CHECKING:
+    from node.simulated.file import SimulatedFile
 
 WINDOW_BYTES: Final = 32
 """So many bytes on both sides of an edge tell what is bad from all that was ever written."""

@@ -13,6 +13,9 @@ from typing import Final
 import msgspec
 import trio
 
+from node.simulated.network import Machine
+from node.simulated.trio_stream import TrioStream
+from node.simulated.virtual_clock import WallClock
 from store.machine.network import ConnectionLost
 from tandem.client.ack import Ack
 from tandem.client.admin import Admin
@@ -37,9 +40,6 @@ from tests.sim.engine.history import (
 )
 from tests.sim.engine.trace import Trace
 from tests.support.secret import SECRET
-from tests.support.simulated_network import Machine
-from tests.support.trio_stream import TrioStream
-from tests.support.virtual_clock import WallClock
 
 TOPIC: Final = "orders"
 DRAIN_SECONDS_MAX: Final = 20.0

@@ -15,6 +15,9 @@ import trio
 
 from ha.errors import StoreLevelError
 from ha.fenced.events import HAEvent, TruncationDecided
+from node.simulated.coordinator import SimulatedCoordinator
+from node.simulated.machines import Incarnation, leaves
+from node.simulated.network import SimulatedNetwork
 from node.tables.journal.journal_records import JournalFormatError
 from store.machine.errors import CorruptLogError
 from tandem.cluster_file.cluster_config import ClusterConfig
@@ -26,10 +29,10 @@ from tandem.wire.fingerprint import crcs_of
 from tandem.wire.group_state import GroupKeys, decode_life
 from tandem.wire.message import Host
 from tests.sim.engine.actions import HA_CHANNEL
-from tests.sim.engine.cluster import SimulatedCluster, leaves
+from tests.sim.engine.cluster import SimulatedCluster
 from tests.sim.engine.faults import COORDINATOR
 from tests.sim.engine.history import AnswerSeen, Extent
-from tests.sim.engine.node import Incarnation, LogLine, SimulatedNode, common_end, read_log
+from tests.sim.engine.node import LogLine, SimulatedNode, common_end, read_log
 from tests.sim.engine.repair import repair_log
 from tests.sim.engine.rot import fingerprint_of, own_share
 from tests.sim.engine.trace import Trace
@@ -41,11 +44,9 @@ from tests.sim.fenced.history import FencedHistory
 from tests.sim.fenced.orders import REMEDY_SECONDS, Operator
 from tests.sim.fenced.rot_watch import FencedRotWatch
 from tests.sim.fenced.witness import Witness
-from tests.support.simulated_coordinator import SimulatedCoordinator
-from tests.support.simulated_network import SimulatedNetwork
 
 if TYPE_CHECKING:
-    from tests.support.simulated_disk import SimulatedDisk
+    from node.simulated.disk import SimulatedDisk
 
 COORDINATOR_IP: Final = "127.0.3.1"
 OPERATOR_IP: Final = "127.0.2.7"

@@ -11,6 +11,7 @@ from typing import Final
 import trio
 
 from ha.fenced.events import ConfirmAdvanced, HAEvent
+from node.simulated.coordinator import SimulatedCoordinator
 from tandem.wire.group_state import GroupKeys, GroupState, NodeRecord, decode_node
 from tandem.wire.message import Host
 from tests.sim.engine.node import SimulatedNode
@@ -20,7 +21,6 @@ from tests.sim.engine.whole_disk import Rot
 from tests.sim.fenced.disk import incarnation_of
 from tests.sim.fenced.history import ElectionSeen, FencedHistory, StaySeen
 from tests.sim.fenced.witness import Witness
-from tests.support.simulated_coordinator import SimulatedCoordinator
 
 KNOWN_SECONDS: Final = 4.0
 """What the coordinator has had for so long, every node that can reach it has heard: longer than

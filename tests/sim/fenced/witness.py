@@ -19,6 +19,7 @@ from ha.fenced.events import (
     SteppedDown,
     TruncationDecided,
 )
+from node.simulated.coordinator import EXPIRED, HELD, REVOKED, SimulatedCoordinator
 from store.machine.errors import StoreError
 from tandem.coordinator.kv_records import Change
 from tandem.wire.group_state import GroupKeys, GroupState, decode_leader, decode_state
@@ -41,7 +42,6 @@ from tests.sim.fenced.history import (
     ReportSeen,
     StateSeen,
 )
-from tests.support.simulated_coordinator import EXPIRED, HELD, REVOKED, SimulatedCoordinator
 
 
 class Witness:

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from store.compaction.compacting import NewestOffsets, Swap, key_of
 from store.compaction.topic_partition_log import COMPACTING
 from store.machine.checked_file import read_checked_json
@@ -22,7 +23,6 @@ from tests.store.compaction.compaction_world import (
     put_keys,
 )
 from tests.store.step_disk import StepDisk
-from tests.support.simulated_disk import SimulatedDisk
 
 KEYS = "abcabcabcabcabcabcdabcdabcdabcd"
 

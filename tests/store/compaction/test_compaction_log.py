@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from store.results import GetMessageStatus
 from tandem.wire.message_properties import property_value
 from tests.store.compaction.compaction_world import (
@@ -17,7 +18,6 @@ from tests.store.compaction.compaction_world import (
 )
 from tests.store.store_world import put
 from tests.support.logged import logged
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from store import MessageStore

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from store.recovery.truncation import TruncationIntent, write_intent
 from tests.store.compaction.compaction_world import (
     CQ,
@@ -18,7 +19,6 @@ from tests.store.compaction.compaction_world import (
     put_keys,
 )
 from tests.store.store_world import DIRECTORY
-from tests.support.simulated_disk import SimulatedDisk
 
 POSITIONS = "/store/compaction/position-checkpoint"
 

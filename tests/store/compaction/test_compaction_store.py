@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from node.simulated.disk import SimulatedDisk
 from store.results import GetMessageStatus
 from tandem.wire.message_properties import tags_code
 from tests.store.compaction.compaction_world import (
@@ -21,7 +22,6 @@ from tests.store.compaction.compaction_world import (
     read_all,
 )
 from tests.store.store_world import put
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

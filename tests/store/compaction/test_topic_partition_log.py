@@ -6,6 +6,7 @@ import struct
 
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from store.compaction.topic_partition_log import TopicPartitionLog
 from store.machine.errors import BrokenRowError, CorruptLogError, LogFault
 from tandem.wire.message import BLANK_MAGIC_CODE
@@ -13,7 +14,6 @@ from tandem.wire.store_layout import BATCH_CQ_STORE_UNIT, CompactionFileSizes
 from tests.store.compaction.compaction_world import CQ, CQ_BYTES, LOG, LOG_BYTES, TOPIC
 from tests.store.compaction.compaction_world import keyed_message as _message
 from tests.store.store_world import open_store, put
-from tests.support.simulated_disk import SimulatedDisk
 
 SIZES = CompactionFileSizes(LOG_BYTES, CQ_BYTES)
 NAMES = [f"{number * LOG_BYTES:020d}" for number in range(3)]

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from node.simulated.disk import SimulatedDisk
 from store.delayed.delay_offset_table import UPDATES_PER_VERSION, DelayOffsetTable
 from store.machine.errors import TableFileError
 from store.machine.table_file import TableFile
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable

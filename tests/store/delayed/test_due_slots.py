@@ -4,10 +4,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from node.simulated.disk import SimulatedDisk
 from store.delayed.due_slots import DueSlots
 from store.delayed.timer_log import RecoveredUnits
 from store.delayed.timer_wheel import Slot, TimerWheel
-from tests.support.simulated_disk import SimulatedDisk
 
 T0 = 1_700_000_000_000
 SLOTS = 10

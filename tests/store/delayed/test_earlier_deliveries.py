@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from store.delayed.delay_offset_table import DelayOffsetTable
 from store.delayed.earlier_deliveries import (
     CLOCK_STEP_MS,
@@ -20,7 +21,6 @@ from tandem.wire.message_properties import decode_properties, encode_properties
 from tandem.wire.system_topics import SCHEDULE_TOPIC
 from tests.store.store_world import DIRECTORY, Clock, a_message, number_of, open_store
 from tests.store.store_world import queue_messages as messages_of
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable

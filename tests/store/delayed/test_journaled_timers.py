@@ -14,6 +14,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from node.simulated.disk import SimulatedDisk
 from store.delayed.earlier_deliveries import EarlierDeliveries
 from store.delayed.journaled_timers import JournaledTimers
 from store.delayed.timer_place import TimerPlace
@@ -31,7 +32,6 @@ from tests.store.store_world import (
     queue_messages,
 )
 from tests.support.logged import logged
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from store import MessageStore

@@ -13,6 +13,8 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from node.simulated.disk import NothingKept, SimulatedDisk
+from node.simulated.virtual_clock import WallClock
 from store.delayed.delay_offset_table import DelayOffsetTable
 from store.delayed.schedule_message_service import (
     DeliveryRound,
@@ -40,8 +42,6 @@ from tests.store.store_world import (
     queue_messages,
 )
 from tests.support.logged import logged
-from tests.support.simulated_disk import NothingKept, SimulatedDisk
-from tests.support.virtual_clock import WallClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

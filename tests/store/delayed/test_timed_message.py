@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from store.delayed.timed_message import delivered_message, rolled_message, says_where_and_when
 from tandem.wire.message import Host, MessageExt, decode_message
 from tandem.wire.message_properties import decode_properties, encode_properties
 from tandem.wire.system_topics import TIMER_TOPIC
 from tests.store.store_world import a_message, open_store
-from tests.support.simulated_disk import SimulatedDisk
 
 T0 = 1_700_000_000_000
 WAITING = {"REAL_TOPIC": "TopicA", "REAL_QID": "2", "TIMER_OUT_MS": str(T0), "KEYS": "k"}

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from node.simulated.disk import SimulatedDisk
 from store.delayed.timer_log import UNIT_BYTES, TimerLog, TimerUnit
 from store.machine.errors import StoreFullError
 from tests.store.step_disk import Interrupted, StepDisk, die_at
-from tests.support.simulated_disk import SimulatedDisk
 
 DIRECTORY = "/store/timerlog"
 FILE_BYTES = 52 * 4 + 30

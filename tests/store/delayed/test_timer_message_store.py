@@ -14,6 +14,8 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from node.simulated.disk import NothingKept, SimulatedDisk
+from node.simulated.virtual_clock import WallClock
 from store.delayed.timer_message_store import TimerMessageStore
 from store.delayed.timer_request import TimerSettings
 from store.machine.errors import CorruptLogError, LogFault
@@ -32,8 +34,6 @@ from tests.store.store_world import (
     queue_messages,
 )
 from tests.support.logged import logged
-from tests.support.simulated_disk import NothingKept, SimulatedDisk
-from tests.support.virtual_clock import WallClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable

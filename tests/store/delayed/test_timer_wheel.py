@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from node.simulated.disk import SimulatedDisk
 from store.delayed.timer_wheel import SLOT_BYTES, SLOTS, Slot, TimerWheel
 from store.machine.errors import CorruptLogError, LogFault
-from tests.support.simulated_disk import SimulatedDisk
 
 PATH = "/store/timerwheel"
 T0 = 1_700_000_000_000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from store.files.checkpoint_file import CheckpointFile
 from store.machine.errors import CorruptLogError, LogFault
 from tandem.wire.store_layout import CHECKPOINT_BYTES
-from tests.support.simulated_disk import SimulatedDisk
 
 PATH = "/store/checkpoint"
 NUMBERS = (1, 2, 3)

@@ -2,11 +2,11 @@ from pathlib import Path
 
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from store.files.growing_file import GrowingFile
 from store.files.open_files import OpenFiles
 from store.machine.errors import DiskFailedError
 from store.machine.real_disk import RealDisk
-from tests.support.simulated_disk import SimulatedDisk
 
 SIZE = 1 << 16
 

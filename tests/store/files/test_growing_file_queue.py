@@ -1,6 +1,6 @@
+from node.simulated.disk import SimulatedDisk
 from store.files.growing_file_queue import GrowingFileQueue
 from store.files.open_files import OpenFiles
-from tests.support.simulated_disk import SimulatedDisk
 
 SIZE = 8192
 

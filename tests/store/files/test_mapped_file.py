@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from store.files.mapped_file import OS_PAGE_SIZE, MappedFile
 from store.files.transient_store_pool import TransientStorePool
 from store.machine.real_disk import RealDisk
 from tests.store.step_disk import Interrupted, StepDisk, die_at
-from tests.support.simulated_disk import SimulatedDisk
 
 
 def a_file(size: int = 8 * OS_PAGE_SIZE, from_offset: int = 1 << 20) -> MappedFile:

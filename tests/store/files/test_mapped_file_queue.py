@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 from store.files.transient_store_pool import TransientStorePool
@@ -21,7 +22,6 @@ from store.machine.errors import (
 from store.machine.real_disk import RealDisk
 from tests.store.step_disk import Interrupted, StepDisk, die_at
 from tests.support.logged import logged
-from tests.support.simulated_disk import SimulatedDisk
 
 SIZE = 4096
 

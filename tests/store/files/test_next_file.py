@@ -6,10 +6,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from node.simulated.disk import SimulatedDisk
 from store.files.mapped_file_queue import MappedFileQueue
 from store.machine.errors import StoreFullError
 from store.machine.real_disk import RealDisk
-from tests.support.simulated_disk import SimulatedDisk
 
 SIZE = 4096
 A, B = "/a", "/b"

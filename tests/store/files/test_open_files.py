@@ -1,5 +1,5 @@
+from node.simulated.disk import SimulatedDisk
 from store.files.open_files import OpenFiles
-from tests.support.simulated_disk import SimulatedDisk
 
 
 class Pretended:

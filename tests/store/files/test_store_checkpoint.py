@@ -7,12 +7,12 @@ import struct
 import pytest
 from trio.testing import MockClock
 
+from node.simulated.disk import SimulatedDisk
 from store.files.store_checkpoint import StoreCheckpoint
 from store.machine.errors import CorruptLogError, LogFault
 from tandem.wire.checkpoint_copy import COPY_AT, OWN_AT, copy_of, settled
 from tests.support.logged import logged
 from tests.support.paths import GOLDEN
-from tests.support.simulated_disk import SimulatedDisk
 
 PATH = "/s/checkpoint"
 

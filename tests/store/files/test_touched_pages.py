@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from store.files import touched_pages
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 from store.files.touched_pages import CALMED_SECONDS, LEAD_BYTES, STEP_BYTES, TouchedPages
 from store.machine.real_disk import RealDisk
-from tests.support.simulated_disk import SimulatedDisk
 
 SIZE = 4 * STEP_BYTES
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from store.files.transient_store_pool import TransientStorePool
 from store.machine.errors import NoBufferError, StoreFullError
 from store.machine.real_disk import RealDisk
-from tests.support.simulated_disk import SimulatedDisk
 
 SIZE = 4096
 

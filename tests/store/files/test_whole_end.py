@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from store.files.whole_end import is_file_name, whole_end
 from tandem.wire.store_layout import OFFSET_MAX
-from tests.support.simulated_disk import SimulatedDisk
 
 SIZE = 100
 

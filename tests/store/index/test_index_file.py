@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from node.simulated.file import SimulatedFile
 from store.index import index_file
 from store.index.index_file import IndexFile
 from tandem.wire.store_layout import INDEX_HEADER, INDEX_UNIT, index_file_bytes
-from tests.support.simulated_disk import SimulatedFile
 
 pytestmark = pytest.mark.usefixtures("_in_c_and_python")
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from node.simulated.disk import SimulatedDisk
 from store.files.store_checkpoint import StoreCheckpoint
 from store.index import index_service as index_service_module
 from store.index.index_file import IndexFile
@@ -22,7 +23,6 @@ from tandem.wire.store_layout import index_file_bytes
 from tests.store.store_world import Clock
 from tests.support.log_builder import LogBuilder
 from tests.support.paths import GOLDEN
-from tests.support.simulated_disk import SimulatedDisk
 
 DIRECTORY = "/s/index"
 EARLY, LATE = 0, 2**63 - 1

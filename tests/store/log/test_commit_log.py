@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from node.simulated.disk import SimulatedDisk
 from store.files.transient_store_pool import TransientStorePool
 from store.log.commit_log import CommitLog
 from store.log.message_encoder import IllegalBatchError, IllegalMessageError
@@ -22,7 +23,6 @@ from tandem.wire.message_properties import decode_properties, tags_code
 from tandem.wire.property_crc import property_crc_fault
 from tests.store.step_disk import StepDisk
 from tests.store.store_world import BORN_HOST, BORN_MS, STORE_HOST, a_batch, a_message
-from tests.support.simulated_disk import SimulatedDisk
 
 SIZE = 8192
 NOW_MS = 1_800_000_000_000

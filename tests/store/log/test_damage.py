@@ -10,9 +10,9 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
+from node.simulated.disk import SimulatedDisk
 from store.log.damage import EVERYTHING, RANGES_MAX, BadRange, LogDamage
 from store.machine.errors import DiskFailedError
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable

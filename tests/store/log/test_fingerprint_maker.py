@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from store.log.fingerprint_maker import FingerprintMaker
 from store.log.fingerprints import Fingerprints
 from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint, crcs_of
 from tests.store.store_world import a_message, open_store, put
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from store import MessageStore

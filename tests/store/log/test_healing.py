@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
+from node.simulated.disk import SimulatedDisk
 from store.machine.errors import StoreFullError, Unfit, UnfitBytesError
 from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint, crcs_of
 from tests.store.store_world import DIRECTORY, a_message, check_store, open_store, put
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from store import MessageStore

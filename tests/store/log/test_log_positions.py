@@ -1,5 +1,5 @@
+from node.simulated.disk import SimulatedDisk
 from tests.store.store_world import COMMIT_LOG_BYTES, open_store, put_many
-from tests.support.simulated_disk import SimulatedDisk
 
 
 def test_an_open_store_says_where_its_log_is_and_how_many_records_are_in_it() -> None:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from store.log.log_start import UNKNOWN, LogStart, locked, noted_start
 from store.machine.errors import StoreLockedError
 from tests.store.store_world import Clock, open_store, put_many
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from store.machine.disk import Disk

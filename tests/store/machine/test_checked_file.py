@@ -4,9 +4,9 @@ import random
 
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from store.machine.checked_file import read_checked_json, replace_with_checked_json
 from tandem.wire.untrusted import UnreadableError
-from tests.support.simulated_disk import SimulatedDisk
 
 PATH = "/store/small.json"
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from store.machine.disk import check_pages, check_range, check_size
-from tests.support.simulated_disk import SimulatedDisk
 
 
 @pytest.mark.parametrize(("start", "size"), [(0, 0), (0, 5000), (4999, 1), (5000, 0)])

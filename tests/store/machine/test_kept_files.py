@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from node.simulated.disk import SimulatedDisk
 from store.machine.kept_files import ONLY_OURS, KeptFile, KeptFiles, keep
-from tests.support.simulated_disk import SimulatedDisk
 
 
 def test_what_a_file_has_to_hold_is_asked_of_its_owner_each_time() -> None:

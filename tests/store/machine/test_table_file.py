@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from node.simulated.disk import SimulatedDisk
 from store.machine.errors import TableFileError
 from store.machine.real_disk import RealDisk
 from store.machine.table_file import ENTRIES_PER_STEP, TableFile, encode_table, next_version
@@ -21,7 +22,6 @@ from tandem.wire.request_headers import (
 from tests.store.step_disk import Interrupted, StepDisk, die_at
 from tests.support.logged import logged
 from tests.support.paths import GOLDEN
-from tests.support.simulated_disk import SimulatedDisk
 
 CONFIG = GOLDEN / "config-json/config"
 

@@ -12,6 +12,8 @@ import pytest
 import trio
 import trio.testing
 
+from node.simulated.network import Machine, SimulatedNetwork
+from node.simulated.virtual_clock import Timeline
 from store.machine.errors import ConnectionLost
 from store.machine.tcp_network import TCPNetwork
 from store.machine.tls_network import AcceptedStream, TLSNetwork, TLSTerms
@@ -22,9 +24,7 @@ from tandem.wire.tls_engine import TLSEngine
 from tests.support import certificates
 from tests.support.contracts import NETWORK_CONTRACTS
 from tests.support.patience import PATIENCE_SECONDS
-from tests.support.simulated_network import Machine, SimulatedNetwork
 from tests.support.tls import HERE, open_ends, terms
-from tests.support.virtual_clock import Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from node.simulated.network import NetworkSettings, SimulatedNetwork
+from node.simulated.virtual_clock import Timeline
 from store.machine.tls_network import TLSNetwork
-from tests.support.simulated_network import NetworkSettings, SimulatedNetwork
 from tests.support.tls import HERE, open_ends, terms
-from tests.support.virtual_clock import Timeline
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -1,10 +1,10 @@
 from typing import Any
 
+from node.simulated.disk import SimulatedDisk
 from store import MessageStore
 from store.results import Arrival
 from tests.store.store_world import a_batch, a_message, copy_log, open_store, put, put_many
 from tests.support.listening import listen, told_by
-from tests.support.simulated_disk import SimulatedDisk
 
 
 def a_store(*, is_slave: bool = False, **settings: Any) -> MessageStore:  # noqa: ANN401

@@ -5,6 +5,7 @@ import struct
 
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from store import GetMessageResult, GetMessageStatus, MessageStore
 from store.log.message_encoder import inner_batch
 from store.messages.get_message import collect, position_status
@@ -12,7 +13,6 @@ from tandem.wire.message import decode_messages
 from tandem.wire.store_layout import CQ_STORE_UNIT
 from tests.store.store_world import DIRECTORY, a_batch, a_message, open_store, put
 from tests.support.logged import logged
-from tests.support.simulated_disk import SimulatedDisk
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from store import GetMessageStatus, MessageStore
 from store.messages.message_filter import READ_COST_MAX, record_properties
 from store.queue.consume_queue import ConsumeQueue
@@ -12,7 +13,6 @@ from store.queue.consume_queue_ext import CqExtUnit  # noqa: TC001
 from tandem.wire.message import decode_messages
 from tests.ha.fingerprinted import take_fingerprints
 from tests.store.store_world import a_message, open_store, put
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from node.simulated.disk import SimulatedDisk
 from store import GetMessageStatus, MessageStore, PutMessage
 from store.log.message_encoder import inner_batch
 from store.machine.errors import RecordDamagedError
@@ -22,7 +23,6 @@ from tests.store.store_world import (
     put,
     put_many,
 )
-from tests.support.simulated_disk import SimulatedDisk
 
 
 def a_store(count: int = 0, *, is_slave: bool = False, **settings: int) -> MessageStore:

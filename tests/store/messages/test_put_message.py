@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from node.simulated.disk import SimulatedDisk
 from store import PutMessage, PutMessageStatus
 from store.message_store import MessageStore
 from store.messages.put_message import MessagePuts
@@ -34,7 +35,6 @@ from tests.store.store_world import (
     queue_messages,
 )
 from tests.support.listening import told_by
-from tests.support.simulated_disk import SimulatedDisk
 
 
 def open_with_batch_topic(disk: SimulatedDisk) -> MessageStore:

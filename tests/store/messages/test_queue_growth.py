@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from node.simulated.disk import SimulatedDisk
 from store import PutMessage
 from store.messages.queue_growth import Growth, QueueGrowth
 from tests.node.doubles import NOW_MS, open_store
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from store import MessageStore

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from store.delayed.delay_offset_table import DelayOffsetTable
 from store.delayed.schedule_message_service import ScheduleMessageService
 from store.machine.table_file import TableFile
@@ -22,7 +23,6 @@ from tests.store.store_world import (
     put,
     queue_messages,
 )
-from tests.support.simulated_disk import SimulatedDisk
 
 A_RECORD = MessageExt(
     topic="TopicA",

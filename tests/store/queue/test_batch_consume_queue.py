@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from node.simulated.disk import SimulatedDisk
 from store.log.log_end import DispatchRequest
 from store.machine.errors import StoreFullError
 from store.queue.batch_consume_queue import BatchConsumeQueue, BatchUnit
 from store.queue.queue_units import QueueGapError
 from tandem.wire.store_layout import BATCH_CQ_STORE_UNIT
-from tests.support.simulated_disk import SimulatedDisk
 
 SIZE = 460
 DIRECTORY = "/bcq/T/3"

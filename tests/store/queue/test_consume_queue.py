@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from node.simulated.disk import SimulatedDisk
 from store.log.log_end import DispatchRequest
 from store.machine.errors import StoreFullError
 from store.queue.consume_queue import ConsumeQueue
 from store.queue.queue_units import QueueGapError
 from tandem.wire.store_layout import FILLER_SIZE
 from tandem.wire.system_topics import SCHEDULE_TOPIC
-from tests.support.simulated_disk import SimulatedDisk
 
 SIZE = 200
 UNIT = struct.Struct(">qiq")

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from node.simulated.disk import SimulatedDisk
 from store.log.log_end import DispatchRequest
 from store.machine.errors import CorruptLogError, LogFault
 from store.machine.real_disk import RealDisk
@@ -23,7 +24,6 @@ from tandem.wire.store_layout import (
 )
 from tests.support.logged import logged
 from tests.support.paths import GOLDEN
-from tests.support.simulated_disk import SimulatedDisk
 
 SIZE = 100
 DIRECTORY = "/ext/T/0"

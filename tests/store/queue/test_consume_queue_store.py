@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from store.files.mapped_file import MappedFile
 from store.log.log_end import DispatchRequest
 from store.machine.disk import Disk
@@ -13,7 +14,6 @@ from store.queue.batch_consume_queue import BatchConsumeQueue
 from store.queue.consume_queue import ConsumeQueue
 from store.queue.consume_queue_store import ConsumeQueueStore, is_queued
 from tandem.wire.store_layout import ext_address, is_ext_address
-from tests.support.simulated_disk import SimulatedDisk
 
 
 def dirty_files(queues: ConsumeQueueStore) -> list[MappedFile]:

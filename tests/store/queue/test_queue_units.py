@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from store.files.mapped_file import MappedFile
 from store.queue.consume_queue import CQ_UNIT
 from store.queue.queue_units import (
@@ -15,7 +16,6 @@ from store.queue.queue_units import (
     units_of,
 )
 from tandem.wire.store_layout import CQ_STORE_UNIT, FILLER_SIZE
-from tests.support.simulated_disk import SimulatedDisk
 
 FILE_BYTES = 100
 

@@ -2,12 +2,12 @@
 
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from store import MessageStore
 from store.machine.errors import RecordDamagedError
 from store.queue.record_check import Missing, RecordCheck
 from tandem.wire.store_layout import CQ_STORE_UNIT
 from tests.store.store_world import DIRECTORY, a_message, open_store, put
-from tests.support.simulated_disk import SimulatedDisk
 
 
 def a_disk(count: int = 80) -> SimulatedDisk:

@@ -1,6 +1,6 @@
+from node.simulated.disk import SimulatedDisk
 from store.files.open_files import OpenFiles
 from store.queue.shared_by_queues import SharedByQueues
-from tests.support.simulated_disk import SimulatedDisk
 
 
 def test_queues_that_share_know_of_one_another() -> None:

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from store.queue.batch_consume_queue import BatchConsumeQueue
 from store.queue.consume_queue import ConsumeQueue
 from store.queue.queue_units import QueueGapError
 from store.queue.unit_queue import UnitQueue
 from tandem.wire.store_layout import BATCH_CQ_STORE_UNIT_SIZE, CQ_STORE_UNIT_SIZE
-from tests.support.simulated_disk import SimulatedDisk
 
 DIRECTORY = "/cq/T/3"
 UNITS_PER_FILE = 10

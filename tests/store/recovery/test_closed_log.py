@@ -9,13 +9,13 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from node.simulated.disk import SimulatedDisk
 from store.log.fingerprints import Fingerprints
 from store.machine.errors import CorruptLogError, StoreLockedError, UnfitBytesError
 from store.recovery.closed_log import blocks_around, heal_closed_log
 from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint, crcs_of
 from tests.store.store_world import Clock, check_store, open_store, put_many
 from tests.support.reasons import words
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from store import StoreConfig

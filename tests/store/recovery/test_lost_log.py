@@ -3,11 +3,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from store import StoreConfig
 from store.recovery.lost_log import why_log_is_lost
 from store.recovery.truncation import set_aside, want_set_aside
 from tests.store.store_world import COMMIT_LOG_BYTES, DIRECTORY, open_store, put_many
-from tests.support.simulated_disk import SimulatedDisk
 
 CONFIG = StoreConfig(directory=DIRECTORY, mapped_file_size_commit_log_bytes=COMMIT_LOG_BYTES)
 LOG = f"{DIRECTORY}/commitlog"

@@ -9,12 +9,12 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from node.simulated.disk import NothingKept, SimulatedDisk
 from store.machine.errors import CorruptLogError, LogFault
 from tandem.wire.fingerprint import Fingerprint, crcs_of
 from tests.store.step_disk import Interrupted, StepDisk, die_at
 from tests.store.store_world import COMMIT_LOG_BYTES, Clock, check_store, open_store, put_many
 from tests.support.reasons import words
-from tests.support.simulated_disk import NothingKept, SimulatedDisk
 
 if TYPE_CHECKING:
     from store import MessageStore

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from store.config import StoreConfig
 from store.machine.disk import Disk
 from store.machine.errors import CorruptLogError, DiskFailedError, LogFault, StoreLockedError
@@ -18,7 +19,6 @@ from store.recovery.opening import StoreParts, open_parts
 from tandem.cluster_file.choices import FlushDiskType
 from tests.store.step_disk import StepDisk
 from tests.store.store_world import BORN_MS, DIRECTORY, STORE_HOST, open_store, put_many
-from tests.support.simulated_disk import SimulatedDisk
 
 CONFIG = StoreConfig(
     directory=DIRECTORY,

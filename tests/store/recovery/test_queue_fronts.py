@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from node.simulated.disk import SimulatedDisk
 from store.recovery.queue_fronts import lost_front
 from tests.store.store_world import a_message, open_store, put, put_many
 from tests.support.reasons import words
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     import pytest

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from node.simulated.disk import NothingKept, SimulatedDisk
 from store import (
     CorruptLogError,
     DiskFailedError,
@@ -35,7 +36,7 @@ from tandem.wire.message import (
     TRANSACTION_ROLLBACK_TYPE,
     Host,
 )
-from tandem.wire.store_layout import CQ_STORE_UNIT, REBUILD_ORDER_FILE
+from tandem.wire.store_layout import CQ_STORE_UNIT, PAGE_BYTES, REBUILD_ORDER_FILE
 from tests.store.step_disk import Interrupted, StepDisk, die_at
 from tests.store.store_world import (
     COMMIT_LOG_BYTES,
@@ -57,7 +58,6 @@ from tests.store.store_world import (
 from tests.support.log_builder import LogBuilder
 from tests.support.logged import logged
 from tests.support.paths import GOLDEN
-from tests.support.simulated_disk import PAGE_BYTES, NothingKept, SimulatedDisk
 
 
 def killed_store(count: int) -> SimulatedDisk:

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 import trio
 
+from node.simulated.disk import SimulatedDisk
 from store import MessageStore
 from store.files.store_checkpoint import StoreCheckpoint
 from store.log.damage import LogDamage
@@ -52,7 +53,6 @@ from tests.store.store_world import (
     put_many,
     queue_messages,
 )
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable

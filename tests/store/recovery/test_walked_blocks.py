@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
+from node.simulated.disk import SimulatedDisk
 from store.log import log_end
 from store.log.fingerprints import Fingerprints
 from store.machine.errors import CorruptLogError, LogFault
@@ -13,7 +14,6 @@ from store.recovery.closed_log import heal_closed_log
 from store.recovery.walked_blocks import WalkedBlocks
 from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint, crcs_of
 from tests.store.store_world import Clock, a_message, check_store, log_messages, open_store, put
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from store import MessageStore

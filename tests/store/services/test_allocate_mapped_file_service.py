@@ -4,12 +4,12 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from node.simulated.disk import SimulatedDisk
 from store.files import touched_pages
 from store.files.mapped_file_queue import MappedFileQueue
 from store.files.touched_pages import RATE_SECONDS
 from store.services.allocate_mapped_file_service import RETRY_SECONDS, AllocateMappedFileService
 from tests.support.logged import logged
-from tests.support.simulated_disk import SimulatedDisk
 
 SIZE = 4096
 

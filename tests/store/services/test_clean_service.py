@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 import trio
 
+from node.simulated.disk import SimulatedDisk
 from store import MessageStore, StoreConfig
 from store.files.mapped_file_queue import MappedFileQueue
 from store.running_flags import RunningFlag, RunningFlags
@@ -29,7 +30,6 @@ from tests.store.store_world import (
 )
 from tests.support.logged import logged
 from tests.support.reasons import words
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable

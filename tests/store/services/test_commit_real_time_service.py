@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from node.simulated.disk import SimulatedDisk
 from store import StoreConfig
 from store.files.transient_store_pool import TransientStorePool
 from store.log.commit_log import CommitLog
 from store.services.commit_real_time_service import CommitRealTimeService
 from tests.store.store_world import STORE_HOST
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from node.simulated.disk import SimulatedDisk
 from store.log.log_end import DispatchRequest, intact_records, read_record
 from store.machine.errors import StoreFullError
 from store.queue.batch_consume_queue import BatchConsumeQueue
@@ -23,7 +24,6 @@ from tandem.wire.message_properties import tags_code
 from tests.store.store_world import files_of
 from tests.support.log_builder import LogBuilder
 from tests.support.logged import logged
-from tests.support.simulated_disk import SimulatedDisk
 
 UNIT = 20
 FILE_BYTES = 10 * UNIT

@@ -4,9 +4,9 @@ from itertools import pairwise
 
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from store.services.file_look import FileLook
 from tests.store.store_world import a_message, open_store, put
-from tests.support.simulated_disk import SimulatedDisk
 
 FILE_BYTES = 8192
 

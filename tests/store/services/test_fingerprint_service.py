@@ -1,10 +1,10 @@
 import trio
 from trio.testing import MockClock
 
+from node.simulated.disk import SimulatedDisk
 from store.log.fingerprints import Fingerprints
 from tandem.wire.fingerprint import BLOCK_BYTES, crcs_of
 from tests.store.store_world import DIRECTORY, a_message, open_store, put
-from tests.support.simulated_disk import SimulatedDisk
 
 
 async def test_a_running_store_has_a_fingerprint_of_each_closed_file(

@@ -11,6 +11,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from node.simulated.disk import SimulatedDisk
+from node.simulated.file import SimulatedFile
 from store import FlushDiskType, MessageStore, PutMessageStatus, StoreConfig
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
@@ -39,7 +41,6 @@ from tests.store.store_world import (
 from tests.support.listening import Listener
 from tests.support.logged import logged
 from tests.support.reasons import words
-from tests.support.simulated_disk import SimulatedDisk, SimulatedFile
 
 if TYPE_CHECKING:
     from store.queue.consume_queue_store import ConsumeQueueStore

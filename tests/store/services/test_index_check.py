@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
+from node.simulated.disk import SimulatedDisk
 from store.services.index_check import IndexCheck
 from store.services.reput_message_service import HEALING_MS
 from tandem.wire.store_layout import INDEX_HEADER_BYTES, INDEX_UNIT_BYTES
 from tests.store.store_world import check_store, open_store, put_many
 from tests.support.logged import logged
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from store import MessageStore

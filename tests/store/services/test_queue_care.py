@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from store.log.message_encoder import inner_batch
 from store.machine.errors import DiskFailedError, RecordDamagedError
 from store.queue.batch_consume_queue import BatchConsumeQueue
@@ -25,7 +26,6 @@ from tests.store.store_world import (
 )
 from tests.support.logged import logged
 from tests.support.reasons import words
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -1,6 +1,7 @@
 import msgspec
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from store.log.log_end import find_log_end
 from store.queue.consume_queue import ConsumeQueue
 from store.services.queue_check import QueueCheck
@@ -8,7 +9,6 @@ from tandem.wire.store_layout import is_ext_address
 from tandem.wire.system_topics import SCHEDULE_TOPIC
 from tests.store.store_world import a_message, check_store, open_store, put, put_many
 from tests.support.reasons import words
-from tests.support.simulated_disk import SimulatedDisk
 
 
 def test_each_wrong_unit_of_any_queue_is_written_anew_and_right_ones_are_left() -> None:

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from store.services.queue_files_check import QueueFilesCheck
 from tests.store.store_world import open_store, put_many
-from tests.support.simulated_disk import SimulatedDisk
 
 
 @pytest.mark.parametrize("size", [-1, 0, 40, 199, 201])

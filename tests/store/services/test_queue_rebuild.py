@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from node.simulated.disk import SimulatedDisk
 from store.log.log_end import DELAY_LEVELS
 from store.queue.consume_queue import ConsumeQueue
 from store.services.queue_rebuild import QueueRebuild, Rebuilt
 from tests.store.store_world import check_store, open_store, put_many
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from store import MessageStore

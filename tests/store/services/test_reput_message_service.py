@@ -9,6 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from node.simulated.disk import SimulatedDisk
 from store import CorruptLogError, MessageStore
 from store.machine.errors import LogFault, StoreFullError
 from store.running_flags import RunningFlag
@@ -41,7 +42,6 @@ from tests.store.store_world import (
 from tests.support.listening import told_by
 from tests.support.logged import logged
 from tests.support.reasons import words
-from tests.support.simulated_disk import SimulatedDisk
 
 
 def a_log(count: int = 60) -> tuple[bytes, list[int]]:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
+from node.simulated.disk import SimulatedDisk
 from store.services.scrub_service import ScrubProgress
 from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint, crcs_of
 from tests.store.store_world import (
@@ -20,7 +21,6 @@ from tests.store.store_world import (
     open_store,
     put,
 )
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

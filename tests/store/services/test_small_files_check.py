@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from node.simulated.disk import SimulatedDisk
 from store.delayed.timer_checkpoint import TimerCheckpoint, TimerProgress
 from store.machine.checked_file import replace_with_checked_json
 from store.machine.table_file import TableFile
@@ -13,7 +14,6 @@ from store.services.small_files_check import TRIES_MAX, SmallFilesCheck
 from tandem.wire.request_headers import ConsumerOffsetTableBody
 from tests.store.store_world import Clock, open_store, put_many
 from tests.support.logged import logged
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable

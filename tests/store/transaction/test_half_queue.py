@@ -1,10 +1,10 @@
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from store.machine.errors import RecordDamagedError
 from store.transaction.half_queue import half_in_queue, messages_from
 from tandem.wire.system_topics import RMQ_SYS_TRANS_HALF_TOPIC
 from tests.store.store_world import a_message, heal, note_damage, number_of, open_store, put
-from tests.support.simulated_disk import SimulatedDisk
 
 HALF = RMQ_SYS_TRANS_HALF_TOPIC
 

@@ -14,6 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from node.simulated.disk import NothingKept, SimulatedDisk
 from store.delayed.schedule_message_service import delay_rewrite
 from store.machine.errors import RecordDamagedError
 from store.results import PutMessage, PutMessageResult, PutMessageStatus
@@ -49,7 +50,6 @@ from tests.store.store_world import (
 )
 from tests.support.logged import logged
 from tests.support.paths import GOLDEN
-from tests.support.simulated_disk import NothingKept, SimulatedDisk
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

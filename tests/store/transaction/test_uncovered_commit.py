@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from store.delayed.schedule_message_service import delay_rewrite
 from store.transaction.half_message import committed_message, half_message, op_message
 from store.transaction.uncovered_commit import missing_op
@@ -15,7 +16,6 @@ from tandem.wire.delay_level import DelayLevels
 from tandem.wire.message_properties import decode_properties, encode_properties
 from tests.store.store_world import STORE_HOST, a_message, log_messages, open_store, put
 from tests.support.logged import logged
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from store.results import PutMessage

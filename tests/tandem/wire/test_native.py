@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from node.simulated.file import SimulatedFile
 from store.index.index_file import IndexFile
 from store.log.message_encoder import IllegalBatchError, MessageEncoder
 from store.results import PutBatch
@@ -28,7 +29,6 @@ from tandem.wire.record_rule import ScanStop
 from tandem.wire.record_scan import RecordColumns, scan_records
 from tandem.wire.store_layout import index_file_bytes
 from tests.support.log_builder import LogBuilder, mixed_log
-from tests.support.simulated_disk import SimulatedFile
 
 Answer = TypeVar("Answer")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from node.simulated.disk import SimulatedDisk
 from node.tables.journal.group_journal import GroupJournal
 from node.tables.journal.journal_file import JournalFile
 from node.tables.journal.journal_records import JOURNAL_FORMAT, GroupTables
@@ -23,7 +24,6 @@ from tandem.wire.request_headers import TopicConfig
 from tandem.wire.system_topics import JOURNAL_TOPIC
 from tests.node.doubles import BROKER, NOW_MS, open_store
 from tests.support.listening import listen
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

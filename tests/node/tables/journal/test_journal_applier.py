@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from node.tables.journal.journal_file import JournalFile
 from node.tables.replicated_topics import TopicsChanged
 from store import PutMessage
@@ -20,7 +21,6 @@ from tests.node.tables.journal.journal_world import (
     topics_of,
 )
 from tests.support.logged import logged
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from tandem.wire.request_headers import TopicConfig

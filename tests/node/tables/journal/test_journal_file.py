@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from node.simulated.disk import SimulatedDisk
 from node.tables.journal.journal_file import ENTRIES_PER_STEP, JournalFile
 from node.tables.journal.journal_records import JOURNAL_FORMAT, GroupTables
 from node.tables.replicated_deliveries import DelayPart
@@ -15,7 +16,6 @@ from tandem.wire.request_headers import TopicConfig
 from tandem.wire.subscription_group import SubscriptionGroupConfig
 from tests.node.tables.journal.journal_world import tables_of
 from tests.support.logged import logged
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     import pytest

@@ -7,6 +7,7 @@ import trio
 import trio.testing
 
 from node.errors import RequestError
+from node.simulated.disk import SimulatedDisk
 from node.tables import offset_room
 from node.tables.deleted import Deleted
 from node.tables.journal.journal_file import JournalFile
@@ -30,7 +31,6 @@ from tests.node.tables.journal.journal_world import (
     topic,
     topics_of,
 )
-from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 
 import trio
 
+from node.simulated.network import STREAM_BYTES_MAX, SimulatedStream
 from store.machine.network import ConnectionLost
-from tests.support.simulated_network import STREAM_BYTES_MAX, SimulatedStream
 
 
 @contextmanager

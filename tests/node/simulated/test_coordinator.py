@@ -6,6 +6,15 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 
+from node.simulated import deterministic_trio
+from node.simulated.coordinator import (
+    EXPIRED,
+    REVOKED,
+    CoordinatorClient,
+    SimulatedCoordinator,
+)
+from node.simulated.network import SimulatedNetwork
+from node.simulated.virtual_clock import Timeline
 from tandem.coordinator.interface import (
     Compare,
     Coordinator,
@@ -15,15 +24,6 @@ from tandem.coordinator.interface import (
     LeaseLostError,
     Put,
 )
-from tests.support import deterministic_trio
-from tests.support.simulated_coordinator import (
-    EXPIRED,
-    REVOKED,
-    CoordinatorClient,
-    SimulatedCoordinator,
-)
-from tests.support.simulated_network import SimulatedNetwork
-from tests.support.virtual_clock import Timeline
 
 NODE = "127.0.0.1"
 SITE = "127.0.3.1"

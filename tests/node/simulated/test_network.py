@@ -6,17 +6,17 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from store.machine.network import ConnectionLost, Stream
-from store.machine.tcp_network import TCPNetwork
-from tests.support.contracts import NETWORK_CONTRACTS, Ends, keep_sending, open_ends
-from tests.support.simulated_network import (
+from node.simulated.network import (
     STREAM_BYTES_MAX,
     Machine,
     NetworkSettings,
     SimulatedNetwork,
 )
-from tests.support.trio_stream import TrioStream
-from tests.support.virtual_clock import Timeline
+from node.simulated.trio_stream import TrioStream
+from node.simulated.virtual_clock import Timeline
+from store.machine.network import ConnectionLost, Stream
+from store.machine.tcp_network import TCPNetwork
+from tests.support.contracts import NETWORK_CONTRACTS, Ends, keep_sending, open_ends
 
 HERE = "127.0.0.1"
 THERE = "127.0.0.2"

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import trio
 
+from node.simulated.virtual_clock import Timeline
 from tandem.wire.message import Host
-from tests.support.virtual_clock import Timeline
 
 
 class Link:

@@ -2,14 +2,15 @@
 
 trio shuffles ready tasks on purpose and breaks ties of equal deadlines by object address. Both
 are pinned here, through private names of trio: this is the one file that touches them, and
-`test_support_deterministic_trio.py` fails when they change their meaning.
+`tests/node/simulated/test_deterministic_trio.py` fails when they change their meaning.
 
 - `trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING`: sort ready tasks by age before shuffling;
 - `trio._core._run._r`: the generator that shuffles;
 - `runner.deadlines`: the heap whose ties are broken by `id`, replaced by one that counts;
 - `MockClock._autojump` and `current_time`: the same as before, in a fraction of the time;
 - `Runner.reschedule`: puts a task into the queue of those that run next; `Hold` keeps some back;
-- `Deadlines`: what it asks of a scope, `Alarm` has too, and wakes one task without being a scope.
+- `Deadlines`: what it asks of a scope, `Alarm` has too, and wakes one task without being a scope;
+- `THREAD_CACHE`: threads that idle since before are put aside, so that work for one starts one.
 
 The module-level generator of `random` is seeded too, and `uuid.uuid4` and `os.urandom` draw from
 it, for what the code under test makes up by itself (message ids, first opaque ids). The garbage
@@ -29,7 +30,7 @@ from itertools import count
 from typing import Any, Final, TypeVar
 
 import trio
-from trio._core import _run
+from trio._core import _run, _thread_cache
 from trio.testing import MockClock
 
 T = TypeVar("T")
@@ -197,6 +198,9 @@ def _seeded(seed: int) -> Iterator[None]:
     scheduler: random.Random = getattr(_run, SCHEDULER_RANDOM)
     kept = (getattr(_run, SCHEDULING_SWITCH), scheduler.getstate(), random.getstate())
     patched = {(m, name): getattr(m, name) for m, name in BYTE_SOURCES}
+    idle = _thread_cache.THREAD_CACHE._idle_workers
+    kept_idle = dict(idle)
+    idle.clear()
     collecting = gc.isenabled()
     setattr(_run, SCHEDULING_SWITCH, True)
     scheduler.seed(seed)
@@ -208,6 +212,7 @@ def _seeded(seed: int) -> Iterator[None]:
     finally:
         _holds.clear()
         setattr(*RESCHEDULE, _reschedule)
+        idle.update(kept_idle)
         if collecting:
             gc.enable()
         for (module, name), function in patched.items():

@@ -4,8 +4,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.support import deterministic_trio
-from tests.support.virtual_clock import WALL_CLOCK_START_MS, BootClock, Timeline, WallClock
+from node.simulated import deterministic_trio
+from node.simulated.virtual_clock import WALL_CLOCK_START_MS, BootClock, Timeline, WallClock
 
 
 async def test_calls_come_in_order_of_time_then_of_entry(

@@ -12,7 +12,7 @@ from typing import Final
 
 import trio
 
-from tests.support.deterministic_trio import Alarm
+from node.simulated.deterministic_trio import Alarm
 
 WALL_CLOCK_START_MS: Final = 1_700_000_000_000
 """Wall time at virtual time 0, the same in every run (14 November 2023)."""

@@ -17,6 +17,7 @@ from typing import Final, Generic, TypeVar
 
 import trio
 
+from node.simulated.network import Machine, SimulatedNetwork
 from tandem.coordinator.interface import (
     Compare,
     CoordinatorError,
@@ -46,7 +47,6 @@ from tandem.coordinator.kv_records import (
     Target,
     prefix_end,
 )
-from tests.support.simulated_network import Machine, SimulatedNetwork
 
 T = TypeVar("T")
 

@@ -7,11 +7,12 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from node.simulated.disk import SECTOR_BYTES, SimulatedDisk
 from store.machine.disk import DiskSpace
 from store.machine.errors import StoreFullError
 from store.machine.real_disk import RealDisk
+from tandem.wire.store_layout import PAGE_BYTES
 from tests.support.contracts import DISK_CONTRACTS, check_disk, lock_is_exclusive_and_comes_back
-from tests.support.simulated_disk import PAGE_BYTES, SECTOR_BYTES, SimulatedDisk
 
 
 @pytest.mark.parametrize("name", DISK_CONTRACTS)

@@ -1,6 +1,6 @@
 """A network in memory: streams that are bounded, late, stalled, cut and half open.
 
-    SimulatedNetwork        the machines, and the cables between them (`simulated_cables`)
+    SimulatedNetwork        the machines, and the cables between them (`node.simulated.cables`)
       Machine               one incarnation of a node or client; a `Network`
         SimulatedListener
         SimulatedStream     one end of a connection
@@ -29,10 +29,10 @@ from typing import Final
 import msgspec
 import trio
 
+from node.simulated.cables import Cables
+from node.simulated.virtual_clock import Timeline
 from store.machine.network import AddressInUseError, ClosedHere, ConnectionLost, ReceivesSome
 from tandem.wire.message import Host
-from tests.support.simulated_cables import Cables
-from tests.support.virtual_clock import Timeline
 
 STREAM_BYTES_MAX: Final = 64 * 1024
 """Bytes on their way or not yet read, per direction of a connection."""

@@ -11,7 +11,7 @@ import uuid
 import trio
 from trio._core import _run
 
-from tests.support import deterministic_trio
+from node.simulated import deterministic_trio
 
 
 async def _interleaving() -> list[str]:
@@ -47,7 +47,7 @@ def test_another_process_with_other_hash_seeds_gives_the_same_order() -> None:
     program = "\n".join(
         (
             "import os, random, uuid, trio",
-            "from tests.support import deterministic_trio",
+            "from node.simulated import deterministic_trio",
             inspect.getsource(_interleaving),
             "print(deterministic_trio.run(7, _interleaving))",
         )
