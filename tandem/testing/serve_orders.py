@@ -14,7 +14,6 @@ from tandem.testing.cluster import POLL_SECONDS, RunningCluster
 from tandem.testing.errors import FaultNotPossibleError
 from tandem.testing.faults import Fault
 from tandem.testing.serve_protocol import (
-    LINE_BYTES_MAX,
     Code,
     DoneLine,
     ErrorLine,
@@ -99,9 +98,6 @@ class ClusterOrders:
         """Do what a line says; return the line that answers it. None is a line that is too long."""
         order_id: Any = msgspec.UNSET
         try:
-            if line is None:
-                text = f"a line has at most {LINE_BYTES_MAX:,} bytes"
-                raise LineError(Code.TOO_LONG, text)
             order = read_order(line)
             order_id = order.id
             done = DoneLine(id=order.id, done=order.name, result=self.carry_out(order))

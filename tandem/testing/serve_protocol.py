@@ -240,12 +240,14 @@ _read_id: Final = json_decoder(Id)
 _readers: Final = {name: json_decoder(kind.arguments) for name, kind in ORDERS.items()}
 
 
-def read_order(line: bytes) -> Order:
-    """Read one line.
+def read_order(line: bytes | None) -> Order:
+    """Read one line, as a `LineCutter` has cut it.
 
     Raises:
         LineError: It is no order.
     """
+    if line is None:
+        raise LineError(Code.TOO_LONG, f"a line has at most {LINE_BYTES_MAX:,} bytes")
     try:
         found = _read_object(line)
     except UnreadableError as error:

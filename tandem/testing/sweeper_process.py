@@ -13,7 +13,7 @@ from typing import Final
 from tandem.cluster.supervisor_lock import supervisor_of
 
 SWEEP_SECONDS_MAX: Final = 120.0
-"""Processes of a cluster end within milliseconds of their supervisor, and that one within seconds."""
+"""Processes of a cluster end milliseconds after their supervisor, and that one within seconds."""
 
 SETTLED_SECONDS: Final = 1.0
 """A process that was just being started may still make its directory."""

@@ -1,7 +1,6 @@
 """Lines of `tandem testing serve`, whole, cut, and hostile. No cluster."""
 
 import json
-from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -44,6 +43,7 @@ def test_an_order_has_its_arguments_its_defaults_and_the_id_of_its_caller() -> N
 @pytest.mark.parametrize(
     ("line", "code", "line_id"),
     [
+        (None, Code.TOO_LONG, None),
         (b"", Code.NOT_JSON, None),
         (b"kill_master", Code.NOT_JSON, None),
         (b"[]", Code.NOT_JSON, None),
@@ -74,7 +74,7 @@ def test_an_order_has_its_arguments_its_defaults_and_the_id_of_its_caller() -> N
     ],
 )
 def test_what_is_no_order_is_answered_with_a_code_and_its_id(
-    line: bytes, code: Code, line_id: int | None
+    line: bytes | None, code: Code, line_id: int | None
 ) -> None:
     with pytest.raises(LineError) as caught:
         read_order(line)
@@ -86,10 +86,16 @@ def test_what_is_no_order_is_answered_with_a_code_and_its_id(
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
 def test_any_line_is_an_order_or_a_line_error(line: bytes) -> None:
+    assert code_of(line) in {None, *Code}
+
+
+def code_of(line: bytes) -> Code | None:
+    """What is wrong with a line."""
     try:
         assert read_order(line).name in ORDERS
     except LineError as error:
-        assert error.code in Code
+        return error.code
+    return None
 
 
 json_values = st.recursive(
@@ -101,13 +107,10 @@ json_values = st.recursive(
 
 @given(st.sampled_from(sorted(ORDERS)), json_values, json_values)
 def test_any_arguments_are_right_or_said_to_be_wrong(
-    name: str, arguments: Any, line_id: Any
+    name: str, arguments: object, line_id: object
 ) -> None:
     line = json.dumps({name: arguments, "id": line_id}).encode()
-    try:
-        assert isinstance(read_order(line).arguments, ORDERS[name].arguments)
-    except LineError as error:
-        assert error.code in {Code.WRONG_ARGUMENTS, Code.WRONG_ID, Code.NOT_JSON}
+    assert code_of(line) in {None, Code.WRONG_ARGUMENTS, Code.WRONG_ID, Code.NOT_JSON}
 
 
 LINES = [b'{"heal": {}}', b"", b"x" * LINE_BYTES_MAX, b"y" * (LINE_BYTES_MAX + 1), b"last"]
@@ -196,4 +199,3 @@ def test_an_id_is_what_the_schema_says() -> None:
         each["type"] for each in schema()["$defs"]["Order"]["oneOf"][0]["properties"]["id"]["anyOf"]
     }
     assert kinds == {"integer", "string"}
-    assert get_args(msgspec.UnsetType) == ()
