@@ -97,10 +97,6 @@ def serve(
     if 0 < disk_mib < DISK_MIB_MIN:
         text = f"give {DISK_MIB_MIN} or more, or 0 for none"
         raise typer.BadParameter(text, param_hint="--disk-mib")
-    # First of all: it imports what nodes need, while we import what we need.
-    from tandem.testing.fork_server import fork_server
-
-    fork_server()
     from tandem.testing.serving import ParentProcess, ServeOptions, Session, serve
 
     parent = ParentProcess()

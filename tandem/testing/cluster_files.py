@@ -92,13 +92,13 @@ def write_cluster_file(
         }
         for place, broker_id in enumerate(ids)
     ]
-    groups = sections.get("groups", {})
+    groups: dict[str, Any] = sections.get("groups", {})
     given = groups.get(GROUP, {})
     # What is no group is complained about by who reads the file.
-    own_group = {**group, **given} if isinstance(given, Mapping) else given
+    own_group = group | given if isinstance(given, dict) else given
     content = {
         **sections,
-        "groups": {**groups, GROUP: own_group},
+        "groups": groups | {GROUP: own_group},
         "nodes": nodes,
     }
     file = directory / "cluster.yaml"

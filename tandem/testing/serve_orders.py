@@ -11,7 +11,7 @@ from tandem.cluster.errors import OrderRefusedError
 from tandem.cluster.node_lifecycle import NodeState
 from tandem.cluster_file.errors import ClusterError, UnknownNodeError
 from tandem.testing.cluster import POLL_SECONDS, RunningCluster
-from tandem.testing.errors import FaultNotPossibleError
+from tandem.testing.errors import FaultNeed, FaultNotPossibleError
 from tandem.testing.faults import Fault
 from tandem.testing.serve_protocol import (
     Code,
@@ -56,6 +56,13 @@ _CODES: Final[tuple[tuple[type[Exception], Code], ...]] = (
 )
 """The first that fits."""
 
+_REMEDIES: Final[Mapping[FaultNeed, str]] = {
+    FaultNeed.PROXIES: "this cluster has one node, and no network that can be hurt: give --nodes 2",
+    FaultNeed.DISKS: "the store is not on a disk of its own, and yours is not filled: give"
+    " --disk-mib 64",
+}
+"""How to start a cluster that can have such a fault, by `tandem testing serve`."""
+
 EXPECTED: Final = tuple(kind for kind, _ in _CODES)
 """The errors that an answer can have."""
 
@@ -63,6 +70,8 @@ EXPECTED: Final = tuple(kind for kind, _ in _CODES)
 def trouble_of(error: Exception) -> Trouble:
     """What a program is given of an error that was expected."""
     code = next(code for kind, code in _CODES if isinstance(error, kind))
+    if isinstance(error, FaultNotPossibleError) and error.need in _REMEDIES:
+        return Trouble(code, _REMEDIES[error.need])
     return Trouble(code, str(error))
 
 

@@ -16,7 +16,7 @@ from tandem.testing.serve_protocol import ORDERS, Code
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.xdist_group("serve_orders")]
 
 
-def ask(orders: ClusterOrders, name: str, **arguments: object) -> dict[str, Any]:
+def ask(orders: ClusterOrders, name: str, /, **arguments: object) -> dict[str, Any]:
     """Give an order; return the whole answer."""
     answer = orders.answer(json.dumps({name: arguments, "id": name}).encode())
     assert answer.endswith(b"\n")
@@ -25,7 +25,7 @@ def ask(orders: ClusterOrders, name: str, **arguments: object) -> dict[str, Any]
     return found
 
 
-def do(orders: ClusterOrders, name: str, **arguments: object) -> dict[str, Any]:
+def do(orders: ClusterOrders, name: str, /, **arguments: object) -> dict[str, Any]:
     """Give an order that is carried out; return its result."""
     found = ask(orders, name, **arguments)
     assert found["done"] == name, found
