@@ -62,6 +62,10 @@ class Code(enum.StrEnum):
     """The cluster's supervisor, or its network, has ended."""
     SYSTEM = "system"
     """The system refused."""
+    WRONG_SETTINGS = "wrong_settings"
+    """In the first line: the settings are none of a cluster file."""
+    NOT_STARTED = "not_started"
+    """In the first line: the cluster could not be started for another reason."""
 
 
 class LineError(Exception):

@@ -19,16 +19,18 @@ import msgspec
 import trio
 
 from tandem import __version__
-from tandem.cluster_file.errors import ClusterError
+from tandem.cluster_file.errors import ClusterConfigError, ClusterError
 from tandem.testing.cluster import RunningCluster
 from tandem.testing.cluster_files import GROUP, Kind
-from tandem.testing.serve_orders import EXPECTED, ClusterOrders, trouble_of
+from tandem.testing.serve_orders import EXPECTED, ClusterOrders
 from tandem.testing.serve_protocol import (
+    Code,
     ErrorLine,
     LineCutter,
     Ready,
     ReadyLine,
     ServedNode,
+    Trouble,
     encoded,
 )
 from tandem.testing.start import running_group
@@ -117,7 +119,9 @@ class Session:
                 orders, ready = _started(self._options, stack)
                 self._up = stack.pop_all()
         except EXPECTED as error:
-            self._write(encoded(ErrorLine(error=trouble_of(error))))
+            is_config = isinstance(error, ClusterConfigError)
+            code = Code.WRONG_SETTINGS if is_config else Code.NOT_STARTED
+            self._write(encoded(ErrorLine(error=Trouble(code, str(error)))))
             raise
         self._write(encoded(ReadyLine(ready)))
         cutter = LineCutter()
@@ -159,18 +163,22 @@ def _started(options: ServeOptions, stack: ExitStack) -> tuple[ClusterOrders, Re
 
 
 def _directory(options: ServeOptions, stack: ExitStack) -> Path:
-    if options.directory is not None:
-        directory = options.directory.absolute()
-        directory.mkdir(parents=True, exist_ok=True)
-        if any(directory.iterdir()):
-            raise DirectoryInUseError(directory)
-        return directory
+    """Make the directory for the cluster's files, and a temporary one that goes with it."""
+    kept = _kept(options.directory) if options.directory is not None else None
     sweeper = stack.enter_context(Sweeper())
-    directory = Path(tempfile.mkdtemp(prefix=PREFIX))
-    sweeper.watch(directory)
-    stack.callback(shutil.rmtree, directory, ignore_errors=True)
+    temporary = Path(tempfile.mkdtemp(prefix=PREFIX))
+    sweeper.watch(temporary)
+    stack.callback(shutil.rmtree, temporary, ignore_errors=True)
     # The supervisor's socket and lock go there, too.
-    os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
+    os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
+    return kept or temporary
+
+
+def _kept(directory: Path) -> Path:
+    directory = directory.absolute()
+    directory.mkdir(parents=True, exist_ok=True)
+    if any(directory.iterdir()):
+        raise DirectoryInUseError(directory)
     return directory
 
 

@@ -44,7 +44,7 @@ def sweep(directory: Path) -> None:
         else:
             gone_since = None
             if supervisor_of(directory / "data") is None:
-                # Whoever is ending may write meanwhile: what is left is for the next time.
+                # A process that is ending may write meanwhile: what is left is for the next time.
                 shutil.rmtree(directory, ignore_errors=True)
         time.sleep(POLL_SECONDS)  # noqa: TID251 - a process of its own, not a node
 
