@@ -32,10 +32,13 @@ class OrdersTest {
 
     @Test
     void everyOrderIsConsumedAlthoughTheMasterIsKilled() throws Exception {
-        Set<String> sent = new TreeSet<>();
+        Set<String> consumed = new ConcurrentSkipListSet<>();
+        CountDownLatch all = new CountDownLatch(1);
+        DefaultMQPushConsumer consumer = startedConsumer(consumed, all);
         DefaultMQProducer producer = new DefaultMQProducer("shop");
         producer.setNamesrvAddr(cluster.nameServers());
         producer.start();
+        Set<String> sent = new TreeSet<>();
         String killed = "";
         for (int number = 0; number < ORDERS; number++) {
             if (number == ORDERS / 3) {
@@ -44,9 +47,11 @@ class OrdersTest {
             sendUntilItIsSafe(producer, "order " + number);
             sent.add("order " + number);
         }
-        producer.shutdown();
         assertNotEquals(killed, cluster.waitForMaster(killed));
-        assertEquals(sent, consumed(ORDERS));
+        all.await(PATIENCE_SECONDS, TimeUnit.SECONDS);
+        assertEquals(sent, new TreeSet<>(consumed));
+        producer.shutdown();
+        consumer.shutdown();
     }
 
     @Test
@@ -70,9 +75,8 @@ class OrdersTest {
         }
     }
 
-    private static Set<String> consumed(int count) throws Exception {
-        Set<String> seen = new ConcurrentSkipListSet<>();
-        CountDownLatch all = new CountDownLatch(1);
+    private static DefaultMQPushConsumer startedConsumer(Set<String> seen, CountDownLatch all)
+            throws MQClientException {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("billing");
         consumer.setNamesrvAddr(cluster.nameServers());
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
@@ -81,14 +85,12 @@ class OrdersTest {
             for (MessageExt message : messages) {
                 seen.add(new String(message.getBody(), StandardCharsets.UTF_8));
             }
-            if (seen.size() >= count) {
+            if (seen.size() == ORDERS) {
                 all.countDown();
             }
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         consumer.start();
-        all.await(PATIENCE_SECONDS, TimeUnit.SECONDS);
-        consumer.shutdown();
-        return new TreeSet<>(seen);
+        return consumer;
     }
 }
