@@ -27,6 +27,9 @@ class OrdersTest {
     private static final int ORDERS = 60;
     private static final long PATIENCE_SECONDS = 150;
 
+    /** Of a question for routes. The client's 3 s are little on a machine that is busy. */
+    private static final int API_TIMEOUT_MS = 60_000;
+
     @RegisterExtension
     static final TandemCluster cluster = TandemCluster.fenced().topic("Orders");
 
@@ -37,6 +40,7 @@ class OrdersTest {
         DefaultMQPushConsumer consumer = startedConsumer(consumed, all);
         DefaultMQProducer producer = new DefaultMQProducer("shop");
         producer.setNamesrvAddr(cluster.nameServers());
+        producer.setMqClientApiTimeout(API_TIMEOUT_MS);
         producer.start();
         Set<String> sent = new TreeSet<>();
         String killed = "";
@@ -79,6 +83,7 @@ class OrdersTest {
             throws MQClientException {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("billing");
         consumer.setNamesrvAddr(cluster.nameServers());
+        consumer.setMqClientApiTimeout(API_TIMEOUT_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe("Orders", "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
