@@ -21,6 +21,57 @@ QUEUES_DEFAULT: Final = 4
 QUEUES_MAX: Final = 1_024
 DISK_MIB_MIN: Final = 4
 
+NodesOption = Annotated[
+    int | None,
+    typer.Option(min=1, max=9, help="How many nodes.", show_default="3; 2 with --classic"),
+]
+ClassicOption = Annotated[
+    bool,
+    typer.Option(
+        "--classic", help="RocketMQ's master and slaves, instead of nodes that elect a master."
+    ),
+]
+TopicOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic",
+        metavar="NAME[:QUEUES]",
+        help="A topic that is there from the start. Repeatable.",
+        show_default=False,
+    ),
+]
+SettingsOption = Annotated[
+    str,
+    typer.Option(
+        "--settings",
+        metavar="JSON",
+        help='Sections of a cluster file, such as {"broker": {"auto_create_topic_enable": false}}.',
+        show_default=False,
+    ),
+]
+DiskOption = Annotated[
+    int,
+    typer.Option(
+        "--disk-mib",
+        metavar="MIB",
+        min=0,
+        help="Each store on a disk of its own of this size, for fill_disk. 0: none.",
+    ),
+]
+DirectoryOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--directory",
+        metavar="DIRECTORY",
+        help="Where its files go and stay; else they go with the cluster.",
+        show_default=False,
+    ),
+]
+SchemaOption = Annotated[
+    bool,
+    typer.Option("--json-schema", help="Print the JSON Schema of the lines, and start nothing."),
+]
+
 
 @app.callback()
 def testing() -> None:
@@ -29,59 +80,13 @@ def testing() -> None:
 
 @app.command()
 def serve(
-    nodes: Annotated[
-        int | None,
-        typer.Option(min=1, max=9, help="How many nodes.", show_default="3; 2 with --classic"),
-    ] = None,
-    classic: Annotated[
-        bool,
-        typer.Option(
-            "--classic", help="RocketMQ's master and slaves, instead of nodes that elect a master."
-        ),
-    ] = False,
-    topic: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--topic",
-            metavar="NAME[:QUEUES]",
-            help="A topic that is there from the start. Repeatable.",
-            show_default=False,
-        ),
-    ] = None,
-    settings: Annotated[
-        str,
-        typer.Option(
-            "--settings",
-            metavar="JSON",
-            help="Sections of a cluster file, such as"
-            ' {"broker": {"auto_create_topic_enable": false}}.',
-            show_default=False,
-        ),
-    ] = "{}",
-    disk_mib: Annotated[
-        int,
-        typer.Option(
-            "--disk-mib",
-            metavar="MIB",
-            min=0,
-            help="Each store on a disk of its own of this size, for fill_disk. 0: none.",
-        ),
-    ] = 0,
-    directory: Annotated[
-        Path | None,
-        typer.Option(
-            "--directory",
-            metavar="DIRECTORY",
-            help="Where its files go and stay; else they go with the cluster.",
-            show_default=False,
-        ),
-    ] = None,
-    json_schema: Annotated[
-        bool,
-        typer.Option(
-            "--json-schema", help="Print the JSON Schema of the lines, and start nothing."
-        ),
-    ] = False,
+    nodes: NodesOption = None,
+    classic: ClassicOption = False,
+    topic: TopicOption = None,
+    settings: SettingsOption = "{}",
+    disk_mib: DiskOption = 0,
+    directory: DirectoryOption = None,
+    json_schema: SchemaOption = False,
 ) -> None:
     """Have a cluster up until standard input or the parent process ends.
 
