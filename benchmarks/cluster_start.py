@@ -6,6 +6,9 @@ Each round is a process of its own that starts one cluster after the other, so t
 pays for what is imported, once. The time is from before the cluster to the answer of a send. CPU
 seconds are those of all processes of such a round, clusters stopped. With `--against`, rounds of
 this checkout and of another take turns, so that both meet the same machine.
+
+`--serve` measures `tandem testing serve` instead: from the start of that process to its line that
+the cluster is ready, and from the end of its standard input to its own.
 """
 
 import argparse
@@ -15,6 +18,7 @@ import resource
 import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Final
 
@@ -61,12 +65,56 @@ def play_round(checkout: Path, kind: str, clusters: int) -> tuple[list[float], f
     return json.loads(done.stdout), cpu
 
 
+SERVE: Final = {
+    "node": ("--classic", "--nodes", "1"),
+    "cluster": ("--classic",),
+    "fenced": (),
+    "fenced, with a topic": ("--topic", "Orders"),
+}
+
+
+def play_serve(options: tuple[str, ...]) -> tuple[float, float]:
+    """Seconds until a cluster is ready, and until it has ended."""
+    program = "from tandem.cli import main; main()"
+    begun = time.perf_counter()
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", program, "testing", "serve", *options],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert b'"ready"' in process.stdout.readline()
+        ready = time.perf_counter()
+        process.stdin.close()
+        process.wait()
+    return ready - begun, time.perf_counter() - ready
+
+
+def measure_serve(rounds: int) -> None:
+    """Measure, and print a table of medians."""
+    seen: dict[str, list[tuple[float, float]]] = {kind: [] for kind in SERVE}
+    for _ in range(rounds):
+        for kind, options in SERVE.items():
+            seen[kind].append(play_serve(options))
+    print("kind  ready s  ended s  (medians; least and most s until ready)")
+    for kind, rows in seen.items():
+        ready, ended = (statistics.median(column) for column in zip(*rows, strict=True))
+        readies = [row[0] for row in rows]
+        print(f"{kind}  {ready:.2f}  {ended:.2f}  ({min(readies):.2f}-{max(readies):.2f})")
+
+
 def main() -> None:
     """Measure, and print a table of medians."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--against", type=Path, help="another checkout, measured in turns")
+    parser.add_argument("--serve", action="store_true", help="measure `tandem testing serve`")
     options = parser.parse_args()
+    if options.serve:
+        measure_serve(options.rounds)
+        return
     checkouts = [ROOT, *([options.against.resolve()] if options.against else [])]
     seen: dict[tuple[Path, str], list[tuple[float, float, float, float]]] = {}
     for number in range(options.rounds):

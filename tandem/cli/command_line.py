@@ -24,6 +24,7 @@ from tandem.cli import (
     pipeline,
     produce,
     shadow,
+    testing,
     topic,
     user,
     user_quota,
@@ -86,6 +87,7 @@ app.add_typer(config.app, name="config")
 app.add_typer(ha.app, name="ha")
 app.add_typer(log.app, name="log")
 app.add_typer(pipeline.app, name="pipeline")
+app.add_typer(testing.app, name="testing")
 app.command()(produce.produce)
 app.command()(consume.consume)
 app.command()(why.why)

@@ -30,6 +30,7 @@ NOUNS: Final = (
     "log",
     "pipeline",
     "drill",
+    "testing",
     "shadow",
 )
 """What `tandem --help` lists, in this order."""

@@ -368,6 +368,8 @@ class RunningCluster:
         self._send(command, node)
 
     def _send(self, command: Command, node: str | None = None) -> list[NodeStatus]:
+        if node is not None:
+            self.spec.node(node)
         return send_request(self.spec.file, Request(command, node)).nodes
 
 

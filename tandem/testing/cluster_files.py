@@ -17,6 +17,7 @@ NODES_MAX: Final = 9
 
 _COORDINATOR_NUMBER: Final = 254
 _FIRST_NODE_NUMBER: Final = 201
+_MASTER_NUMBER: Final = 200
 
 _SETTINGS: Final[dict[str, dict[str, Any]]] = {
     "store": {
@@ -47,11 +48,13 @@ def write_cluster_file(
     kind: Kind = "classic",
     network: Network | None = None,
     proxied: bool = False,
+    has_master_address: bool = False,
 ) -> Path:
     """Write a `cluster.yaml` for a cluster of one group; return its path.
 
     A fenced group has `1 + slaves_count` nodes, too. Without a `network`, it is one that nobody
     else is likely to have. `proxied`: the nodes dial each other by way of `proxied_pairs`.
+    `has_master_address`: a fenced group has one.
     """
     network = network or random_network()
     is_fenced = kind == "fenced"
@@ -65,6 +68,8 @@ def write_cluster_file(
     else:
         # A write needs two of three. A lone node is all that there is.
         group["min_isr"] = min(2, 1 + slaves_count)
+        if has_master_address:
+            group["master_address"] = f"{network.address(_MASTER_NUMBER)}:{network.ports.client}"
         own = {"address": network.address(_COORDINATOR_NUMBER), "port": network.ports.coordinator}
         sections["coordinator"] = {**own, **sections.get("coordinator", {})}
     ids = list(_broker_ids(kind, slaves_count))
@@ -87,9 +92,13 @@ def write_cluster_file(
         }
         for place, broker_id in enumerate(ids)
     ]
+    groups: dict[str, Any] = sections.get("groups", {})
+    given = groups.get(GROUP, {})
+    # What is no group is complained about by who reads the file.
+    own_group = group | given if isinstance(given, dict) else given
     content = {
         **sections,
-        "groups": {GROUP: group} | sections.get("groups", {}),
+        "groups": groups | {GROUP: own_group},
         "nodes": nodes,
     }
     file = directory / "cluster.yaml"

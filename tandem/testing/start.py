@@ -119,8 +119,12 @@ def running_group(
     settings: Settings,
     proxied: bool,
     disk_mib: int,
+    has_master_address: bool = False,
 ) -> Iterator[RunningCluster]:
-    """Have a cluster of one group up. Arguments and errors: as for `running_cluster`."""
+    """Have a cluster of one group up. Arguments and errors: as for `running_cluster`.
+
+    `has_master_address`: clients reach the master of a fenced group at one address, whoever it is.
+    """
     slaves_count = nodes_count - 1
     if not 1 <= nodes_count <= NODES_MAX:
         raise ValueError(f"a cluster of {nodes_count} nodes: give 1 to {NODES_MAX}")
@@ -131,7 +135,13 @@ def running_group(
         # Before the file: the fork server gets ready while the file is read here.
         fork_server()
         file = write_cluster_file(
-            directory, slaves_count, settings, kind=kind, network=addresses, proxied=proxied
+            directory,
+            slaves_count,
+            settings,
+            kind=kind,
+            network=addresses,
+            proxied=proxied,
+            has_master_address=has_master_address,
         )
         if settings.get("tls", {}).get("mode", "disabled") != "disabled":
             _make_certificates(file)

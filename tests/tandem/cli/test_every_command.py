@@ -67,6 +67,7 @@ NOT_STARTED: Final = {
     ("cluster", "up"): {"config"},
     ("console",): {"listen", "config"},
     ("drill",): {"scenarios", "config"},
+    ("testing", "serve"): {"settings"},
 }
 """Commands that go on, and the parameters that keep them from it."""
 

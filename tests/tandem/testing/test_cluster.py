@@ -146,6 +146,8 @@ def test_faults_that_make_no_sense_are_refused_with_words(
 ) -> None:
     with pytest.raises(UnknownNodeError):
         cluster.partition("broker-a-7")
+    with pytest.raises(UnknownNodeError):
+        cluster.kill("broker-a-7")
     with pytest.raises(UnknownNodeError) as unknown:
         cluster.cut(MASTER, "coordinator")
     assert unknown.value.name == "coordinator"

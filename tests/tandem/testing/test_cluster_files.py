@@ -4,6 +4,8 @@ from typing import Any
 import pytest
 
 from tandem.cluster.spec import read_spec
+from tandem.cluster_file.choices import BrokerRole, GroupKind
+from tandem.cluster_file.errors import ClusterConfigError
 from tandem.cluster_file.load import load_config
 from tandem.testing.addresses import Network, Ports
 from tandem.testing.cluster_files import NODES_MAX, Kind, proxied_pairs, write_cluster_file
@@ -57,3 +59,28 @@ def test_settings_are_added_to_those_that_make_it_small(tmp_path: Path) -> None:
 def test_a_lone_fenced_node_acknowledges_alone(tmp_path: Path) -> None:
     spec = read_spec(write_cluster_file(tmp_path, 0, {}, kind="fenced", network=NETWORK))
     assert spec.groups["broker-a"].min_isr == 1
+
+
+def test_settings_of_its_group_are_added_to_what_the_group_is(tmp_path: Path) -> None:
+    settings: dict[str, dict[str, Any]] = {"groups": {"broker-a": {"min_isr": 3}}}
+    spec = read_spec(write_cluster_file(tmp_path, 2, settings, kind="fenced", network=NETWORK))
+    assert spec.groups["broker-a"].kind is GroupKind.FENCED
+    assert spec.groups["broker-a"].min_isr == 3
+    settings = {"groups": {"broker-a": {"broker_role": "ASYNC_MASTER"}}}
+    spec = read_spec(write_cluster_file(tmp_path, 1, settings, network=NETWORK))
+    assert spec.groups["broker-a"].kind is GroupKind.CLASSIC
+    assert spec.groups["broker-a"].broker_role is BrokerRole.ASYNC_MASTER
+
+
+@pytest.mark.parametrize("group", [1, None, [], "x"])
+def test_a_group_that_is_none_is_complained_about(tmp_path: Path, group: object) -> None:
+    file = write_cluster_file(tmp_path, 2, {"groups": {"broker-a": group}}, kind="fenced")
+    with pytest.raises(ClusterConfigError):
+        read_spec(file)
+
+
+def test_a_fenced_group_may_have_an_address_for_its_master(tmp_path: Path) -> None:
+    file = write_cluster_file(
+        tmp_path, 8, {}, kind="fenced", network=NETWORK, proxied=True, has_master_address=True
+    )
+    assert load_config(file).groups["broker-a"].master_address == "127.4.5.200:20000"
