@@ -201,7 +201,10 @@ async def _watchers(
     watched, clock = recording.watched, recording.clock
     if watched is None:
         master = plan.group.nodes[0].client_address
-        return [partial(watch_classic_master, admin, master, recording.replication, clock)]
+        return [
+            partial(watch_classic_master, admin, master, recording.replication, clock),
+            partial(watch_lateness, recording.lateness, clock),
+        ]
     coordinator = connect(plan.coordinator, secret=secret)
     stack.push_async_callback(coordinator.aclose)
     keys = GroupKeys(plan.cluster, plan.group.name)
