@@ -40,7 +40,9 @@ def run(directory: Path, *statuses: int) -> tuple[int, list[list[str]], str, str
         "#!/usr/bin/env bash\n"
         'printf "%s\\n" "$*" >> calls\n'
         "status=$(head -1 statuses); sed -i 1d statuses\n"
-        'if [ "$status" -ne 2 ]; then mkdir -p report; echo "ended: $status" > report/summary.md; fi\n'
+        'if [ "$status" -ne 2 ]; then\n'
+        '  mkdir -p report; echo "ended: $status" > report/summary.md\n'
+        "fi\n"
         'exit "$status"\n'
     )
     tandem.chmod(0o755)

@@ -7,18 +7,27 @@ import time
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
+from tandem.cluster.spec import read_spec
+from tandem.cluster_file.choices import CoordinatorKind
 from tandem.cluster_file.errors import ClusterError
+from tandem.drill.comparison import Difference, compare
 from tandem.drill.errors import BadOptionsError, DrillError
+from tandem.drill.history import History, check_history, find_run, read_history
+from tandem.drill.nemesis import World
 from tandem.drill.options import DrillOptions
-from tandem.drill.preflight import check_libraries
+from tandem.drill.outcomes import EXIT_HELD, EXIT_INTERRUPTED, EXIT_NOT_RUN
+from tandem.drill.preflight import check_libraries, choose_group, claimed
 from tandem.drill.scenario_file import catalogue
-from tandem.drill.outcomes import EXIT_INTERRUPTED, EXIT_NOT_RUN
-from tandem.plain_text import plain_lines
+from tandem.plain_text import plain_json, plain_lines
 
-__all__ = ["DrillOptions", "ListedScenario", "listed", "run_drill"]
+__all__ = ["DrillOptions", "ListedScenario", "compared", "history_of", "listed", "run_drill"]
+
+RANDOM: Final = "random"
+"""In the place of scenarios: those of a seed."""
 
 
 def run_drill(options: DrillOptions) -> int:

@@ -85,11 +85,15 @@ def _scenarios(
     after = {each.name: each for each in second}
     for name in dict.fromkeys([*before, *after]):
         a, b = before.get(name), after.get(name)
-        outcomes = [each.outcome if each is not None else "not played" for each in (a, b)]
-        if outcomes[0] != outcomes[1] or outcomes[0] != HELD:
-            yield Difference(name, *outcomes, _by_rank(*map(_rank_of, outcomes)))
+        old, new = _outcome(a), _outcome(b)
+        if old != new or old != HELD:
+            yield Difference(name, old, new, _by_rank(_rank_of(old), _rank_of(new)))
         if a is not None and b is not None:
             yield from _times(f"{name}: without an acknowledgement", _gap(a), _gap(b))
+
+
+def _outcome(scenario: ScenarioRecord | None) -> str:
+    return "not played" if scenario is None else scenario.outcome
 
 
 def _rank_of(outcome: str) -> int:
@@ -103,8 +107,8 @@ def _gap(scenario: ScenarioRecord) -> float | None:
 def _times(what: str, first: float | None, second: float | None) -> Iterator[Difference]:
     if first is None and second is None:
         return
-    words = [f"{each:.2f} s" if each is not None else "not measured" for each in (first, second)]
-    yield Difference(what, *words, "" if words[0] == words[1] else "other")
+    a, b = (f"{each:.2f} s" if each is not None else "not measured" for each in (first, second))
+    yield Difference(what, a, b, "" if a == b else "other")
 
 
 def _figures(first: RunRecord, second: RunRecord) -> Iterator[Difference]:
@@ -112,9 +116,9 @@ def _figures(first: RunRecord, second: RunRecord) -> Iterator[Difference]:
         "fault to first acknowledgement", first.first_ack_seconds, second.first_ack_seconds
     )
     for name in ("sync_acknowledged", "async_acknowledged", "async_lost", "failovers"):
-        a, b = getattr(first, name), getattr(second, name)
-        words = ["not measured" if each is None else f"{each:,}" for each in (a, b)]
-        yield Difference(name.replace("_", " "), *words, "" if a == b else "other")
+        counts = (getattr(first, name), getattr(second, name))
+        a, b = ("not measured" if each is None else f"{each:,}" for each in counts)
+        yield Difference(name.replace("_", " "), a, b, "" if a == b else "other")
     if first.late_seconds_max or second.late_seconds_max:
         yield from _times(
             "the drill itself was late by", first.late_seconds_max, second.late_seconds_max

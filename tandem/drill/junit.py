@@ -49,7 +49,8 @@ def junit_of(record: RunRecord) -> bytes:
     root = ET.Element("testsuites")
     root.append(suite)
     ET.indent(root)
-    return ET.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n"
+    encoded: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return encoded + b"\n"
 
 
 def _cases(record: RunRecord) -> Iterator[ET.Element]:

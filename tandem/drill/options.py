@@ -85,6 +85,7 @@ class DrillOptions(msgspec.Struct, frozen=True, kw_only=True):
             found.append(f"--label: give at most {LABEL_CHARACTERS_MAX} characters")
         if self.minutes is not None and not 0 < self.minutes <= RANDOM_MINUTES_MAX:
             found.append(
-                f"--minutes {self.minutes:g}: give minutes above 0, at most {RANDOM_MINUTES_MAX:,.0f}"
+                f"--minutes {self.minutes:g}: give minutes above 0,"
+                f" at most {RANDOM_MINUTES_MAX:,.0f}"
             )
         return found

@@ -29,7 +29,7 @@ from tandem.drill.outcomes import EXIT_STATUSES, Verdict
 from tandem.drill.run_record import RunRecord
 from tandem.drill.shrinking import Broken, Shrunk, StoppedError, shrink
 
-PROMISE: Final = "Whatever happens to nodes and links, nothing acknowledged is lost, and all recovers."
+PROMISE: Final = "Whatever is done to nodes and links, nothing acknowledged is lost; all recovers."
 
 
 class Episode(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,7 +149,7 @@ class RandomDrill:
         return path
 
     def _shortened(self, case: Case, broken: Broken, episodes: list[Episode]) -> RandomResult:
-        """Search for the shortest case that breaks the same; what is known so far is on the disk."""
+        """Search for the shortest case that breaks the same; what is known is on disk."""
         self._move("episode", "broken")
         name = f"random-{case.seed}"
         what = ", ".join(sorted(broken))
@@ -205,9 +205,7 @@ def broken_in(record: RunRecord) -> Broken:
     """
     if record.verdict != "FAILED":
         return frozenset()
-    unmet = [
-        words.partition("; seen: ")[0] for each in record.scenarios for words in each.failed
-    ]
+    unmet = [words.partition("; seen: ")[0] for each in record.scenarios for words in each.failed]
     found = frozenset([*record.broken, *unmet])
     return found or frozenset([record.why or "no audit"])
 

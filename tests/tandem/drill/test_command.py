@@ -91,7 +91,7 @@ def test_a_report_that_cannot_be_kept_hides_no_broken_promise(
 
 @pytest.mark.parametrize("as_json", [False, True])
 def test_drills_of_chance_give_one_result(
-    as_json: bool,
+    as_json: bool,  # noqa: FBT001 - a parameter of a test
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     capsysbinary: pytest.CaptureFixture[bytes],

@@ -55,7 +55,9 @@ def test_a_whole_line_without_its_end_counts_and_is_not_joined(tmp_path: Path) -
     assert labels(tmp_path) == ["a", "b"]
 
 
-@pytest.mark.parametrize("rubbish", [b"\xff\xfe\n", b"[" * 9_999 + b"\n", b"{}\n", b"\0" * 2_000_000])
+@pytest.mark.parametrize(
+    "rubbish", [b"\xff\xfe\n", b"[" * 9_999 + b"\n", b"{}\n", b"\0" * 2_000_000]
+)
 def test_rubbish_between_runs_is_counted_and_passed_over(tmp_path: Path, rubbish: bytes) -> None:
     add_run(tmp_path, samples.record(label="a"))
     with (tmp_path / HISTORY_NAME).open("ab") as file:

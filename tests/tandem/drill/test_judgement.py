@@ -1,4 +1,4 @@
-"""Whose fault it is that something was not seen; leases are in test_summary and test_lost_leases."""
+"""Whose fault it is that something was not seen; of leases: test_summary, test_lost_leases."""
 
 import msgspec
 import pytest
@@ -12,9 +12,7 @@ BEFORE_FAULT = msgspec.structs.replace(samples.expectation(held=False), at_secon
 
 
 def judged(*lateness: Late, at_seconds: float = 2.0, is_liveness: bool = True) -> Summary:
-    missed = msgspec.structs.replace(
-        BEFORE_FAULT, at_seconds=at_seconds, is_liveness=is_liveness
-    )
+    missed = msgspec.structs.replace(BEFORE_FAULT, at_seconds=at_seconds, is_liveness=is_liveness)
     return samples.summary(
         expectations=[missed],
         runs=[samples.RUN],

@@ -4,7 +4,14 @@ import msgspec
 import pytest
 
 from tandem.drill.history import History, HistoryError
-from tandem.drill.trends import HEIGHT, RUNS_SHOWN_MAX, WIDTH, render_trends, series_of, write_trends
+from tandem.drill.trends import (
+    HEIGHT,
+    RUNS_SHOWN_MAX,
+    WIDTH,
+    render_trends,
+    series_of,
+    write_trends,
+)
 from tests.tandem.drill import samples
 
 FIRST = msgspec.structs.replace(samples.RUN, name="slave-loss", ended_at_seconds=5.0)
@@ -60,7 +67,7 @@ def test_an_empty_history_has_a_page() -> None:
 
 
 def test_foreign_text_is_no_html() -> None:
-    strange = "<img src=x onerror=alert(1)>\""
+    strange = '<img src=x onerror=alert(1)>"'
     scenario = msgspec.structs.replace(PASSED.scenarios[0], name=strange)
     run = msgspec.structs.replace(
         PASSED, label=strange, why=strange, started_at=strange, scenarios=[scenario]
