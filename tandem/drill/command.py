@@ -15,11 +15,11 @@ from tandem.cluster.spec import read_spec
 from tandem.cluster_file.choices import CoordinatorKind
 from tandem.cluster_file.errors import ClusterError
 from tandem.drill.comparison import Difference, compare
-from tandem.drill.errors import BadOptionsError, DrillError
+from tandem.drill.errors import BadOptionsError, DrillError, NotReadyError
 from tandem.drill.history import History, check_history, find_run, read_history
 from tandem.drill.nemesis import World
 from tandem.drill.options import DrillOptions
-from tandem.drill.outcomes import EXIT_HELD, EXIT_INTERRUPTED, EXIT_NOT_RUN
+from tandem.drill.outcomes import EXIT_HELD, EXIT_INCONCLUSIVE, EXIT_INTERRUPTED, EXIT_NOT_RUN
 from tandem.drill.preflight import check_libraries, choose_group, claimed
 from tandem.drill.scenario_file import catalogue
 from tandem.plain_text import plain_json, plain_lines
@@ -78,7 +78,8 @@ def _kept(options: DrillOptions, status: int) -> int:
 
 def _not_run(error: DrillError | ClusterError) -> int:
     sys.stderr.write(f"error: {plain_lines(str(error))}\n")
-    return EXIT_NOT_RUN
+    is_late = isinstance(error, NotReadyError) and error.machine_was_slow
+    return EXIT_INCONCLUSIVE if is_late else EXIT_NOT_RUN
 
 
 def _hold_by_chance(options: DrillOptions, hold: Callable[[DrillOptions], int]) -> int:

@@ -13,10 +13,11 @@ import msgspec
 
 from tandem.drill.errors import BadOptionsError, ReportError
 from tandem.drill.run_record import NotASummaryError, RunRecord, record_of
+from tandem.views.drill_reports import SUMMARY_NAME
+from tandem.wire.untrusted import UnreadableError, json_decoder
 
 HISTORY_NAME: Final = "history.jsonl"
 TRENDS_NAME: Final = "trends.html"
-SUMMARY_NAME: Final = "summary.json"
 
 RUN_BYTES_MAX: Final = 1 << 20
 """A run of the whole catalogue takes 20 KiB: a longer line is none of ours."""
@@ -79,15 +80,15 @@ def read_history(directory: Path) -> History:
     path = directory / HISTORY_NAME
     runs: list[RunRecord] = []
     unreadable = 0
-    decoder = msgspec.json.Decoder(RunRecord)
+    decode = json_decoder(RunRecord)
     try:
         with path.open("rb") as file:
             while line := file.readline(RUN_BYTES_MAX):
                 if not line.strip():
                     continue
                 try:
-                    runs.append(decoder.decode(line))
-                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                    runs.append(decode(line))
+                except UnreadableError:
                     unreadable += 1
     except FileNotFoundError:
         return History([])

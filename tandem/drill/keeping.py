@@ -4,11 +4,12 @@ from pathlib import Path
 from typing import Final
 
 from tandem.drill.errors import ReportError
-from tandem.drill.history import SUMMARY_NAME, add_run, read_history, read_run
+from tandem.drill.history import add_run, read_history, read_run
 from tandem.drill.junit import junit_of
 from tandem.drill.markdown_summary import markdown_of
 from tandem.drill.run_record import RunRecord
 from tandem.drill.trends import write_trends
+from tandem.views.drill_reports import SUMMARY_NAME
 
 JUNIT_NAME: Final = "junit.xml"
 MARKDOWN_NAME: Final = "summary.md"

@@ -27,9 +27,9 @@ STEADY_SECONDS: Final = 2.0
 IN_SYNC_SECONDS: Final = 60.0
 SENDS_OK_SECONDS: Final = 30.0
 
-NETWORK: Final = "network"
-DOWN: Final = "down"
-"""Ways back that faults share: `heal the network`, `start whoever is down`."""
+NETWORK: Final = "heal the network"
+DOWN: Final = "start whoever is down"
+"""Ways back that faults share: one sentence for all of a round."""
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class Fault(msgspec.Struct, frozen=True):
     step: str
     nodes: tuple[str, ...] = ()
     undo: str = ""
-    """A sentence, `NETWORK`, `DOWN`, or nothing."""
+    """A sentence, of its own or one that faults share; empty: it passes by itself."""
     pause_seconds: float = 0.0
 
 
@@ -99,10 +99,10 @@ def _round(number: int, faults: Sequence[Fault], group: GroupKind) -> Iterator[s
     undone = [fault.undo for fault in faults]
     # A node that starts has to reach the others, and a frozen one may be who it waits for.
     if NETWORK in undone:
-        yield "heal the network"
+        yield NETWORK
     yield from (undo for undo in undone if undo not in ("", NETWORK, DOWN))
     if DOWN in undone:
-        yield "start whoever is down"
+        yield DOWN
     yield f"expect everybody in sync within {IN_SYNC_SECONDS:g} s"
     yield f"expect sends ok within {SENDS_OK_SECONDS:g} s"
     if group is GroupKind.FENCED:

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from tandem.drill.errors import DrillError
+from tandem.drill.errors import DrillError, NotReadyError
 from tandem.drill.keeping import keep
 from tandem.drill.nemesis import Case, World, case_of, scenario_text
 from tandem.drill.options import (
@@ -96,21 +96,12 @@ class RandomDrill:
         seed = self._options.seed
         while not episodes or self._now() < ends_at:
             case = case_of(seed, self._world)
-            record = self._play(case)
-            broken = broken_in(record)
-            episodes.append(
-                Episode(
-                    seed=seed,
-                    verdict=record.verdict,
-                    faults=case.faults,
-                    seconds=record.seconds,
-                    broken=sorted(broken),
-                )
-            )
-            self._say(_of_episode(episodes[-1]))
-            if record.verdict == "FAILED":
-                return self._shortened(case, broken, episodes)
-            if record.verdict == "INTERRUPTED":
+            episode = self._episode(case)
+            episodes.append(episode)
+            self._say(_of_episode(episode))
+            if episode.verdict == "FAILED":
+                return self._shortened(case, frozenset(episode.broken), episodes)
+            if episode.verdict == "INTERRUPTED":
                 break
             seed += 1
         verdict = _together([episode.verdict for episode in episodes])
@@ -121,11 +112,29 @@ class RandomDrill:
             episodes=episodes,
         )
 
-    def _play(self, case: Case) -> RunRecord:
+    def _episode(self, case: Case) -> Episode:
+        """Play a whole case. A cluster that a slow machine did not get ready shows nothing."""
         self._write("random.yaml", case, [f"seed {case.seed}"])
         out = self._out / "episode"
-        self._hold(self._of_case(case, out))
-        return keep(out, self._options.history, self._options.label)
+        began_at = self._now()
+        verdict: Verdict = "INCONCLUSIVE"
+        broken: Broken = frozenset()
+        try:
+            self._hold(self._of_case(case, out))
+        except NotReadyError as error:
+            if not error.machine_was_slow:
+                raise
+            self._say(str(error))
+        else:
+            record = keep(out, self._options.history, self._options.label)
+            verdict, broken = record.verdict, broken_in(record)
+        return Episode(
+            seed=case.seed,
+            verdict=verdict,
+            faults=case.faults,
+            seconds=round(self._now() - began_at, 3),
+            broken=sorted(broken),
+        )
 
     def _of_case(self, case: Case, out: Path) -> DrillOptions:
         return msgspec.structs.replace(

@@ -11,6 +11,8 @@ from typing import Any, Final
 import msgspec
 
 from tandem.drill.outcomes import EXIT_STATUSES, Verdict
+from tandem.drill.scenario import NOT_POSSIBLE as PREFIX_OF_IMPOSSIBLE
+from tandem.wire.untrusted import UnreadableError, decode_json
 
 RECORD_VERSION: Final = 1
 
@@ -22,7 +24,6 @@ NOT_ENDED: Final = "interrupted"
 
 ROUNDED_SECONDS: Final = 0.001
 
-_PREFIX_OF_IMPOSSIBLE: Final = "not possible here"
 _COUNTS: Final = (
     "sync_lost",
     "stored_but_missing",
@@ -169,8 +170,8 @@ def record_of(summary_json: bytes, label: str = "") -> RunRecord:
         NotASummaryError: they are something else.
     """
     try:
-        summary = msgspec.json.decode(summary_json, type=_Summary)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        summary = decode_json(summary_json, _Summary)
+    except UnreadableError as error:
         raise NotASummaryError(str(error)) from error
     settings = summary.settings
     acks = [each.first_ack_seconds for each in summary.switches]
@@ -228,7 +229,7 @@ def _why(summary: _Summary) -> Iterator[str]:
     yield from dict.fromkeys(map(_unmet, _failed(summary.expectations)))
     yield from (f"{each}: nobody had stopped it" for each in summary.exits)
     for run in summary.runs:
-        if run.outcome.startswith(_PREFIX_OF_IMPOSSIBLE):
+        if run.outcome.startswith(PREFIX_OF_IMPOSSIBLE):
             yield f"{run.name}: {run.outcome}"
 
 
@@ -273,7 +274,7 @@ def _outcome(summary: _Summary, runs: Sequence[_Run], *, is_met: bool) -> str:
     """What became of a scenario. A promise that the audit found broken is the whole drill's."""
     if not runs:
         return NOT_ENDED
-    if all(run.outcome.startswith(_PREFIX_OF_IMPOSSIBLE) for run in runs):
+    if all(run.outcome.startswith(PREFIX_OF_IMPOSSIBLE) for run in runs):
         return NOT_POSSIBLE
     if is_met:
         return HELD

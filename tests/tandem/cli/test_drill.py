@@ -94,8 +94,8 @@ def test_the_history_is_listed_in_every_format(tmp_path: Path) -> None:
 
 
 def test_without_a_history_nothing_is_listed(tmp_path: Path) -> None:
-    status, said = invoke("history", "--history", str(tmp_path / "none"))
-    assert (status, str(tmp_path) in said) == (0, True)
+    done = CliRunner().invoke(app, ["drill", "history", "--history", str(tmp_path / "none")])
+    assert (done.exit_code, done.stdout, str(tmp_path) in done.stderr) == (0, "", True)
     assert invoke("history", "--history", str(tmp_path / "none"), "--format", "json") == (0, "[]\n")
 
 

@@ -8,7 +8,12 @@ import pytest
 
 from tandem.drill import command, session
 from tandem.drill.command import compared, history_of, listed, run_drill
-from tandem.drill.errors import MissingRequirementError, NoScenarioError, Requirement
+from tandem.drill.errors import (
+    MissingRequirementError,
+    NoScenarioError,
+    NotReadyError,
+    Requirement,
+)
 from tandem.drill.options import DrillOptions
 from tandem.drill.outcomes import EXIT_STATUSES
 from tandem.drill.scenario_file import catalogue, find_scenario
@@ -67,6 +72,21 @@ def test_a_drill_is_added_to_the_history_and_two_are_compared(
     by_number = compared("1", "2", history)
     assert {each.what for each in by_number if each.change == "worse"} == {"verdict", "sync_lost"}
     assert compared(str(tmp_path / "a"), str(tmp_path / "b"), history) == by_number
+
+
+@pytest.mark.parametrize(("was_slow", "status"), [(True, 3), (False, 2)])
+def test_a_cluster_that_does_not_get_ready_is_inconclusive_on_a_slow_machine_alone(
+    was_slow: bool,  # noqa: FBT001 - a parameter of a test
+    status: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def hold(options: DrillOptions) -> int:
+        raise NotReadyError("no topic", late_seconds=2.0, machine_was_slow=was_slow)
+
+    monkeypatch.setattr(session, "hold", hold)
+    assert run_drill(DrillOptions()) == status
+    assert capsys.readouterr().err.startswith("error: no topic")
 
 
 def test_a_history_that_cannot_be_written_is_said_before_the_drill(

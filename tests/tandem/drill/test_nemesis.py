@@ -48,10 +48,7 @@ def test_what_is_hurt_is_healed_in_its_round(world: World) -> None:
             steps = Case(seed=1, group=world.group, rounds=(faults,)).steps()
             for fault in faults:
                 at = steps.index(fault.step)
-                undo = {NETWORK: "heal the network", DOWN: "start whoever is down"}.get(
-                    fault.undo, fault.undo
-                )
-                assert not undo or undo in steps[at:], (seed, number)
+                assert not fault.undo or fault.undo in steps[at:], (seed, number)
             hurt = [node for fault in faults for node in fault.nodes]
             assert len(hurt) == len(set(hurt)), "a node is ended or frozen once in a round"
 

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from tandem.cluster_file.choices import GroupKind
-from tandem.drill.errors import DrillError
+from tandem.drill.errors import DrillError, NotReadyError
 from tandem.drill.history import read_history
 from tandem.drill.nemesis import World, case_of
 from tandem.drill.options import DrillOptions
@@ -76,7 +76,7 @@ def test_what_broke_is_shortened_and_written_as_a_scenario(tmp_path: Path) -> No
     assert (result.is_repeated, result.is_shortest) == (True, True)
     steps = [step.text for step in read_scenario(Path(result.scenario)).steps]
     assert wanted in steps
-    assert len(steps) < 12
+    assert len(steps) == len(case_of(101, WORLD, rounds=0).steps()) + 6
     whole = read_scenario(tmp_path / "random-101.yaml")
     assert [step.text for step in whole.steps] == case_of(101, WORLD).steps()
     assert (tmp_path / "broken/summary.json").exists()
@@ -153,3 +153,16 @@ def test_what_was_not_seen_is_a_name_without_what_was_seen_instead(tmp_path: Pat
     unmet = samples.summary(runs=[run], expectations=[samples.expectation(held=False)])
     result = Drills(tmp_path, lambda steps, seed: unmet).run()
     assert result.broken == ["expected: every sync send answers SLAVE_NOT_AVAILABLE"]
+
+
+def test_a_cluster_that_a_slow_machine_did_not_get_ready_shows_nothing(tmp_path: Path) -> None:
+    def not_ready(seed: int, *, machine_was_slow: bool) -> Summary:
+        if seed == 100:
+            raise NotReadyError("no topic", late_seconds=1.0, machine_was_slow=machine_was_slow)
+        return samples.summary()
+
+    drills = Drills(tmp_path, lambda steps, seed: not_ready(seed, machine_was_slow=True))
+    verdicts = [episode.verdict for episode in drills.run().episodes]
+    assert verdicts == ["INCONCLUSIVE", "PASSED", "PASSED"]
+    with pytest.raises(NotReadyError):
+        Drills(tmp_path, lambda steps, seed: not_ready(seed, machine_was_slow=False)).run()
