@@ -5,6 +5,7 @@ little of it, by the drill's own clock. Nothing else excuses anything.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from tandem.drill.lost_leases import LostLease, is_slow
 from tandem.drill.outcomes import Verdict
@@ -12,6 +13,10 @@ from tandem.drill.recording import Recording
 from tandem.drill.scenario import Expectation
 from tandem.drill.stream_audit import StreamSummary
 from tandem.spark.audit.rules import AuditSummary
+
+LATE_SHARE_OF_WAIT: Final = 0.1
+"""A drill that did not run for this share of the time it waited cannot say that it waited enough:
+the nodes had no more of the machine than it had."""
 
 
 def verdict_of(*, interrupted: bool, passed: bool, possible: bool, is_excused: bool) -> Verdict:
@@ -38,8 +43,9 @@ def _only_late(recording: Recording, lost: Sequence[LostLease], lease_seconds: f
     """Whether all that was not seen is about time, and comes from a machine that was too slow.
 
     Either a lease was lost before it, in its scenario, because the machine was slow. Or nothing had
-    been done to the cluster yet in its scenario, and the drill itself was late meanwhile. What a
-    scenario leaves undone is so for the drill: it ends there.
+    been done to the cluster yet in its scenario, and the drill itself was late meanwhile. Or the
+    drill did not run for a good part of the time that it waited. What a scenario leaves undone is
+    so for the drill: it ends there.
     """
     begun = [run.started_at_seconds for run in recording.runs]
     slow = [each.at_seconds for each in lost if each.machine_was_slow]
@@ -51,11 +57,19 @@ def _only_late(recording: Recording, lost: Sequence[LostLease], lease_seconds: f
         since = max((at for at in begun if at <= until), default=0.0)
         if any(since <= at <= until for at in slow):
             return True
-        late = [each.seconds for each in recording.lateness if since <= each.at_seconds <= until]
+        late = _late_seconds(recording, since, until)
         is_untouched = not any(since <= at <= until for at in hurt)
-        return is_untouched and is_slow(max(late, default=0.0), lease_seconds)
+        if is_untouched and is_slow(max(late, default=0.0), lease_seconds):
+            return True
+        waited_seconds = expectation.waited_seconds
+        late = _late_seconds(recording, until - waited_seconds, until)
+        return bool(waited_seconds) and sum(late) >= LATE_SHARE_OF_WAIT * waited_seconds
 
     return bool(failed) and all(each.is_liveness and is_explained(each) for each in failed)
+
+
+def _late_seconds(recording: Recording, since: float, until: float) -> list[float]:
+    return [each.seconds for each in recording.lateness if since <= each.at_seconds <= until]
 
 
 def _is_broken(

@@ -11,8 +11,18 @@ BEFORE_FAULT = msgspec.structs.replace(samples.expectation(held=False), at_secon
 """The samples' first fault is at 3 s, their lease takes some seconds."""
 
 
-def judged(*lateness: Late, at_seconds: float = 2.0, is_liveness: bool = True) -> Summary:
-    missed = msgspec.structs.replace(BEFORE_FAULT, at_seconds=at_seconds, is_liveness=is_liveness)
+def judged(
+    *lateness: Late,
+    at_seconds: float = 2.0,
+    is_liveness: bool = True,
+    waited_seconds: float = 0.0,
+) -> Summary:
+    missed = msgspec.structs.replace(
+        BEFORE_FAULT,
+        at_seconds=at_seconds,
+        is_liveness=is_liveness,
+        waited_seconds=waited_seconds,
+    )
     return samples.summary(
         expectations=[missed],
         runs=[samples.RUN],
@@ -30,8 +40,17 @@ def test_on_a_machine_with_time_it_is_a_failure() -> None:
     assert judged(Late(1.0, 0.3)).verdict == "FAILED", "far less than the tenth of a lease"
 
 
-def test_after_a_fault_no_slow_machine_excuses_it_without_a_lost_lease() -> None:
+def test_after_a_fault_a_late_moment_excuses_nothing_without_a_lost_lease() -> None:
     assert judged(Late(1.0, 2.5), at_seconds=4.0).verdict == "FAILED"
+    assert judged(Late(1.0, 2.5), at_seconds=40.0, waited_seconds=30.0).verdict == "FAILED"
+
+
+def test_who_did_not_run_for_a_tenth_of_a_wait_cannot_say_that_it_was_long_enough() -> None:
+    late = [Late(20.0, 1.4), Late(30.0, 1.7)]
+    assert judged(*late, at_seconds=40.0, waited_seconds=30.0).verdict == "INCONCLUSIVE"
+    assert judged(*late[:1], at_seconds=40.0, waited_seconds=30.0).verdict == "FAILED"
+    safety = judged(*late, at_seconds=40.0, waited_seconds=30.0, is_liveness=False)
+    assert safety.verdict == "FAILED"
 
 
 def test_lateness_after_it_was_not_seen_is_no_reason() -> None:
