@@ -191,7 +191,8 @@ class RandomDrill:
             self._say(f"{case.faults} faults: could not be played: {error}")
             return frozenset()
         broken = broken_in(record)
-        self._say(f"{case.faults} faults: {', '.join(sorted(broken)) or record.verdict}")
+        came_to = ", ".join(sorted(broken)) or record.verdict
+        self._say(f"{_many(case.faults, 'fault')}: {came_to}")
         if record.verdict == "INTERRUPTED":
             raise StoppedError
         if broken:
@@ -223,8 +224,8 @@ def result_lines(result: RandomResult) -> list[str]:
     """Return what is said at the end."""
     seeds = [episode.seed for episode in result.episodes]
     lines = [
-        f"{result.verdict}: {len(seeds)} episodes, seeds {seeds[0]} to {seeds[-1]},"
-        f" {sum(each.faults for each in result.episodes)} faults"
+        f"{result.verdict}: {_many(len(seeds), 'episode')}, seeds {seeds[0]} to {seeds[-1]},"
+        f" {_many(sum(each.faults for each in result.episodes), 'fault')}"
     ]
     if result.verdict != "FAILED":
         inconclusive = [each.seed for each in result.episodes if each.verdict == "INCONCLUSIVE"]
@@ -234,29 +235,34 @@ def result_lines(result: RandomResult) -> list[str]:
             )
         return lines
     lines.append(f"broken with seed {result.seed}: {', '.join(result.broken)}")
-    lines.append(f"{result.faults} faults {_how(result)}, after {result.plays} plays")
+    lines.append(f"{_many(result.faults, 'fault')} {_how(result)}; {_many(result.plays, 'play')}")
     lines.append(f"play them again: tandem drill {result.scenario}")
     return lines
 
 
 def _how(result: RandomResult) -> str:
     if not result.is_repeated:
-        return "as they were played: it did not break again"
+        return "as they were played: it has not broken again"
     if not result.is_shortest:
         return "left: the search was not ended, and fewer may do"
     return "left, of which none can be left out"
 
 
 def _of_episode(episode: Episode) -> str:
-    words = f"seed {episode.seed}: {episode.verdict}, {episode.faults} faults"
+    words = f"seed {episode.seed}: {episode.verdict}, {_many(episode.faults, 'fault')}"
     return f"{words}, {episode.seconds:.0f} s"
 
 
 def _in_words(shrunk: Shrunk) -> str:
     if not shrunk.is_repeated:
-        return f"it did not break again in {shrunk.plays} plays: these are all of its steps"
+        times = _many(shrunk.plays, "play")
+        return f"it has not broken again in {times}: these are all of its steps"
     how = "none of its faults can be left out" if shrunk.is_shortest else "fewer faults may do"
-    return f"{how}, after {shrunk.plays} plays"
+    return f"{how}, after {_many(shrunk.plays, 'play')}"
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _together(verdicts: Sequence[Verdict]) -> Verdict:

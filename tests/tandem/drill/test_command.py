@@ -132,7 +132,7 @@ def test_drills_of_chance_give_one_result(
         result = msgspec.json.decode(captured.out)
         assert (result["verdict"], result["seed"], result["faults"]) == ("FAILED", 7, 0)
     else:
-        assert captured.out.startswith(b"FAILED: 1 episodes")
+        assert captured.out.startswith(b"FAILED: 1 episode,")
     assert captured.err.count(b"a verdict of a drill") == 2
     assert (tmp_path / "report/random-7-shortest.yaml").exists()
 
