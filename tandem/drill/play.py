@@ -147,6 +147,7 @@ async def _cluster_under_load(
             access = ClusterAccess(plan.name_servers, secret=secret, tls=plan.tls)
             admin = await stack.enter_async_context(Admin(access))
             await _create_topic(admin, plan, workload, recording.lateness)
+            recording.ready_at = recording.clock.now()
             tasks = [
                 *await _watchers(stack, admin, plan, recording, secret),
                 *await _clients(stack, plan, workload),

@@ -10,7 +10,7 @@ from typing import Final, Literal
 import msgspec
 
 from tandem import __version__
-from tandem.drill.judgement import excused, verdict_of
+from tandem.drill.judgement import READY_SECONDS_SLOW, excused, verdict_of
 from tandem.drill.lost_leases import LostLease, lost_leases
 from tandem.drill.outcomes import STATUSES, SendMode, Verdict
 from tandem.drill.plan import Plan
@@ -153,6 +153,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     lost_leases: list[LostLease] = []
     """Of masters to which nothing had been done."""
 
+    ready_seconds: float = 0.0
+    """How long the cluster took to start, before anything was done to it."""
+
     late_seconds_max: float = 0.0
     """How late the drill itself was woken at most; 0 where it was woken in time."""
 
@@ -227,6 +230,7 @@ def summarise(
         lost_leases=lost,
         slow_nodes=_slow_nodes(recording),
         exits=sorted(recording.exits),
+        ready_seconds=round(recording.ready_at, 3),
         late_seconds_max=max((each.seconds for each in recording.lateness), default=0.0),
         **{name: getattr(audit, name, None) for name in _AUDIT_FIELDS},
     )
@@ -398,6 +402,8 @@ def why(summary: Summary) -> list[str]:
             f"the drill itself was woken up to {summary.late_seconds_max:.1f} s late: the machine"
             " had too much to do"
         )
+    if summary.ready_seconds >= READY_SECONDS_SLOW:
+        said.append(f"the cluster took {summary.ready_seconds:.1f} s to start: a second is usual")
     said += [f"{each}: nobody had stopped it" for each in summary.exits]
     if summary.read_out_of_order:
         examples = "; ".join(summary.read_out_of_order_examples)

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from tandem.drill.lost_leases import Late
-from tandem.drill.summary import Summary
+from tandem.drill.summary import Summary, summarise
 from tests.tandem.drill import samples
 
 BEFORE_FAULT = msgspec.structs.replace(samples.expectation(held=False), at_seconds=2.0)
@@ -78,3 +78,25 @@ def test_nothing_excuses_what_is_wrong_beside_it(wrong: dict[str, object]) -> No
         **wrong,  # type: ignore[arg-type]
     )
     assert found.verdict == "FAILED"
+
+
+@pytest.mark.parametrize(
+    ("ready_at", "late_seconds", "verdict"),
+    [
+        (20.0, 2.5, "INCONCLUSIVE"),
+        (2.0, 2.5, "FAILED"),  # it started in time: what came later is no fault of the machine
+        (20.0, 0.3, "FAILED"),  # nobody but the cluster was slow
+    ],
+)
+def test_a_machine_on_which_the_cluster_took_long_to_start_is_too_slow_for_the_rest(
+    ready_at: float, late_seconds: float, verdict: str
+) -> None:
+    of_drill = samples.recording(
+        expectations=[msgspec.structs.replace(BEFORE_FAULT, at_seconds=4.0)], runs=[samples.RUN]
+    )
+    of_drill.ready_at = ready_at
+    of_drill.lateness = [Late(1.0, late_seconds)]
+    found = summarise(
+        samples.plan(), of_drill, audit=samples.audit(), audit_seconds=1.0, interrupted=False
+    )
+    assert (found.verdict, found.ready_seconds) == (verdict, ready_at)
