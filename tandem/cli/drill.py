@@ -3,20 +3,27 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
+import msgspec
 import typer
 
 from tandem.cli.formats import Column, Format, FormatOption, Section, write
-from tandem.cli.output import ConfigOption
-from tandem.drill.options import DrillOptions
+from tandem.cli.output import FAILED, ConfigOption
+from tandem.drill.options import HISTORY_DEFAULT, DrillOptions
 
 if TYPE_CHECKING:
     from tandem.drill.command import ListedScenario
+    from tandem.drill.comparison import Difference
+    from tandem.drill.run_record import RunRecord
 
 ScenariosArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[SCENARIO]...",
-        help="Names of the catalogue, your own files, or 'all'; 'list' shows the catalogue.",
+        help=(
+            "Names of the catalogue, your own files, or 'all'. 'list' shows the catalogue,"
+            " 'random' plays what a seed decides, 'history' shows earlier runs, 'diff A B' compares"
+            " two."
+        ),
         show_default=False,
     ),
 ]
@@ -64,7 +71,34 @@ SparkStreamOption = Annotated[
         help="A Spark stream reads along into Parquet; what it wrote is audited too. Needs Java.",
     ),
 ]
-SeedOption = Annotated[int, typer.Option(help="Decides the made-up orders.")]
+SeedOption = Annotated[
+    int, typer.Option(help="Decides the made-up orders, and what 'random' does.")
+]
+MinutesOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="N",
+        help="Of 'random': how long new episodes begin; 10.",
+        show_default=False,
+    ),
+]
+HistoryOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIRECTORY",
+        help="Add the run to history.jsonl there, and write trends.html; 'history' and 'diff' read"
+        " it, by default in drill.",
+        show_default=False,
+    ),
+]
+LabelOption = Annotated[
+    str,
+    typer.Option(
+        metavar="TEXT", help="What the history calls the run, such as a commit.", show_default=False
+    ),
+]
+
+_VERDICT_STYLES: Final = {"PASSED": "green", "FAILED": "bold red"}
 
 _COLUMNS: Final["list[Column[ListedScenario]]"] = [
     Column("scenario", lambda each: each.name),
@@ -73,6 +107,31 @@ _COLUMNS: Final["list[Column[ListedScenario]]"] = [
     Column("needs", lambda each: each.needs),
     Column("about s", lambda each: each.seconds),
 ]
+
+
+_HISTORY_COLUMNS: Final["list[Column[_Numbered]]"] = [
+    Column("run", lambda each: each.number),
+    Column("started", lambda each: each.run.started_at),
+    Column("label", lambda each: each.run.label, rank=2),
+    Column("verdict", lambda each: each.run.verdict, styles=_VERDICT_STYLES),
+    Column("scenarios", lambda each: [scenario.name for scenario in each.run.scenarios], rank=1),
+    Column("broken", lambda each: [f"{count:,} {name}" for name, count in each.run.broken.items()]),
+    Column("s", lambda each: each.run.seconds, rank=3),
+    Column("why", lambda each: each.run.why, folds_at=" ", rank=4),
+]
+_DIFF_COLUMNS: Final["list[Column[Difference]]"] = [
+    Column("", lambda each: each.what, folds_at=" "),
+    Column("first", lambda each: each.first, folds_at=" "),
+    Column("second", lambda each: each.second, folds_at=" "),
+    Column("change", lambda each: each.change, styles={"worse": "bold red", "better": "green"}),
+]
+
+
+class _Numbered(msgspec.Struct, frozen=True):
+    """A run with its number in the history."""
+
+    number: int
+    run: "RunRecord"
 
 
 def drill(
@@ -87,19 +146,34 @@ def drill(
     spark: SparkOption = False,
     spark_stream: SparkStreamOption = False,
     seed: SeedOption = 1,
+    minutes: MinutesOption = None,
+    history: HistoryOption = None,
+    label: LabelOption = "",
     output_format: FormatOption = Format.TABLE,
 ) -> None:
     """Start the cluster, break it under load, and audit every log against every send.
 
     Exit status: 0 every promise held; 1 one did not, or something expected was not seen; 2 it could
-    not be run; 3 inconclusive, the machine was too slow; 130 it was interrupted.
+    not be run; 3 inconclusive, the machine was too slow; 4 not possible on this machine; 130 it was
+    interrupted. Of 'diff': 1 if the second run is worse.
     """
     from tandem.cluster.spec import default_config
     from tandem.drill.command import listed, run_drill
 
-    if scenarios == ["list"]:
-        write(output_format, Section(listed(), _COLUMNS))
-        return
+    match scenarios or []:
+        case ["list"]:
+            write(output_format, Section(listed(), _COLUMNS))
+            return
+        case ["history"]:
+            _show_history(history or HISTORY_DEFAULT, output_format)
+            return
+        case ["diff", *runs]:
+            _show_difference(runs, history or HISTORY_DEFAULT, output_format)
+            return
+        case words if "random" in words and len(words) > 1:
+            raise typer.BadParameter("random is played alone", param_hint="SCENARIO")
+    if minutes is not None and scenarios != ["random"]:
+        raise typer.BadParameter("is for `tandem drill random` alone", param_hint="--minutes")
     if output_format not in (Format.TABLE, Format.JSON):
         raise typer.BadParameter(
             "a drill gives its verdict as table or json; the other formats are for `list`",
@@ -118,6 +192,45 @@ def drill(
         spark=spark,
         spark_stream=spark_stream,
         seed=seed,
+        history=history,
+        label=label,
+        minutes=minutes,
         json=output_format is Format.JSON,
     )
     raise typer.Exit(run_drill(options))
+
+
+def _show_history(directory: Path, output_format: Format) -> None:
+    from tandem.drill.command import history_of
+
+    found = history_of(directory)
+    if found.unreadable:
+        typer.echo(
+            f"{found.unreadable} lines of the history cannot be read and are left out", err=True
+        )
+    runs = [_Numbered(number, run) for number, run in enumerate(found.runs, start=1)]
+    write(
+        output_format,
+        Section(runs, _HISTORY_COLUMNS, none=f"no drill was added to {directory} yet"),
+    )
+
+
+def _show_difference(runs: list[str], directory: Path, output_format: Format) -> None:
+    """Compare; without names the last run of the history with the one before.
+
+    Raises:
+        typer.Exit: with 1 if the second one is worse.
+    """
+    from tandem.drill.command import compared
+    from tandem.drill.comparison import is_worse
+
+    if len(runs) not in (0, 2):
+        raise typer.BadParameter(
+            "give two runs, the older one first, or none for the last two of the history",
+            param_hint="diff",
+        )
+    first, second = runs or ("previous", "last")
+    differences = compared(first, second, directory)
+    write(output_format, Section(differences, _DIFF_COLUMNS))
+    if is_worse(differences):
+        raise typer.Exit(FAILED)

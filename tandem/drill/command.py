@@ -1,28 +1,41 @@
-"""`tandem drill`: one function for the command line."""
+"""`tandem drill`: functions for the command line."""
 
 import io
 import signal
 import sys
+import time
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Final
 
 import msgspec
 
+from tandem.cluster.spec import read_spec
+from tandem.cluster_file.choices import CoordinatorKind
 from tandem.cluster_file.errors import ClusterError
-from tandem.drill.errors import BadOptionsError, DrillError
+from tandem.drill.comparison import Difference, compare
+from tandem.drill.errors import BadOptionsError, DrillError, NotReadyError
+from tandem.drill.history import History, check_history, find_run, read_history
+from tandem.drill.nemesis import World
 from tandem.drill.options import DrillOptions
-from tandem.drill.preflight import check_libraries
+from tandem.drill.outcomes import EXIT_HELD, EXIT_INCONCLUSIVE, EXIT_INTERRUPTED, EXIT_NOT_RUN
+from tandem.drill.preflight import check_libraries, choose_group, claimed
 from tandem.drill.scenario_file import catalogue
-from tandem.drill.verdict import EXIT_INTERRUPTED, EXIT_NOT_RUN
-from tandem.plain_text import plain_lines
+from tandem.plain_text import plain_json, plain_lines
 
-__all__ = ["DrillOptions", "ListedScenario", "listed", "run_drill"]
+__all__ = ["DrillOptions", "ListedScenario", "compared", "history_of", "listed", "run_drill"]
+
+RANDOM: Final = "random"
+"""In the place of scenarios: those of a seed."""
 
 
 def run_drill(options: DrillOptions) -> int:
-    """Hold a drill and print how it went; return the exit status.
+    """Hold a drill, or drills of chance, and print how it went; return the exit status.
 
-    0: every promise and expectation held. 1: one did not, or the drill could not be run to its
-    end. 2: it could not be run, as one line on standard error says. 3: all that failed followed a
-    lease that was lost because the machine was slow. 130: it was interrupted.
+    0: every promise and expectation held. 1: one did not. 2: it could not be run, as one line on
+    standard error says. 3: the machine was too slow to say. 4: this machine could play none of the
+    scenarios. 130: it was interrupted.
 
     To be called by a program that does nothing else: SIGTERM and SIGHUP count as Ctrl-C from here.
     """
@@ -35,16 +48,90 @@ def run_drill(options: DrillOptions) -> int:
         if complaints := options.complaints():
             raise BadOptionsError("; ".join(complaints))
         check_libraries(spark=options.spark or options.spark_stream)
+        if options.history is not None:
+            check_history(options.history)
         # Only now: it needs libraries of the `drill` extra, and their absence is one clear line.
         from tandem.drill.session import hold  # noqa: PLC0415
 
-        return hold(options)
+        if options.scenarios == (RANDOM,):
+            return _hold_by_chance(options, hold)
+        status = hold(options)
+        return _kept(options, status)
     except (DrillError, ClusterError) as error:
-        sys.stderr.write(f"error: {plain_lines(str(error))}\n")
-        return EXIT_NOT_RUN
+        return _not_run(error)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; there is no report\n")
         return EXIT_INTERRUPTED
+
+
+def _kept(options: DrillOptions, status: int) -> int:
+    """Keep a drill for others; that this fails is said, and hides no broken promise."""
+    from tandem.drill.keeping import keep  # noqa: PLC0415 - as `hold`
+
+    try:
+        keep(options.out, options.history, options.label)
+    except DrillError as error:
+        failed = _not_run(error)
+        return failed if status == EXIT_HELD else status
+    return status
+
+
+def _not_run(error: DrillError | ClusterError) -> int:
+    sys.stderr.write(f"error: {plain_lines(str(error))}\n")
+    is_late = isinstance(error, NotReadyError) and error.machine_was_slow
+    return EXIT_INCONCLUSIVE if is_late else EXIT_NOT_RUN
+
+
+def _hold_by_chance(options: DrillOptions, hold: Callable[[DrillOptions], int]) -> int:
+    """Hold drills of chance; what each says goes to standard error, the result to the output."""
+    from tandem.drill.random_drill import RandomDrill, result_lines  # noqa: PLC0415 - as `hold`
+
+    if options.repeat != 1:
+        raise BadOptionsError("--repeat: a random drill goes on for --minutes; give only those")
+    spec = read_spec(options.config)
+    group = choose_group(spec)
+    world = World(
+        group=group.kind,
+        nodes=tuple(node.name for node in group.nodes),
+        owns_coordinator=spec.coordinator.kind is CoordinatorKind.EMBEDDED,
+    )
+
+    def held(episode: DrillOptions) -> int:
+        with redirect_stdout(sys.stderr):
+            return hold(episode)
+
+    with claimed(options.out):
+        result = RandomDrill(
+            options, world, out=options.out, hold=held, now=time.monotonic, say=_say
+        ).run()
+    if options.json:
+        sys.stdout.buffer.write(plain_json(msgspec.json.encode(result)) + b"\n")
+    else:
+        sys.stdout.write(plain_lines("\n".join(result_lines(result))) + "\n")
+    return result.exit_status
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{plain_lines(line)}\n")
+
+
+def history_of(directory: Path) -> History:
+    """Return the runs of a history.
+
+    Raises:
+        HistoryError: it cannot be read.
+    """
+    return read_history(directory)
+
+
+def compared(first: str, second: str, history: Path) -> list[Difference]:
+    """Compare two runs, as a person calls them (`find_run`); the older one is the first.
+
+    Raises:
+        NoRunError: there is no such run.
+        HistoryError: the history cannot be read.
+    """
+    return compare(find_run(first, history), find_run(second, history))
 
 
 class ListedScenario(msgspec.Struct, frozen=True, kw_only=True):

@@ -94,6 +94,25 @@ class MissingRequirementError(DrillError):
         self.names = list(names)
 
 
+class NotReadyError(DrillError):
+    """The cluster took no messages in time, before anything was done to it.
+
+    Attributes:
+        late_seconds: How late the drill itself was woken at most until then.
+        machine_was_slow: Whether that explains it: the drill shows nothing.
+    """
+
+    def __init__(self, text: str, *, late_seconds: float, machine_was_slow: bool) -> None:
+        if machine_was_slow:
+            text += (
+                f". The drill itself was woken up to {late_seconds:.1f} s late: the machine was too"
+                " slow. Run it again, with less beside it"
+            )
+        super().__init__(text, late_seconds, machine_was_slow)
+        self.late_seconds = late_seconds
+        self.machine_was_slow = machine_was_slow
+
+
 class AuditError(DrillError):
     """The logs could not be read to their end, so nothing is known about promises. See the text."""
 

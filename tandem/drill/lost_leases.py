@@ -53,8 +53,7 @@ class LostLease(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def machine_was_slow(self) -> bool:
         """Whether the drill itself did not get to run either."""
-        enough = max(LATE_SECONDS_MIN, LATE_SHARE_OF_LEASE * self.lease_seconds)
-        return self.late_seconds >= enough
+        return is_slow(self.late_seconds, self.lease_seconds)
 
     def in_words(self) -> str:
         """Return what happened, and what it means."""
@@ -68,6 +67,11 @@ class LostLease(msgspec.Struct, frozen=True, kw_only=True):
                 " machine was too slow"
             )
         return f"{lost}. The drill itself was woken in time: the machine was not too slow"
+
+
+def is_slow(late_seconds: float, lease_seconds: float) -> bool:
+    """Whether a drill that was woken this late says that its machine was too slow."""
+    return late_seconds >= max(LATE_SECONDS_MIN, LATE_SHARE_OF_LEASE * lease_seconds)
 
 
 def lost_leases(

@@ -11,6 +11,12 @@ RATE_PER_SECOND_DEFAULT: Final = 800.0
 SCENARIO_SECONDS_DEFAULT: Final = 20.0
 """Load for one scenario: long enough to see each state of the cluster, short enough to wait for."""
 
+RANDOM_MINUTES_DEFAULT: Final = 10.0
+RANDOM_MINUTES_MAX: Final = 10_080.0
+
+HISTORY_DEFAULT: Final = Path("drill")
+"""Where `tandem drill history` and `diff` look."""
+
 SHORT_SECONDS: Final = 8.0
 SHORT_RATE_PER_SECOND: Final = 300.0
 """The short form: for a machine that has other things to do."""
@@ -19,6 +25,7 @@ RATE_PER_SECOND_MAX: Final = 100_000.0
 DURATION_SECONDS_MAX: Final = 604_800.0
 DURATION_SECONDS_MIN: Final = 4.0
 REPEAT_MAX: Final = 10_000
+LABEL_CHARACTERS_MAX: Final = 200
 
 
 class DrillOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +38,8 @@ class DrillOptions(msgspec.Struct, frozen=True, kw_only=True):
     receives the report and, while the drill runs, the nodes' data. With `spark` a Spark job audits
     the logs instead of plain Python; both judge by the same rules. With `spark_stream` a Spark
     stream reads along, and what it wrote is audited. With `json` the verdict is the
-    content of `summary.json` and not a table.
+    content of `summary.json` and not a table. With `history` a line for this drill is added to that
+    directory, with `label` in it. `minutes`: of a random drill, how long new episodes begin.
     """
 
     config: Path = Path("cluster.yaml")
@@ -46,6 +54,9 @@ class DrillOptions(msgspec.Struct, frozen=True, kw_only=True):
     spark_stream: bool = False
     json: bool = False
     seed: int = 1
+    history: Path | None = None
+    label: str = ""
+    minutes: float | None = None
 
     def seconds_of(self, scenarios_count: int) -> float:
         """The time under load of one round."""
@@ -70,4 +81,11 @@ class DrillOptions(msgspec.Struct, frozen=True, kw_only=True):
             )
         if not 1 <= self.repeat <= REPEAT_MAX:
             found.append(f"--repeat {self.repeat}: give a number from 1 to {REPEAT_MAX:,}")
+        if len(self.label) > LABEL_CHARACTERS_MAX:
+            found.append(f"--label: give at most {LABEL_CHARACTERS_MAX} characters")
+        if self.minutes is not None and not 0 < self.minutes <= RANDOM_MINUTES_MAX:
+            found.append(
+                f"--minutes {self.minutes:g}: give minutes above 0,"
+                f" at most {RANDOM_MINUTES_MAX:,.0f}"
+            )
         return found

@@ -1,4 +1,4 @@
-"""What can become of a send, in the words of the ledger, the audit and the report."""
+"""What can become of a send and of a drill, in the words of ledger, audit, report and history."""
 
 from typing import Final, Literal
 
@@ -23,3 +23,30 @@ STATUSES: Final = (
     NOT_SENT,
 )
 """Every outcome of a send, from best to worst for its producer."""
+
+Verdict = Literal["PASSED", "FAILED", "INCONCLUSIVE", "INTERRUPTED", "NOT POSSIBLE"]
+"""What a whole drill came to."""
+
+PASSED: Final = "PASSED"
+FAILED: Final = "FAILED"
+INCONCLUSIVE: Final = "INCONCLUSIVE"
+INTERRUPTED: Final = "INTERRUPTED"
+IMPOSSIBLE: Final = "NOT POSSIBLE"
+
+EXIT_HELD: Final = 0
+EXIT_BROKEN: Final = 1
+EXIT_NOT_RUN: Final = 2
+"""The drill could not be held: there is no verdict and, most times, no report."""
+EXIT_INCONCLUSIVE: Final = 3
+EXIT_NOT_POSSIBLE: Final = 4
+EXIT_INTERRUPTED: Final = 130
+"""As a shell reports a program that Ctrl-C ended: 128 + SIGINT."""
+
+EXIT_STATUSES: Final[dict[Verdict, int]] = {
+    "PASSED": EXIT_HELD,
+    "FAILED": EXIT_BROKEN,
+    "INCONCLUSIVE": EXIT_INCONCLUSIVE,
+    "NOT POSSIBLE": EXIT_NOT_POSSIBLE,
+    "INTERRUPTED": EXIT_INTERRUPTED,
+}
+"""Each verdict has a status of its own."""

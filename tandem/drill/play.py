@@ -10,7 +10,7 @@ A `Plan` says what is asked; a `Recording` takes what is seen. The caller owns i
 interrupted drill can still say what it saw. Cancelling `play` kills the nodes at once.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import Final
@@ -23,10 +23,11 @@ from tandem.client.cluster_access import ClusterAccess
 from tandem.cluster.local_cluster import LocalCluster
 from tandem.coordinator.client import connect
 from tandem.drill.drilled import DrilledNetwork, DrilledNodes
-from tandem.drill.errors import DrillError
+from tandem.drill.errors import NotReadyError
 from tandem.drill.fault_proxy import FaultProxy
 from tandem.drill.ledger import Ledger
 from tandem.drill.live import LiveView
+from tandem.drill.lost_leases import Late, is_slow
 from tandem.drill.orders import BodySource
 from tandem.drill.plan import Plan
 from tandem.drill.recording import Recording
@@ -138,13 +139,15 @@ async def _cluster_under_load(
     proxy = FaultProxy(plan.pairs)
     async with trio.open_nursery() as outer:
         outer.start_soon(view.run)
+        outer.start_soon(watch_lateness, recording.lateness, recording.clock)
         await outer.start(proxy.run)
         async with LocalCluster(plan.config) as cluster, AsyncExitStack() as stack:
             await cluster.start()
             secret = cluster.spec.read_secret()
             access = ClusterAccess(plan.name_servers, secret=secret, tls=plan.tls)
             admin = await stack.enter_async_context(Admin(access))
-            await _create_topic(admin, plan, workload)
+            await _create_topic(admin, plan, workload, recording.lateness)
+            recording.ready_at = recording.clock.now()
             tasks = [
                 *await _watchers(stack, admin, plan, recording, secret),
                 *await _clients(stack, plan, workload),
@@ -205,10 +208,7 @@ async def _watchers(
     coordinator = connect(plan.coordinator, secret=secret)
     stack.push_async_callback(coordinator.aclose)
     keys = GroupKeys(plan.cluster, plan.group.name)
-    found: list[Task] = [
-        partial(watch_records, coordinator, keys, watched, clock),
-        partial(watch_lateness, recording.lateness, clock),
-    ]
+    found: list[Task] = [partial(watch_records, coordinator, keys, watched, clock)]
     for node in plan.group.nodes:
         # One connection set each: a frozen node must not hold up the answers of the others.
         asker = await stack.enter_async_context(Admin(plan.access))
@@ -219,11 +219,13 @@ async def _watchers(
     return found
 
 
-async def _create_topic(admin: Admin, plan: Plan, workload: Workload) -> None:
+async def _create_topic(
+    admin: Admin, plan: Plan, workload: Workload, lateness: Sequence[Late]
+) -> None:
     """Create the drill's topic and wait until clients can find it.
 
     Raises:
-        DrillError: they could not in time.
+        NotReadyError: they could not in time.
     """
     broker_name = plan.group.name
     reason = "no answer"
@@ -240,7 +242,12 @@ async def _create_topic(admin: Admin, plan: Plan, workload: Workload) -> None:
                     queue = MessageQueue(TOPIC, broker_name, queue_id)
                     workload.readers[queue_id] = QueueReader(queue)
                 return
-    raise DrillError(f"topic {TOPIC} could not be created in {TOPIC_SECONDS_MAX:g} s: {reason}")
+    late_seconds = max((each.seconds for each in lateness), default=0.0)
+    raise NotReadyError(
+        f"topic {TOPIC} could not be created in {TOPIC_SECONDS_MAX:g} s: {reason}",
+        late_seconds=late_seconds,
+        machine_was_slow=is_slow(late_seconds, plan.coordinator.lease_ttl_ms / 1000),
+    )
 
 
 async def _clients(stack: AsyncExitStack, plan: Plan, workload: Workload) -> list[Task]:

@@ -53,6 +53,11 @@ REPORT_NAMES: Final = (
     "stream",
     "data",
     "logs",
+    "junit.xml",
+    "summary.md",
+    "episode",
+    "broken",
+    "shortest",
 )
 """What a drill puts into `out`, and what the next one removes from it. Nothing else is touched."""
 

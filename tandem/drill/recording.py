@@ -30,6 +30,8 @@ class Recording:
         """Whose log the audit goes by."""
         self.confirm: int | None = None
         """Of a fenced group: below this every node has the whole log."""
+        self.ready_at = 0.0
+        """When all nodes had started for the first time and clients found the topic."""
         self.lateness: list[Late] = []
         """When the drill itself did not get to run."""
         self.exits: set[str] = set()

@@ -10,8 +10,9 @@ from typing import Final, Literal
 import msgspec
 
 from tandem import __version__
+from tandem.drill.judgement import READY_SECONDS_SLOW, excused, verdict_of
 from tandem.drill.lost_leases import LostLease, lost_leases
-from tandem.drill.outcomes import STATUSES, SendMode
+from tandem.drill.outcomes import STATUSES, SendMode, Verdict
 from tandem.drill.plan import Plan
 from tandem.drill.recording import Recording
 from tandem.drill.scenario import Expectation, ScenarioRun
@@ -22,8 +23,6 @@ from tandem.drill.timeline import Fault, Phase, Reason, percentile
 from tandem.spark.audit.rules import AuditSummary
 
 EXAMPLES_MAX: Final = 10
-
-Verdict = Literal["PASSED", "FAILED", "INCONCLUSIVE", "INTERRUPTED", "NOT POSSIBLE"]
 
 NOT_MEASURED: Final = "not measured"
 """Said of a count that is 0 or missing because there was nothing to count."""
@@ -154,6 +153,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     lost_leases: list[LostLease] = []
     """Of masters to which nothing had been done."""
 
+    ready_seconds: float = 0.0
+    """How long the cluster took to start, before anything was done to it."""
+
     late_seconds_max: float = 0.0
     """How late the drill itself was woken at most; 0 where it was woken in time."""
 
@@ -178,8 +180,8 @@ def summarise(
 
     A drill passed when it was played to its end, every expectation held, what consumers saw was in
     order, and neither the audit of the logs nor that of a stream found a broken promise. If this
-    machine could play none of its scenarios, it did not pass. If all that failed followed a lease
-    that was lost because the machine was slow, it shows nothing: it is inconclusive.
+    machine could play none of its scenarios, it did not pass. If the machine was too slow for all
+    that failed (`judgement`), it shows nothing: it is inconclusive.
     """
     timeline = recording.timeline
     failed = sum(not expectation.held for expectation in recording.expectations)
@@ -197,10 +199,10 @@ def summarise(
     lease_ttl_ms = plan.coordinator.lease_ttl_ms
     lost = lost_leases(recording.history, timeline.faults, recording.lateness, lease_ttl_ms / 1000)
     # A drill that was interrupted, or could not be audited, is not the machine's fault.
-    is_late = stopped_because == recording.stopped_because and _only_late(recording, lost)
-    is_excused = is_late and not _is_broken(recording, audit, stream)
+    is_late = stopped_because == recording.stopped_because
+    is_excused = is_late and excused(recording, lost, lease_ttl_ms / 1000, audit, stream)
     return Summary(
-        verdict=_verdict(
+        verdict=verdict_of(
             interrupted=interrupted, passed=passed, possible=possible, is_excused=is_excused
         ),
         expectations_failed=failed,
@@ -228,6 +230,7 @@ def summarise(
         lost_leases=lost,
         slow_nodes=_slow_nodes(recording),
         exits=sorted(recording.exits),
+        ready_seconds=round(recording.ready_at, 3),
         late_seconds_max=max((each.seconds for each in recording.lateness), default=0.0),
         **{name: getattr(audit, name, None) for name in _AUDIT_FIELDS},
     )
@@ -268,52 +271,6 @@ def _plan_summary(plan: Plan) -> PlanSummary:
 def _ended_at(recording: Recording) -> float:
     assert recording.ended_at is not None, "it was played"
     return recording.ended_at
-
-
-def _only_late(recording: Recording, lost: Sequence[LostLease]) -> bool:
-    """Whether all that was not seen came after a lease that a slow machine lost, in its scenario.
-
-    What a scenario leaves undone is so for the drill: it ends there. What is not about time no
-    slow machine excuses.
-    """
-    begun = [run.started_at_seconds for run in recording.runs]
-    slow = [each.at_seconds for each in lost if each.machine_was_slow]
-    failed = [each for each in recording.expectations if not each.held]
-
-    def follows(expectation: Expectation) -> bool:
-        seconds = expectation.at_seconds
-        since = max((at for at in begun if at <= seconds), default=0.0)
-        return any(since <= at <= seconds for at in slow)
-
-    return bool(failed) and all(each.is_liveness and follows(each) for each in failed)
-
-
-def _is_broken(
-    recording: Recording, audit: AuditSummary | None, stream: StreamSummary | None
-) -> bool:
-    """Whether something is wrong that no slow machine explains.
-
-    In a drill that ended early, a log may be shorter than the master's: it had no time to catch up.
-    That another byte is in it is as wrong as ever.
-    """
-    broken = 0 if audit is None else audit.promises_broken
-    if audit is not None and recording.stopped_because:
-        broken -= len(audit.shorter_slaves)
-    return bool(
-        audit is None
-        or broken
-        or recording.disorder
-        or recording.exits
-        or (stream is not None and stream.promises_broken)
-    )
-
-
-def _verdict(*, interrupted: bool, passed: bool, possible: bool, is_excused: bool) -> Verdict:
-    if interrupted:
-        return "INTERRUPTED"
-    if not passed:
-        return "INCONCLUSIVE" if is_excused else "FAILED"
-    return "PASSED" if possible else "NOT POSSIBLE"
 
 
 def _switches(recording: Recording) -> list[Switch]:
@@ -445,6 +402,8 @@ def why(summary: Summary) -> list[str]:
             f"the drill itself was woken up to {summary.late_seconds_max:.1f} s late: the machine"
             " had too much to do"
         )
+    if summary.ready_seconds >= READY_SECONDS_SLOW:
+        said.append(f"the cluster took {summary.ready_seconds:.1f} s to start: a second is usual")
     said += [f"{each}: nobody had stopped it" for each in summary.exits]
     if summary.read_out_of_order:
         examples = "; ".join(summary.read_out_of_order_examples)

@@ -5,6 +5,7 @@ from typing import Final
 
 from rich.console import Console
 
+from tandem.drill.outcomes import EXIT_STATUSES
 from tandem.drill.stream_audit import StreamSummary
 from tandem.drill.summary import (
     NOT_MEASURED,
@@ -17,16 +18,9 @@ from tandem.drill.summary import (
 )
 from tandem.text_table import Cell, Line, TableColumn, rich_text, table_lines, words_lines
 
-EXIT_HELD: Final = 0
-EXIT_BROKEN: Final = 1
-EXIT_NOT_RUN: Final = 2
-EXIT_INCONCLUSIVE: Final = 3
 BAD: Final = "bold red"
 SWITCHES_SHOWN_MAX: Final = 20
 """On the terminal; the report has them all."""
-
-EXIT_INTERRUPTED: Final = 130
-"""As a shell reports a program that Ctrl-C ended: 128 + SIGINT."""
 
 _STYLES: Final = {
     "PASSED": "bold green",
@@ -39,17 +33,7 @@ _STYLES: Final = {
 
 def exit_status(summary: Summary) -> int:
     """0 only if everything ran and every promise and expectation held."""
-    match summary.verdict:
-        case "PASSED":
-            return EXIT_HELD
-        case "INTERRUPTED":
-            return EXIT_INTERRUPTED
-        case "FAILED":
-            return EXIT_BROKEN
-        case "NOT POSSIBLE":
-            return EXIT_NOT_RUN
-        case "INCONCLUSIVE":
-            return EXIT_INCONCLUSIVE
+    return EXIT_STATUSES[summary.verdict]
 
 
 def print_verdict(console: Console, summary: Summary, page: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tandem.drill import report
 from tandem.drill.command import run_drill
 from tandem.drill.options import DrillOptions
-from tandem.drill.verdict import EXIT_BROKEN, EXIT_INCONCLUSIVE
+from tandem.drill.outcomes import EXIT_BROKEN, EXIT_INCONCLUSIVE
 from tandem.testing import Kind, write_cluster_file
 from tests.support.processes import TANDEM
 

@@ -5,7 +5,9 @@ import pytest
 from typer.testing import CliRunner
 
 from tandem.cli.command_line import app
+from tandem.drill.history import NoRunError, add_run
 from tandem.drill.options import DrillOptions
+from tests.tandem.drill import samples
 
 
 def drill(
@@ -33,6 +35,7 @@ def test_every_option_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
     line = (
         "--config c.yaml --input lines.txt slave-loss mine.yaml --repeat 3 --short --rate 100"
         " --duration 9 --out there --spark --spark-stream --seed 7 --format json"
+        " --history drills --label abc"
     )
     assert drill(monkeypatch, *line.split())[1] == [
         DrillOptions(
@@ -47,9 +50,80 @@ def test_every_option_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
             spark=True,
             spark_stream=True,
             seed=7,
+            history=Path("drills"),
+            label="abc",
             json=True,
         )
     ]
+
+
+def test_drills_of_chance_have_minutes_and_are_played_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, asked = drill(monkeypatch, "random", "--minutes", "60", "--seed", "7")
+    (options,) = asked
+    assert (options.scenarios, options.minutes, options.seed) == (("random",), 60.0, 7)
+    assert drill(monkeypatch, "random", "master-kill") == (2, [])
+    assert drill(monkeypatch, "master-kill", "--minutes", "1") == (2, [])
+
+
+def keep_two(directory: Path) -> None:
+    add_run(directory, samples.record(label="one"))
+    add_run(
+        directory, samples.record(samples.summary(found=samples.audit(sync_lost=2)), label="two")
+    )
+
+
+def invoke(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["drill", *arguments])
+    return done.exit_code, done.stdout
+
+
+def test_the_history_is_listed_in_every_format(tmp_path: Path) -> None:
+    keep_two(tmp_path)
+    history = ("history", "--history", str(tmp_path))
+    status, document = invoke(*history, "--format", "json")
+    assert status == 0
+    assert [(each["number"], each["run"]["label"]) for each in msgspec.json.decode(document)] == [
+        (1, "one"),
+        (2, "two"),
+    ]
+    assert len(invoke(*history, "--format", "jsonl")[1].splitlines()) == 2
+    assert "\tone\tPASSED\t" in invoke(*history, "--format", "text")[1]
+    assert "2 sync_lost" in invoke(*history)[1]
+
+
+def test_without_a_history_nothing_is_listed(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["drill", "history", "--history", str(tmp_path / "none")])
+    assert (done.exit_code, done.stdout, str(tmp_path) in done.stderr) == (0, "", True)
+    assert invoke("history", "--history", str(tmp_path / "none"), "--format", "json") == (0, "[]\n")
+
+
+def test_lines_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
+    keep_two(tmp_path)
+    with (tmp_path / "history.jsonl").open("a") as file:
+        file.write('{"torn": ')
+    done = CliRunner().invoke(app, ["drill", "history", "--history", str(tmp_path)])
+    assert (done.exit_code, done.stderr[:2]) == (0, "1 ")
+
+
+def test_two_runs_are_compared_and_the_status_says_whether_it_became_worse(tmp_path: Path) -> None:
+    keep_two(tmp_path)
+    history = ("--history", str(tmp_path))
+    status, said = invoke("diff", "1", "2", *history)
+    assert status == 1
+    assert "sync_lost" in said
+    assert invoke("diff", *history) == (1, said), "the last two"
+    assert invoke("diff", "2", "1", *history)[0] == 0
+    assert invoke("diff", "1", "1", *history)[0] == 0
+    document = msgspec.json.decode(invoke("diff", "1", "2", *history, "--format", "json")[1])
+    assert document[0]["change"] == "worse"
+    assert invoke("diff", "1", *history)[0] == 2
+
+
+def test_a_run_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["drill", "diff", "1", "2", "--history", str(tmp_path)])
+    assert isinstance(done.exception, NoRunError)
 
 
 @pytest.mark.parametrize("status", [0, 1, 2])

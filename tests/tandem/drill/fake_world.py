@@ -180,8 +180,10 @@ class World:
 
     def elect(self, *, without: str) -> None:
         """Let the first node that lives win, as a group with a coordinator would."""
-        self.epoch += 1
-        self.master = next(n for n in (MASTER, *SLAVES) if n in self.up and n != without)
+        alive = [node for node in (MASTER, *SLAVES) if node in self.up and node != without]
+        if alive:
+            self.epoch += 1
+            self.master = alive[0]
 
     def runs(self, node: str) -> bool:
         return node in self.up

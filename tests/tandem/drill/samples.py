@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import msgspec
+
 from tandem.cluster.spec import NodeSpec
 from tandem.cluster_file.choices import GroupKind
 from tandem.cluster_file.coordinator_settings import CoordinatorSettings
@@ -11,6 +13,7 @@ from tandem.drill.outcomes import NOT_SENT, SEND_OK, SLAVE_NOT_AVAILABLE, UNKNOW
 from tandem.drill.plan import Plan
 from tandem.drill.preflight import Group
 from tandem.drill.recording import Recording
+from tandem.drill.run_record import RunRecord, record_of
 from tandem.drill.scenario import PLAYED, Expectation, ScenarioRun
 from tandem.drill.scenario_file import Scenario, find_scenario
 from tandem.drill.stream_audit import StreamSummary
@@ -253,3 +256,8 @@ def inconclusive(*, late_seconds: float = 2.5, found: AuditSummary | None = None
         runs=[RUN],
         lateness=[Late(1.0, late_seconds)],
     )
+
+
+def record(of: Summary | None = None, *, label: str = "") -> RunRecord:
+    """The line of a history for a summary."""
+    return record_of(msgspec.json.encode(of or summary()), label)

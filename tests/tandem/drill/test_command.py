@@ -1,15 +1,26 @@
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tandem.drill import command, session
-from tandem.drill.command import listed, run_drill
-from tandem.drill.errors import MissingRequirementError, NoScenarioError, Requirement
+from tandem.drill.command import compared, history_of, listed, run_drill
+from tandem.drill.errors import (
+    MissingRequirementError,
+    NoScenarioError,
+    NotReadyError,
+    Requirement,
+)
 from tandem.drill.options import DrillOptions
+from tandem.drill.outcomes import EXIT_STATUSES
 from tandem.drill.scenario_file import catalogue, find_scenario
+from tandem.drill.summary import Summary
+from tandem.testing import write_cluster_file
 from tests.faults.drills import signals_as_before
+from tests.tandem.drill import samples
 
 
 @pytest.fixture(autouse=True)
@@ -18,10 +29,118 @@ def _signals_as_before() -> Iterator[None]:
         yield
 
 
-def test_the_exit_status_is_that_of_the_drill(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "hold", lambda options: 1)
+def plant(monkeypatch: pytest.MonkeyPatch, summary: Summary) -> None:
+    """Let every drill come to that, without a cluster."""
 
-    assert run_drill(DrillOptions()) == 1
+    def hold(options: DrillOptions) -> int:
+        sys.stdout.write("a verdict of a drill\n")
+        options.out.mkdir(parents=True, exist_ok=True)
+        (options.out / "summary.json").write_bytes(msgspec.json.encode(summary))
+        return EXIT_STATUSES[summary.verdict]
+
+    monkeypatch.setattr(session, "hold", hold)
+
+
+@pytest.mark.parametrize("status", [0, 1, 3, 130])
+def test_the_exit_status_is_that_of_the_drill(
+    status: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    summaries = [
+        samples.summary(),
+        samples.summary(found=samples.audit(sync_lost=1)),
+        samples.inconclusive(),
+        samples.summary(interrupted=True),
+    ]
+    (summary,) = (each for each in summaries if EXIT_STATUSES[each.verdict] == status)
+    plant(monkeypatch, summary)
+
+    assert run_drill(DrillOptions(out=tmp_path)) == status
+    assert (tmp_path / "junit.xml").exists()
+    assert (tmp_path / "summary.md").exists()
+
+
+def test_a_drill_is_added_to_the_history_and_two_are_compared(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    history = tmp_path / "drill"
+    plant(monkeypatch, samples.summary())
+    assert run_drill(DrillOptions(out=tmp_path / "a", history=history, label="one")) == 0
+    plant(monkeypatch, samples.summary(found=samples.audit(sync_lost=1)))
+    assert run_drill(DrillOptions(out=tmp_path / "b", history=history, label="two")) == 1
+
+    assert [run.label for run in history_of(history).runs] == ["one", "two"]
+    by_number = compared("1", "2", history)
+    assert {each.what for each in by_number if each.change == "worse"} == {"verdict", "sync_lost"}
+    assert compared(str(tmp_path / "a"), str(tmp_path / "b"), history) == by_number
+
+
+@pytest.mark.parametrize(("was_slow", "status"), [(True, 3), (False, 2)])
+def test_a_cluster_that_does_not_get_ready_is_inconclusive_on_a_slow_machine_alone(
+    was_slow: bool,  # noqa: FBT001 - a parameter of a test
+    status: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def hold(options: DrillOptions) -> int:
+        raise NotReadyError("no topic", late_seconds=2.0, machine_was_slow=was_slow)
+
+    monkeypatch.setattr(session, "hold", hold)
+    assert run_drill(DrillOptions()) == status
+    assert capsys.readouterr().err.startswith("error: no topic")
+
+
+def test_a_history_that_cannot_be_written_is_said_before_the_drill(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plant(monkeypatch, samples.summary())
+    (tmp_path / "file").touch()
+    assert run_drill(DrillOptions(out=tmp_path / "a", history=tmp_path / "file")) == 2
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_report_that_cannot_be_kept_hides_no_broken_promise(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "junit.xml").mkdir()
+    plant(monkeypatch, samples.summary(found=samples.audit(sync_lost=1)))
+    assert run_drill(DrillOptions(out=tmp_path)) == 1
+    plant(monkeypatch, samples.summary())
+    assert run_drill(DrillOptions(out=tmp_path)) == 2
+    assert capsys.readouterr().err.count("error: ") == 2
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_drills_of_chance_give_one_result(
+    as_json: bool,  # noqa: FBT001 - a parameter of a test
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsysbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    plant(monkeypatch, samples.summary(found=samples.audit(sync_lost=1)))
+    options = DrillOptions(
+        config=write_cluster_file(tmp_path, 2, {}),
+        out=tmp_path / "report",
+        scenarios=("random",),
+        minutes=1.0,
+        seed=7,
+        json=as_json,
+    )
+    assert run_drill(options) == 1
+
+    captured = capsysbinary.readouterr()
+    if as_json:
+        result = msgspec.json.decode(captured.out)
+        assert (result["verdict"], result["seed"], result["faults"]) == ("FAILED", 7, 0)
+    else:
+        assert captured.out.startswith(b"FAILED: 1 episode,")
+    assert captured.err.count(b"a verdict of a drill") == 2
+    assert (tmp_path / "report/random-7-shortest.yaml").exists()
+
+
+def test_drills_of_chance_are_not_repeated(tmp_path: Path) -> None:
+    options = DrillOptions(out=tmp_path / "x", scenarios=("random",), repeat=2)
+    assert run_drill(options) == 2
+    assert not (tmp_path / "x").exists()
 
 
 def test_what_cannot_be_played_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

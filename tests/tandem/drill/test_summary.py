@@ -250,7 +250,7 @@ def test_that_the_machine_was_slow_is_said_of_a_failure_too() -> None:
 
 
 def test_what_failed_before_the_lease_was_lost_is_not_excused() -> None:
-    early = msgspec.structs.replace(samples.expectation(held=False), at_seconds=1.0)
+    early = msgspec.structs.replace(samples.expectation(held=False), at_seconds=0.5)
     seen = samples.summary(
         expectations=[early, samples.expectation(held=False)],
         history=samples.LOST,

@@ -90,7 +90,7 @@ def test_what_could_not_be_played_is_said_and_is_not_a_pass() -> None:
     impossible = msgspec.structs.replace(samples.RUN, outcome="not possible here: no root")
     summary = samples.summary(runs=[impossible])
 
-    assert exit_status(summary) == 2
+    assert exit_status(summary) == 4
     assert "master-kill: not possible here: no root" in printed(summary)
     assert exit_status(samples.summary(runs=[impossible, samples.RUN])) == 0
 
