@@ -185,14 +185,7 @@ def summarise(
     """
     timeline = recording.timeline
     failed = sum(not expectation.held for expectation in recording.expectations)
-    passed = (
-        audit is not None
-        and not audit.promises_broken
-        and not (stream is not None and stream.promises_broken)
-        and not failed
-        and not recording.disorder
-        and not stopped_because
-    )
+    passed = not (failed or stopped_because) and _nothing_broken(recording, audit, stream)
     possible = not recording.runs or any(run.is_possible for run in recording.runs)
     sends = _by_status(timeline.phases)
     switches = _switches(recording)
@@ -233,6 +226,17 @@ def summarise(
         ready_seconds=round(recording.ready_at, 3),
         late_seconds_max=max((each.seconds for each in recording.lateness), default=0.0),
         **{name: getattr(audit, name, None) for name in _AUDIT_FIELDS},
+    )
+
+
+def _nothing_broken(
+    recording: Recording, audit: AuditSummary | None, stream: StreamSummary | None
+) -> bool:
+    return (
+        audit is not None
+        and not audit.promises_broken
+        and not (stream is not None and stream.promises_broken)
+        and not recording.disorder
     )
 
 
