@@ -68,6 +68,7 @@ TEXT_DECODED_ELSEWHERE = {
     "store/log/message_encoder.py MessageEncoder.shape",
     "store/log/message_encoder.py MessageEncoder._common_parts",
     # So were keys.
+    "node/simulated/coordinator.py CoordinatorClient.read",
     "node/simulated/coordinator.py CoordinatorClient.read.work",
     "node/simulated/coordinator.py SimulatedCoordinator._push",
     "node/simulated/coordinator.py _key_value",

@@ -16,7 +16,7 @@ def test_a_seed_is_the_same_run_each_time() -> None:
         drawn = room.network.chance.random()
         ends.append((room.group.master(), trio.current_time(), drawn))
 
-    ends: list[tuple[str, float, float]] = []
+    ends: list[tuple[str | None, float, float]] = []
     notes = [played(test, seed) for seed in (5, 6, 5)]
     assert notes[0] == notes[2]
     assert ends[0] == ends[2] != ends[1]
