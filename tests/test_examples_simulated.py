@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.paths import ROOT
 
-pytestmark = [pytest.mark.sim, pytest.mark.slow]
+pytestmark = [pytest.mark.sim, pytest.mark.slow, pytest.mark.thorough]
 
 EXAMPLE = "examples/simulated_charges.py"
 

@@ -206,6 +206,26 @@ def test_the_fixtures_of_pytest_are_there_by_themselves(room: Room, tmp_path: Pa
     room.play([RunLine("a test of a user", pytest_there, "...\n1 passed...")])
 
 
+SIMULATED_OF_A_USER = """
+import node, store, tandem
+from tandem.testing import simulated_cluster
+
+@simulated_cluster(seeds=3, jobs=1)
+async def play(cluster):
+    async with tandem.Producer(cluster.name_servers, group="test") as producer:
+        await producer.send(tandem.Message("Orders", b"order 1"))
+    await cluster.recover()
+
+play()
+print(node.WHOSE == store.WHOSE == "of somebody else")
+"""
+
+
+def test_a_simulated_cluster_is_played_beside_modules_of_the_same_names(room: Room) -> None:
+    room.write("simulated.py", SIMULATED_OF_A_USER)
+    room.play([RunLine("seeds", "python -W error simulated.py", "...\nTrue")])
+
+
 def test_what_people_read_of_the_package_is_in_its_metadata(built: tuple[Path, Path]) -> None:
     with zipfile.ZipFile(built[0]) as archive:
         (name,) = (each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
