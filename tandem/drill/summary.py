@@ -191,9 +191,8 @@ def summarise(
     switches = _switches(recording)
     lease_ttl_ms = plan.coordinator.lease_ttl_ms
     lost = lost_leases(recording.history, timeline.faults, recording.lateness, lease_ttl_ms / 1000)
-    # A drill that was interrupted, or could not be audited, is not the machine's fault.
-    is_late = stopped_because == recording.stopped_because
-    is_excused = is_late and excused(recording, lost, lease_ttl_ms / 1000, audit, stream)
+    is_whole = stopped_because == recording.stopped_because  # else interrupted, or not audited
+    is_excused = is_whole and excused(recording, lost, lease_ttl_ms / 1000, audit, stream)
     return Summary(
         verdict=verdict_of(
             interrupted=interrupted, passed=passed, possible=possible, is_excused=is_excused
