@@ -53,6 +53,7 @@ def test_every_option_is_understood_in_lower_case_as_spark_hands_it_over() -> No
         on_error="row",
         check_crc=False,
         split_bytes=8192,
+        tags=frozenset({"new", "paid"}),
     )
 
 

@@ -48,6 +48,7 @@ def a_log(seed: int, count: int = 700, start_offset: int = 0) -> LogBuilder:
             queue_id=chance.randrange(3),
             born_host=V6 if chance.random() < 0.1 else Host("10.1.2.3", 1),
             keys=f"k{number}",
+            tags=("", "new", "paid")[number % 3],
         )
     return log
 
@@ -92,6 +93,10 @@ def offsets(rows: list[dict[str, Any]]) -> list[int]:
 
 SELECTIONS: list[tuple[dict[str, Any], Callable[[MessageExt], bool]]] = [
     ({"topics": frozenset({"Topic1"})}, lambda m: m.topic == "Topic1"),
+    (
+        {"topics": frozenset({"Topic1", "Topic3"}), "tags": frozenset({"paid", "none"})},
+        lambda m: m.topic in ("Topic1", "Topic3") and m.tags == "paid",
+    ),
     ({"topics": frozenset({"L" * 130})}, lambda m: m.topic == "L" * 130),
     ({"topic_pattern": "Topic[03]"}, lambda m: m.topic in ("Topic0", "Topic3")),
     (
