@@ -1,8 +1,8 @@
-"""Which records a query wants, by what is in them: the options `tags`, `startingTimestamp` and
-`endingTimestamp`, the same in files and at brokers, of a batch and of a stream.
+"""Which records a query wants, by what is in them: `tags`, `startingTimestamp`, `endingTimestamp`.
 
-Spark hands the `where` of a query to no stream of a Python source, and to a batch in a way that gives wrong answers
-(docs/spark.md), so these are options. What they leave out is read and checked, but not handed to Spark.
+The options mean the same in files and at brokers, of a batch and of a stream. Spark hands the
+`where` of a query to no stream of a Python source, and to a batch in a way that gives wrong answers
+(docs/spark.md). What they leave out is read and checked, and not handed to Spark.
 """
 
 import re

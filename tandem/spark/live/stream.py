@@ -111,7 +111,7 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found or None
 
     def _oldest_unread(self) -> int | None:
-        """When the oldest message was stored that comes after this batch; None: unknown, or none."""
+        """When the oldest message after this batch was stored; None: unknown, or there is none."""
         latest = self._plan.latest
         behind = {q: end - self._end.get(q, end) for q, end in latest.items()}
         most = sorted((q for q in behind if behind[q] > 0), key=lambda q: (-behind[q], q))

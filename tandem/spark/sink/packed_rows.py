@@ -197,8 +197,10 @@ def _key_entries(keys: RowKeys, count: int, own: pa.Array | None) -> pa.Array:
     counted = _of_equal(entries, count)
     if own is None or own.null_count == count:
         return counted
-    given = [b"%b%b\x02" % (_KEY_HEAD, key_of(text).encode()) if text else None
-             for text in own.to_pylist()]
+    given = [
+        b"%b%b\x02" % (_KEY_HEAD, key_of(text).encode()) if text else None
+        for text in own.to_pylist()
+    ]
     return pc.coalesce(pa.array(given, pa.binary()), counted)
 
 

@@ -1,4 +1,4 @@
-"""Triggers that Spark has and sources in Python have not: a query that asks for one ends at once."""
+"""Triggers that Spark has and sources in Python have not: who asks for one is refused."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

@@ -31,6 +31,7 @@ def test_every_option_is_understood_in_lower_case_as_spark_hands_it_over() -> No
             "onerror": "row",
             "checkcrc": "false",
             "splitsizebytes": "8192",
+            "tags": "new || paid",
         }
     )
     assert options == ScanOptions(

@@ -191,9 +191,7 @@ def test_a_stream_writes_every_record_once_over_restarts(
         query.awaitTermination()
         seen.append(len(query.recentProgress))
     rows = spark.read.parquet(str(tmp_path / "out")).collect()
-    expected = [
-        m.physical_offset for m in log.messages if m.topic == "Topic1" and m.tags == "new"
-    ]
+    expected = [m.physical_offset for m in log.messages if m.topic == "Topic1" and m.tags == "new"]
     assert sorted(row[0] for row in rows) == expected
     assert seen == [2, 1]
 

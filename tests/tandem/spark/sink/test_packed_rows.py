@@ -51,9 +51,7 @@ def entries_one_by_one(batch: pa.RecordBatch, chosen: SinkOptions) -> list[bytes
     sendings = Sendings(SendSettings("g"), UniqueKeys(IDENTITY), lambda: 0.0, lambda: 0)
     packer = Packer(sendings, 1 << 30, lambda _: 4)
     messages = [
-        message
-        for some, _ in maker.slices(maker.table(batch), batch.num_rows)
-        for message in some
+        message for some, _ in maker.slices(maker.table(batch), batch.num_rows) for message in some
     ]
     parcels = [*packer.add(messages), *packer.rest()]
     return [gathered.entry for parcel in parcels for gathered in parcel.gathered]
@@ -91,9 +89,7 @@ def random_batch(chance: random.Random, rows: int) -> pa.RecordBatch:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_the_bytes_are_those_of_rows_one_by_one(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_bytes_are_those_of_rows_one_by_one(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(seed)
     monkeypatch.setattr(packed_rows, "SLICE_BYTES", chance.choice([100, 2000, 1 << 22]))
     batch = random_batch(chance, chance.choice([1, 2, 200]))
