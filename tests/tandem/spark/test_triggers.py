@@ -38,7 +38,7 @@ def test_real_time_and_continuous_mode_are_refused(
             stream.writeStream.format("console")
             .outputMode("update")
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(**trigger)  # type: ignore[call-overload]
+            .trigger(**trigger)
             .start()
         )
         query.awaitTermination(60)
