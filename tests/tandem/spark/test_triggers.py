@@ -1,6 +1,5 @@
 """Triggers that Spark has and sources in Python have not: who asks for one is refused."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,8 @@ from pyspark.errors import StreamingQueryException, UnsupportedOperationExceptio
 from tests.support.log_builder import LogBuilder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
