@@ -27,7 +27,7 @@ def part_of(log: LogBuilder) -> RecordSlice:
 def a_log() -> LogBuilder:
     log = LogBuilder()
     for tag in ("new", "", "paid", "newer", "new"):
-        log.put(body=b"x", keys="k", **({"tags": tag} if tag else {}))
+        log.put(body=b"x", keys="k", tags=tag)
     return log
 
 

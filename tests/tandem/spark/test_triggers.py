@@ -46,7 +46,8 @@ def start(
 def test_real_time_mode_ends_a_query_when_it_starts(
     start: "Callable[[Callable[[DataStreamWriter], DataStreamWriter]], StreamingQuery]",
 ) -> None:
-    query = start(lambda writer: writer.trigger(realTime="5 minutes"))
+    # The stubs of pyspark do not know it.
+    query = start(lambda writer: writer.trigger(realTime="5 minutes"))  # type: ignore[call-overload]
     with pytest.raises(StreamingQueryException) as caught:
         query.awaitTermination(120)
     assert "[STREAMING_REAL_TIME_MODE.INPUT_STREAM_NOT_SUPPORTED]" in str(caught.value)
