@@ -24,7 +24,7 @@ def main(servers: str, topic: str, access_key: str, secret_key: str, folder: Pat
     spark = local_session(master="local[2]", java_options=SHORT_LIVED, settings=settings)
     given = {"nameServers": servers, "accessKey": access_key, "secretKey": secret_key}
     rows = spark.range(20).selectExpr("cast(id as string) as body")
-    rows.write.format("tandem").options(topic=topic, **given).mode("append").save()
+    rows.write.format("tandem").options(topic=topic, ack="async", **given).mode("append").save()
     read = spark.read.format("tandem").options(subscribe=topic, **given).load()
     plans = io.StringIO()
     with contextlib.redirect_stdout(plans):
@@ -41,7 +41,7 @@ def main(servers: str, topic: str, access_key: str, secret_key: str, folder: Pat
     query = (
         stream.selectExpr("body")
         .writeStream.format("tandem")
-        .options(topic=topic, skipCommittedBatches="true", **given)
+        .options(topic=topic, ack="async", skipCommittedBatches="true", **given)
         .option("checkpointLocation", str(folder / "checkpoint"))
         .trigger(availableNow=True)
         .start()
@@ -62,4 +62,4 @@ def main(servers: str, topic: str, access_key: str, secret_key: str, folder: Pat
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:5], Path(sys.argv[5]))
+    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4], Path(sys.argv[5]))
