@@ -105,7 +105,7 @@ class Outbox:
         self._check()
         self._bytes += parcel.size
         self._requests += 1
-        if parcel.lane is None:
+        if isinstance(parcel, PackedParcel) or parcel.lane is None:
             self._shell.tasks.start_soon(self._send, parcel)
             return
         waiting = self._lanes.get(parcel.lane)

@@ -78,9 +78,9 @@ class PackedRows(msgspec.Struct, frozen=True, eq=False):
 
 
 class PackedParcel:
-    """A request of `count` messages whose body is made."""
+    """A request of `count` messages whose body is made. It waits for no other."""
 
-    __slots__ = ("body_bytes", "count", "data", "lane", "size", "topic")
+    __slots__ = ("body_bytes", "count", "data", "size", "topic")
 
     def __init__(self, topic: str, data: bytes, count: int, body_bytes: int) -> None:
         self.topic = topic
@@ -88,8 +88,6 @@ class PackedParcel:
         self.count = count
         self.body_bytes = body_bytes
         self.size = len(data)
-        self.lane = None
-        """As of a `Parcel`: it waits for no other."""
 
 
 class RowPacker:

@@ -186,8 +186,8 @@ async def _send_all(
             if packed is not None:
                 maker.passed(batch.num_rows)
                 for rows in packed:
-                    for parcel in rows.parcels(options.batch_max_bytes):
-                        await outbox.put(parcel)
+                    for request in rows.parcels(options.batch_max_bytes):
+                        await outbox.put(request)
                 continue
             for messages, queue_ids in maker.slices(table, batch.num_rows):
                 await outbox.know({each.topic for each in messages if each.sharding_key})

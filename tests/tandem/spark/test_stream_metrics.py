@@ -6,6 +6,7 @@ from tandem.spark.stream_metrics import SourceMetrics, StreamMetrics, source_met
 
 AT = "2026-01-31T12:00:00.000Z"
 AT_MS = 1_769_860_800_000
+ODD = '{"t": {"0": 1}}'
 
 
 def offsets(*queues: int, **beside: object) -> str:
@@ -78,7 +79,7 @@ def test_other_sources_are_passed_over() -> None:
         source(None, None, None),
         source("{}", "{}", None),
         source("x", "[1]", "{"),
-        source(*['{"t": {"0": 1}}'] * 3),
+        source(ODD, ODD, ODD),
     ]
     assert source_metrics(progress(*others)) == [None] * len(others)
 

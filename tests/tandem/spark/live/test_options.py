@@ -91,7 +91,7 @@ def test_rows_are_chosen_by_queue_tag_and_time() -> None:
     found = options(
         queues="0, 2", tags="new || paid", startingTimestamp="5", endingTimestamp="1970-01-02"
     )
-    assert found.queues == {0, 2}
+    assert found.queues == frozenset({0, 2})
     assert found.rows == RowFilter(frozenset({"new", "paid"}), 5, 86_400_000)
     assert options(startingOffsets="earliest").rows == EVERY_ROW
 

@@ -15,6 +15,8 @@ from tandem.spark.live.reader import LiveReader, partitions_of, plan_batch
 from tests.tandem.spark.live.live_world import Asked, options, queue
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from pyspark.sql import DataFrame, Row, SparkSession
 
     from tandem.testing import RunningCluster
@@ -81,7 +83,8 @@ class TestThroughSpark:
             }
 
         def row_ms(row: "Row") -> int:
-            return round(row.storeTimestamp.timestamp() * 1000)
+            stored: datetime = row.storeTimestamp
+            return round(stored.timestamp() * 1000)
 
         window = {"startingTimestamp": str(start), "endingTimestamp": str(end)}
         for number, given in enumerate(
