@@ -10,6 +10,10 @@ import io
 import sys
 from pathlib import Path
 
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
 from tandem.spark.session import SHORT_LIVED, local_session
 
 
@@ -38,15 +42,7 @@ def main(servers: str, topic: str, access_key: str, secret_key: str, folder: Pat
         .options(subscribe=topic, startingOffsets="earliest", **given)
         .load()
     )
-    query = (
-        stream.selectExpr("body")
-        .writeStream.format("tandem")
-        .options(topic=topic, ack="async", skipCommittedBatches="true", **given)
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    query = run(stream, folder, {"topic": topic, "ack": "async", **given})
     with contextlib.redirect_stdout(io.StringIO()) as shown:
         query.explain(extended=True)
     said += [shown.getvalue(), *map(str, query.recentProgress), f"rows {read.count()}"]
@@ -59,6 +55,26 @@ def main(servers: str, topic: str, access_key: str, secret_key: str, folder: Pat
         said.append(str(error))
     spark.stop()
     sys.stdout.write("\n".join(said))
+
+
+def run(stream: DataFrame, folder: Path, given: dict[str, str]) -> StreamingQuery:
+    """Write the stream, once; a machine on which Spark's processes start too late tries again."""
+    while True:
+        query = (
+            stream.selectExpr("body")
+            .writeStream.format("tandem")
+            .options(skipCommittedBatches="true", **given)
+            .option("checkpointLocation", str(folder / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            if "Python worker failed to connect back" not in str(error):
+                raise
+        else:
+            return query
 
 
 if __name__ == "__main__":
