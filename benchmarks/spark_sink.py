@@ -4,7 +4,9 @@
 
 A master and its slave in processes of their own. Each line is the best of three rounds: rows a
 second, and processor time of the sending process. There is no JVM here: it is the code that runs in
-a Python worker, from Arrow batches on.
+a Python worker, from Arrow batches on. Rows are bodies, or bodies with keys, a tag and a property
+of the user's own; messages of the producers have the same, and exist before the clock runs. The
+last sink has sharding keys, which the columns of a batch cannot be put together with.
 """
 
 import os
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 ROUNDS = 3
 BATCH_ROWS = 10_000
 BODY_BYTES = (100, 1000)
+MAPS = pa.map_(pa.string(), pa.string())
 SETTINGS = {
     "store": {
         "max_message_size_bytes": 4 * 1024 * 1024,
@@ -47,22 +50,33 @@ def main(rows: int) -> None:
         for body_bytes in BODY_BYTES:
             bodies = [os.urandom(body_bytes) for _ in range(rows)]
             for ack in (tandem.Ack.ASYNC, tandem.Ack.REPLICATED):
-                measure(cluster, bodies, ack)
+                for with_properties in (False, True):
+                    measure(cluster, bodies, ack, with_properties=with_properties)
 
 
-def measure(cluster: RunningCluster, bodies: list[bytes], ack: tandem.Ack) -> None:
+def measure(
+    cluster: RunningCluster, bodies: list[bytes], ack: tandem.Ack, *, with_properties: bool
+) -> None:
     """Print what each way of sending takes."""
     topic = cluster.topic(queues=8)
-    batches = [
-        pa.RecordBatch.from_pydict({"body": bodies[at : at + BATCH_ROWS]})
-        for at in range(0, len(bodies), BATCH_ROWS)
+    columns: dict[str, object] = {"body": bodies}
+    if with_properties:
+        columns["keys"] = [[f"order-{number}"] for number in range(len(bodies))]
+        columns["tags"] = ["new"] * len(bodies)
+        columns["properties"] = pa.array([[("color", "red")]] * len(bodies), MAPS)
+    sharding_keys = [f"customer-{number % 1000}" for number in range(len(bodies))]
+    messages = [
+        tandem.Message(topic, body, [f"order-{number}"], "new", properties={"color": "red"})
+        if with_properties
+        else tandem.Message(topic, body)
+        for number, body in enumerate(bodies)
     ]
-    messages = [tandem.Message(topic, body) for body in bodies]
 
-    def sink() -> None:
+    def sink(table: pa.RecordBatch) -> None:
         options = SinkOptions(tuple(cluster.name_servers), topic, ack)
-        columns = SinkColumns(("body",))
-        send_partition(options, columns, RowKeys("w", 0, 0), "partition 0", iter(batches))
+        batches = [table.slice(at, BATCH_ROWS) for at in range(0, len(bodies), BATCH_ROWS)]
+        names = SinkColumns(tuple(table.schema.names))
+        send_partition(options, names, RowKeys("w", 0, 0), "partition 0", iter(batches))
 
     async def many() -> None:
         async with tandem.Producer(cluster.name_servers, "bench", ack=ack) as producer:
@@ -74,8 +88,11 @@ def measure(cluster: RunningCluster, bodies: list[bytes], ack: tandem.Ack) -> No
             for at in range(0, len(messages), part):
                 producer.send_batch(messages[at : at + part])
 
+    plain = pa.RecordBatch.from_pydict(columns)
+    sharded = pa.RecordBatch.from_pydict(columns | {"shardingKey": sharding_keys})
     ways: dict[str, Callable[[], None]] = {
-        "sink": sink,
+        "sink": lambda: sink(plain),
+        "sink, with sharding keys": lambda: sink(sharded),
         "Producer.send_many": lambda: anyio.run(many),
         "BlockingProducer.send_batch": blocking_batches,
     }
@@ -88,7 +105,8 @@ def measure(cluster: RunningCluster, bodies: list[bytes], ack: tandem.Ack) -> No
             best[name] = min(best[name][0], taken[0]), min(best[name][1], taken[1])
     for name, (wall, cpu) in best.items():
         print(
-            f"{len(bodies[0]):>5} bytes  ack={ack.value:<10}  {name:<28}"
+            f"{len(bodies[0]):>5} bytes  {'properties' if with_properties else 'bare':<10}"
+            f"  ack={ack.value:<10}  {name:<28}"
             f" {len(bodies) / wall:>9,.0f} rows/s  {cpu / len(bodies) * 1e6:>5.1f} us a row"
         )
 

@@ -165,6 +165,14 @@ class Sender:
             outcomes.append(outcome)
         return outcomes
 
+    def send_packed(self, topic: str, body: bytes) -> Flow[SendResult | ClientError]:
+        """Send a batch body that is made already (`tandem.wire.batch_body`); return its outcome.
+
+        Each of its messages has its UNIQ_KEY and nothing that speaks against a batch.
+        """
+        sending = self.sendings.gathered(topic, (body,), NO_OPTIONS)
+        return (yield from self._outcome(self._finish(sending)))
+
     def _entries(self, gathered: Sequence[Gathered]) -> list[bytes]:
         """Return the parts of a batch body; messages that have no key yet get theirs."""
         parts: list[bytes] = []

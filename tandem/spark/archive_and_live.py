@@ -33,6 +33,7 @@ from tandem.spark.live.offsets import Offsets, names
 from tandem.spark.live.options import ANY_BROKER, WHOSE, Bound, LiveOptions
 from tandem.spark.live.ranges import QueueRange
 from tandem.spark.live.reader import partitions_of, read_ranges
+from tandem.spark.row_filter import has_tags
 from tandem.wire.compression import CompressionError, decompressed
 from tandem.wire.crc import CRC_MASK, raw_crc32
 from tandem.wire.errors import MalformedMessageError
@@ -145,7 +146,7 @@ def _topic_test(options: LiveOptions) -> Callable[[str], bool]:
 
 def _is_assigned(options: LiveOptions, topic: str, broker: str, queue_id: int) -> bool:
     if options.assigned is None:
-        return True
+        return options.queues is None or queue_id in options.queues
     of_topic = options.assigned[topic]
     return any(queue_id in of_topic.get(name, ()) for name in (ANY_BROKER, broker))
 
@@ -235,7 +236,10 @@ def read_archived(
         if options.check_crc:
             _check_bodies(batch)
         for part in _plain(batch) if options.decompress else [batch]:
-            yield _with_columns(part, archived.clusters, options, columns)
+            wanted = part
+            if options.tags is not None:
+                wanted = part.filter(pa.array(has_tags(part.column("tags"), options.tags)))
+            yield _with_columns(wanted, archived.clusters, options, columns)
 
 
 def _plain(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -7,6 +7,7 @@
 Spark hands option names over in lower case. A name that is not known is a problem too.
 """
 
+import datetime as dt
 import difflib
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -98,6 +99,27 @@ class OptionReader:
             self.refuse(f"{name}={number}: at least {at_least}", name)
             return None
         return number
+
+    def time_ms(self, name: str) -> int | None:
+        """Milliseconds since 1970, or a time of ISO 8601; that of UTC if it names no zone."""
+        text = self.given.get(name)
+        if text is None:
+            return None
+        text = text.strip()
+        if text.isdecimal() and len(text) <= len(str(2**63)) and int(text) < 2**63:
+            return int(text)
+        try:
+            time = dt.datetime.fromisoformat(text)
+        except ValueError:
+            self.refuse(
+                f"{name}={text!r}: expected milliseconds since 1970 or a time such as"
+                " 2026-01-31T12:00:00+01:00",
+                name,
+            )
+            return None
+        if time.tzinfo is None:
+            time = time.replace(tzinfo=dt.UTC)
+        return int(time.timestamp() * 1000)
 
     def choice(self, name: str, allowed: Sequence[str]) -> str:
         """One of `allowed`, in lower case; the first if it is not given."""

@@ -6,8 +6,9 @@
     topic, subscribe      topics, separated by commas
     subscribePattern      regular expression that a whole topic name has to match
     queues                queue ids, separated by commas
-    startingTimestamp     store time in ms, included
-    endingTimestamp       store time in ms, not included
+    tags                  tags, separated by commas or ||
+    startingTimestamp     store time in ms or ISO 8601, included
+    endingTimestamp       the same, not included
     consumeQueues         auto (default): read topics through their consume queues where that is
                           cheaper (`queue_plan`); never; always: wherever queues can be relied on
     timestampMargin       by how many ms a store time may be before that of an earlier record
@@ -43,6 +44,7 @@ import msgspec
 from tandem.spark.commitlog.offsets import Position, read_position
 from tandem.spark.commitlog.time_window import MARGIN_MS_DEFAULT
 from tandem.spark.option_reader import OptionReader
+from tandem.spark.row_filter import check_times, read_queues, read_tags
 from tandem.wire.untrusted import UnreadableError, decode_json
 
 OnError = Literal["fail", "row"]
@@ -60,6 +62,7 @@ OPTIONS: Final = (
     "subscribe",
     "subscribePattern",
     "queues",
+    "tags",
     "startingTimestamp",
     "endingTimestamp",
     "timestampMargin",
@@ -101,6 +104,7 @@ class ScanOptions(msgspec.Struct, frozen=True):
     on_error: OnError = "fail"
     check_crc: bool = True
     split_bytes: int = SPLIT_BYTES_DEFAULT
+    tags: frozenset[str] | None = None
 
 
 def parse_options(raw: Mapping[str, str]) -> ScanOptions:
@@ -110,21 +114,17 @@ def parse_options(raw: Mapping[str, str]) -> ScanOptions:
         OptionError: with every problem there is, not just the first.
     """
     given = OptionReader("commitlog source", OPTIONS, raw)
-    start_ms = given.integer("startingTimestamp")
-    end_ms = given.integer("endingTimestamp")
-    if start_ms is not None and end_ms is not None and end_ms < start_ms:
-        given.refuse(
-            f"endingTimestamp {end_ms} is before startingTimestamp {start_ms}",
-            "endingTimestamp",
-            "startingTimestamp",
-        )
+    start_ms = given.time_ms("startingTimestamp")
+    end_ms = given.time_ms("endingTimestamp")
+    check_times(given, start_ms, end_ms)
     margin_ms = given.integer("timestampMargin", at_least=0)
     options = ScanOptions(
         paths=_paths(given),
         commit_log_directories=tuple(given.names("commitLogDirectories") or ()),
         topics=_topics(given),
         topic_pattern=_pattern(given),
-        queues=_queues(given),
+        queues=read_queues(given),
+        tags=read_tags(given),
         start_ms=start_ms,
         end_ms=end_ms,
         margin_ms=MARGIN_MS_DEFAULT if margin_ms is None else margin_ms,
@@ -189,13 +189,3 @@ def _columns(given: OptionReader) -> tuple[str, ...] | None:
     if twice:
         given.refuse(f"columns names {', '.join(twice)} more than once: name each once", "columns")
     return tuple(columns)
-
-
-def _queues(given: OptionReader) -> frozenset[int] | None:
-    queues = given.names("queues")
-    if queues is None:
-        return None
-    if not all(text.isdecimal() for text in queues):
-        given.refuse(f"queues={given.text('queues')!r}: expected ids such as 0,1,2", "queues")
-        return None
-    return frozenset(int(text) for text in queues)

@@ -19,11 +19,13 @@ import pyarrow as pa
 from tandem.spark.commitlog.options import ScanOptions
 from tandem.spark.errors import LogDamagedError
 from tandem.spark.record_batches import RecordSlice
+from tandem.spark.row_filter import message_is_wanted
 from tandem.wire.batch_body import BatchPlace, batch_places
 from tandem.wire.compression import CompressionError, decompress
 from tandem.wire.errors import MalformedMessageError
 from tandem.wire.log_end import CORRUPT
 from tandem.wire.message import COMPRESSED_FLAG, INNER_BATCH_FLAGS, is_inner_batch
+from tandem.wire.message_properties import decode_properties
 from tandem.wire.record_scan import Int64s, RecordColumns
 
 PART_BYTES_MAX: Final = 32 * 1024 * 1024
@@ -99,6 +101,9 @@ class _Plain:
         for index, place in enumerate(places):
             one = plain[place.body_start : place.body_end]
             properties = plain[place.properties_start : place.properties_end]
+            tags = self._options.tags
+            if tags is not None and not message_is_wanted(decode_properties(properties), tags):
+                continue
             self._append(row, index, place.flag, sys_flag, one, properties)
 
     def _undone(

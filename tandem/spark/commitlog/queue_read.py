@@ -23,6 +23,7 @@ from tandem.spark.commitlog.queue_starts import load_units
 from tandem.spark.commitlog.split import LogSplit, QueueSplit
 from tandem.spark.commitlog.storage import OpenedFile, storage_at
 from tandem.spark.record_batches import RecordSlice
+from tandem.spark.row_filter import with_tags
 from tandem.wire.message import MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2, RECORD_BYTES_MIN
 from tandem.wire.record_scan import Bools, Int64s, RecordColumns, read_columns
 
@@ -189,7 +190,7 @@ class _QueueReader:
             chosen &= records.records.store_timestamp_ms < options.end_ms
         if not options.with_system_topics:
             chosen &= consumable(records, all_topics=options.topics is None)
-        return chosen
+        return with_tags(records, chosen, options.tags, batches_pass=options.decompress)
 
 
 def _windows(units: _Units, gap_bytes: int) -> Iterator[tuple[int, int]]:

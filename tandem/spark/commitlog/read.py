@@ -21,6 +21,7 @@ from tandem.spark.commitlog.split import LogSplit
 from tandem.spark.commitlog.storage import OpenedFile, storage_at
 from tandem.spark.errors import LogDamagedError
 from tandem.spark.record_batches import RecordSlice, error_batch
+from tandem.spark.row_filter import with_tags
 from tandem.wire.log_end import CORRUPT, TORN, blank_fault
 from tandem.wire.record_rule import ScanStop, record_fault
 from tandem.wire.record_scan import Bools
@@ -160,4 +161,4 @@ class _SplitReader:
             selected &= np.array(wanted)[topics.indices.to_numpy()]
         if not options.with_system_topics:
             selected &= consumable(part, all_topics=options.topics is None)
-        return selected
+        return with_tags(part, selected, options.tags, batches_pass=options.decompress)

@@ -33,10 +33,14 @@ from tandem.client.routes import TopicRoute, lacks_masters
 from tandem.spark.errors import SparkSourceError, UnknownTopicError
 from tandem.spark.live.offsets import Offsets
 from tandem.spark.live.options import ANY_BROKER, GROUP_DEFAULT, LiveOptions
+from tandem.wire.errors import MalformedMessageError
+from tandem.wire.message import decode_message
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
+    PULL_FLAG_SUBSCRIPTION,
     OffsetResponseHeader,
+    PullMessageRequestHeader,
     QueueRequestHeader,
     SearchOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
@@ -123,6 +127,42 @@ class Cluster:
         code = RequestCode.UPDATE_CONSUMER_OFFSET
         self._shell.run(self._ask_masters(offsets, code, header, COMMIT_SECONDS))
 
+    def stored_at(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+        """Return when the message at each place was stored, in ms since 1970, if that is quick.
+
+        A queue whose message is not there, or not legible, is left out.
+
+        Raises:
+            ClientError: a master does not answer.
+        """
+
+        def header(queue: MessageQueue) -> QueueRequest:
+            return PullMessageRequestHeader(
+                consumer_group=group_of(self._options),
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                queue_offset=places[queue],
+                max_msg_nums=1,
+                sys_flag=PULL_FLAG_SUBSCRIPTION,
+                commit_offset=0,
+                suspend_timeout_millis=0,
+                sub_version=0,
+                subscription="*",
+                expression_type="TAG",
+                broker_name=queue.broker_name,
+            )
+
+        code = RequestCode.PULL_MESSAGE
+        asked = self._ask_masters(places, code, header, COMMIT_SECONDS, _any_answer)
+        answers = self._shell.run(asked)
+        found: dict[MessageQueue, int] = {}
+        for queue, (answer, _) in answers.items():
+            try:
+                found[queue] = decode_message(answer.body)[0].store_timestamp_ms
+            except MalformedMessageError:
+                continue
+        return found
+
     # --- rules -----------------------------------------------------------------------------------
 
     def _run(self, flow: Flow[T]) -> T:
@@ -159,9 +199,10 @@ class Cluster:
         return [topic for topic in (yield from names) if pattern.fullmatch(topic)]
 
     def _wanted(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-        """Those of one topic that are assigned."""
+        """Those of one topic that are assigned or chosen."""
+        chosen = self._options.queues
         if self._options.assigned is None:
-            return list(queues)
+            return [each for each in queues if chosen is None or each.queue_id in chosen]
         assigned = self._options.assigned
         return [
             queue
@@ -223,8 +264,11 @@ class Cluster:
         code: RequestCode,
         header: Callable[[MessageQueue], QueueRequest],
         seconds: float,
+        taken: Callable[[RemotingCommand | ClientError, str], RemotingCommand] | None = None,
     ) -> Flow[dict[MessageQueue, tuple[RemotingCommand, str]]]:
         """Ask about all queues at once; ask again about those that a master may answer later.
+
+        `taken` returns an answer that is one, and raises the error that it is otherwise.
 
         Raises:
             ClientError: a refusal for good, or what there was when the time was over.
@@ -238,7 +282,8 @@ class Cluster:
             results = yield CallMany(list(calls.values()))
             for (queue, call), result in zip(calls.items(), results, strict=True):
                 try:
-                    answers[queue] = _successful(result, call.address), call.address
+                    answer = (taken or _successful)(result, call.address)
+                    answers[queue] = answer, call.address
                 except (ConnectionLostError, RequestTimeoutError) as error:
                     trouble = error
                 except BrokerError as error:
@@ -297,6 +342,18 @@ def group_of(options: LiveOptions) -> str:
 
 def _of_queue(queue: MessageQueue) -> QueueRequest:
     return QueueRequestHeader(queue.topic, queue.queue_id, only_master=True)
+
+
+def _any_answer(result: RemotingCommand | ClientError, address: str) -> RemotingCommand:
+    """Return an answer, whatever it says.
+
+    Raises:
+        ClientError: it is none.
+    """
+    del address
+    if isinstance(result, ClientError):
+        raise result
+    return result
 
 
 def _successful(result: RemotingCommand | ClientError, address: str) -> RemotingCommand:

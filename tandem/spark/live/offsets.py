@@ -35,6 +35,11 @@ says where the stream began.
 """
 
 
+OLDEST_UNREAD: Final = "oldest unread"
+"""A key beside the topics of what a stream reports as the latest offsets: when the oldest message
+was stored that is not read yet, in ms since 1970. It is in no checkpoint."""
+
+
 class StreamOffset(msgspec.Struct, frozen=True):
     """What a checkpoint holds of a stream: where it is, and of its first batch where it began."""
 

@@ -5,7 +5,6 @@ are about streams alone are refused in a batch and the other way round: nobody s
 one of them does something.
 """
 
-import datetime as dt
 import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final, Literal, cast
@@ -19,6 +18,7 @@ from tandem.spark.errors import OptionError
 from tandem.spark.live.columns import SCHEMA, TYPES
 from tandem.spark.live.offsets import Offsets, offsets_of_option
 from tandem.spark.option_reader import TLS_OPTIONS, OptionReader
+from tandem.spark.row_filter import RowFilter, check_times, read_queues, read_tags
 from tandem.tls_files import TLSFiles
 from tandem.wire.frame_seal import Signatures
 from tandem.wire.untrusted import UnreadableError, decode_json
@@ -47,6 +47,8 @@ OPTIONS: Final = (
     "topic",
     "subscribePattern",
     "assign",
+    "queues",
+    "tags",
     "startingOffsets",
     "startingTimestamp",
     "startingOffsetsByTimestampStrategy",
@@ -71,7 +73,7 @@ OPTIONS: Final = (
 )
 
 _OF_STREAMS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "groupId")
-_OF_BATCHES: Final = ("endingOffsets", "endingTimestamp")
+_OF_BATCHES: Final = ("endingOffsets",)
 
 _QueueIds = list[Annotated[int, msgspec.Meta(ge=0, lt=2**31)]]
 _ASSIGN: Final = dict[str, _QueueIds | dict[str, _QueueIds]]
@@ -124,6 +126,13 @@ class LiveOptions(msgspec.Struct, frozen=True):
     backfill_seam: Seam = "brokers"
     retry_ms: int = RETRY_MS_DEFAULT
     given: frozenset[str] = frozenset()
+    queues: frozenset[int] | None = None
+    tags: frozenset[str] | None = None
+
+    @property
+    def rows(self) -> RowFilter:
+        """Which messages of the offsets that are read become rows."""
+        return RowFilter(self.tags, _time_of(self.starting), _time_of(self.ending))
 
     @property
     def access(self) -> ClusterAccess:
@@ -180,6 +189,8 @@ def parse_options(raw: Mapping[str, str]) -> LiveOptions:
         backfill_seam=cast("Seam", given.choice("backfillSeam", ("brokers", "files"))),
         retry_ms=given.integer("retryTimeoutMs", at_least=1) or RETRY_MS_DEFAULT,
         given=frozenset(given.given),
+        queues=read_queues(given),
+        tags=read_tags(given),
     )
     _check_together(given, options)
     given.finish()
@@ -238,7 +249,18 @@ def _finish(problems: Mapping[str, str]) -> None:
         raise OptionError(f"{WHOSE}: " + "; ".join(problems.values()), list(problems))
 
 
+def _time_of(bound: Bound | None) -> int | None:
+    return bound.time_ms if bound is not None and bound.kind == "time" else None
+
+
 def _check_together(given: OptionReader, options: LiveOptions) -> None:
+    check_times(given, options.rows.start_ms, options.rows.end_ms)
+    if "queues" in given and "assign" in given:
+        given.refuse(
+            "queues and assign both choose queues: give one, or name them in assign",
+            "queues",
+            "assign",
+        )
     if bool(options.access_key) != bool(options.secret_key):
         given.refuse(
             "accessKey and secretKey go together: give both or neither", "accessKey", "secretKey"
@@ -345,7 +367,7 @@ def _bound(given: OptionReader, which: Literal["starting", "ending"]) -> Bound |
     if by_offset in given and by_time in given:
         given.refuse(f"{by_offset} and {by_time} exclude each other: give one", by_offset, by_time)
     if by_time in given:
-        time_ms = _time_ms(given, by_time)
+        time_ms = given.time_ms(by_time)
         return None if time_ms is None else Bound("time", time_ms=time_ms)
     text = (given.text(by_offset) or "").strip()
     match text.lower():
@@ -368,27 +390,6 @@ def _bound(given: OptionReader, which: Literal["starting", "ending"]) -> Bound |
     if which == "ending" and unwanted in offsets.values():
         given.refuse(f"{by_offset}: {unwanted} ({word}) is no place to end at", by_offset)
     return Bound("offsets", offsets)
-
-
-def _time_ms(given: OptionReader, name: str) -> int | None:
-    """Milliseconds since 1970, or a time of ISO 8601; that of UTC if it names no zone."""
-    text = (given.text(name) or "").strip()
-    if text.isdecimal() and len(text) <= len(str(2**63)):
-        time_ms = int(text)
-        if time_ms < 2**63:
-            return time_ms
-    try:
-        time = dt.datetime.fromisoformat(text)
-    except ValueError:
-        given.refuse(
-            f"{name}={text!r}: expected milliseconds since 1970 or a time such as"
-            " 2026-01-31T12:00:00+01:00",
-            name,
-        )
-        return None
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=dt.UTC)
-    return int(time.timestamp() * 1000)
 
 
 def _delay_ms(given: OptionReader) -> int:

@@ -77,15 +77,19 @@ def read_ranges(
         SparkSourceError: they cannot be had.
     """
     of_task = cast("list[QueueRange]", ranges)
+    rows = options.rows
     check_crc = options.check_crc and not OF_BODIES.isdisjoint(names)
     pieces = file_pieces(of_task) if of_task[0].store else _puller(of_task, options).pieces()
     for chunk in chunks(pieces):
         queue_range = of_task[chunk.place]
         records = records_of(chunk, queue_range, check_crc=check_crc, split=options.decompress)
+        # What is not wanted is not decompressed either.
+        records = rows.taken(records, batches_pass=options.decompress)
         within = (chunk.start, chunk.end)
         for part in plain_records(records, *within) if options.decompress else [records]:
-            if len(part):
-                yield arrow_batch(part, queue_range, names)
+            wanted = rows.taken(part)
+            if len(wanted):
+                yield arrow_batch(wanted, queue_range, names)
 
 
 def _puller(of_task: list[QueueRange], options: LiveOptions) -> RangePuller:

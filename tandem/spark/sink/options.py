@@ -23,6 +23,7 @@ OPTIONS: Final = (
     "topic",
     "ack",
     "writeId",
+    "skipCommittedBatches",
     "sendMsgTimeoutMs",
     "attemptTimeoutMs",
     "compressOverBytes",
@@ -67,6 +68,7 @@ class SinkOptions(msgspec.Struct, frozen=True):
     secret_key: str = ""
     signatures: str = Signatures.REPLAY_PROOF.value
     tls: TLSFiles | None = None
+    skip_committed: bool = False
 
     @property
     def access(self) -> ClusterAccess:
@@ -111,6 +113,7 @@ def read_options(given: OptionReader) -> SinkOptions:
             "signatures", (Signatures.REPLAY_PROOF.value, Signatures.ANY.value)
         ),
         tls=given.tls(),
+        skip_committed=_skip_committed(given),
     )
 
 
@@ -124,6 +127,18 @@ def _text(given: OptionReader, name: str) -> str:
 def _integer(given: OptionReader, name: str, default: int) -> int:
     number = given.integer(name, at_least=1)
     return default if number is None else number
+
+
+def _skip_committed(given: OptionReader) -> bool:
+    wanted = given.flag("skipCommittedBatches", default=False)
+    if wanted and "topic" not in given:
+        given.refuse(
+            "skipCommittedBatches needs the option topic: the number of written micro-batches is"
+            " kept where that topic is",
+            "skipCommittedBatches",
+            "topic",
+        )
+    return wanted
 
 
 def _codec(given: OptionReader) -> Codec:

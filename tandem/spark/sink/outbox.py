@@ -15,15 +15,16 @@ from typing import Final, Self
 import anyio
 
 from tandem.client.async_shell import AsyncShell, StreamOpener
-from tandem.client.errors import ClientError, SendInDoubtError
+from tandem.client.errors import BrokerError, ClientError, SendInDoubtError
 from tandem.client.event_loop import LoopClock
 from tandem.client.identity import wall_clock_ms
 from tandem.client.results import SendResult, SendStatus
-from tandem.client.send_flow import Sender
+from tandem.client.send_flow import NO_BATCHES, Sender
 from tandem.client.sending import SendSettings
 from tandem.spark.sink.errors import SendFailedError, Stored
 from tandem.spark.sink.options import SinkOptions
-from tandem.spark.sink.packer import Packer, Parcel
+from tandem.spark.sink.packed_rows import PackedParcel
+from tandem.spark.sink.packer import Packer, Parcel, unpacked
 
 REQUESTS_MAX: Final = 128
 """Under way at a time, so that small requests, too, are bounded."""
@@ -93,7 +94,7 @@ class Outbox:
                 raise self._failed(str(error), Stored.NOTHING) from error
             self._queues[topic] = route.writable_queues_count
 
-    async def put(self, parcel: Parcel) -> None:
+    async def put(self, parcel: Parcel | PackedParcel) -> None:
         """Send a parcel as soon as there is room for it.
 
         Raises:
@@ -104,7 +105,7 @@ class Outbox:
         self._check()
         self._bytes += parcel.size
         self._requests += 1
-        if parcel.lane is None:
+        if isinstance(parcel, PackedParcel) or parcel.lane is None:
             self._shell.tasks.start_soon(self._send, parcel)
             return
         waiting = self._lanes.get(parcel.lane)
@@ -140,26 +141,46 @@ class Outbox:
             await self._send(waiting.popleft())
         del self._lanes[lane]
 
-    async def _send(self, parcel: Parcel) -> None:
-        outcomes: list[SendResult | ClientError] = []
+    async def _send(self, parcel: Parcel | PackedParcel) -> None:
+        outcomes: list[tuple[SendResult | ClientError, int, int]] = []
         # A broker that takes no batch, or no such large one, gets the messages one by one: all of
         # them together have this time.
         with anyio.move_on_after(self._options.send_ms / 1000 + GRACE_SECONDS):
-            outcomes = await self._shell.run(
-                self._sender.send_gathered(parcel.topic, parcel.gathered, parcel.options)
-            )
+            outcomes = await self._outcomes(parcel)
         if not outcomes and self._failure is None:
             self._failure = self._failed(self._too_slow(parcel.topic), Stored.UNKNOWN)
-        for gathered, outcome in zip(parcel.gathered, outcomes, strict=False):
+        for outcome, messages, body_bytes in outcomes:
             if isinstance(outcome, SendResult) and outcome.status is SendStatus.SEND_OK:
-                self.messages += 1
-                self.body_bytes += len(gathered.message.body)
+                self.messages += messages
+                self.body_bytes += body_bytes
             elif self._failure is None:
                 self._failure = self._failed(self._words(parcel.topic, outcome), _stored(outcome))
         self._bytes -= parcel.size
         self._requests -= 1
         self._ended.set()
         self._ended = anyio.Event()
+
+    async def _outcomes(
+        self, parcel: Parcel | PackedParcel
+    ) -> list[tuple[SendResult | ClientError, int, int]]:
+        """Send a parcel; return outcomes, each with its messages and bytes of their bodies."""
+        if isinstance(parcel, PackedParcel):
+            if parcel.count > 1:
+                send = self._sender.send_packed(parcel.topic, parcel.data)
+                outcome = await self._shell.run(send)
+                if not isinstance(outcome, BrokerError) or outcome.code not in NO_BATCHES:
+                    return [(outcome, parcel.count, parcel.body_bytes)]
+            found: list[tuple[SendResult | ClientError, int, int]] = []
+            for alone in unpacked(parcel):
+                found += await self._outcomes(alone)
+            return found
+        results = await self._shell.run(
+            self._sender.send_gathered(parcel.topic, parcel.gathered, parcel.options)
+        )
+        return [
+            (result, 1, len(each.message.body))
+            for each, result in zip(parcel.gathered, results, strict=True)
+        ]
 
     def _words(self, topic: str, outcome: SendResult | ClientError) -> str:
         seconds = self._options.send_ms / 1000

@@ -13,8 +13,14 @@ from typing import Final
 
 from tandem.client.accumulator import Gathered, Lane
 from tandem.client.sending import NO_OPTIONS, Sendings, SendOptions
+from tandem.spark.sink.packed_rows import PackedParcel
+from tandem.wire.batch_body import decode_batch_body
 from tandem.wire.message import Message
-from tandem.wire.message_properties import java_string_hash
+from tandem.wire.message_properties import (
+    PROPERTY_UNIQUE_KEY,
+    decode_properties,
+    java_string_hash,
+)
 
 GATHERED_BYTES_MAX: Final = 4 * 1024 * 1024
 """Over all batches that are not full yet: a row may have any of thousands of topics."""
@@ -118,6 +124,17 @@ class Packer:
             return (message.topic, queue_id), False
         place = abs(java_string_hash(message.sharding_key)) % self._queues_of(message.topic)
         return (message.topic, "place", place), True
+
+
+def unpacked(parcel: PackedParcel) -> Iterator[Parcel]:
+    """Yield the messages of a parcel, each in one of its own: a broker takes no batch of them."""
+    for entry in decode_batch_body(parcel.data):
+        alone = Parcel(parcel.topic, NO_OPTIONS)
+        properties = decode_properties(entry.properties)
+        message = Message(parcel.topic, entry.body, flag=entry.flag, properties=properties)
+        key = properties.get(PROPERTY_UNIQUE_KEY, "")
+        alone.gathered.append(Gathered(_NO_LANE, message, key, b""))
+        yield alone
 
 
 class UnfitError(ValueError):

@@ -58,8 +58,8 @@ class MessageMaker:
         self._rows = 0
         """How many were in the batches before."""
 
-    def slices(self, batch: pa.RecordBatch) -> Iterator[Slice]:
-        """Yield the messages of a batch, some at a time, in order.
+    def table(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        """Return the columns of a batch, each in the one type that messages are made of.
 
         Raises:
             RowError: a row cannot be a message.
@@ -69,9 +69,21 @@ class MessageMaker:
             for name, column in zip(self._columns.names, batch.columns, strict=True)
         }
         self._check(table)
-        for start in range(0, batch.num_rows, SLICE_ROWS):
+        return table
+
+    def passed(self, count: int) -> None:
+        """Count rows that somebody else has made messages of."""
+        self._rows += count
+
+    def slices(self, table: dict[str, pa.Array], rows: int) -> Iterator[Slice]:
+        """Yield the messages of a table of this many rows, some at a time, in order.
+
+        Raises:
+            RowError: a row cannot be a message.
+        """
+        for start in range(0, rows, SLICE_ROWS):
             part = {name: column.slice(start, SLICE_ROWS) for name, column in table.items()}
-            count = min(SLICE_ROWS, batch.num_rows - start)
+            count = min(SLICE_ROWS, rows - start)
             queue_ids = part.pop("queueId").to_pylist() if "queueId" in part else None
             yield self._messages(part, count), queue_ids
             self._rows += count

@@ -1,10 +1,13 @@
 """Spark's classes of the sink `tandem`: a batch, and a stream.
 
 A task sends the rows of its partition while they arrive, and is good when every one is stored as
-asked for. There is nothing left to do in `commit`: what was sent cannot be taken back, and need not
-be, for a row that is sent again has the same UNIQ_KEY.
+asked for. What was sent cannot be taken back, and need not be, for a row that is sent again has the
+same UNIQ_KEY. With `skipCommittedBatches` a stream's `commit` notes the number of the micro-batch,
+and a micro-batch that is made again after that sends nothing.
 """
 
+import dataclasses
+import logging
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,8 +25,10 @@ from pyspark.sql.types import StructType
 
 from tandem.spark.errors import OptionError, SparkSourceError
 from tandem.spark.sink.columns import SinkColumns, read_columns
+from tandem.spark.sink.committed import CommittedBatches
 from tandem.spark.sink.options import WHOSE, SinkOptions, option_reader, read_options
 from tandem.spark.sink.outbox import Outbox
+from tandem.spark.sink.packed_rows import RowPacker
 from tandem.spark.sink.packer import UnfitError
 from tandem.spark.sink.rows import MessageMaker
 from tandem.spark.sink.unique_key import RowKeys
@@ -31,13 +36,16 @@ from tandem.spark.sink.unique_key import RowKeys
 BATCH_ID = "streaming.sql.batchId"
 QUERY_ID = "sql.streaming.queryId"
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Sent(WriterCommitMessage):
-    """What one task has sent: messages, and bytes of their bodies."""
+    """What one task has sent: messages, and bytes of their bodies; of a stream also its query."""
 
     messages: int
     body_bytes: int
+    query: str = ""
 
 
 class TandemWriter(DataSourceArrowWriter):
@@ -84,9 +92,27 @@ class TandemStreamWriter(DataSourceStreamArrowWriter):
                 f" so its rows would have no lasting keys ({QUERY_ID}, {BATCH_ID} are missing)"
             )
         partition = task.partitionId()
-        keys = RowKeys(self._options.write_id or query, int(batch), partition)
         where = f"partition {partition} of micro-batch {batch}"
-        return send_partition(self._options, self._columns, keys, where, iterator)
+        if self._options.skip_committed:
+            written = CommittedBatches(self._options, query).count()
+            if int(batch) < written:
+                rows = sum(each.num_rows for each in iterator)
+                _log.warning("%s was written before: %d rows are not sent again", where, rows)
+                return Sent(0, 0, query)
+        keys = RowKeys(self._options.write_id or query, int(batch), partition)
+        sent = send_partition(self._options, self._columns, keys, where, iterator)
+        return dataclasses.replace(sent, query=query)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Note that a micro-batch is written, if that is asked for.
+
+        Raises:
+            SparkSourceError: it could not be noted.
+        """
+        queries = {each.query for each in messages if isinstance(each, Sent)}
+        if self._options.skip_committed:
+            for query in queries:
+                CommittedBatches(self._options, query).record(batchId)
 
 
 def batch_writer(schema: StructType, raw: Mapping[str, str], *, overwrite: bool) -> TandemWriter:
@@ -95,7 +121,13 @@ def batch_writer(schema: StructType, raw: Mapping[str, str], *, overwrite: bool)
     Raises:
         OptionError: with everything that is wrong with options, columns and save mode.
     """
-    return TandemWriter(*_checked(schema, raw, overwrite=overwrite))
+    options, columns = _checked(schema, raw, overwrite=overwrite)
+    if options.skip_committed:
+        raise OptionError(
+            f"{WHOSE}: skipCommittedBatches is about streams: leave it out of a batch",
+            ["skipCommittedBatches"],
+        )
+    return TandemWriter(options, columns)
 
 
 def stream_writer(schema: StructType, raw: Mapping[str, str]) -> TandemStreamWriter:
@@ -134,16 +166,30 @@ def send_partition(
         SendFailedError: a message could not be stored as asked for.
     """
     maker = MessageMaker(options, columns, keys, where)
-    return anyio.run(_send_all, options, maker, where, batches)
+    packer = RowPacker(options, columns)
+    return anyio.run(_send_all, options, maker, packer, keys, where, batches)
 
 
 async def _send_all(
-    options: SinkOptions, maker: MessageMaker, where: str, batches: Iterator[pa.RecordBatch]
+    options: SinkOptions,
+    maker: MessageMaker,
+    packer: RowPacker,
+    keys: RowKeys,
+    where: str,
+    batches: Iterator[pa.RecordBatch],
 ) -> Sent:
     async with Outbox(options, where) as outbox:
         # In a thread, because it blocks: meanwhile answers come in and requests go out.
         while (batch := await anyio.to_thread.run_sync(next, batches, None)) is not None:
-            for messages, queue_ids in maker.slices(batch):
+            table = maker.table(batch)
+            packed = packer.packed(table, batch.num_rows, keys)
+            if packed is not None:
+                maker.passed(batch.num_rows)
+                for rows in packed:
+                    for request in rows.parcels(options.batch_max_bytes):
+                        await outbox.put(request)
+                continue
+            for messages, queue_ids in maker.slices(table, batch.num_rows):
                 await outbox.know({each.topic for each in messages if each.sharding_key})
                 try:
                     for parcel in outbox.packer.add(messages, queue_ids):

@@ -31,6 +31,7 @@ def test_every_option_is_understood_in_lower_case_as_spark_hands_it_over() -> No
             "onerror": "row",
             "checkcrc": "false",
             "splitsizebytes": "8192",
+            "tags": "new || paid",
         }
     )
     assert options == ScanOptions(
@@ -53,6 +54,7 @@ def test_every_option_is_understood_in_lower_case_as_spark_hands_it_over() -> No
         on_error="row",
         check_crc=False,
         split_bytes=8192,
+        tags=frozenset({"new", "paid"}),
     )
 
 

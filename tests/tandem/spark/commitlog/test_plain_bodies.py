@@ -103,6 +103,22 @@ def test_every_codec_and_batches_agree_with_the_decoder() -> None:
     assert len(seen) == len(log.messages) + 4
 
 
+def test_of_a_batch_the_messages_with_a_tag_are_left(tmp_path: Path) -> None:
+    log = mixed()
+    options = ScanOptions(
+        paths=(str(log.write(tmp_path)),), decompress=True, tags=frozenset({"x", "lz4"})
+    )
+    (split,) = plan_splits(options)
+    seen = [
+        row for batch in read_split(split, options, ("body", "tags")) for row in batch.to_pylist()
+    ]
+    assert seen == [
+        {"body": b"long " * 900, "tags": "lz4"},
+        {"body": b"three", "tags": "x"},
+        {"body": b"three", "tags": "x"},
+    ]
+
+
 def test_without_the_option_and_without_such_records_nothing_is_copied() -> None:
     log = mixed()
     part = part_of(log)

@@ -48,6 +48,7 @@ def a_log(seed: int, count: int = 700, start_offset: int = 0) -> LogBuilder:
             queue_id=chance.randrange(3),
             born_host=V6 if chance.random() < 0.1 else Host("10.1.2.3", 1),
             keys=f"k{number}",
+            tags=("", "new", "paid")[number % 3],
         )
     return log
 
@@ -111,6 +112,10 @@ SELECTIONS: list[tuple[dict[str, Any], Callable[[MessageExt], bool]]] = [
             and BORN_TIMESTAMP_MS + 200 <= m.store_timestamp_ms < BORN_TIMESTAMP_MS + 500
         ),
     ),
+    (
+        {"topics": frozenset({"Topic1", "Topic3"}), "tags": frozenset({"paid", "none"})},
+        lambda m: m.topic in ("Topic1", "Topic3") and m.tags == "paid",
+    ),
 ]
 
 
@@ -129,7 +134,7 @@ def test_queues_give_the_rows_of_a_scan(tmp_path: Path, selection: int, start_of
     for others in ({"decompress": True}, {"with_system_topics": True}, {"check_crc": False}):
         through = read(root, **options, **others)[0]
         assert through == read(root, consume_queues="never", **options, **others)[0]
-        assert through != rows or selection != len(SELECTIONS) - 2
+        assert through != rows or selection != len(SELECTIONS) - 3
 
 
 def damage_queues(root: Path, chance: random.Random) -> None:

@@ -32,6 +32,7 @@ def a_log(count: int = 600, body_bytes: int = 200) -> LogBuilder:
             body=bytes([number % 251]) * body_bytes,
             queue_id=number % 3,
             keys=f"k{number}",
+            tags=("new", "", "newer")[number % 3],
         )
     return log
 
@@ -75,6 +76,11 @@ def test_every_record_is_read_once_and_in_order(
         ({"topic_pattern": "Topic[12]"}, lambda m: m.topic in ("Topic1", "Topic2")),
         ({"topic_pattern": "Topic"}, lambda _: False),
         ({"queues": frozenset({0, 2})}, lambda m: m.queue_id != 1),
+        ({"tags": frozenset({"new"})}, lambda m: m.tags == "new"),
+        (
+            {"tags": frozenset({"new", "newer"}), "topics": frozenset({"Topic1"})},
+            lambda m: m.tags and m.topic == "Topic1",
+        ),
         (
             {"start_ms": BORN_TIMESTAMP_MS + 50, "end_ms": BORN_TIMESTAMP_MS + 60},
             lambda m: BORN_TIMESTAMP_MS + 50 <= m.store_timestamp_ms < BORN_TIMESTAMP_MS + 60,

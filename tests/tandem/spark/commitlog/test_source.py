@@ -173,11 +173,12 @@ def test_a_stream_writes_every_record_once_over_restarts(
     seen: list[int] = []
     for limit in ("20000", "1000000"):
         for number in range(150):
-            log.put(topic=f"Topic{number % 3}", body=bytes(100))
+            log.put(topic=f"Topic{number % 3}", body=bytes(100), tags=("new", "old")[number % 2])
         log.write(tmp_path / "store")
         stream = (
             spark.readStream.format("commitlog")
             .options(startingOffsets="earliest", maxBytesPerTrigger=limit, topic="Topic1")
+            .options(tags="new", columns="physicalOffset")
             .load(str(tmp_path / "store"))
         )
         query = (
@@ -190,7 +191,7 @@ def test_a_stream_writes_every_record_once_over_restarts(
         query.awaitTermination()
         seen.append(len(query.recentProgress))
     rows = spark.read.parquet(str(tmp_path / "out")).collect()
-    expected = [m.physical_offset for m in log.messages if m.topic == "Topic1"]
+    expected = [m.physical_offset for m in log.messages if m.topic == "Topic1" and m.tags == "new"]
     assert sorted(row[0] for row in rows) == expected
     assert seen == [2, 1]
 

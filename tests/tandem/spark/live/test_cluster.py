@@ -73,6 +73,22 @@ def test_assigned_queues_alone(world: LiveWorld) -> None:
     assert found('{"orders": {"broker-b": [0]}}') == [("broker-b", 0)]
 
 
+def test_chosen_queues_of_every_broker(world: LiveWorld) -> None:
+    world.name_server.routes[TOPIC] = route_of(("broker-a", {0: MASTER}), ("broker-b", {0: OTHER}))
+    found = ask(world, queues="1,7").queues()
+    assert sorted(found) == [queue(1), queue(1, "broker-b")]
+
+
+def test_when_the_message_at_a_place_was_stored(world: LiveWorld) -> None:
+    found = ask(world).stored_at({queue(0): 3, queue(1): 3})
+    message = world.master.queues[TOPIC, 0][3]
+    # Queue 1 ends at 3: nothing is there.
+    assert found == {queue(0): message.store_timestamp_ms}
+    del world.name_server.routes[TOPIC]
+    with pytest.raises(ClientError):
+        ask(world).stored_at({queue(0): 3})
+
+
 def test_a_pattern_has_to_match_the_whole_name(world: LiveWorld) -> None:
     knows_topics(world, "orders", "orders2", "no-orders", "%RETRY%orders", "rmq_sys_orders")
     for topic in ("orders2", "rmq_sys_orders"):

@@ -14,6 +14,7 @@ from tandem.spark.live.options import (
     check_stream,
     parse_options,
 )
+from tandem.spark.row_filter import EVERY_ROW, RowFilter
 
 A0 = MessageQueue("t", "a", 0)
 
@@ -86,6 +87,15 @@ def test_queues_are_assigned_at_every_broker_or_at_one() -> None:
     assert found == {"t": {ANY_BROKER: [0, 1]}, "u": {"a": [2]}}
 
 
+def test_rows_are_chosen_by_queue_tag_and_time() -> None:
+    found = options(
+        queues="0, 2", tags="new || paid", startingTimestamp="5", endingTimestamp="1970-01-02"
+    )
+    assert found.queues == frozenset({0, 2})
+    assert found.rows == RowFilter(frozenset({"new", "paid"}), 5, 86_400_000)
+    assert options(startingOffsets="earliest").rows == EVERY_ROW
+
+
 def test_files_for_every_broker_or_by_broker_name() -> None:
     assert options(backfill="/data/a").backfill == {ANY_BROKER: "/data/a"}
     assert options(backfill='{"a": "s3://b/x"}').backfill == {"a": "s3://b/x"}
@@ -142,6 +152,16 @@ def test_properties_can_be_left_out() -> None:
         ({"backfillSeam": "files"}, ["backfillSeam", "backfill"]),
         ({"backfillSeam": "sea", "backfill": "/x"}, ["backfillSeam"]),
         ({"backfill": "/x", "startingTimestamp": "5"}, ["startingTimestamp", "backfill"]),
+        ({"queues": "0,one"}, ["queues"]),
+        ({"tags": "*"}, ["tags"]),
+        (
+            {"queues": "0", "assign": '{"t": [0]}', "subscribe": None},
+            ["queues", "assign"],
+        ),
+        (
+            {"startingTimestamp": "5", "endingTimestamp": "4"},
+            ["endingTimestamp", "startingTimestamp"],
+        ),
         ({"accessKey": "me"}, ["accessKey", "secretKey"]),
         ({"signatures": "none"}, ["signatures"]),
         ({"kafka.bootstrap.servers": "h:1"}, ["kafka.bootstrap.servers"]),
@@ -195,7 +215,7 @@ def test_a_batch_refuses_what_is_about_streams(name: str, value: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("endingOffsets", "latest"), ("endingTimestamp", "5"), ("endingOffsets", json.dumps({}))],
+    [("endingOffsets", "latest"), ("endingOffsets", json.dumps({}))],
 )
 def test_a_stream_refuses_what_is_about_batches(name: str, value: str) -> None:
     found = options(**{name: value})

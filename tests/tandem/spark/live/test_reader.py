@@ -15,7 +15,9 @@ from tandem.spark.live.reader import LiveReader, partitions_of, plan_batch
 from tests.tandem.spark.live.live_world import Asked, options, queue
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from datetime import datetime
+
+    from pyspark.sql import DataFrame, Row, SparkSession
 
     from tandem.testing import RunningCluster
 
@@ -56,6 +58,57 @@ class TestThroughSpark:
     def table(self, spark: "SparkSession", node: "RunningCluster", **given: str) -> "DataFrame":
         servers = ";".join(node.name_servers)
         return spark.read.format("tandem").options(nameServers=servers, **given).load()
+
+    def test_rows_are_chosen_by_tag_queue_and_time_in_a_batch_and_a_stream(
+        self, spark: "SparkSession", node: "RunningCluster"
+    ) -> None:
+        topic = node.topic(queues=2)
+        with tandem.BlockingProducer(node.name_servers, group="p") as producer:
+            for number in range(40):
+                tags = ("new", "paid", "")[number % 3]
+                producer.send(tandem.Message(topic, b"%d" % number, tags=tags), queue_id=number % 2)
+        whole = self.table(spark, node, subscribe=topic).orderBy("queueId", "queueOffset").collect()
+        assert len(whole) == 40
+        times = sorted(int(row.storeTimestamp.timestamp() * 1000) for row in whole)
+        start, end = times[10], times[30]
+
+        def expected(**given: str) -> set[int]:
+            return {
+                int(row.body)
+                for row in whole
+                if (row.tags in given["tags"].split(",") if "tags" in given else True)
+                and (str(row.queueId) in given["queues"] if "queues" in given else True)
+                and ("startingTimestamp" not in given or row_ms(row) >= start)
+                and ("endingTimestamp" not in given or row_ms(row) < end)
+            }
+
+        def row_ms(row: "Row") -> int:
+            stored: datetime = row.storeTimestamp
+            return round(stored.timestamp() * 1000)
+
+        window = {"startingTimestamp": str(start), "endingTimestamp": str(end)}
+        for number, given in enumerate(
+            [{"tags": "new"}, {"tags": "new,paid", "queues": "1"}, window, window | {"tags": "new"}]
+        ):
+            batch = self.table(spark, node, subscribe=topic, columns="body", **given)
+            assert {int(row.body) for row in batch.collect()} == expected(**given), given
+            begin = {} if "startingTimestamp" in given else {"startingOffsets": "earliest"}
+            stream = (
+                spark.readStream.format("tandem")
+                .options(nameServers=";".join(node.name_servers), subscribe=topic)
+                .options(columns="body", **given, **begin)
+                .load()
+            )
+            name = f"chosen_{number}"
+            query = (
+                stream.writeStream.format("memory")
+                .queryName(name)
+                .trigger(availableNow=True)
+                .start()
+            )
+            query.awaitTermination(60)
+            assert query.exception() is None
+            assert {int(row.body) for row in spark.table(name).collect()} == expected(**given)
 
     def test_rows_are_the_messages(self, spark: "SparkSession", node: "RunningCluster") -> None:
         topic = node.topic(queues=3)

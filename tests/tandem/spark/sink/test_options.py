@@ -54,7 +54,15 @@ def test_everything_can_be_said() -> None:
         "s",
         "any",
     )
-    assert len(OPTIONS) == 16 + len(TLS_OPTIONS)
+    assert len(OPTIONS) == 17 + len(TLS_OPTIONS)
+
+
+def test_written_batches_are_known_where_the_topic_is() -> None:
+    assert read(topic="t", skipCommittedBatches="true").skip_committed
+    assert not read(skipCommittedBatches="false").skip_committed
+    with pytest.raises(OptionError) as caught:
+        read(skipCommittedBatches="true")
+    assert caught.value.names == ("skipCommittedBatches", "topic")
 
 
 @pytest.mark.parametrize(

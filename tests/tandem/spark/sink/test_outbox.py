@@ -5,13 +5,17 @@ from contextlib import asynccontextmanager
 
 import anyio
 import msgspec
+import pyarrow as pa
 import pytest
 
 from tandem.client.ack import Ack
 from tandem.client.errors import RouteNotFoundError
+from tandem.spark.sink.columns import SinkColumns
 from tandem.spark.sink.errors import SendFailedError, Stored
 from tandem.spark.sink.options import SinkOptions
 from tandem.spark.sink.outbox import REQUESTS_MAX, Outbox
+from tandem.spark.sink.packed_rows import RowPacker
+from tandem.spark.sink.unique_key import RowKeys
 from tandem.wire.batch_body import decode_batch_body
 from tandem.wire.message import Message
 from tandem.wire.message_properties import decode_properties
@@ -48,6 +52,22 @@ def messages(count: int, **fields: str) -> list[Message]:
         Message("orders", b"%05d" % n, properties={"UNIQ_KEY": f"{n:032X}"}, **fields)  # type: ignore[arg-type]
         for n in range(count)
     ]
+
+
+async def send_packed(to: Outbox, count: int, batch_max_bytes: int = 1000) -> None:
+    """Send the same bodies with keys and a tag, put together by columns."""
+    options = SinkOptions((NAME_SERVER,), "orders", batch_max_bytes=batch_max_bytes)
+    table = {
+        "body": pa.array([b"%05d" % n for n in range(count)]),
+        "keys": pa.array([f"key{n}" for n in range(count)]),
+        "tags": pa.array(["new"] * count),
+    }
+    packed = RowPacker(options, SinkColumns(tuple(table))).packed(table, count, RowKeys("q", 0, 0))
+    assert packed is not None
+    for rows in packed:
+        for parcel in rows.parcels(batch_max_bytes):
+            await to.put(parcel)
+    await to.finish()
 
 
 def stored(broker: FakeBroker) -> list[bytes]:
@@ -200,6 +220,51 @@ async def test_a_broker_without_batches_gets_messages_with_their_own_sharding_ke
         decode_properties((each.properties or "").encode())["__SHARDINGKEY"] for each in headers
     ]
     assert sorted(keys) == sorted(each.sharding_key for each in some)
+
+
+@under_either_loop
+async def test_packed_rows_are_stored_and_counted() -> None:
+    broker = FakeBroker()
+    async with outbox(broker) as opened:
+        await send_packed(opened, 500)
+        assert (opened.messages, opened.body_bytes) == (500, 2500)
+    assert stored(broker) == [b"%05d" % n for n in range(500)]
+    assert sorted(keys_sent(broker)) == sorted(RowKeys("q", 0, 0).take(500))
+
+
+@under_either_loop
+async def test_packed_rows_go_one_by_one_where_a_broker_takes_no_batch_of_them() -> None:
+    for count in (1, 40):
+        broker = FakeBroker()
+        broker.handlers[SEND_BATCH] = lambda request: answer_to(
+            request, ResponseCode.MESSAGE_ILLEGAL
+        )
+        async with outbox(broker) as opened:
+            await send_packed(opened, count)
+            assert (opened.messages, opened.body_bytes) == (count, 5 * count)
+        sent = {}
+        for request in broker.requests:
+            if request.code == SEND:
+                header = request.decode_header(SendMessageRequestHeaderV2)
+                properties = decode_properties((header.properties or "").encode())
+                sent[properties["UNIQ_KEY"]] = (request.body, properties)
+        assert stored(broker) == [b"%05d" % n for n in range(count)]
+        for number, key in enumerate(RowKeys("q", 0, 0).take(count)):
+            body, properties = sent[key]
+            assert bytes(body) == b"%05d" % number
+            assert (properties["KEYS"], properties["TAGS"]) == (f"key{number}", "new")
+
+
+@under_either_loop
+async def test_a_refusal_of_packed_rows_is_an_error_in_words() -> None:
+    broker = FakeBroker()
+    broker.handlers[SEND_BATCH] = lambda request: answer_to(
+        request, ResponseCode.NO_PERMISSION, remark="read only"
+    )
+    async with outbox(broker, send_ms=500) as opened:
+        with pytest.raises(SendFailedError, match="read only") as caught:
+            await send_packed(opened, 3)
+        assert caught.value.stored is Stored.NOTHING
 
 
 @under_either_loop

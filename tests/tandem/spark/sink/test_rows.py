@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -6,7 +7,7 @@ import pytest
 from tandem.spark.sink.columns import SinkColumns
 from tandem.spark.sink.errors import RowError
 from tandem.spark.sink.options import SinkOptions
-from tandem.spark.sink.rows import NOT_COPIED, SLICE_ROWS, MessageMaker
+from tandem.spark.sink.rows import NOT_COPIED, SLICE_ROWS, MessageMaker, Slice
 from tandem.spark.sink.unique_key import RowKeys, key_of
 from tandem.wire.message import Message
 
@@ -26,7 +27,11 @@ def made(batch: pa.RecordBatch, topic: str = "t", **options: int) -> list[Messag
     names = batch.schema.names
     body = "value" if "value" in names else "body"
     of = maker(*names, topic=topic, body=body, **options)
-    return [message for messages, _ in of.slices(batch) for message in messages]
+    return [message for messages, _ in slices(of, batch) for message in messages]
+
+
+def slices(of: MessageMaker, batch: pa.RecordBatch) -> Iterator[Slice]:
+    return of.slices(of.table(batch), batch.num_rows)
 
 
 def batch_of(**columns: object) -> pa.RecordBatch:
@@ -105,7 +110,7 @@ def test_keys_go_on_over_slices_and_batches() -> None:
     messages = [
         message
         for part in (bodies, bodies[:5])
-        for some, _ in of.slices(batch_of(body=part))
+        for some, _ in slices(of, batch_of(body=part))
         for message in some
     ]
     assert [message.body for message in messages] == bodies + bodies[:5]
@@ -135,7 +140,7 @@ def test_what_belongs_to_the_message_that_was_read_is_not_copied() -> None:
 
 def test_queue_ids_come_beside_the_messages() -> None:
     batch = batch_of(body=[b"a", b"b"], queueId=pa.array([3, None], pa.int32()))
-    ((_, queue_ids),) = maker("body", "queueId").slices(batch)
+    ((_, queue_ids),) = slices(maker("body", "queueId"), batch)
     assert queue_ids == [3, None]
 
 
@@ -178,7 +183,7 @@ def test_a_topic_is_neither_null_nor_empty() -> None:
 
 def test_rows_are_counted_over_batches() -> None:
     of = maker("body")
-    list(of.slices(batch_of(body=[b""] * 3000)))
+    list(slices(of, batch_of(body=[b""] * 3000)))
     with pytest.raises(RowError, match="row 3002 of partition 0: ") as caught:
-        list(of.slices(batch_of(body=[b"", b"", None])))
+        list(slices(of, batch_of(body=[b"", b"", None])))
     assert caught.value.row == 3002

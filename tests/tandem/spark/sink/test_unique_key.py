@@ -13,6 +13,17 @@ def test_a_row_has_the_same_key_however_often_it_is_sent() -> None:
     assert len(set(whole)) == 1000
 
 
+def test_keys_as_digits_are_the_same_keys() -> None:
+    whole = RowKeys("query", 7, 3).take(200_000)
+    digits = RowKeys("query", 7, 3)
+    lines = [
+        line.tobytes().decode()
+        for count in (1, 70_000, 0, 129_999)
+        for line in digits.take_digits(count)
+    ]
+    assert lines == whole
+
+
 def test_other_writes_batches_and_partitions_have_other_keys() -> None:
     places = [(write, batch, part) for write in "qr" for batch in (0, 1, 11) for part in (0, 1)]
     keys = [key for place in places for key in RowKeys(*place).take(500)]

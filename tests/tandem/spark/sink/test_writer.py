@@ -59,6 +59,13 @@ def test_the_source_gives_both_writers() -> None:
     assert caught.value.names == ("mode",)
 
 
+def test_written_batches_are_a_matter_of_streams() -> None:
+    with pytest.raises(OptionError) as caught:
+        batch_writer(VALUES, GIVEN | {"skipcommittedbatches": "true"}, overwrite=False)
+    assert caught.value.names == ("skipCommittedBatches",)
+    stream_writer(VALUES, GIVEN | {"skipcommittedbatches": "true"})
+
+
 def test_a_task_is_a_task_of_spark() -> None:
     empty: Iterator[pa.RecordBatch] = iter(())
     with pytest.raises(OptionError, match="in a task of Spark"):
@@ -174,6 +181,13 @@ def write_files(folder: Path) -> None:
         (folder / "in" / f"{number}.txt").write_text(lines)
 
 
+def forget_last_commit(checkpoint: Path) -> None:
+    """Leave a checkpoint as a driver does that is killed when its last batch is written."""
+    commits = sorted((checkpoint / "commits").glob("[0-9]"))
+    for file in (commits[-1], commits[-1].with_name(f".{commits[-1].name}.crc")):
+        file.unlink()
+
+
 def run(
     spark: "SparkSession",
     node: "RunningCluster",
@@ -182,6 +196,7 @@ def run(
     checkpoint: str = "checkpoint",
     *,
     keyed: bool = False,
+    **given: str,
 ) -> None:
     """Run the stream until it has written everything that it has not written yet."""
     source = spark.readStream.option("maxFilesPerTrigger", 2).text(str(folder / "in"))
@@ -189,7 +204,7 @@ def run(
         source = source.withColumn("uniqueKey", fn.col("value"))
     query = (
         source.writeStream.format("tandem")
-        .options(nameServers=";".join(node.name_servers), topic=topic)
+        .options(nameServers=";".join(node.name_servers), topic=topic, **given)
         .option("checkpointLocation", str(folder / checkpoint))
         .trigger(availableNow=True)
         .start()
@@ -256,15 +271,35 @@ class TestThroughSpark:
         by_key = {each.properties["UNIQ_KEY"]: each.body.decode() for each in first}
         assert sorted(by_key.values()) == EXPECTED
         # The last batch is not known to be done: it is written once more when the query restarts.
-        commits = sorted((tmp_path / "checkpoint" / "commits").glob("[0-9]"))
-        for file in (commits[-1], commits[-1].with_name(f".{commits[-1].name}.crc")):
-            file.unlink()
+        forget_last_commit(tmp_path / "checkpoint")
         run(spark, node, topic, tmp_path)
         again = read(node, topic)
         assert len(first) < len(again) < len(first) + 600
         assert {each.properties["UNIQ_KEY"]: each.body for each in again} == {
             each.properties["UNIQ_KEY"]: each.body for each in first
         }
+
+    def test_a_micro_batch_that_was_written_is_not_sent_again(
+        self, spark: "SparkSession", node: "RunningCluster", tmp_path: Path
+    ) -> None:
+        topic = node.topic()
+        write_files(tmp_path)
+        run(spark, node, topic, tmp_path, skipCommittedBatches="true")
+        first = read(node, topic)
+        assert sorted(each.body.decode() for each in first) == EXPECTED
+        for _ in range(2):
+            # As after a driver that died between the sink's commit and that of the checkpoint.
+            forget_last_commit(tmp_path / "checkpoint")
+            run(spark, node, topic, tmp_path, skipCommittedBatches="true")
+        assert [each.queue_offset for each in read(node, topic)] == [
+            each.queue_offset for each in first
+        ]
+        # What comes after is written, and a stream of its own has its own numbers.
+        (tmp_path / "in" / "3.txt").write_text("more")
+        run(spark, node, topic, tmp_path, skipCommittedBatches="true")
+        assert len(read(node, topic)) == len(EXPECTED) + 1
+        run(spark, node, topic, tmp_path, "other", skipCommittedBatches="true")
+        assert len(read(node, topic)) == 2 * (len(EXPECTED) + 1)
 
     @pytest.mark.long
     def test_a_stream_that_drops_repeats_has_every_row_once(
