@@ -20,6 +20,7 @@ from tandem.spark.live.offsets import nested, stream_offset
 from tandem.spark.live.options import LiveOptions
 from tandem.spark.live.reader import partitions_of, read_ranges
 from tandem.spark.live.stream_plan import StreamPlan
+from tandem.spark.worker_words import end_quietly, in_one_sentence, rows_in_one_sentence
 
 _log = logging.getLogger(__name__)
 
@@ -61,6 +62,7 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options, self._names = state
         self._opened = None
 
+    @in_one_sentence
     def initialOffset(self) -> Json:  # noqa: N802 - Spark's name
         """Where a new stream begins."""
         return self._plan.initial().as_json()
@@ -71,10 +73,12 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadAllAvailable()
         return ReadMaxRows(self._options.records_max)
 
+    @in_one_sentence
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """End at what is there now."""
         self._plan.fix_end()
 
+    @in_one_sentence
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802 - Spark's name
         """Where the next batch ends; `start` if there is none."""
         records_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -84,11 +88,13 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The ends of all queues, for the progress of the query."""
         return dict(nested(self._plan.latest)) or None
 
+    @in_one_sentence
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         """What each task of a batch reads."""
         ranges = self._plan.ranges(stream_offset(start), stream_offset(end))
         return partitions_of(self._open()[1].cut(ranges), self._options)
 
+    @rows_in_one_sentence
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the Arrow batches of one task."""
         if partition.value is not None:
@@ -109,3 +115,4 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._opened is not None:
             self._opened[0].close()
             self._opened = None
+        end_quietly()
