@@ -8,7 +8,12 @@ from pathlib import Path
 
 from tandem.spark.audit import tasks
 from tandem.spark.audit.audit_work import AuditSizes, conclude, prepare
-from tandem.spark.audit.log_compare import differences_by_node, differences_in, open_logs
+from tandem.spark.audit.log_compare import (
+    differences_by_node,
+    differences_in,
+    known_confirmed,
+    open_logs,
+)
 from tandem.spark.audit.rules import AuditSummary
 from tandem.spark.audit.stages import OnStage, comparing, joining, no_stage, reading
 from tandem.spark.audit.tasks import TaskReport
@@ -29,6 +34,8 @@ def run_quick_audit(
     Raises:
         NotAStoreError: the master's directory is not a store.
     """
+    if confirm is None:
+        confirm = known_confirmed(stores)
     logs = open_logs(stores, master, confirm)
     on_stage(comparing(logs, master))
     differences = differences_by_node(logs, master, differences_in)

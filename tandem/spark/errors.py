@@ -62,6 +62,8 @@ class StoreFault(enum.Enum):
     """Two directories have a file of the same name."""
     NO_MATCH = enum.auto()
     """A pattern fits no directory."""
+    NO_CHECKPOINT = enum.auto()
+    """Of a node of a fenced group: what says how much of its log is confirmed."""
 
 
 class NotAStoreError(data_file.NotAStoreError, SparkSourceError):

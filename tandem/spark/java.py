@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -83,7 +83,15 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, str | Non
 
 
 def _version_of(executable: str) -> int | None:
-    """Return the major version, None if this is not a Java that starts."""
+    """Return the major version, None if this is not a Java that starts.
+
+    A JDK says it in a file; to start it for that takes a third of a second of processor time.
+    """
+    with suppress(OSError, ValueError):
+        home = Path(executable).resolve(strict=True).parent.parent
+        text = Path(home, "release").read_text(encoding="utf-8")
+        if noted := re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', text, re.MULTILINE):
+            return int(noted[1])
     try:
         shown = subprocess.run(
             [executable, "-version"], capture_output=True, text=True, timeout=60, check=False

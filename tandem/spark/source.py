@@ -20,6 +20,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from tandem.spark.worker_words import in_one_sentence
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -66,6 +68,7 @@ class TandemDataSource(DataSource):
             (text for name, text in self.options.items() if name.lower() == "archive"), None
         )
 
+    @in_one_sentence
     def schema(self) -> StructType:
         """The columns of what is read.
 
@@ -76,6 +79,7 @@ class TandemDataSource(DataSource):
 
         return schema_of(self._live_options.columns)
 
+    @in_one_sentence
     def reader(self, schema: StructType) -> DataSourceReader:
         """Read a batch, with our schema or a selection of it that the user gave.
 
@@ -97,6 +101,7 @@ class TandemDataSource(DataSource):
             reader = LiveReader(self._live_options, schema.names)
         return PlannedReader(reader) if is_pruned(schema) else reader
 
+    @in_one_sentence
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Read a stream, with our schema or a selection of it that the user gave.
 
@@ -118,6 +123,7 @@ class TandemDataSource(DataSource):
             )
         return LiveStreamReader(self._live_options, schema.names)
 
+    @in_one_sentence
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001
         """Write a batch: each row is a message.
 
@@ -128,6 +134,7 @@ class TandemDataSource(DataSource):
 
         return batch_writer(schema, self.options, overwrite=overwrite)
 
+    @in_one_sentence
     def streamWriter(  # noqa: N802 - Spark's
         self,
         schema: StructType,

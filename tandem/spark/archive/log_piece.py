@@ -1,21 +1,19 @@
 """Which pieces of a store's log can go into an archive, and their rows.
 
 closed file     another file with data follows it: its bytes are final
-confirmed       in a fenced group, only what every replica that counts has: the checkpoint of
-                the store says up to where (the sixth number in it; 0 in other groups)
+confirmed       of a node of a fenced group, only what every replica that counts has, as its store
+                says (`commitlog.confirmed`); a switch may cut off the rest
 open file       the last one; its records go in only if they are asked for, for stores that
                 nobody writes to any more
 """
 
-import struct
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import msgspec
 import pyarrow as pa
 
-from tandem.data_file import DataFile, opened, read_at, read_into
+from tandem.data_file import DataFile, opened, read_into
 from tandem.spark.archive.errors import (
     ArchiveError,
     LostBeforeArchivedError,
@@ -23,6 +21,7 @@ from tandem.spark.archive.errors import (
     OtherLogError,
 )
 from tandem.spark.archive.manifest import Unit
+from tandem.spark.commitlog.confirmed import confirmed_end
 from tandem.spark.commitlog.log_files import (
     commit_log_folder,
     list_log_files,
@@ -30,14 +29,14 @@ from tandem.spark.commitlog.log_files import (
     log_tail,
 )
 from tandem.spark.commitlog.options import ScanOptions
+from tandem.spark.commitlog.places import place_of
 from tandem.spark.commitlog.read import read_split
 from tandem.spark.commitlog.split import LogSplit
 from tandem.spark.errors import LossCause
 from tandem.spark.record_batches import COLUMNS
 from tandem.wire.crc import raw_crc32
-from tandem.wire.store_layout import CHECKPOINT
+from tandem.wire.store_layout import OFFSET_MAX
 
-_REPLICATED: Final = struct.Struct(">q")
 _READ_BYTES: Final = 4 << 20
 
 
@@ -64,22 +63,24 @@ def pieces_to_archive(
         LostBeforeArchivedError: a piece between is missing, and `lost` is false.
         OtherLogError: the log ends before the archive does, or is another one.
     """
+    confirmed = _confirmed(store)  # before the files: see `commitlog.confirmed`
     files = log_files(store)
-    confirmed = _confirmed(commit_log_folder(local_path(store)).parent)
     have = max((unit.end for unit in units), default=None)
     found: list[LogPiece] = []
     for number, file in enumerate(files):
         is_last = number == len(files) - 1
-        end = _last_end(file) if is_last and take_open_file else file.end_offset
-        is_final = take_open_file or (not is_last and end <= confirmed)
-        if not is_final:
+        is_closed = not is_last and file.end_offset <= confirmed
+        if not is_closed and (not take_open_file or confirmed <= file.offset):
             break
+        end = file.end_offset if is_closed else _last_end(file, confirmed)
         first = file.offset if have is None else max(have, file.offset)
         if have is not None and have < first and not lost:
             raise _lost(group, have, first)
         if first < end:
-            found.append(LogPiece(group, store, file, first, end, closes_file=not is_last))
+            found.append(LogPiece(group, store, file, first, end, closes_file=is_closed))
         have = max(have or 0, end)
+        if not is_closed:
+            break
     _check_same_log(group, store, files, units)
     return found
 
@@ -137,8 +138,9 @@ def log_crc(file: DataFile, first: int, end: int) -> int:
     return crc
 
 
-def _last_end(file: DataFile) -> int:
-    tail = log_tail(file)
+def _last_end(file: DataFile, confirmed: int) -> int:
+    """Return where the records of a file end, as far as they are confirmed."""
+    tail = log_tail(file, bound=confirmed - file.offset)
     if not tail.clean:
         raise ArchiveError(
             f"{file.path} ends in something that is no record, at {file.offset + tail.end};"
@@ -147,15 +149,10 @@ def _last_end(file: DataFile) -> int:
     return file.offset + tail.end
 
 
-def _confirmed(store: Path) -> int:
+def _confirmed(store: str) -> int:
     """Return the physical offset below which the log is final."""
-    try:
-        with opened(str(store / "checkpoint")) as descriptor:
-            data = read_at(descriptor, CHECKPOINT.size, _REPLICATED.size)
-    except OSError:  # a commitlog directory alone
-        data = b""
-    replicated = _REPLICATED.unpack(data)[0] if len(data) == _REPLICATED.size else 0
-    return replicated or 2**63 - 1
+    confirmed = confirmed_end(place_of(str(local_path(store))))
+    return OFFSET_MAX if confirmed is None else confirmed
 
 
 def _lost(group: str, have: int, first: int) -> LostBeforeArchivedError:

@@ -28,7 +28,13 @@ from tandem.spark.audit.audit_work import (
     prepare,
     task_count,
 )
-from tandem.spark.audit.log_compare import Piece, differences_by_node, differences_in, open_logs
+from tandem.spark.audit.log_compare import (
+    Piece,
+    differences_by_node,
+    differences_in,
+    known_confirmed,
+    open_logs,
+)
 from tandem.spark.audit.rules import AuditSummary
 from tandem.spark.audit.stages import OnStage, comparing, no_stage, reading
 from tandem.spark.audit.tasks import AuditPlan, ReadTask, TaskReport
@@ -52,13 +58,16 @@ def run_audit(
     `stores` maps node names to store directories; no node may be writing to them. `ledger` is a
     Parquet file or a directory of such. The table `out_dir/audit` is replaced when everything is
     judged. All of them have to be at the same paths for driver and workers. `confirm` is given for
-    a fenced group: all nodes had the whole log below it. `on_stage` is called with words for what
+    a fenced group: all nodes had the whole log below it; without it, what their stores know to be
+    confirmed counts. `on_stage` is called with words for what
     begins now.
 
     Raises:
         NotAStoreError: the master's directory is not a store.
         AuditTableError: a task failed, or its findings are not where the driver sees them.
     """
+    if confirm is None:
+        confirm = known_confirmed(stores)
     logs = open_logs(stores, master, confirm)
     on_stage(comparing(logs, master))
     parallelism = spark.sparkContext.defaultParallelism

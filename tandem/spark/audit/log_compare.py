@@ -13,12 +13,14 @@ import msgspec
 import numpy as np
 
 from tandem.data_file import DataFile, opened, read_into
+from tandem.spark.commitlog.confirmed import confirmed_end
 from tandem.spark.commitlog.log_files import (
     commit_log_folder,
     list_log_files,
     local_path,
     log_tail,
 )
+from tandem.spark.commitlog.places import place_of
 from tandem.spark.errors import NotAStoreError
 
 PIECE_BYTES: Final = 32 * 1024 * 1024
@@ -66,6 +68,25 @@ def open_logs(
     commit_log_folder(local_path(str(stores[master])))
     logs = {node: open_extent(str(path)) for node, path in stores.items()}
     return logs if confirm is None else {node: bounded(log, confirm) for node, log in logs.items()}
+
+
+def known_confirmed(stores: Mapping[str, str | Path]) -> int | None:
+    """Return up to where any of these stores says that the log of its group is confirmed.
+
+    None: they are not those of a fenced group.
+
+    Raises:
+        NotAStoreError: a store of a fenced node lacks its checkpoint.
+    """
+    found = []
+    for path in stores.values():
+        try:
+            place = place_of(str(local_path(str(path))))
+        except NotAStoreError:  # a node that was never started; the master's is looked at elsewhere
+            continue
+        if (confirmed := confirmed_end(place)) is not None:
+            found.append(confirmed)
+    return max(found, default=None)
 
 
 def differences_by_node(

@@ -35,8 +35,14 @@ class LogRows(msgspec.Struct, frozen=True, eq=False):
 
 
 def scan_options(store: str, split_bytes: int | None = None) -> ScanOptions:
-    """How an audit reads a log: all of it, the broker's own records too, with its damage."""
-    options = ScanOptions(paths=(store,), on_error="row", with_system_topics=True)
+    """How an audit reads a log: all of it, the broker's own records too, with its damage.
+
+    Also what the checkpoint does not know to be confirmed: a node that was killed wrote it up to a
+    second before, and what was acknowledged in that second is there.
+    """
+    options = ScanOptions(
+        paths=(store,), on_error="row", with_system_topics=True, with_unconfirmed=True
+    )
     if split_bytes is None:
         return options
     return msgspec.structs.replace(options, split_bytes=split_bytes)

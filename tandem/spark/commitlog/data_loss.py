@@ -43,12 +43,12 @@ def deleted(store: str, start: int, end: int) -> LostRange:
     )
 
 
-def cut(store: str, offset: int, end: int) -> LostRange:
-    """The log ends at `end`, and was read up to `offset`."""
+def cut(store: str, offset: int, end: int, *, is_bounded: bool = False) -> LostRange:
+    """The log ends at `end`, or what is confirmed of it does; it was read up to `offset`."""
     return LostRange(
         store,
         end,
-        f"store {store}: the log ends at physical offset {end}, and was read up to {offset} before:"
+        f"store {store}: the log {_ends(is_bounded)} {end}, and was read up to {offset} before:"
         " its end was cut off, as a node does with what was never confirmed, or this is another"
         " store",
         f"Start anew with another checkpoint, {_GO_ON}",
@@ -56,15 +56,20 @@ def cut(store: str, offset: int, end: int) -> LostRange:
     )
 
 
-def beyond(store: str, offset: int, end: int) -> LostRange:
-    """The log ends at `end`, before `offset` that is asked for."""
+def beyond(store: str, offset: int, end: int, *, is_bounded: bool = False) -> LostRange:
+    """The log ends at `end`, or what is confirmed of it does: before `offset`, which is wanted."""
+    more = ", read what is not confirmed with includeUnconfirmed=true" if is_bounded else ""
     return LostRange(
         store,
         end,
-        f"store {store}: the log ends at physical offset {end}, before {offset} that is asked for",
-        f"Ask for less, {_GO_ON}",
+        f"store {store}: the log {_ends(is_bounded)} {end}, before {offset} that is asked for",
+        f"Ask for less{more}, {_GO_ON}",
         LossCause.BEYOND,
     )
+
+
+def _ends(is_bounded: bool) -> str:  # noqa: FBT001 - of one word
+    return f"{'is confirmed up to' if is_bounded else 'ends at'} physical offset"
 
 
 def rewritten(store: str, offset: int) -> LostRange:

@@ -127,24 +127,30 @@ def _is_begun(window: Window, file: DataFile, size: int) -> bool:
     return size == len(window.data) and find_record_start(head, file.offset + window.position) == 0
 
 
-def log_tail(file: DataFile, start: int = 0, storage: Storage | None = None) -> LogTail:
-    """Find the end of the log in its last file, walking from the record that starts at `start`."""
+def log_tail(
+    file: DataFile, start: int = 0, storage: Storage | None = None, bound: int | None = None
+) -> LogTail:
+    """Find the end of the log in its last file, walking from the record that starts at `start`.
+
+    The file counts up to the position `bound`, if that is given, as if nothing came after it.
+    """
+    stop = file.size if bound is None else min(bound, file.size)
     with (storage or LocalStorage()).opened(file.path) as opened:
-        end, clean = _look_at_tail(opened, file, start)
+        end, clean = _look_at_tail(opened, file, start, stop)
         for _ in range(_LOOKS_MAX):
             if clean:
                 break
             time.sleep(_LOOK_INTERVAL_SECONDS)  # noqa: TID251 - a Spark driver, not a node
-            now, clean = _look_at_tail(opened, file, end)
+            now, clean = _look_at_tail(opened, file, end, stop)
             clean |= now > end
     return LogTail(end, clean)
 
 
-def _look_at_tail(opened: OpenedFile, file: DataFile, start: int) -> tuple[int, bool]:
-    (window,) = deque(scan_windows(opened, file, start, file.size), maxlen=1)
+def _look_at_tail(opened: OpenedFile, file: DataFile, start: int, stop: int) -> tuple[int, bool]:
+    (window,) = deque(scan_windows(opened, file, start, stop), maxlen=1)
     end, check = window.end, window.scan.check
     if check.stop is ScanStop.ZEROS:
-        return end, opened.only_zeros(end, file.size)
+        return end, opened.only_zeros(end, stop)
     if check.stop is ScanStop.BLANK:
         return end, not blank_fault(check.needed_bytes, file.size - end)
     return end, check.stop is ScanStop.END

@@ -19,6 +19,8 @@
     maxBytesPerTrigger    how much log a micro-batch takes, over all stores
     failOnDataLoss        true (default): what is no longer there to be read ends the query; false:
                           it is logged, and with onError=row a row
+    includeUnconfirmed    false (default): the log of a node of a fenced group is read as far as it
+                          is confirmed (`confirmed`); true: to its end, which a switch may cut off
     ignoreMissingTopics   false (default): a topic that no store knows is an error; true: it has no
                           rows
     columns               which columns, separated by commas, in this order
@@ -71,6 +73,7 @@ OPTIONS: Final = (
     "endingOffsets",
     "maxBytesPerTrigger",
     "failOnDataLoss",
+    "includeUnconfirmed",
     "ignoreMissingTopics",
     "columns",
     "decompress",
@@ -97,6 +100,7 @@ class ScanOptions(msgspec.Struct, frozen=True):
     ending: Position | None = None
     trigger_bytes: int | None = None
     fail_on_data_loss: bool = True
+    with_unconfirmed: bool = False
     ignore_missing_topics: bool = False
     columns: tuple[str, ...] | None = None
     decompress: bool = False
@@ -135,6 +139,7 @@ def parse_options(raw: Mapping[str, str]) -> ScanOptions:
         ending=read_position(given, "endingOffsets", ("latest",)),
         trigger_bytes=given.integer("maxBytesPerTrigger", at_least=1),
         fail_on_data_loss=given.flag("failOnDataLoss", default=True),
+        with_unconfirmed=given.flag("includeUnconfirmed", default=False),
         ignore_missing_topics=given.flag("ignoreMissingTopics", default=False),
         columns=_columns(given),
         decompress=given.flag("decompress", default=False),

@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from tandem.data_file import DataFile
+from tandem.spark.commitlog.confirmed import confirmed_end
 from tandem.spark.commitlog.log_files import (
     LogTail,
     cut_file,
@@ -42,7 +43,7 @@ def open_logs(options: ScanOptions) -> "list[StoreLog]":
         NotAStoreError: a path is something else.
     """
     places = find_places(options.paths, options.commit_log_directories)
-    return [StoreLog(place) for place in places]
+    return [StoreLog(place, with_unconfirmed=options.with_unconfirmed) for place in places]
 
 
 def scan_splits(log: "StoreLog", options: ScanOptions) -> list[LogSplit]:
@@ -60,7 +61,7 @@ def time_bounds(log: "StoreLog", options: ScanOptions) -> tuple[int, int]:
     chosen = window.places(len(files), lambda number: time_of_record(storage, files[number], 0))
     if not chosen:
         return log.start, log.start
-    end = log.end if chosen.stop == len(files) else files[chosen.stop].offset
+    end = log.end if chosen.stop == len(files) else min(files[chosen.stop].offset, log.end)
     return files[chosen.start].offset, end
 
 
@@ -81,10 +82,16 @@ def in_window(splits: list[LogSplit], log: "StoreLog", options: ScanOptions) -> 
 
 
 class StoreLog:
-    """The log of one store as it is now: its files, its end, and splits of any range of it."""
+    """The log of one store as it is now: its files, its end, and splits of any range of it.
 
-    def __init__(self, place: StorePlace) -> None:
+    That of a node of a fenced group ends, for us, where it is confirmed (`confirmed`), unless it is
+    wanted `with_unconfirmed`. `files` are all that hold something.
+    """
+
+    def __init__(self, place: StorePlace, *, with_unconfirmed: bool = False) -> None:
         self.place = place
+        # In this order: see `confirmed`.
+        self._bound = None if with_unconfirmed else confirmed_end(place)
         self.files: Sequence[DataFile] = files_with_data(place)
         self.proven: int | None = None
         """A physical offset where a record ends for certain; shortens the walk to the end."""
@@ -99,18 +106,55 @@ class StoreLog:
         """The first physical offset that is held; 0 in an empty log."""
         return self.files[0].offset if self.files else 0
 
+    def was_confirmed(self, offset: int) -> None:
+        """Count on the log up to `offset`, where it was confirmed once, whatever is known now."""
+        if self._bound is not None and offset > self._bound:
+            self._bound = offset
+            for name in ("_last", "_tail", "end", "sound_end"):
+                self.__dict__.pop(name, None)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the node holds more than what is known to be confirmed."""
+        return self._bound is not None and self._bound < self.held_end
+
+    @cached_property
+    def _last(self) -> DataFile | None:
+        """The last file that counts."""
+        if self._bound is None:
+            return self.files[-1] if self.files else None
+        number = bisect.bisect_left(self.files, self._bound, key=lambda file: file.offset)
+        return self.files[number - 1] if number else None
+
     @cached_property
     def _tail(self) -> LogTail:
-        file = self.files[-1]
-        return log_tail(file, self._known_start(file, file.end_offset), self.place.storage)
+        assert self._last is not None
+        return self._tail_of(self._last, self._limit(self._last))
+
+    def _tail_of(self, file: DataFile, limit: int) -> LogTail:
+        start = self._known_start(file, file.offset + limit)
+        return log_tail(file, start, self.place.storage, limit)
+
+    def _limit(self, file: DataFile) -> int:
+        """The position up to which a file counts."""
+        return file.size if self._bound is None else min(file.size, self._bound - file.offset)
 
     @cached_property
     def end(self) -> int:
         """The physical offset after the last record, or of the last file if its tail is unclean."""
-        if not self.files:
-            return 0
+        file = self._last
+        if file is None:
+            return self.start
+        return file.offset + (self._tail.end if self._tail.clean else self._limit(file))
+
+    @cached_property
+    def held_end(self) -> int:
+        """The same of all that the node holds, confirmed or not."""
+        if self._bound is None or not self.files:
+            return self.end
         file = self.files[-1]
-        return file.offset + (self._tail.end if self._tail.clean else file.size)
+        tail = self._tail_of(file, file.size)
+        return file.offset + (tail.end if tail.clean else file.size)
 
     @cached_property
     def sound_end(self) -> int:
@@ -118,16 +162,17 @@ class StoreLog:
 
         Damage with a sound record after it does not wait: reading has to meet it.
         """
-        if not self.files:
-            return 0
-        file, tail = self.files[-1], self._tail
+        file = self._last
+        if file is None:
+            return self.start
+        limit, tail = self._limit(file), self._tail
         end = tail.end
         while not tail.clean:
             with self.place.storage.opened(file.path) as opened:
-                again = next_record(opened, file, end + 1, file.size)
+                again = next_record(opened, file, end + 1, limit)
             if again is None:
                 break
-            tail = log_tail(file, again, self.place.storage)
+            tail = log_tail(file, again, self.place.storage, limit)
             end = tail.end
         return file.offset + end
 
@@ -179,7 +224,7 @@ class StoreLog:
                 break
             if number and start < file.offset != self.files[number - 1].end_offset:
                 yield self._missing_file(self.files[number - 1], file)
-            is_last = number == len(self.files) - 1
+            is_last = file is self._last
             log_end = self.end - file.offset if is_last else file.size
             first = max(start - file.offset, 0)
             stop = min(end - file.offset, log_end)

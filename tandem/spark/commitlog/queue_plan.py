@@ -111,7 +111,7 @@ def _through_queues(
     if wanted is None or not all(queue.is_sound(log, every.file_units) for queue in wanted):
         return None
     queued_end = every.queued_end()
-    if queued_end is None or queued_end > log.end:
+    if queued_end is None or queued_end > log.held_end:
         return None
     first = max([start, *(queue.complete_from for queue in wanted)])
     last = min(end, queued_end)

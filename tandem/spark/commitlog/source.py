@@ -51,6 +51,7 @@ from tandem.spark.commitlog.table import plan_table
 from tandem.spark.errors import OptionError
 from tandem.spark.pruning import is_pruned
 from tandem.spark.record_batches import COLUMNS
+from tandem.spark.worker_words import end_quietly, in_one_sentence, rows_in_one_sentence
 
 SCHEMA: StructType = from_arrow_schema(
     pa.schema([(name, kind) for name, (kind, _) in COLUMNS.items()])
@@ -69,6 +70,7 @@ class CommitLogDataSource(DataSource):
     def _scan_options(self) -> ScanOptions:
         return parse_options(self.options)
 
+    @in_one_sentence
     def schema(self) -> StructType:
         """All columns, or those of the option `columns` in their order.
 
@@ -84,6 +86,7 @@ class CommitLogDataSource(DataSource):
             )
         return StructType([SCHEMA[name] for name in names])
 
+    @in_one_sentence
     def reader(self, schema: StructType) -> DataSourceReader:
         """Read with our schema or a selection of it that the user gave.
 
@@ -98,6 +101,7 @@ class CommitLogDataSource(DataSource):
             raise OptionError(text, ["maxBytesPerTrigger"])
         return CommitLogReader(self._scan_options, schema.names, is_planned=pruned)
 
+    @in_one_sentence
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Follow the logs with our schema or a selection of it that the user gave.
 
@@ -140,15 +144,17 @@ class CommitLogReader(DataSourceReader):
         self._names = names
         self._is_planned = is_planned
 
+    @in_one_sentence
     def partitions(self) -> list[InputPartition]:
         """One partition a split; Spark asks once per `load`."""
         if self._is_planned:
             return []
         return [InputPartition(part) for part in plan_table(self._options)]
 
+    @rows_in_one_sentence
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the Arrow batches of one split."""
-        return read_part(partition.value, self._options, self._names)
+        yield from read_part(partition.value, self._options, self._names)
 
 
 class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -162,10 +168,12 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._names = names
         self._stream = CommitLogStream(options)
 
+    @in_one_sentence
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's
         """Where a stream without a checkpoint starts."""
         return to_json(looking_again(self._stream.initial))
 
+    @in_one_sentence
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
         """Read what there is now, in as many batches as it takes, and no more."""
         looking_again(self._stream.stop_at_what_is_there)
@@ -175,6 +183,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         limit_bytes = self._options.trigger_bytes
         return ReadAllAvailable() if limit_bytes is None else ReadMaxBytes(limit_bytes)
 
+    @in_one_sentence
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Where the next batch ends."""
         limit_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
@@ -185,12 +194,18 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """How far the logs were at the last look, for the query's progress."""
         return to_json(self._stream.ends) or None
 
+    @in_one_sentence
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """One partition a split."""
         marks = from_json(start), from_json(end)
         parts = looking_again(lambda: self._stream.splits(*marks))
         return [InputPartition(part) for part in parts]
 
+    @rows_in_one_sentence
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the Arrow batches of one split."""
-        return read_part(partition.value, self._options, self._names)
+        yield from read_part(partition.value, self._options, self._names)
+
+    def stop(self) -> None:
+        """Nothing is open between two batches."""
+        end_quietly()

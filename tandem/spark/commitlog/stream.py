@@ -7,6 +7,10 @@ a restart has the same records. A record that is half written waits. Damage with
 after it does not wait: the batch meets it, as a table does. What was read before must still be what
 it was: the bytes before an offset are compared with `tail` before reading goes on from there.
 
+Of a node of a fenced group a batch ends where the log is confirmed, so that no change of master
+takes back a message that a sink has; what is planned again after a restart is what it was, whatever
+is known to be confirmed by then.
+
 A limit in bytes is shared between stores by how much each has, and a batch takes at least one
 record of each that has any. A store that a pattern fits later on is read from its start.
 
@@ -144,10 +148,12 @@ class CommitLogStream:
         is_same = mark.tail is not None and tail == mark.tail
         if is_same:
             log.proven = at
+            log.was_confirmed(at)
         elif at < log.start:
             loss, at = data_loss.deleted(name, at, log.start), log.start
         elif at > log.sound_end:
-            loss, at = data_loss.cut(name, at, log.sound_end), log.sound_end
+            loss = data_loss.cut(name, at, log.sound_end, is_bounded=log.is_bounded)
+            at = log.sound_end
         elif mark.tail is not None and tail is not None:
             loss, at = data_loss.rewritten(name, at), log.boundary_at(at)
         if loss is not None:

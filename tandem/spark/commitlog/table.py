@@ -52,7 +52,7 @@ def _start(log: StoreLog, options: ScanOptions) -> tuple[int | None, LostRange |
     if offset < log.start:
         return log.start, data_loss.deleted(log.place.name, offset, log.start)
     if offset > log.sound_end:
-        return log.sound_end, data_loss.beyond(log.place.name, offset, log.sound_end)
+        return log.sound_end, _beyond(log, offset)
     return log.boundary_at(offset), None
 
 
@@ -63,5 +63,9 @@ def _end(log: StoreLog, options: ScanOptions) -> tuple[int | None, LostRange | N
     if offset == LATEST:
         return None, None
     if offset > log.sound_end:
-        return None, data_loss.beyond(log.place.name, offset, log.sound_end)
+        return None, _beyond(log, offset)
     return (log.start if offset <= log.start else log.boundary_at(offset)), None
+
+
+def _beyond(log: StoreLog, offset: int) -> LostRange:
+    return data_loss.beyond(log.place.name, offset, log.sound_end, is_bounded=log.is_bounded)

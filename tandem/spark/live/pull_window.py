@@ -12,12 +12,13 @@ A broker gives 32 messages or 256 KiB at most. Source: RocketMQ 5.3.3, MessageSt
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import msgspec
 
 from tandem.spark.live.ranges import QueueRange
+from tandem.wire.store_layout import OFFSET_MAX
 
 STEP_MAX: Final = 32
 IN_FLIGHT_MAX: Final = 32
@@ -104,6 +105,15 @@ class PullWindow:
                 break
             self._in_flight += 1
             pulls.append(pull)
+        return pulls
+
+    def pulls_of(self, places: Collection[int]) -> list[Pull]:
+        """Return what is left of these ranges, as far as it is their turn. Counts as in flight."""
+        pulls = [pull for pull in self._waiting if pull.place in places]
+        self._waiting = deque(pull for pull in self._waiting if pull.place not in places)
+        while not self._asked.at_end and self._asked.place in places:
+            pulls.append(self._asked.step(OFFSET_MAX))
+        self._in_flight += len(pulls)
         return pulls
 
     def found(self, pull: Pull, next_offset: int, body: bytes) -> None:

@@ -46,7 +46,7 @@ from tandem.client.plain_socket import PlainSocket, SocketOpener, open_socket
 from tandem.client.queue_flow import RETRIED
 from tandem.client.session import Session
 from tandem.spark.errors import LossCause, SparkSourceError
-from tandem.spark.live.data_loss import DataLoss, report_loss
+from tandem.spark.live.data_loss import DataLoss, log_losses, report_loss
 from tandem.spark.live.pull_answer import Meaning, Verdict, judge
 from tandem.spark.live.pull_window import Piece, Pull, PullWindow
 from tandem.spark.live.ranges import QueueRange
@@ -111,6 +111,7 @@ class RangePuller:
         self._failures_in_a_row = 0
         self._master_only_until = 0.0
         self._gone_since: dict[int, float] = {}
+        self._no_topic_since: float | None = None
         self._damaged_since: dict[tuple[int, int], float] = {}
         self._avoided_until: dict[str, float] = {}
         """Nodes that have just said that a message is damaged there."""
@@ -126,14 +127,20 @@ class RangePuller:
         """
         try:
             while not self._window.is_done:
+                trouble: ClientError | None = None
                 try:
                     address, is_master = self._address()
                     with closing(self._link(address, is_master=is_master)) as link:
                         yield from self._follow(link)
                 except ClientError as error:
-                    self._wait_or_raise(error)
+                    trouble = error
+                if trouble is not None:
+                    self._wait_or_raise(trouble)
+                    if pieces := self._lose_topic(trouble):
+                        yield pieces
         finally:
             self._shell.close()
+            log_losses(self.losses)
 
     # --- whom to ask -----------------------------------------------------------------------------
 
@@ -296,10 +303,35 @@ class RangePuller:
         end = min(next_offset, pull.end)
         queue = self._window.ranges[pull.place].queue
         loss = DataLoss(queue, pull.start, end, reason, cause)
-        report_loss(loss, fail=self._fail_on_data_loss)
+        if self._fail_on_data_loss:
+            report_loss(loss, fail=True)
         self.losses.append(loss)
         self._window.passed(pull, end)
         self._progress()
+
+    def _lose_topic(self, error: ClientError) -> list[Piece]:
+        """Give up a topic of which name servers have said for long enough that there is none.
+
+        Returned is what can be handed on after that.
+
+        Raises:
+            DataLossError: that is an error.
+        """
+        if not isinstance(error, RouteNotFoundError) or error.cause is not RouteCause.NO_TOPIC:
+            self._no_topic_since = None
+            return []
+        now = self._core.clock()
+        if self._no_topic_since is None:
+            self._no_topic_since = now
+        if now - self._no_topic_since < GONE_SECONDS:
+            return []
+        topic = self._queue_range.queue.topic
+        ranges = enumerate(self._window.ranges)
+        for pull in self._window.pulls_of(
+            {place for place, each in ranges if each.queue.topic == topic}
+        ):
+            self._lose(pull, pull.end, str(error), LossCause.GONE)
+        return self._window.ready()
 
     def _progress(self) -> None:
         self._progress_at = self._core.clock()

@@ -14,6 +14,7 @@ from tandem.spark.live.options import Bound, LiveOptions
 from tandem.spark.live.plain_records import plain_records
 from tandem.spark.live.puller import RangePuller, wide_socket
 from tandem.spark.live.ranges import QueueRange, cut_ranges
+from tandem.spark.worker_words import in_one_sentence, rows_in_one_sentence
 
 OF_BODIES: Final = frozenset({"body", "crcOk"})
 """Columns that say something about bodies: for none of them, no CRC is worth its time."""
@@ -26,6 +27,7 @@ class LiveReader(DataSourceReader):
         self._options = options
         self._names = names
 
+    @in_one_sentence
     def partitions(self) -> list[InputPartition]:
         """Return what each task reads; Spark asks once per `load`."""
         with Cluster(self._options) as cluster:
@@ -33,6 +35,7 @@ class LiveReader(DataSourceReader):
             ranges = source.cut(plan_batch(self._options, source))
         return partitions_of(ranges, self._options)
 
+    @rows_in_one_sentence
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the Arrow batches of one task."""
         # Spark makes up a partition without a value where there is none.

@@ -21,6 +21,7 @@ from tandem.spark.live.offsets import OLDEST_UNREAD, Offsets, nested, stream_off
 from tandem.spark.live.options import LiveOptions
 from tandem.spark.live.reader import partitions_of, read_ranges
 from tandem.spark.live.stream_plan import StreamPlan
+from tandem.spark.worker_words import end_quietly, in_one_sentence, rows_in_one_sentence
 
 _log = logging.getLogger(__name__)
 
@@ -76,6 +77,7 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options, self._names = state
         self._begin()
 
+    @in_one_sentence
     def initialOffset(self) -> Json:  # noqa: N802 - Spark's name
         """Where a new stream begins."""
         return self._plan.initial().as_json()
@@ -86,10 +88,12 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadAllAvailable()
         return ReadMaxRows(self._options.records_max)
 
+    @in_one_sentence
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """End at what is there now."""
         self._plan.fix_end()
 
+    @in_one_sentence
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802 - Spark's name
         """Where the next batch ends; `start` if there is none."""
         records_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -131,11 +135,13 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._oldest = now, places, oldest
         return oldest
 
+    @in_one_sentence
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         """What each task of a batch reads."""
         ranges = self._plan.ranges(stream_offset(start), stream_offset(end))
         return partitions_of(self._open()[1].cut(ranges), self._options)
 
+    @rows_in_one_sentence
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the Arrow batches of one task."""
         if partition.value is not None:
@@ -161,3 +167,4 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._opened is not None:
             self._opened[0].close()
             self._opened = None
+        end_quietly()

@@ -16,7 +16,7 @@ from typing import Final
 from tandem.client.results import MessageQueue
 from tandem.spark.errors import LossCause
 from tandem.spark.live.bounds import KnownCluster, starting_offsets
-from tandem.spark.live.data_loss import DataLoss, report_loss
+from tandem.spark.live.data_loss import DataLoss, report_lost_queues
 from tandem.spark.live.offsets import Offsets, StreamOffset, names
 from tandem.spark.live.options import Bound, LiveOptions
 from tandem.spark.live.ranges import Patience, QueueRange, admitted, backlog_of
@@ -60,6 +60,8 @@ class StreamPlan:
         self._ends: Offsets | None = None
         self._has_compared = False
         """Whether a fixed end was compared with what had been read before."""
+        self._missing: frozenset[MessageQueue] = frozenset()
+        """Queues that were shorter than before, or gone, at the last look."""
         self.latest: Offsets = {}
         """The ends of all queues when they were last asked for."""
 
@@ -132,8 +134,12 @@ class StreamPlan:
             # Messages lost before an end was fixed are lost all the same.
             latest, lost = self._look(starts)
             self._has_compared = True
-            short = [queue for queue, start in starts.items() if self._ends.get(queue, -1) < start]
-            self._ends.update({queue: latest[queue] for queue in short if queue in latest})
+            short = {queue for queue, start in starts.items() if self._ends.get(queue, -1) < start}
+            for queue in short.union(lost):
+                if queue in latest:
+                    self._ends[queue] = latest[queue]
+                else:
+                    self._ends.pop(queue, None)
             if lost:
                 return dict(self._ends), True
         ends = self._ends
@@ -151,18 +157,28 @@ class StreamPlan:
             latest = self._cluster.max_offsets(self._known_queues(anew=anew))
             self.latest = dict(latest)
             lost = [queue for queue, start in starts.items() if latest.get(queue, -1) < start]
+            self._say_what_is_missing(lost)
             if not lost or self._clock() >= over_at:
                 break
-            _log.warning("queues that are shorter than before, or gone: %s", names(lost))
             self._sleep(AGAIN_SECONDS)
             anew = True
-        for queue in lost:
-            end = latest.get(queue)
-            reason = "the queue is gone" if end is None else f"the queue ends at {end} now"
-            cause = LossCause.GONE if end is None else LossCause.CUT
-            loss = DataLoss(queue, end or 0, starts[queue], reason, cause)
-            report_loss(loss, fail=self._options.fail_on_data_loss)
+        if lost:
+            losses = [_loss(queue, starts[queue], latest.get(queue)) for queue in sorted(lost)]
+            report_lost_queues(losses, fail=self._options.fail_on_data_loss)
+            self._missing = frozenset()
         return latest, lost
+
+    def _say_what_is_missing(self, lost: list[MessageQueue]) -> None:
+        """Log a change of it, and nothing while it stays the same."""
+        missing = frozenset(lost)
+        if missing and missing != self._missing:
+            _log.warning(
+                "queues are shorter than before, or gone; they are looked for again for %g s: %s",
+                *(MISSING_SECONDS, names(missing)),
+            )
+        elif self._missing and not missing:
+            _log.warning("queues are there again: %s", names(self._missing))
+        self._missing = missing
 
     def _begins(self, starts: Offsets, ends: Offsets) -> Offsets:
         """Return where a batch begins in each of its queues; new ones at their earliest message.
@@ -180,3 +196,9 @@ class StreamPlan:
     def _pause_if_idle(self) -> None:
         if self._idle_since is not None:
             self._sleep(max(0.0, self._idle_since + IDLE_SECONDS - self._clock()))
+
+
+def _loss(queue: MessageQueue, start: int, end: int | None) -> DataLoss:
+    reason = "the queue is gone" if end is None else f"the queue ends at {end} now"
+    cause = LossCause.GONE if end is None else LossCause.CUT
+    return DataLoss(queue, end or 0, start, reason, cause)

@@ -24,6 +24,18 @@ def pretend_java(home: Path, version: str, *, status: int = 0) -> Path:
     return executable
 
 
+@pytest.mark.usefixtures("_no_package")
+def test_a_jdk_is_asked_by_its_file_and_not_started(tmp_path: Path) -> None:
+    executable = pretend_java(tmp_path / "jdk", "21", status=1)
+    (tmp_path / "jdk/release").write_text('IMPLEMENTOR="x"\nJAVA_VERSION="21.0.9"\n')
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/java").symlink_to(executable)
+    assert find_java({"PATH": str(tmp_path / "bin")}).version == 21
+    (tmp_path / "jdk/release").write_text('JAVA_VERSION="1.8.0_402"\n')
+    with pytest.raises(NoJavaError, match="is version 8"):
+        find_java({"JAVA_HOME": str(tmp_path / "jdk"), "PATH": ""})
+
+
 @pytest.fixture
 def _no_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java_module, "find_spec", lambda _: None)

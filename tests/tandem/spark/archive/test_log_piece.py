@@ -1,4 +1,3 @@
-import struct
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from tandem.spark.archive.log_piece import (
 )
 from tandem.spark.errors import NotAStoreError
 from tandem.wire.crc import raw_crc32
+from tests.support.fenced_store import note_confirmed
 from tests.support.log_builder import LogBuilder
 from tests.support.small_archive import FILE_BYTES, SmallArchive
 
@@ -43,11 +43,45 @@ def test_of_an_open_file_what_is_written(tmp_path: Path) -> None:
 
 def test_of_a_fenced_group_what_is_confirmed(tmp_path: Path) -> None:
     small = SmallArchive(tmp_path)
-    confirmed = 2 * FILE_BYTES + 1
-    (small.store / "checkpoint").write_bytes(struct.pack(">6q", 0, 0, 0, 0, 0, confirmed))
+    note_confirmed(small.store, 2 * FILE_BYTES + 1)
     assert firsts(small) == [0, FILE_BYTES]
-    (small.store / "checkpoint").write_bytes(struct.pack(">6q", 0, 0, 0, 0, 0, 0))
-    assert len(firsts(small)) == len(small.log.files()) - 1
+    note_confirmed(small.store, 2 * FILE_BYTES)
+    assert firsts(small) == [0, FILE_BYTES]
+    note_confirmed(small.store, 2 * FILE_BYTES - 1)
+    assert firsts(small) == [0]
+    note_confirmed(small.store, 0)
+    assert firsts(small) == []
+
+
+def test_of_an_open_file_what_is_confirmed(tmp_path: Path) -> None:
+    """And of a closed one: a node holds files that others have yet to confirm."""
+    small = SmallArchive(tmp_path)
+    for number in (20, 120, -3):
+        message = small.log.messages[number]
+        end = message.physical_offset + message.store_size
+        note_confirmed(small.store, end)
+        *_, last = pieces_to_archive("broker-a", str(small.store), [], take_open_file=True)
+        assert (last.end, last.closes_file) == (end, False)
+        rows = [row for batch in rows_of(last) for row in batch.column("physicalOffset")]
+        assert rows[-1].as_py() == message.physical_offset
+    note_confirmed(small.store, 0)
+    assert firsts(small, take_open_file=True) == []
+
+
+def test_an_archive_that_ends_in_a_file_goes_on_there_when_more_is_confirmed(
+    tmp_path: Path,
+) -> None:
+    small = SmallArchive(tmp_path)
+    message = small.log.messages[20]
+    end = message.physical_offset + message.store_size
+    note_confirmed(small.store, end)
+    small.archive(open_file="take")
+    assert (small.unit(-1).end, small.unit(-1).closes_file) == (end, False)
+    note_confirmed(small.store, small.log.end_offset)
+    small.archive(open_file="take")
+    assert [unit.first for unit in small.manifest.units][:3] == [0, end, FILE_BYTES]
+    assert sum(unit.rows for unit in small.manifest.units) == len(small.log.messages)
+    assert small.verify().faults == []
 
 
 def test_it_goes_on_where_the_archive_ends(small: SmallArchive) -> None:

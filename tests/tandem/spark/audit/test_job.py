@@ -30,6 +30,7 @@ from tandem.spark.audit.record_rows import scan_options
 from tandem.spark.audit.rules import AuditSummary
 from tandem.spark.commitlog.plan import plan_splits
 from tandem.spark.errors import AuditTableError, NotAStoreError
+from tests.support.fenced_store import note_confirmed
 from tests.support.plain_audit import plain_audit
 from tests.support.plain_spark import PlainRdd, plain_spark
 from tests.support.planted_drill import MASTER, PLANTS, QUEUES, SENDS, SLAVES, TOPIC, PlantedDrill
@@ -374,3 +375,25 @@ def test_no_task_and_no_report_grows_with_the_log(
     assert len(set(places)) == stretches.num_rows
     producers = 2
     assert stretches.num_rows <= producers * (SENDS / SMALLER.span + QUEUES)
+
+
+def test_without_a_word_what_the_stores_know_to_be_confirmed_counts(tmp_path: Path) -> None:
+    drill = all_plants()
+    ledger, stores = drill.write(tmp_path / "drill")
+
+    def quick(name: str, confirm: int | None = None) -> AuditSummary:
+        out_dir = tmp_path / name
+        return run_quick_audit(
+            ledger, stores, master=MASTER, topic=TOPIC, out_dir=out_dir, confirm=confirm
+        )
+
+    expected = quick("told", confirm=50_000)
+    assert quick("whole") != expected
+    for store in stores.values():
+        note_confirmed(Path(store), 50_000)
+    assert quick("known") == expected
+    assert rows_of(tmp_path / "known" / "audit") == rows_of(tmp_path / "told" / "audit")
+    in_spark = run_audit(
+        plain_spark(), ledger, stores, master=MASTER, topic=TOPIC, out_dir=tmp_path / "spark"
+    )
+    assert in_spark == expected

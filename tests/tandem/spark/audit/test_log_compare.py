@@ -3,7 +3,14 @@ from pathlib import Path
 import pytest
 
 from tandem.spark.audit import log_compare
-from tandem.spark.audit.log_compare import first_difference, logs_differ_at, open_extent, pieces
+from tandem.spark.audit.log_compare import (
+    first_difference,
+    known_confirmed,
+    logs_differ_at,
+    open_extent,
+    pieces,
+)
+from tests.support.fenced_store import note_confirmed
 from tests.support.log_builder import LogBuilder
 
 FILE_BYTES = 65_536
@@ -89,3 +96,13 @@ def test_a_torn_tail_counts_as_bytes(tmp_path: Path) -> None:
     log.log[-1] ^= 1
     slave = log.write(tmp_path / "c")
     assert difference(master, slave) == log.end_offset - 1
+
+
+def test_what_any_node_knows_to_be_confirmed_counts(tmp_path: Path) -> None:
+    stores = {name: tmp_path / name for name in "abc"}
+    for name in "ab":
+        a_log().write(stores[name])
+    assert known_confirmed(stores) is None
+    note_confirmed(stores["a"], 500)
+    note_confirmed(stores["b"], 700)
+    assert known_confirmed(stores) == 700

@@ -10,6 +10,7 @@ from tandem.spark.commitlog.options import parse_options
 from tandem.spark.commitlog.parts import read_part
 from tandem.spark.commitlog.stream import CommitLogStream, Marks, from_json, to_json
 from tandem.spark.errors import DataLossError, LogDamagedError, LossCause, OptionError
+from tests.support.fenced_store import note_confirmed
 from tests.support.log_builder import LogBuilder
 
 FILE_BYTES = 8192
@@ -278,3 +279,104 @@ def test_a_checkpoint_of_an_empty_log_goes_on(tmp_path: Path) -> None:
     grow(log, random.Random(1), 5)
     log.write(tmp_path)
     assert len(reader.batch()) == 5
+
+
+def cut_at(log: LogBuilder, count: int, root: Path) -> None:
+    """Let a node follow a master that has `count` of its messages, and others after them."""
+    log.messages = log.messages[:count]
+    last = log.messages[-1]
+    del log.log[last.physical_offset + last.store_size :]
+    for file in (root / "commitlog").iterdir():
+        file.unlink()
+    grow(log, random.Random(77), 60)
+    log.write(root, consume_queues=False)
+
+
+def test_a_cut_takes_no_row_that_a_stream_has_read(tmp_path: Path) -> None:
+    """The second stream, which is not bounded, has rows of messages that nobody can read later."""
+    log = LogBuilder(file_bytes=FILE_BYTES)
+    grow(log, random.Random(1), 100)
+    log.write(tmp_path, consume_queues=False)
+    note_confirmed(tmp_path, log.messages[40].physical_offset)
+    bounded = Reader(tmp_path)
+    unbounded = Reader(tmp_path, includeUnconfirmed="true", failOnDataLoss="false")
+    read, read_too_far = bounded.batch(5000), unbounded.batch()
+    while rows := bounded.batch(5000):
+        read += rows
+    assert (len(read), len(read_too_far)) == (40, 100)
+    cut_at(log, 40, tmp_path)
+    assert bounded.batch() == []
+    note_confirmed(tmp_path, log.end_offset)
+    bounded.restart()
+    read += bounded.batch()
+    name = tmp_path.name
+    assert read == [(name, message.physical_offset) for message in log.messages]
+    kept = {message.physical_offset for message in log.messages}
+    assert {offset for _, offset in read_too_far} - kept
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_record_is_in_one_batch_whatever_is_confirmed_when(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    log = LogBuilder(file_bytes=FILE_BYTES)
+    log.write(tmp_path)
+    note_confirmed(tmp_path, 0)
+    reader = Reader(tmp_path, splitSizeBytes="4096")
+    found: list[tuple[str, int]] = []
+    confirmed = 0
+    for _ in range(40):
+        grow(log, chance, chance.randrange(5))
+        log.write(tmp_path, consume_queues=bool(seed % 2))
+        confirmed = chance.randrange(confirmed, len(log.messages) + 1)
+        end = log.messages[confirmed].physical_offset if confirmed < len(log.messages) else None
+        note_confirmed(tmp_path, log.end_offset if end is None else end)
+        if chance.random() < 0.3:
+            reader.restart()
+        found += reader.batch(chance.choice([None, 1, 700]))
+        assert all(offset < (end or log.end_offset) for _, offset in found)
+    note_confirmed(tmp_path, log.end_offset)
+    while rows := reader.batch():
+        found += rows
+    assert found == [(tmp_path.name, message.physical_offset) for message in log.messages]
+
+
+def test_a_batch_that_is_planned_again_has_its_records_whatever_is_confirmed_then(
+    tmp_path: Path,
+) -> None:
+    """After a loss of power the checkpoint of a node may know less than it did."""
+    log = LogBuilder(file_bytes=FILE_BYTES)
+    grow(log, random.Random(1), 100)
+    log.write(tmp_path)
+    note_confirmed(tmp_path, log.messages[60].physical_offset)
+    reader = Reader(tmp_path)
+    start = reader.stream.initial()
+    end = reader.stream.next_end(start, None)
+    first = reader.planned(start, end)
+    assert len(first) == 60
+    note_confirmed(tmp_path, log.messages[10].physical_offset)
+    reader.restart()
+    assert reader.planned(start, end) == first
+    assert reader.stream.next_end(end, None) == end
+
+
+def test_available_now_ends_where_the_log_is_confirmed(tmp_path: Path) -> None:
+    log = LogBuilder(file_bytes=FILE_BYTES)
+    grow(log, random.Random(1), 100)
+    log.write(tmp_path)
+    note_confirmed(tmp_path, log.messages[60].physical_offset)
+    reader = Reader(tmp_path)
+    reader.stream.stop_at_what_is_there()
+    note_confirmed(tmp_path, log.end_offset)
+    assert len(reader.batch()) == 60
+    assert reader.batch() == []
+
+
+def test_a_stream_begins_at_the_end_of_what_is_confirmed(tmp_path: Path) -> None:
+    log = LogBuilder(file_bytes=FILE_BYTES)
+    grow(log, random.Random(1), 100)
+    log.write(tmp_path)
+    note_confirmed(tmp_path, log.messages[60].physical_offset)
+    reader = Reader(tmp_path, startingOffsets="latest")
+    assert reader.batch() == []
+    note_confirmed(tmp_path, log.end_offset)
+    assert len(reader.batch()) == 40

@@ -150,3 +150,19 @@ def test_whatever_happens_every_offset_is_handed_on_once_and_in_order(seed: int)
         assert [start for start, _ in got] == [each.start, *(end for _, end in got)][: len(got)]
         assert (got[-1][1] if got else each.start) == each.end
     assert [piece.place for piece in pieces] == sorted(piece.place for piece in pieces)
+
+
+def test_what_is_left_of_some_ranges_can_be_taken_out() -> None:
+    window = PullWindow([a_range(0, 0, 100), a_range(1, 0, 40), a_range(2, 0, 50)], in_flight_max=2)
+    for pull in window.next_pulls():
+        window.again(pull)
+    for pull in window.pulls_of({0, 2}):
+        window.passed(pull, pull.end)
+    assert [(piece.place, piece.end, piece.body) for piece in window.ready()] == [
+        (0, 32, b""),
+        (0, 64, b""),
+        (0, 100, b""),
+    ]
+    assert window.next_pulls() == [Pull(1, 0, 32), Pull(1, 32, 40)]
+    assert window.pulls_of({2}) == [Pull(2, 0, 50)]
+    assert window.in_flight == 3

@@ -17,6 +17,7 @@ from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import PullMessageResponseHeader
 from tandem.wire.response_code import ResponseCode
+from tests.support.logged import logged
 from tests.tandem.client.fake_broker import (
     MASTER,
     OTHER_MASTER,
@@ -238,6 +239,37 @@ class TestLoss:
         with pytest.raises(DataLossError) as caught:
             read(puller(world))
         assert caught.value.cause is LossCause.GONE
+
+    def test_so_is_one_that_name_servers_know_no_more(self, world: LiveWorld) -> None:
+        world.name_server.routes.clear()
+        with pytest.raises(DataLossError) as caught:
+            read(puller(world))
+        assert (caught.value.cause, caught.value.start) == (LossCause.GONE, 0)
+        assert 1015 <= world.time.now < 1025
+
+    def test_or_it_is_passed_over_and_the_next_topic_is_read(self, world: LiveWorld) -> None:
+        world.fill(0, 50, topic="others")
+        world.name_server.routes["others"] = world.name_server.routes.pop(TOPIC)
+        others = QueueRange(queue(0, topic="others"), 0, 50)
+        reader = puller(
+            world,
+            *(QueueRange(queue(0), 0, 200), others),
+            fail_on_data_loss=False,
+        )
+        assert [offset for _, offset in read(reader)] == list(range(50))
+        assert sum(loss.end - loss.start for loss in reader.losses) == 200
+
+    def test_what_is_lost_is_a_line_for_each_range(
+        self, world: LiveWorld, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """However many pulls it takes, which is one for 32 messages."""
+        for queue_id in (0, 1):
+            del world.master.queues[TOPIC, queue_id][10:]
+        reader = puller(world, fail_on_data_loss=False)
+        read(reader)
+        assert len(reader.losses) > 2
+        lines = logged(caplog, "tandem.spark.live.data_loss")
+        assert [(loss.start, loss.end) for (loss,) in lines] == [(10, 200), (10, 70)]  # type: ignore[attr-defined]
 
 
 class TestDamage:

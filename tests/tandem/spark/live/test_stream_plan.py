@@ -8,7 +8,11 @@ import pytest
 from tandem.spark.errors import DataLossError, LossCause
 from tandem.spark.live.offsets import StreamOffset, stream_offset
 from tandem.spark.live.stream_plan import StreamPlan
+from tests.support.logged import logged
 from tests.tandem.spark.live.live_world import Asked, FakeTime, options, queue
+
+PLAN = "tandem.spark.live.stream_plan"
+LOSSES_OF = "tandem.spark.live.data_loss"
 
 
 class Stream:
@@ -166,6 +170,48 @@ class TestQueuesThatComeAndGo:
         stream.asked.ends[queue(0)] = 4
         assert stream.batch() == {0: (3, 4)}
 
+    def test_one_line_says_that_one_is_missing_and_one_that_it_is_lost(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        stream = Stream(Asked(q0=5, q1=5, q2=5), failOnDataLoss="false")
+        del stream.asked.ends[queue(1)], stream.asked.ends[queue(2)]
+        for _ in range(20):
+            stream.batch()
+        assert len(logged(caplog, PLAN)) == 1
+        assert [args[0] for args in logged(caplog, LOSSES_OF)] == [2]
+
+    def test_and_one_that_it_is_there_again(self, caplog: pytest.LogCaptureFixture) -> None:
+        stream = Stream(Asked(q0=5, q1=5), failOnDataLoss="false")
+        away = stream.asked.ends.pop(queue(1))
+        sleep = stream.time.sleep
+
+        def come_back(seconds: float) -> None:
+            sleep(seconds)
+            if stream.time.now > 1008:
+                stream.asked.ends[queue(1)] = away
+
+        stream.plan._sleep = come_back
+        for _ in range(20):
+            stream.batch()
+        assert len(logged(caplog, PLAN)) == 2
+        assert logged(caplog, LOSSES_OF) == []
+
+    def test_one_that_was_deleted_and_comes_again_is_read_from_its_first_message_on(self) -> None:
+        stream = Stream(Asked(q0=5, q1=5), failOnDataLoss="false")
+        del stream.asked.ends[queue(1)]
+        assert stream.batch() == {}
+        stream.asked.ends[queue(1)] = 40
+        stream.later()
+        assert stream.batch() == {1: (0, 40)}
+        stream.asked.ends[queue(1)] = 41
+        assert stream.batch() == {1: (40, 41)}
+
+    def test_one_that_was_made_anew_and_has_as_many_messages_is_not_told_apart(self) -> None:
+        """Offsets are all that a queue has; Kafka's source cannot tell them, either."""
+        stream = Stream(Asked(q0=5))
+        stream.asked.ends[queue(0)] = 9
+        assert stream.batch() == {0: (5, 9)}
+
 
 class TestAvailableNow:
     def test_nothing_that_comes_later_is_read(self) -> None:
@@ -190,6 +236,21 @@ class TestAvailableNow:
         assert stream.batch() == {}
         assert list(stream.at.places) == [queue(0)]
         assert stream.end() == stream.at
+
+    @pytest.mark.parametrize("end", [None, 3])
+    def test_a_queue_that_is_deleted_after_the_end_was_fixed_is_read_no_further(
+        self, end: int | None
+    ) -> None:
+        stream = Stream(Asked(q0=5, q1=5), failOnDataLoss="false")
+        stream.asked.ends |= {queue(0): 30, queue(1): 30}
+        stream.plan.fix_end()
+        del stream.asked.ends[queue(1)]
+        if end is not None:
+            stream.asked.ends[queue(1)] = end
+        stream.later()
+        expected = {0: (5, 30)} if end is None else {0: (5, 30), 1: (0, 3)}
+        assert stream.batch() == expected
+        assert stream.batch() == {}
 
     def test_a_queue_that_is_shorter_only_for_a_moment_is_not_lost(self) -> None:
         stream = Stream(Asked(q0=50))
