@@ -39,6 +39,7 @@ KINDS: Final = {
     *("run: remove queue", "run: remove index", "run: sync checkpoint"),
     *("run: between puts", "run: between rounds", "run: between deletions"),
     *("close: commit log", "close: remove abort", "close: sync checkpoint"),
+    *("close: replace queue-ends.json", "recover: remove queue-ends.json"),
 }
 """What has to be cut, or the figures speak of faults that never happened."""
 
