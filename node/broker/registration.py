@@ -32,7 +32,6 @@ import trio
 
 from node.errors import RequestError
 from node.remoting.peer_link import REQUEST_SECONDS_MAX, PeerLink
-from node.remoting.remoting_client import RemotingClient
 from store.machine.signal import Signal
 from store.machine.tell_once import TellOnce
 from tandem.cluster_file.choices import GroupKind
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
 
     from node.name_server.newcomers import Newcomers
     from node.name_server.route_table import RouteTable
+    from node.remoting.remoting_client import RemotingClient
     from node.tables.topic_config_table import TopicConfigTable
     from store.machine.network import Network
     from tandem.cluster_file.cluster_config import NodeConfig

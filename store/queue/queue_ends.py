@@ -26,12 +26,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from store.log.log_start import UNKNOWN
-from store.machine.checked_file import read_checked_json, replace_with_checked_json
+from store.machine.checked_file import replace_with_checked_json
 from store.machine.errors import StoreError
 from store.queue.consume_queue import ConsumeQueue
 from store.queue.queue_units import QueueEnd
+from tandem.wire.checksum_line import without_checksum
 from tandem.wire.store_layout import CQ_STORE_UNIT_SIZE, QUEUE_ENDS_FILE
-from tandem.wire.untrusted import UnreadableError
+from tandem.wire.untrusted import UnreadableError, decode_json
 
 if TYPE_CHECKING:
     from store.files.mapped_file_queue import MappedFileQueue
@@ -118,11 +119,18 @@ class QueueEnds:
 
     def _read(self) -> _Note | None:
         try:
-            return read_checked_json(self._disk, self._path, _Note)
-        except UnreadableError as error:
-            self._disk.remove(self._path)
-            self._ignored(str(error))
-            return None
+            data = self._disk.read(self._path)
+            if data is None:
+                return None
+            text, is_checked = without_checksum(QUEUE_ENDS_FILE, data)
+            if is_checked:
+                return decode_json(text, _Note)
+            reason = "it has no checksum"
+        except (OSError, UnreadableError) as error:
+            reason = str(error)
+        self._disk.remove(self._path)
+        self._ignored(reason)
+        return None
 
     def _fault(self, note: _Note, log: MappedFileQueue, log_end: int) -> str | None:
         """Return why the note does not count, in words."""

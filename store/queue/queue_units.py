@@ -47,6 +47,7 @@ class UnitKind(NamedTuple):
 _RECOVERED_AT_ONCE: Final = 1 << 14
 """How many units recovery looks at in one go: the rest of most last files is empty."""
 
+
 class QueueEnd(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What has to be known of a queue to go on with it, as it is written down at a clean stop."""
 

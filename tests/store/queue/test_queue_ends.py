@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PATH = f"{DIRECTORY}/{QUEUE_ENDS_FILE}"
 FIRST = "00000000000000000000"
-NO_MEETING = {"open_queue_files_max": 1}
+NO_MEETING: dict[str, Any] = {"open_queue_files_max": 1}
 """So that recovery looks into no queue that a note speaks of: they are more than that."""
 
 
