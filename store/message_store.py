@@ -53,7 +53,7 @@ from store.services.reput_message_service import ReputMessageService
 from store.services.scrub_service import ScrubService
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Container
     from types import TracebackType
 
     from store.config import StoreConfig
@@ -230,7 +230,7 @@ class MessageStore(Flagged, LogPositions):
         store_host: Host,
         is_slave: bool,
         is_batch_topic: Callable[[str], bool] = no_batch_topic,
-        compacted: Collection[str] = frozenset(),
+        compacted: Container[str] = frozenset(),
         hidden_before: Callable[[str], int] = nothing_hidden,
         confirm_bounds_reads: bool = False,
     ) -> Self:

@@ -25,7 +25,7 @@ from store.machine.table_file import TableFile
 from tandem.wire.store_layout import compaction_file_sizes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Container, Iterable
 
     from store.config import StoreConfig
     from store.machine.disk import Disk
@@ -62,7 +62,7 @@ class CompactionLogs:
         config: StoreConfig,
         disk: Disk,
         queues: ConsumeQueueStore,
-        topics: Collection[str],
+        topics: Container[str],
         *,
         clean: bool,
     ) -> None:

@@ -11,6 +11,7 @@ Source: RocketMQ 5.3.3, CompactionStore, CompactionService.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sized
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -119,6 +120,8 @@ class CompactionStore:
 
     async def follow_all(self) -> None:
         """Let all logs follow their queues, with pauses."""
+        if isinstance(self.topics, Sized) and not self.topics:
+            return  # without a look at all queues, once a second
         for topic, queue_id in self._queues.queues_of(self.topics):
             try:
                 while self._is_behind(topic, queue_id):

@@ -27,7 +27,7 @@ from tandem.wire.store_layout import BATCH_CQ_STORE_UNIT_SIZE, CQ_STORE_UNIT_SIZ
 from tandem.wire.system_topics import LMQ_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Container, Iterator
 
     from store.files.mapped_file import MappedFile
     from store.files.mapped_file_queue import MappedFileQueue
@@ -301,9 +301,9 @@ class ConsumeQueueStore:
         """Return (topic, queue id) of all queues, sorted."""
         return sorted(self._queues)
 
-    def queues_of(self, topics: Collection[str]) -> list[tuple[str, int]]:
-        """Return (topic, queue id) of all queues of some topics, sorted; quickly if of none."""
-        return sorted(key for key in self._queues if key[0] in topics) if topics else []
+    def queues_of(self, topics: Container[str]) -> list[tuple[str, int]]:
+        """Return (topic, queue id) of all queues of some topics, sorted."""
+        return sorted(key for key in self._queues if key[0] in topics)
 
     # -- entering and cutting --------------------------------------------------------------------
 

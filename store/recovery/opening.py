@@ -36,7 +36,7 @@ from tandem.wire.delay_level import DelayLevels
 from tandem.wire.message import Host
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Container
 
     from store.config import StoreConfig
     from store.machine.disk import Disk
@@ -83,7 +83,7 @@ def open_parts(
     store_host: Host,
     is_slave: bool,
     is_batch_topic: Callable[[str], bool],
-    compacted: Collection[str],
+    compacted: Container[str],
     hidden_before: Callable[[str], int],
     has_replicas: bool,
 ) -> StoreParts:
@@ -190,7 +190,7 @@ class _Opening:
     def run(
         self,
         queues: ConsumeQueueStore,
-        compacted: Collection[str],
+        compacted: Container[str],
         *,
         is_slave: bool,
         has_replicas: bool,
@@ -256,7 +256,7 @@ class _Opening:
         )
 
     def _compaction(
-        self, queues: ConsumeQueueStore, compacted: Collection[str], *, clean: bool
+        self, queues: ConsumeQueueStore, compacted: Container[str], *, clean: bool
     ) -> CompactionLogs:
         """Load the compaction logs: queues, which they follow, are recovered."""
         logs = CompactionLogs(self._config, self._disk, queues, compacted, clean=clean)

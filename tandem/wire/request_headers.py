@@ -4,6 +4,8 @@ One record per header, camelCase on the wire. A field without a default must be 
 is None is left out. `command.decode_header(TheHeader)` reads one,
 `RemotingCommand(ext=TheHeader(..))` writes one.
 
+Long because it is one list, of a record for each request and each answer.
+
 Source: RocketMQ 5.3.3, org.apache.rocketmq.remoting.protocol.header and .body; recorded traffic.
 """
 

@@ -259,6 +259,7 @@ class Registered:
             self.topics,
             lambda: None,
         )
+        self.bytes_max = 0
         self.got: list[tuple[RegistrationPart | None, list[str], list[str]]] = []
         real = self.peer.routes.register
 
@@ -267,8 +268,7 @@ class Registered:
             self.bytes_max = max(self.bytes_max, len(encode_json_body(topics)))
             return real(header, topics, removed, **how)
 
-        self.bytes_max = 0
-        self.peer.routes.register = register  # type: ignore[method-assign]
+        self.peer.routes.register = register  # type: ignore[assignment,method-assign]
 
     def taken(self) -> list[tuple[RegistrationPart | None, list[str], list[str]]]:
         """Return what has come since the last call."""

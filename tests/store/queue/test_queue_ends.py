@@ -135,8 +135,6 @@ def test_a_note_that_is_not_whole_is_never_believed(
         broken = bytes(data) if how == "changed" else whole[:at]
         twin = Looks()
         twin._files.update(disk.crashed()._files)
-        twin._files[PATH].buffer.close()
-        del twin._files[PATH]
         twin.replace(PATH, broken)
         with open_store(twin, **NO_MEETING) as store:
             assert twin.looked_into() == ALL
