@@ -213,13 +213,16 @@ class ConsumeQueueStore:
         return max((q.max_physic_offset for q in self._queues.values()), default=-1)
 
     def recover_noted(self, start: int) -> None:
-        """Look into queues with records from `start` on, whatever a note says.
+        """Look into queues whatever a note says, as many as may be open at once.
 
-        Then these records confirm their units, and reading them costs less. Not where more queues
-        have some than may be open at once.
+        All, or else those with records from `start` on: these confirm their units then, and reading
+        them costs less. If they are too many as well, none.
         """
-        found = [q for q in self._queues.values() if q.is_noted and q.max_physic_offset > start]
-        if len(found) <= self.open_files.files_max:
+        most = self.open_files.files_max
+        found = [queue for queue in self._queues.values() if queue.is_noted]
+        if len(found) > most:
+            found = [queue for queue in found if queue.max_physic_offset > start]
+        if len(found) <= most:
             self.noted_to = 0
             for queue in found:
                 queue.recover()

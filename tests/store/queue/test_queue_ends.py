@@ -81,13 +81,23 @@ def test_a_start_after_a_clean_stop_looks_into_no_queue(caplog: pytest.LogCaptur
     assert _reasons(caplog) == []
 
 
+def test_where_queues_are_few_all_are_looked_into() -> None:
+    disk = Looks()
+    with open_store(disk, open_queue_files_max=3) as store:
+        put_many(store, 30)
+    disk.looked_into()
+    with open_store(disk, open_queue_files_max=3) as store:
+        assert disk.looked_into() == ALL
+        _goes_on(store)
+
+
 def test_queues_with_records_at_the_end_of_the_log_are_looked_into_if_they_are_few() -> None:
     disk = Looks()
-    with open_store(disk) as store:
+    with open_store(disk, open_queue_files_max=3) as store:
         put(store, a_message(1, "Quiet"))
         put_many(store, 90, start=10, body_bytes=500)
     disk.looked_into()
-    with open_store(disk) as store:
+    with open_store(disk, open_queue_files_max=3) as store:
         assert disk.looked_into() == ALL
         quiet, busy = store.queues.find("Quiet", 0), store.queues.find("TopicA", 0)
         assert quiet is not None
