@@ -133,11 +133,15 @@ def move(
             await _forget(admin, topic, wanted, seconds, accept_unread=accept_unread)
             return [place for place in places if place.part == "new"]
 
-        what = f"taking topic {topic} from {names}"
-        if seconds:
-            what += f" in {seconds} s, when every client has looked at its route"
-        places = ask(what, forget, name_server, config)
+        places = ask(_waiting_words(topic, names, seconds), forget, name_server, config)
     _print(places, output_format)
+
+
+def _waiting_words(topic: str, names: str, seconds: int) -> str:
+    words = f"taking topic {topic} from {names}"
+    return (
+        f"{words} in {seconds} s, when every client has looked at its route" if seconds else words
+    )
 
 
 def now_ms() -> int:
