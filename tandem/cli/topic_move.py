@@ -12,6 +12,7 @@ A topic that moves has no order across the move: a new message may be read befor
 
 import time
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
@@ -128,20 +129,18 @@ def move(
             yes=yes,
         )
         seconds = 0 if no_wait else ROUTE_SECONDS
-
-        async def forget(admin: "Admin") -> list[Place]:
-            await _forget(admin, topic, wanted, seconds, accept_unread=accept_unread)
-            return [place for place in places if place.part == "new"]
-
+        forget = partial(
+            _forget, topic=topic, wanted=wanted, seconds=seconds, accept_unread=accept_unread
+        )
         places = ask(_waiting_words(topic, names, seconds), forget, name_server, config)
     _print(places, output_format)
 
 
 def _waiting_words(topic: str, names: str, seconds: int) -> str:
     words = f"taking topic {topic} from {names}"
-    return (
-        f"{words} in {seconds} s, when every client has looked at its route" if seconds else words
-    )
+    if seconds:
+        words += f" in {seconds} s, when every client has looked at its route"
+    return words
 
 
 def now_ms() -> int:
@@ -151,14 +150,16 @@ def now_ms() -> int:
 
 async def _forget(
     admin: "Admin",
+    *,
     topic: str,
     wanted: Collection[str],
     seconds: float,
-    *,
     accept_unread: bool,
     at_ms: Callable[[], int] = now_ms,
-) -> None:
+) -> list[Place]:
     """Let the old groups forget a topic in that many seconds, if nothing speaks against it then.
+
+    Return where it is in the new ones.
 
     Raises:
         CommandError: Something does: a message has come, say. Nothing was changed.
@@ -172,6 +173,7 @@ async def _forget(
     old = [place.group for place in places if place.part == "old"]
     if old:
         await admin.delete_topic(topic, broker_names=old)
+    return [place for place in places if place.part == "new"]
 
 
 def group_names(given: Collection[str]) -> list[str]:

@@ -230,7 +230,9 @@ async def forgotten(admin: ReadAdmin, seconds: float) -> float:
     began = trio.current_time()
     await _forget(
         admin,  # type: ignore[arg-type]
-        *("T", ["b"], seconds),
+        topic="T",
+        wanted=["b"],
+        seconds=seconds,
         accept_unread=False,
         at_ms=lambda: NOW_MS,
     )
