@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from node.simulated.disk import SimulatedDisk
 from store.queue.queue_ends import VERSION
 from tandem.wire.checksum_line import decode_checked_json, encode_checked_json
 from tandem.wire.store_layout import QUEUE_ENDS_FILE
@@ -19,9 +20,9 @@ from tests.store.store_world import (
     put_many,
 )
 from tests.support.logged import logged
-from tests.support.simulated_disk import SimulatedDisk, SimulatedFile
 
 if TYPE_CHECKING:
+    from node.simulated.file import SimulatedFile
     from store import MessageStore
 
 PATH = f"{DIRECTORY}/{QUEUE_ENDS_FILE}"
