@@ -331,7 +331,7 @@ class MessageStore(Flagged, LogPositions):
         if not self.flags.may_dispatch or self.reput_service.is_behind:
             return  # the checkpoint must not speak for queues that lack units
         self.queues.sync_all()
-        self._queue_note.save(self.queues)
+        self._queue_note.save_at_stop(self.queues, log.files)
         if self.index_service is not None:
             self.index_service.sync_all()
         self.compaction.close()

@@ -4,6 +4,10 @@ Every node is a name server, so a broker registers with all of them, itself incl
 every few seconds, and at once when a topic changes. When this process dies its connections close,
 and everybody drops it from the route in the same moment.
 
+A name server gets the table once for each connection, in pieces; after that what has changed, or
+that nothing has. If it does not know the pieces before any more, it says so, and gets all anew. One
+of an earlier version gets the whole table each time.
+
 A change of topics is known once every name server that can be reached has it: `when_known` says
 so, and waits no longer than KNOWN_SECONDS_MAX. Nothing waits for a name server that is down: it
 gets everything when it is back.
@@ -21,20 +25,25 @@ import logging
 import math
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import msgspec
 import trio
 
 from node.errors import RequestError
-from node.remoting.peer_link import PeerLink
+from node.remoting.peer_link import REQUEST_SECONDS_MAX, PeerLink
 from store.machine.signal import Signal
 from store.machine.tell_once import TellOnce
 from tandem.cluster_file.choices import GroupKind
+from tandem.wire.name_server_headers import (
+    QueryDataVersionRequestHeader,
+    QueryDataVersionResponseHeader,
+)
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     RegisterBrokerBody,
     RegisterBrokerRequestHeader,
+    RegistrationPart,
     TopicConfigSerializeWrapper,
     UnregisterBrokerRequestHeader,
 )
@@ -51,6 +60,7 @@ if TYPE_CHECKING:
     from store.machine.network import Network
     from tandem.cluster_file.cluster_config import NodeConfig
     from tandem.cluster_file.settings import NodeSettings
+    from tandem.wire.request_headers import TopicConfig
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +68,25 @@ KNOWN_SECONDS_MAX: Final = 1.0
 """How long a change of topics is held up by name servers that do not answer."""
 
 PAUSE_SECONDS_PER_TOPIC: Final = 10e-6
-"""Between two registrations. Each is the whole table, and takes a peer a tenth of that time."""
+"""After what was registered, which takes a peer a tenth of that time."""
+
+PIECE_TOPICS_MAX: Final = 800
+"""Source: BrokerConfig.splitRegistrationSize."""
+
+ALL_SECONDS_MAX: Final = 60.0
+"""For all pieces; each has the time of a request."""
+
+
+class _Given(NamedTuple):
+    """What a peer has."""
+
+    client: RemotingClient
+    """The connection by which it has that."""
+    header: RegisterBrokerRequestHeader
+    topics: TopicConfigSerializeWrapper
+
+
+_Request: TypeAlias = tuple[RegisterBrokerRequestHeader, RegisterBrokerBody]
 
 
 class Registration:
@@ -100,6 +128,8 @@ class Registration:
         """How often topics have changed."""
         self._known: dict[str, int] = {}
         """The change that each peer has registered last, by its name."""
+        self._given: dict[str, _Given] = {}
+        """What each peer that takes parts has, by its name."""
         self._waiting: deque[tuple[int, float, Callable[[], None]]] = deque()
         """The waiting callers: for which change, until when. Both only grow."""
         self._wake = Signal()
@@ -113,6 +143,7 @@ class Registration:
                 partial(self._register_with, peer),
                 address=config.address_of(peer),
                 port=_name_server_port(config, peer),
+                task_seconds_max=ALL_SECONDS_MAX,
             )
             for peer in config.cluster.nodes
             if peer.name != node.name
@@ -235,19 +266,130 @@ class Registration:
         return msgspec.structs.replace(configs, data_version=version)
 
     async def _register_with(self, peer: NodeSettings, client: RemotingClient) -> None:
-        change = self._change
-        body = encode_json_body(RegisterBrokerBody(self._configs()))
-        await client.request_signed(
-            RequestCode.REGISTER_BROKER,
-            ext=self._header,
-            body=body,
-            key=self._key,
-            target=peer.broker_address,
-        )
+        change, header, topics = self._change, self._header, self._configs()
+        given = self._given.pop(peer.name, None)
+        if given is None or given.client is not client:
+            takes_parts = await self._takes_parts(peer, client)
+            given = None
+        else:
+            takes_parts = True
+        if not takes_parts:
+            requests = [(header, RegisterBrokerBody(topics))]
+        elif given is None or not _goes_on(given, header, topics):
+            requests = _pieces(header, topics)
+        else:
+            requests = _changes(header, given.topics.topic_config_table, topics)
+        for number, (part, body) in enumerate(requests):
+            if number:
+                await _pause(body)
+            await self._register(peer, client, part, body)
+        if takes_parts:
+            self._given[peer.name] = _Given(client, header, topics)
         self._known[peer.name] = change
         self._wake.notify()
         # Changes meanwhile go with the next one.
-        await trio.sleep(len(self._topics.configs.topic_config_table) * PAUSE_SECONDS_PER_TOPIC)
+        await _pause(requests[-1][1])
+
+    async def _register(
+        self,
+        peer: NodeSettings,
+        client: RemotingClient,
+        header: RegisterBrokerRequestHeader,
+        body: RegisterBrokerBody,
+    ) -> None:
+        with trio.fail_after(REQUEST_SECONDS_MAX):
+            await client.request_signed(
+                RequestCode.REGISTER_BROKER,
+                ext=header,
+                body=encode_json_body(body),
+                key=self._key,
+                target=peer.broker_address,
+            )
+
+    async def _takes_parts(self, peer: NodeSettings, client: RemotingClient) -> bool:
+        header = self._header
+        asked = QueryDataVersionRequestHeader(
+            *(header.broker_name, header.broker_addr, header.cluster_name, header.broker_id),
+            takes_parts=True,
+        )
+        with trio.fail_after(REQUEST_SECONDS_MAX):
+            answer = await client.request_signed(
+                RequestCode.QUERY_DATA_VERSION,
+                ext=asked,
+                key=self._key,
+                target=peer.broker_address,
+            )
+        return answer.decode_header(QueryDataVersionResponseHeader).takes_parts is True
+
+
+async def _pause(sent: RegisterBrokerBody) -> None:
+    count = len(sent.topic_config_serialize_wrapper.topic_config_table)
+    await trio.sleep(count * PAUSE_SECONDS_PER_TOPIC)
+
+
+def _goes_on(
+    given: _Given, header: RegisterBrokerRequestHeader, topics: TopicConfigSerializeWrapper
+) -> bool:
+    """Say whether changes alone will do: it is still the same broker, under the same epoch."""
+    before, now = given.topics.data_version, topics.data_version
+    return given.header == header and before.state_version == now.state_version
+
+
+def _pieces(
+    header: RegisterBrokerRequestHeader, topics: TopicConfigSerializeWrapper
+) -> list[_Request]:
+    """Return the whole table in pieces, the first names first."""
+    table = topics.topic_config_table
+    names = sorted(table)
+    starts = [0, *range(PIECE_TOPICS_MAX, len(names), PIECE_TOPICS_MAX)]
+    return [
+        (
+            msgspec.structs.replace(
+                header,
+                whole_table=None,
+                part=RegistrationPart.NEXT if start else RegistrationPart.FIRST,
+                part_from=names[start] if start else None,
+                part_to=next(iter(names[start + PIECE_TOPICS_MAX :][:1]), None),
+            ),
+            RegisterBrokerBody(
+                _of(topics, {name: table[name] for name in names[start : start + PIECE_TOPICS_MAX]})
+            ),
+        )
+        for start in starts
+    ]
+
+
+def _changes(
+    header: RegisterBrokerRequestHeader,
+    before: dict[str, TopicConfig],
+    topics: TopicConfigSerializeWrapper,
+) -> list[_Request]:
+    """Return what has changed, in pieces; one of nothing if nothing has."""
+    table = topics.topic_config_table
+    changed: list[str] = []
+    removed: list[str] = []
+    if table is not before:
+        changed = [name for name, topic in table.items() if before.get(name) is not topic]
+        removed = [name for name in before if name not in table]
+    header = msgspec.structs.replace(header, whole_table=None, part=RegistrationPart.CHANGE)
+    count = max(len(changed), len(removed), 1)
+    pieces = (slice(at, at + PIECE_TOPICS_MAX) for at in range(0, count, PIECE_TOPICS_MAX))
+    return [
+        (
+            header,
+            RegisterBrokerBody(
+                _of(topics, {name: table[name] for name in changed[piece]}),
+                removed_topics=removed[piece] or msgspec.UNSET,
+            ),
+        )
+        for piece in pieces
+    ]
+
+
+def _of(
+    topics: TopicConfigSerializeWrapper, some: dict[str, TopicConfig]
+) -> TopicConfigSerializeWrapper:
+    return msgspec.structs.replace(topics, topic_config_table=some)
 
 
 def _name_server_port(config: NodeConfig, peer: NodeSettings) -> int:

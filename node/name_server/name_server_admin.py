@@ -220,7 +220,7 @@ class NameServerAdmin:
         asked = decode_json_body(command.body, DataVersion) if command.body else DataVersion()
         return response_to(
             command,
-            ext=QueryDataVersionResponseHeader(known != asked),
+            ext=QueryDataVersionResponseHeader(known != asked, header.takes_parts),
             body=b"" if known is None else encode_json_body(known),
         )
 

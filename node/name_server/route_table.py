@@ -19,6 +19,7 @@ from node.tables.names import check_name
 from tandem.wire.request_headers import (
     DataVersion,
     RegisterBrokerResponseHeader,
+    RegistrationPart,
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
@@ -34,7 +35,7 @@ from tandem.wire.route import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Callable, Collection
 
     from tandem.wire.request_headers import (
         RegisterBrokerRequestHeader,
@@ -70,6 +71,8 @@ class _Broker(msgspec.Struct):
     taken: dict[str, TopicConfig] = {}
     """Topics whose entries are what these say. A table that comes again with one topic more holds
     the same records for the others if it is this node's own, and these are not looked at again."""
+    is_taken_shared: bool = True
+    """Whether `taken` is a table of somebody else, which must not be changed."""
 
 
 class RouteTable:
@@ -92,17 +95,19 @@ class RouteTable:
         self,
         header: RegisterBrokerRequestHeader,
         topics: TopicConfigSerializeWrapper,
+        removed: Collection[str] = (),
         *,
         connection: object | None,
         now: float,
     ) -> RegisterBrokerResponseHeader:
-        """Take in a broker, or hear again from it.
+        """Take in a broker, or hear again from it; of a change, `removed` are topics no more.
 
         Source: RouteInfoManager.registerBroker.
 
         Raises:
-            RequestError: A single topic from a broker that has not registered as a whole yet; too
-                many brokers or topics, or too long a name. Nothing was changed.
+            RequestError: A single topic, or a part that is not the first, from a broker that has
+                not registered as a whole yet; too many brokers or topics, or too long a name.
+                Nothing was changed.
         """
         for name in (header.cluster_name, header.broker_name, header.broker_addr):
             check_name("cluster, broker or address", name)
@@ -112,8 +117,9 @@ class RouteTable:
         addresses = {} if broker is None else broker.addresses
         if self._is_outdated(header, topics, addresses):
             return RegisterBrokerResponseHeader()
+        self._check_part(header, connection)
         is_first = header.broker_id not in addresses
-        if is_first and len(topics.topic_config_table) == 1:
+        if is_first and not header.part and len(topics.topic_config_table) == 1:
             raise RequestError(
                 ResponseCode.SYSTEM_ERROR,
                 f"register broker failed: {header.broker_name} must register all its topics first",
@@ -124,7 +130,7 @@ class RouteTable:
             )
         self._check_topics(header.broker_name, topics)
         self._take_address(header)
-        self._take_topics(header, topics)
+        self._take_topics(header, topics, removed)
         timeout_ms = header.heartbeat_timeout_millis
         self._live[header.broker_addr] = _Live(
             header.broker_name,
@@ -262,7 +268,21 @@ class RouteTable:
         broker = self._brokers.get(broker_name)
         taken = {} if broker is None else broker.taken
         table = topics.topic_config_table
+        if table is taken:
+            return {}
         return {name: config for name, config in table.items() if taken.get(name) is not config}
+
+    def _check_part(self, header: RegisterBrokerRequestHeader, connection: object | None) -> None:
+        """Refuse a part that goes on with what is not known here, or not any more."""
+        if header.part in (None, RegistrationPart.FIRST):
+            return
+        live = self._live.get(header.broker_addr)
+        if live is None or live.connection is not connection:
+            raise RequestError(
+                ResponseCode.SYSTEM_ERROR,
+                f"register broker failed: part {header.part} of the table of"
+                f" {header.broker_name}, whose other parts are not known: register all topics",
+            )
 
     def _check_topics(self, broker_name: str, topics: TopicConfigSerializeWrapper) -> None:
         table = self._fresh(broker_name, topics)
@@ -294,11 +314,15 @@ class RouteTable:
         broker.addresses[header.broker_id] = header.broker_addr
 
     def _take_topics(
-        self, header: RegisterBrokerRequestHeader, topics: TopicConfigSerializeWrapper
+        self,
+        header: RegisterBrokerRequestHeader,
+        topics: TopicConfigSerializeWrapper,
+        removed: Collection[str],
     ) -> None:
         """Topics come from the master; without one, from the smallest id that is not old.
 
-        Topics that are no longer listed are kept, as in RocketMQ, unless the broker lists all.
+        Topics that are no longer listed are kept, as in RocketMQ, unless the broker lists all, or
+        says from which name to which.
         """
         broker = self._brokers[header.broker_name]
         is_prime = header.broker_id == min(broker.addresses)
@@ -306,23 +330,57 @@ class RouteTable:
         if header.broker_id != MASTER_ID and (is_old or not is_prime):
             return
         live = self._live.get(header.broker_addr)
-        if live is not None and live.data_version == topics.data_version:
+        is_known = live is not None and live.data_version == topics.data_version
+        if is_known and not header.part:
             return
         for name, config in self._fresh(header.broker_name, topics).items():
             brokers = self._queues.setdefault(name, {})
             self._entries += header.broker_name not in brokers
             brokers[header.broker_name] = _queue_data(header.broker_name, config)
-        broker.taken = {}
-        if header.whole_table:
-            self._drop_topics(header.broker_name, but=topics.topic_config_table)
-            broker.taken = topics.topic_config_table
+        table = topics.topic_config_table
+        if header.part:
+            self._take_part(header, table, removed)
+        elif header.whole_table:
+            self._drop_topics(header.broker_name, lambda name: name not in table)
+            broker.taken, broker.is_taken_shared = table, True
+        else:
+            broker.taken = {}
 
-    def _drop_topics(self, broker_name: str, *, but: Container[str] = ()) -> None:
-        for topic in [topic for topic in self._queues if topic not in but]:
-            queues = self._queues[topic]
-            self._entries -= queues.pop(broker_name, None) is not None
-            if not queues:
-                del self._queues[topic]
+    def _take_part(
+        self,
+        header: RegisterBrokerRequestHeader,
+        table: dict[str, TopicConfig],
+        removed: Collection[str],
+    ) -> None:
+        broker = self._brokers[header.broker_name]
+        if broker.is_taken_shared:
+            broker.taken, broker.is_taken_shared = dict(broker.taken), False
+        if header.part is RegistrationPart.CHANGE:
+            for name in removed:
+                broker.taken.pop(name, None)
+                self._drop_topic(header.broker_name, name)
+        else:
+            low, high = header.part_from or "", header.part_to
+
+            def is_gone(name: str) -> bool:
+                return low <= name and (high is None or name < high) and name not in table
+
+            for name in [name for name in broker.taken if is_gone(name)]:
+                del broker.taken[name]
+            self._drop_topics(header.broker_name, is_gone)
+        broker.taken.update(table)
+
+    def _drop_topics(self, broker_name: str, is_gone: Callable[[str], bool]) -> None:
+        for topic in [topic for topic in self._queues if is_gone(topic)]:
+            self._drop_topic(broker_name, topic)
+
+    def _drop_topic(self, broker_name: str, topic: str) -> None:
+        queues = self._queues.get(topic)
+        if queues is None:
+            return
+        self._entries -= queues.pop(broker_name, None) is not None
+        if not queues:
+            del self._queues[topic]
 
     def _master_of(self, header: RegisterBrokerRequestHeader) -> RegisterBrokerResponseHeader:
         master = self._brokers[header.broker_name].addresses.get(MASTER_ID)
@@ -337,7 +395,7 @@ class RouteTable:
         if broker.addresses:
             return
         del self._brokers[live.broker_name]
-        self._drop_topics(live.broker_name)
+        self._drop_topics(live.broker_name, lambda _: True)
 
     def _broker_data(self, name: str) -> BrokerData:
         broker = self._brokers[name]

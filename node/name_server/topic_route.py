@@ -109,15 +109,16 @@ class TopicRoute:
         """
         header = command.decode_header(RegisterBrokerRequestHeader)
         _check_body(header, command.body)
-        topics = TopicConfigSerializeWrapper()
+        topics, removed = TopicConfigSerializeWrapper(), []
         if command.body:
             body = decode_json_body(command.body, RegisterBrokerBody)
             topics = body.topic_config_serialize_wrapper
+            removed = body.removed_topics or []
         if len(command.body) > LARGE_BYTES:
             yield
         is_new = not self._routes.is_live(header.broker_addr)
         answer = self._routes.register(
-            header, topics, connection=connection, now=trio.current_time()
+            header, topics, removed, connection=connection, now=trio.current_time()
         )
         # Asked now, too: once it is ready it stays so, also if this broker leaves again.
         self._why_not_ready(True)  # noqa: FBT003  by position, as every callable

@@ -58,8 +58,12 @@ class PeerLink:
         *,
         address: str | None = None,
         port: int | None = None,
+        task_seconds_max: float = REQUEST_SECONDS_MAX,
     ) -> None:
-        """Take what to repeat with whom; `address` and `port` where they are not the peer's own."""
+        """Take what to repeat with whom; `address` and `port` where they are not the peer's own.
+
+        A task that takes longer than `task_seconds_max` has failed.
+        """
         self._network = network
         self._source = source
         self.peer = peer
@@ -67,6 +71,7 @@ class PeerLink:
         self._port = port or peer.port
         self._purpose = purpose
         self._task = task
+        self._task_seconds_max = task_seconds_max
         self._hurry = trio.Event()
         self._is_up: bool | None = None
 
@@ -100,7 +105,7 @@ class PeerLink:
     async def _repeat(self, client: RemotingClient, interval_seconds: float) -> None:
         while True:
             self._hurry = trio.Event()
-            with trio.fail_after(REQUEST_SECONDS_MAX):
+            with trio.fail_after(self._task_seconds_max):
                 await self._task(client)
             self._note_up()
             await trio.sleep(min(HURRY_SECONDS_MIN, interval_seconds))

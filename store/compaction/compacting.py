@@ -132,6 +132,8 @@ class Compacting:
             disk,
         )
         self._pairs: Sequence[FilePair] = current.pairs[:-1]
+        self._swap: Swap | None = None
+        self._is_noted = False
         self.position = -1
 
     def new_pairs(self, position: int) -> list[FilePair]:
@@ -192,19 +194,25 @@ class Compacting:
         """Put the new pairs in the place of the old ones. Their files have to be on the disk.
 
         Raises:
-            StoreFullError, DiskFailedError: the swap is finished by the next start.
+            StoreFullError, OSError: the disk refuses. The old pairs are read on, whatever their
+                names are now; call it again, or let the next start finish it.
         """
         current, made = self._current, self.made
-        old = [pair.name for pair in self._pairs]
-        swap = Swap(old, [pair.name for pair in made.pairs], self.position)
-        made.close()
-        replace_with_checked_json(self._disk, f"{made.log_directory}/{SWAP_FILE}", swap)
+        if self._swap is None:
+            old = [pair.name for pair in self._pairs]
+            self._swap = Swap(old, [pair.name for pair in made.pairs], self.position)
+            made.close()
+        if not self._is_noted:
+            path = f"{made.log_directory}/{SWAP_FILE}"
+            replace_with_checked_json(self._disk, path, self._swap)
+            self._is_noted = True
+        _move(self._disk, current, self._swap)
+        new = [current.opened(name) for name in self._swap.new]
+        current.pairs[: len(self._pairs)] = new
         for pair in self._pairs:
             pair.close()
-        kept = current.pairs[len(self._pairs) :]
-        _move(self._disk, current, swap)
-        current.pairs[:] = [*(current.opened(name) for name in swap.new), *kept]
-        return swap
+        self._pairs = new
+        return self._swap
 
     def give_up(self) -> None:
         """Delete what was made."""

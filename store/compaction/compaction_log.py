@@ -27,6 +27,7 @@ from tandem.wire.record_rule import record_parts
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from store.compaction.compacting import Compacting
     from store.compaction.topic_partition_log import CompactedUnit, FilePair, TopicPartitionLog
 
 _log = logging.getLogger(__name__)
@@ -71,6 +72,8 @@ class CompactionLog:
         """The number below which it is on the disk."""
         self.is_stuck = False
         """Whether the next message of the queue is damaged."""
+        self.swapping: Compacting | None = None
+        """The compaction whose swap the disk has refused; it is to be finished first."""
         self._told: TellOnce[str] = TellOnce()
 
     @property

@@ -20,7 +20,7 @@ import msgspec
 
 from store.compaction.compacting import end_swap, finish_swap
 from store.compaction.compaction_log import CompactionLog
-from store.compaction.topic_partition_log import TopicPartitionLog
+from store.compaction.topic_partition_log import COMPACTING, TopicPartitionLog
 from store.machine.table_file import TableFile
 from tandem.wire.store_layout import compaction_file_sizes
 
@@ -88,10 +88,8 @@ class CompactionLogs:
         saved = self._table.load(CompactionPositions)
         if saved is not None:
             self._positions = saved.queue_offset_map
-        for topic, queue_id in self._queues.queues():
-            if topic in self.topics and self._disk.list_files(
-                f"{self._log_root}/{topic}/{queue_id}"
-            ):
+        for topic, queue_id in self._queues.queues_of(self.topics):
+            if self._disk.list_files(f"{self._log_root}/{topic}/{queue_id}"):
                 self.of(topic, queue_id)
 
     def find(self, topic: str, queue_id: int) -> CompactionLog | None:
@@ -200,10 +198,11 @@ class CompactionLogs:
         for queue_id in ids:
             self._positions.pop(f"{topic}_{queue_id}", None)
             for root in (self._log_root, self._cq_root):
-                directory = f"{root}/{topic}/{queue_id}"
-                for name, _ in self._disk.list_files(directory):
-                    self._disk.remove(f"{directory}/{name}")
-                self._disk.remove_directory(directory)
+                queue = f"{root}/{topic}/{queue_id}"
+                for directory in (f"{queue}/{COMPACTING}", queue):
+                    for name, _ in self._disk.list_files(directory):
+                        self._disk.remove(f"{directory}/{name}")
+                    self._disk.remove_directory(directory)
         if ids:
             for root in (self._log_root, self._cq_root):
                 self._disk.remove_directory(f"{root}/{topic}")

@@ -11,6 +11,7 @@ Source: RocketMQ 5.3.3, CompactionStore, CompactionService.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sized
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -119,9 +120,9 @@ class CompactionStore:
 
     async def follow_all(self) -> None:
         """Let all logs follow their queues, with pauses."""
-        for topic, queue_id in self._queues.queues():
-            if topic not in self.topics:
-                continue
+        if isinstance(self.topics, Sized) and not self.topics:
+            return  # without a look at all queues, once a second
+        for topic, queue_id in self._queues.queues_of(self.topics):
             try:
                 while self._is_behind(topic, queue_id):
                     log = self._followed(topic, queue_id, 1)
@@ -142,12 +143,11 @@ class CompactionStore:
         Raises:
             StoreFullError: no room.
         """
-        for topic, queue_id in self._queues.queues():
-            if topic in self.topics:
-                while self._is_behind(topic, queue_id):
-                    log = self._followed(topic, queue_id, 1)
-                    if log is None or log.is_stuck:
-                        break
+        for topic, queue_id in self._queues.queues_of(self.topics):
+            while self._is_behind(topic, queue_id):
+                log = self._followed(topic, queue_id, 1)
+                if log is None or log.is_stuck:
+                    break
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -243,14 +243,10 @@ class CompactionStore:
 
         Raises:
             StoreFullError, DiskFailedError: the disk refuses; the old files are there still, or
-                the next start finishes the swap.
+                the swap is finished by the next call, or the next start.
             OSError: a sync failed; the old files are there still.
         """
-        if is_swap_noted(self._disk, log.current):
-            # The last one is done but for its position, which had no room: a stop while new files
-            # are made would have them taken for its own.
-            self._logs.save_positions()
-            end_swap(self._disk, log.current)
+        self._end_last_swap(log)
         compacting = Compacting(log.current, self._disk)
         position = self._logs.position(log.topic, log.queue_id)
         pairs = compacting.new_pairs(position)
@@ -274,14 +270,31 @@ class CompactionStore:
         if self._logs.find(log.topic, log.queue_id) is not log:
             compacting.give_up()
             return False
+        self._swap(log, compacting)
+        return True
+
+    def _end_last_swap(self, log: CompactionLog) -> None:
+        """Finish what the disk has refused.
+
+        A stop while new files are made would have them taken for those of the last swap.
+        """
+        if log.swapping is not None:
+            self._swap(log, log.swapping)
+        elif is_swap_noted(self._disk, log.current):
+            # It is done but for its position, which had no room.
+            self._logs.save_positions()
+            end_swap(self._disk, log.current)
+
+    def _swap(self, log: CompactionLog, compacting: Compacting) -> None:
+        log.swapping = compacting
         swap = compacting.swap()
+        log.swapping = None
         self._logs.note(log.topic, log.queue_id, swap.position)
         end_swap(self._disk, log.current)
         _log.info(
             "%s-%d: compacted up to message %d, %d files into %d",
             *(log.topic, log.queue_id, swap.position, len(swap.old), len(swap.new)),
         )
-        return True
 
     def _is_settled(self, log: CompactionLog, queue_offset: int) -> bool:
         """Whether a power loss cannot take a message back that takes the place of others."""

@@ -86,13 +86,21 @@ class GrowingFile(MappedFile):
         )
 
     def opened(self, file: DiskFile) -> None:
-        """Take it as it was just made or opened."""
+        """Take it as it was just made or opened.
+
+        Raises:
+            StoreFullError, DiskFailedError: it has lost blocks, and gets none; it is closed.
+        """
         try:
             allocated = object.__getattribute__(self, "allocated_position")
         except AttributeError:
             allocated = 0
         if file.allocated < allocated:
-            file.allocate(allocated)
+            try:
+                file.allocate(allocated)
+            except BaseException:
+                file.close()
+                raise
         self.file = file
         self.buffer = self.write_buffer = file.buffer
         self.allocated_position = file.allocated

@@ -35,7 +35,7 @@ class OpenFiles:
 
     def __init__(self, disk: Disk, files_max: int = FILES_MAX) -> None:
         self.disk = disk
-        self._files_max = files_max
+        self.files_max = files_max
         self._open: dict[Closable, None] = {}
 
     @property
@@ -46,19 +46,18 @@ class OpenFiles:
     @property
     def are_too_many(self) -> bool:
         """Whether more are open than should be: some of them have to be synced."""
-        return len(self._open) > self._files_max
+        return len(self._open) > self.files_max
 
     def used(self, file: Closable) -> None:
         """Take note that a file is open and in use; another one may be closed for it."""
         self._open.pop(file, None)
-        self._open[file] = None
-        if len(self._open) > self._files_max:
-            self.let_go()
-        if len(self._open) > 2 * self._files_max:
+        self._let_go(self.files_max - 1)
+        if len(self._open) >= 2 * self.files_max:
             oldest = next(iter(self._open))
             del self._open[oldest]
             if not oldest.let_go(unsynced=True):
                 self._open[oldest] = None
+        self._open[file] = None  # last, so that it is none of those that are closed for it
 
     def closed(self, file: Closable) -> None:
         """Take note that a file is not open any more."""
@@ -66,8 +65,11 @@ class OpenFiles:
 
     def let_go(self) -> None:
         """Close the oldest, as far as there are too many. Harmless to call at any time."""
+        self._let_go(self.files_max)
+
+    def _let_go(self, most: int) -> None:
         left = _LOOKED_AT_MAX
-        while left and len(self._open) > self._files_max:
+        while left and len(self._open) > most:
             file = next(iter(self._open))
             del self._open[file]
             if not file.let_go():

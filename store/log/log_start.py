@@ -55,10 +55,13 @@ class LogStart:
         """
         self._disk = disk
         self.path = f"{directory}/{LOG_START_FILE}"
-        self._lock_modified_ms = _modified_ms(disk, f"{directory}/lock")
+        self.lock_before_ms = lock_modified_ms
+        """As the run before this one has left the lock."""
+        self.lock_modified_ms = _modified_ms(disk, f"{directory}/lock")
+        """As this one has it."""
         self.start = UNKNOWN
         """Where the log is to begin, as far as that is known."""
-        self.era = self._lock_modified_ms
+        self.era = self.lock_modified_ms
         self._is_saved = False
         note = self._read()
         if note is not None and note.lock_modified_ms == lock_modified_ms:
@@ -117,7 +120,7 @@ class LogStart:
             self._disk.remove(self.path)
 
     def _save(self) -> None:
-        note = _Note(self.start, self._lock_modified_ms, self.era)
+        note = _Note(self.start, self.lock_modified_ms, self.era)
         replace_with_checked_json(self._disk, self.path, note)
         self._is_saved = True
 

@@ -27,7 +27,7 @@ from tandem.wire.store_layout import BATCH_CQ_STORE_UNIT_SIZE, CQ_STORE_UNIT_SIZ
 from tandem.wire.system_topics import LMQ_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Container, Iterator
 
     from store.files.mapped_file import MappedFile
     from store.files.mapped_file_queue import MappedFileQueue
@@ -113,6 +113,9 @@ class ConsumeQueueStore:
         self._shared: SharedByQueues[UnitQueue] = SharedByQueues(self.open_files)
         self.awake = self._shared.awake
         """Those that have changed lately."""
+        self.noted_to = 0
+        """Up to where in the log all records are in their queues, as a note says: see
+        `queue_ends.py`."""
         self.broken: str | None = None
         """Why the queues have to be built anew from the log, in words; set by `load`."""
         self.hidden_before = hidden_before
@@ -199,12 +202,30 @@ class ConsumeQueueStore:
     def recover(self) -> int:
         """Find the end of every queue; return the end of the last record any queue knows, or -1.
 
+        Those that go on from a note know it already.
+
         RocketMQ compares with the start of the last record of a queue of batches; as every queue
         takes a record only once, it makes no difference which records it is shown again.
         """
         for queue in self._queues.values():
-            queue.recover()
+            if not queue.is_noted:
+                queue.recover()
         return max((q.max_physic_offset for q in self._queues.values()), default=-1)
+
+    def recover_noted(self, start: int) -> None:
+        """Look into queues whatever a note says, as many as may be open at once.
+
+        All, or else those with records from `start` on: these confirm their units then, and reading
+        them costs less. If they are too many as well, none.
+        """
+        most = self.open_files.files_max
+        found = [queue for queue in self._queues.values() if queue.is_noted]
+        if len(found) > most:
+            found = [queue for queue in found if queue.max_physic_offset > start]
+        if len(found) <= most:
+            self.noted_to = 0
+            for queue in found:
+                queue.recover()
 
     def confirm(self, start: int, end: int) -> None:
         """See `ConsumeQueue.confirm`. Light queues (LMQ) name records of other topics.
@@ -222,6 +243,11 @@ class ConsumeQueueStore:
     def count(self) -> int:
         """How many queues there are."""
         return len(self._queues)
+
+    @property
+    def with_files_count(self) -> int:
+        """How many of them have files."""
+        return sum(bool(queue.files.files) for queue in self._queues.values())
 
     def find(self, topic: str, queue_id: int) -> AnyConsumeQueue | None:
         """Return the queue, None if it does not exist yet."""
@@ -278,6 +304,10 @@ class ConsumeQueueStore:
         """Return (topic, queue id) of all queues, sorted."""
         return sorted(self._queues)
 
+    def queues_of(self, topics: Container[str]) -> list[tuple[str, int]]:
+        """Return (topic, queue id) of all queues of some topics, sorted."""
+        return sorted(key for key in self._queues if key[0] in topics)
+
     # -- entering and cutting --------------------------------------------------------------------
 
     def dispatch(
@@ -306,8 +336,10 @@ class ConsumeQueueStore:
 
     def correct_min_offset_of(self, topic: str, queue_id: int, min_physical_offset: int) -> None:
         """The same for one queue; what is hidden is passed over as if it had left the log."""
-        queue = self._queues[topic, queue_id]
-        queue.correct_min_offset(max(min_physical_offset, self.hidden_before(topic)))
+        queue, start = self._queues[topic, queue_id], self.hidden_before(topic)
+        start = max(min_physical_offset, start)
+        if not queue.is_noted or start != queue.corrected_to:
+            queue.correct_min_offset(start)
 
     def hide(self, topic: str) -> int:
         """Pass over all messages of a topic; return where in the log they end, 0 if there are none.
@@ -416,6 +448,7 @@ class ConsumeQueueStore:
 
     def destroy(self) -> None:
         """Delete every queue, to build them anew from the log."""
+        self.noted_to = 0
         for queue in self._queues.values():
             queue.destroy()
             self.awake.gone(queue)

@@ -16,11 +16,14 @@ from typing import TYPE_CHECKING
 
 from store.machine.checked_file import read_checked_json, replace_with_checked_json
 from store.machine.errors import StoreError
+from store.queue.queue_ends import QueueEnds
 from tandem.wire.store_layout import QUEUE_NOTE_FILE
 from tandem.wire.system_topics import LMQ_PREFIX
 from tandem.wire.untrusted import UnreadableError
 
 if TYPE_CHECKING:
+    from store.files.mapped_file_queue import MappedFileQueue
+    from store.log.log_start import LogStart
     from store.machine.disk import Disk
     from store.queue.consume_queue_store import ConsumeQueueStore
 
@@ -30,8 +33,10 @@ _log = logging.getLogger(__name__)
 class QueueNote:
     """The note of the store in `directory`. One that cannot be read says nothing."""
 
-    def __init__(self, disk: Disk, directory: str) -> None:
+    def __init__(self, disk: Disk, directory: str, log_start: LogStart) -> None:
         """Read it."""
+        self.ends = QueueEnds(disk, directory, log_start)
+        """The other note, of where the queues end."""
         self._disk = disk
         self._path = f"{directory}/{QUEUE_NOTE_FILE}"
         self._known: dict[str, list[int]] = {}
@@ -50,6 +55,11 @@ class QueueNote:
                 if queue_id not in there.get(topic, ()):
                     return f"{topic}-{queue_id} had units, and has no file"
         return None
+
+    def save_at_stop(self, queues: ConsumeQueueStore, log: MappedFileQueue) -> None:
+        """Write down also where they end: all of them are on the disk, and so is the log."""
+        self.save(queues)
+        self.ends.save(queues, log)
 
     def save(self, queues: ConsumeQueueStore) -> None:
         """Write down which queues there are now, if there are others than before."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -45,6 +46,23 @@ class UnitKind(NamedTuple):
 
 _RECOVERED_AT_ONCE: Final = 1 << 14
 """How many units recovery looks at in one go: the rest of most last files is empty."""
+
+
+class QueueEnd(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What has to be known of a queue to go on with it, as it is written down at a clean stop."""
+
+    queue_id: int
+    first: int
+    """Logic offset of its first file."""
+    end: int
+    """Logic offset after its last unit."""
+    max_physic_offset: int
+    min_offset: int
+    first_record: int
+    corrected_to: int
+    modified_ms: int
+    """When its last file was written to last."""
+
 
 QUEUE_REMEDY: Final = (
     "restore it from another node or let `tandem log repair DIR --write` build the queue anew"

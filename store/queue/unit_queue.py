@@ -27,6 +27,7 @@ from store.files.open_files import OpenFiles
 from store.queue.queue_units import (
     QUEUE_REMEDY,
     ConfirmedUnits,
+    QueueEnd,
     QueueGapError,
     UnitKind,
     end_of_units,
@@ -76,6 +77,9 @@ class UnitQueue(ABC):
         """Why none of its messages can be read now, in words; see `doubt`."""
         self.ends_in_doubt = False
         """Whether more units may have been there than `recover` has found."""
+        self.is_noted = False
+        """Whether its ends are those of a note, and its files were not looked into: see
+        `go_on_from`."""
         self._assigned_offset = 0
         self._first_record = -1
         """Where the record of the first unit is, so that nothing has to be opened to know; -1 if
@@ -150,6 +154,9 @@ class UnitQueue(ABC):
         Source: ConsumeQueue.recover, BatchConsumeQueue.recover.
         """
         files = self._files.files
+        if self.is_noted:
+            files[-1].set_positions(files[-1].size)
+            self.is_noted = False
         start = max(0, len(files) - _FILES_RECOVERED)
         end = end_of_units(files[start:], self._kind)
         while start > 0 and end == files[start].file_from_offset:
@@ -163,14 +170,37 @@ class UnitQueue(ABC):
         self._confirmed = ConfirmedUnits(self._files.max_offset)
         self.confirmed_from = self.next_offset
 
+    def end_to_note(self, modified_ms: int) -> QueueEnd:
+        """Return what `go_on_from` takes; its last file was written to then. It has one."""
+        return QueueEnd(
+            *(self.queue_id, self._files.files[0].file_from_offset, self._files.max_offset),
+            *(self.max_physic_offset, self.min_offset, self._first_record, self.corrected_to),
+            modified_ms,
+        )
+
+    def go_on_from(self, noted: QueueEnd) -> None:
+        """Take its ends from a note instead of its files, which are loaded and stay closed.
+
+        Its units count as unknown: each is compared with its record before it is read.
+        """
+        last = self._files.files[-1]
+        last.set_positions(noted.end - last.file_from_offset)
+        self.next_offset = self.confirmed_from = noted.end // self._unit_bytes
+        self.max_physic_offset, self.min_offset = noted.max_physic_offset, noted.min_offset
+        self._first_record, self.corrected_to = noted.first_record, noted.corrected_to
+        self.is_noted = True
+
     def confirm(self, start: int, end: int) -> None:
         """Expect that `dispatch` has met the records of all units between two physical offsets.
 
-        It was shown all of the log between them since `recover`.
+        It was shown all of the log between them since `recover`. Of one that is noted nothing is
+        expected.
 
         Raises:
             QueueGapError: there is a unit too many, or one that names the wrong place.
         """
+        if self.is_noted:
+            return
         first, last = (self._end_below(offset) for offset in (start, end))
         self._confirmed.confirm(self.name, first, last, self._unit_bytes)
         self.confirmed_from = self._queue_offset_at(first // self._unit_bytes)
@@ -187,10 +217,11 @@ class UnitQueue(ABC):
     def first_unit(self) -> tuple[int, int] | None:
         """Return place and number of the first unit of a row whose first file is not there.
 
-        None if the row begins with number 0, or with fillers: nothing was ever before it.
+        None if the row begins with number 0, or with fillers: nothing was ever before it. None also
+        if its first file is the noted one.
         """
         index = self._first_index
-        if not 0 < index < self._end_index:
+        if self.is_noted or not 0 < index < self._end_index:
             return None
         offset, size, *_ = self._unit_at(index)
         return None if size == FILLER_SIZE else (offset, self._queue_offset_at(index))
@@ -354,6 +385,7 @@ class UnitQueue(ABC):
 
     def destroy(self) -> None:
         """Delete all files and start at nothing."""
+        self.is_noted = False
         self._files.destroy()
         self._truncate(0)
         self.min_offset = self.confirmed_from = 0

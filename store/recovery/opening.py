@@ -213,7 +213,8 @@ class _Opening:
             # Now, not after recovery: that may find damage, and what others give would not fit.
             self._fingerprints.keep_within(0, truncation.cut, log.files.mapped_file_size)
         clean = not disk.exists(abort)
-        note = self._load(queues)
+        log_end = checkpoint.confirm_physical_offset if clean and truncation is None else -1
+        note = self._load(queues, log, log_end)
         index = self._index(checkpoint, clean=clean)
         recovery = self._recovery(log, queues, checkpoint)
         recovery.run(clean=clean)
@@ -263,12 +264,16 @@ class _Opening:
         logs.load()
         return logs
 
-    def _load(self, queues: ConsumeQueueStore) -> QueueNote:
-        """Load the queues, and miss those that are gone; return the note of them."""
+    def _load(self, queues: ConsumeQueueStore, log: CommitLog, log_end: int) -> QueueNote:
+        """Load the queues, and miss those that are gone; return the note of them.
+
+        `log_end` is -1 after a stop that was not clean: then their files are read.
+        """
         queues.load()
-        note = QueueNote(self._disk, self._config.directory)
+        note = QueueNote(self._disk, self._config.directory, self._log_start)
         if self._log_start.start != UNKNOWN:
             queues.broken = queues.broken or note.missing(queues)
+        note.ends.take(queues, log.files, log_end if queues.broken is None else -1)
         return note
 
     def _recovery(

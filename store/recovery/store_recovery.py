@@ -125,13 +125,8 @@ class StoreRecovery:
             self._queues.destroy()
             self._confirm_no_more_than(0)
             return
-        index = start_index(
-            files,
-            clean=clean,
-            queues_end=queues_end,
-            safe_timestamp_ms=self._checkpoint.min_timestamp_ms,
-            synced_end=self._checkpoint.confirm_physical_offset,
-        )
+        index = self._start_file(queues_end, clean=clean)
+        self._queues.recover_noted(files[index].file_from_offset)
         files_end = files[-1].file_from_offset + files[-1].size
         self._expect_on_disk(files_end, "there are no more files", files[-1].file.path)
         # Units past that would stand in for records that have lost theirs.
@@ -150,6 +145,15 @@ class StoreRecovery:
         self._sync_queues(clean=clean)
         self._order.carried_out()
         self._finish_recovery(end, clean=clean, start=files[0].file_from_offset if files else 0)
+
+    def _start_file(self, queues_end: int, *, clean: bool) -> int:
+        return start_index(
+            self._log.files.files,
+            clean=clean,
+            queues_end=queues_end,
+            safe_timestamp_ms=self._checkpoint.min_timestamp_ms,
+            synced_end=self._checkpoint.confirm_physical_offset,
+        )
 
     def _write_again(self, files: Sequence[MappedFile]) -> None:
         """Write what no sync has vouched for once more, so that the next sync means all of it.
@@ -173,7 +177,9 @@ class StoreRecovery:
         start = before = files[index].file_from_offset
         for key in self._queues.queues():
             queue = self._queues.find(*key)
-            if queue is not None and not queue.topic.startswith(LMQ_PREFIX):
+            if queue is None or queue.is_noted:
+                continue
+            if not queue.topic.startswith(LMQ_PREFIX):
                 before = min(before, self._known_until(queue, start))
         while index and files[index].file_from_offset > before:
             index -= 1
@@ -255,6 +261,8 @@ class StoreRecovery:
         stranger = self._blocks.stranger(buffer, columns)
         if stranger >= 0:
             self._raise_damaged(stranger)
+        if int(columns.physical_offset[-1] + columns.size[-1]) <= self._queues.noted_to:
+            return
         self._dispatcher.dispatch_columns(buffer, columns, may_start_late=may_start_late)
 
     def _expect_known_blocks(self, files: Sequence[MappedFile]) -> None:

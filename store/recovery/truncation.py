@@ -82,6 +82,7 @@ STORE_NAMES: Final = (
     "healed.json",
     "scrub.json",
     "queues.json",
+    "queue-ends.json",
     "queue-rebuild.json",
     TRUNCATION_FILE,
 )

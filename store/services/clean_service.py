@@ -32,6 +32,7 @@ import trio
 
 from store.machine.errors import DiskFailedError
 from store.machine.tell_once import TellOnce
+from store.queue.consume_queue_store import QUEUES_AT_ONCE
 from store.services.clean_policy import (
     HOUR_MS,
     CleanPolicy,
@@ -295,7 +296,9 @@ class CleanConsumeQueueService:
         if min_offset <= self._last_physical_min_offset:
             return
         failures: list[DiskFailedError] = []
-        for topic, queue_id in self._queues.queues():
+        for number, (topic, queue_id) in enumerate(self._queues.queues()):
+            if number % QUEUES_AT_ONCE == QUEUES_AT_ONCE - 1:
+                await trio.lowlevel.checkpoint()
             try:
                 count = self._clean_queue(topic, queue_id, min_offset)
             except DiskFailedError as error:

@@ -3,14 +3,16 @@
     begin    the new groups have the topic; then the old ones are for readers alone: producers go on
              in the new ones as soon as they look at the route, and consumers read both
     drain    consumers read what is left in the old ones
-    finish   the old ones forget the topic, once everybody has read it there and nobody writes
+    finish   the old ones forget the topic, once everybody has read it there and nobody writes;
+             first all clients get the time to look at the route
 
 Each step can be done again. Until the last one nothing is lost by going back: `--to` the old group.
 A topic that moves has no order across the move: a new message may be read before an old one.
 """
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
@@ -30,6 +32,10 @@ WRITE: Final = 2
 QUIET_SECONDS: Final = 60
 """For so long nothing may have been stored in an old group. RocketMQ's clients look at their routes
 every 30 s, and write to the old group until then."""
+
+ROUTE_SECONDS: Final = 30
+"""How long a client may go by a route that it has: so long ago the old groups have to be for
+readers alone before one of them forgets the topic."""
 
 _KEPT_BY_BROKER: Final = frozenset({"hidden.before"})
 """Attributes that a broker sets itself, of a topic that was deleted and created again."""
@@ -75,6 +81,14 @@ def move(
             "--accept-unread", help="With --finish: also what consumer groups have not read there."
         ),
     ] = False,
+    no_wait: Annotated[
+        bool,
+        typer.Option(
+            "--no-wait",
+            help=f"With --finish: do not wait {ROUTE_SECONDS} s for clients to look at the route;"
+            " it was moved longer ago than that.",
+        ),
+    ] = False,
     yes: YesOption = False,
     output_format: FormatOption = Format.TABLE,
     name_server: NameServersOption = None,
@@ -83,7 +97,7 @@ def move(
     """Move a topic to other groups: writers at once, readers when they have read the rest.
 
     Without --finish it is begun, or said how far readers are. With it the old groups forget the
-    topic, and the messages that they have of it.
+    topic, and the messages that they have of it; 30 s later, so that every client knows the way.
     """
     wanted = group_names(to)
 
@@ -114,21 +128,52 @@ def move(
             " wait there?",
             yes=yes,
         )
-
-        async def forget(admin: "Admin") -> list[Place]:
-            now = await _places(admin, topic, wanted)  # an answer to the question takes its time
-            if refusal := why_not_finished(now, now_ms(), accept_unread=accept_unread):
-                raise CommandError(f"topic {topic} stays where it is: {refusal}")
-            await admin.delete_topic(topic, broker_names=[place.group for place in old])
-            return [place for place in places if place.part == "new"]
-
-        places = ask(f"taking topic {topic} from {names}", forget, name_server, config)
+        seconds = 0 if no_wait else ROUTE_SECONDS
+        forget = partial(
+            _forget, topic=topic, wanted=wanted, seconds=seconds, accept_unread=accept_unread
+        )
+        places = ask(_waiting_words(topic, names, seconds), forget, name_server, config)
     _print(places, output_format)
+
+
+def _waiting_words(topic: str, names: str, seconds: int) -> str:
+    words = f"taking topic {topic} from {names}"
+    if seconds:
+        words += f" in {seconds} s, when every client has looked at its route"
+    return words
 
 
 def now_ms() -> int:
     """The wall clock, as stores have it."""
     return time.time_ns() // 1_000_000
+
+
+async def _forget(
+    admin: "Admin",
+    *,
+    topic: str,
+    wanted: Collection[str],
+    seconds: float,
+    accept_unread: bool,
+    at_ms: Callable[[], int] = now_ms,
+) -> list[Place]:
+    """Let the old groups forget a topic in that many seconds, if nothing speaks against it then.
+
+    Return where it is in the new ones.
+
+    Raises:
+        CommandError: Something does: a message has come, say. Nothing was changed.
+    """
+    import trio
+
+    await trio.sleep(seconds)
+    places = await _places(admin, topic, wanted)
+    if refusal := why_not_finished(places, at_ms(), accept_unread=accept_unread):
+        raise CommandError(f"topic {topic} stays where it is: {refusal}")
+    old = [place.group for place in places if place.part == "old"]
+    if old:
+        await admin.delete_topic(topic, broker_names=old)
+    return [place for place in places if place.part == "new"]
 
 
 def group_names(given: Collection[str]) -> list[str]:

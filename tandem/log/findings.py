@@ -267,6 +267,11 @@ KINDS: Final[dict[str, Kind]] = {
         "which queues have files cannot be read: one that is gone is not missed",
         _NEXT_START,
     ),
+    "queue-ends": Kind(
+        "warning",
+        "where queues ended at the last clean stop cannot be read",
+        "none: the next start reads their files",
+    ),
     "queue-gone": Kind(
         "warning",
         "the queue had files at the last start or clean stop, and has none",

@@ -24,6 +24,7 @@ from tandem.wire.store_layout import (
     EPOCH_IDS_FILE,
     GROUP_JOURNAL_FILE,
     LOG_START_FILE,
+    QUEUE_ENDS_FILE,
     QUEUE_KINDS,
     QUEUE_NOTE_FILE,
     REBUILD_ORDER_FILE,
@@ -45,6 +46,7 @@ _CHECKED: Final = {
     "scrub.json": "progress-file",
     "healed.json": "progress-file",
     QUEUE_NOTE_FILE: "queue-note",
+    QUEUE_ENDS_FILE: "queue-ends",
     REBUILD_ORDER_FILE: "rebuild-file",
 }
 _CHECKPOINTS: Final = {"checkpoint": (6, 1), "config/timercheck": (7, 0)}

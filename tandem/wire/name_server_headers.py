@@ -52,12 +52,16 @@ class QueryDataVersionRequestHeader(Header, frozen=True):
     broker_addr: str
     cluster_name: str
     broker_id: Int64
+    takes_parts: bool | None = None
+    """Ours: say whether tables can be registered in parts."""
 
 
 class QueryDataVersionResponseHeader(Header, frozen=True):
     """QUERY_DATA_VERSION: whether what the name server has is older."""
 
     changed: bool
+    takes_parts: bool | None = None
+    """Ours: whether registrations may have a `part`. Said to who asks."""
 
 
 class BrokerHeartbeatRequestHeader(Header, frozen=True):

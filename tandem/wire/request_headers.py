@@ -4,8 +4,12 @@ One record per header, camelCase on the wire. A field without a default must be 
 is None is left out. `command.decode_header(TheHeader)` reads one,
 `RemotingCommand(ext=TheHeader(..))` writes one.
 
+Long because it is one list, of a record for each request and each answer.
+
 Source: RocketMQ 5.3.3, org.apache.rocketmq.remoting.protocol.header and .body; recorded traffic.
 """
+
+import enum
 
 import msgspec
 
@@ -284,8 +288,23 @@ class GetRouteInfoRequestHeader(Header, frozen=True):
     accept_standard_json_only: bool | None = None
 
 
+class RegistrationPart(enum.Enum):
+    """What the topics of a registration are, if not the whole table. Ours."""
+
+    FIRST = "first"
+    """A piece: all topics with names below `part_to`. It begins anew."""
+    NEXT = "next"
+    """Another one: all from `part_from` on and below `part_to`. The last one has no upper bound."""
+    CHANGE = "change"
+    """What has changed since."""
+
+
 class RegisterBrokerRequestHeader(Header, frozen=True):
-    """REGISTER_BROKER. Ours: `client_addr`, which clients get instead of a master's own."""
+    """REGISTER_BROKER. Ours: `client_addr`, which clients get instead of a master's own.
+
+    And `part` with its bounds. RocketMQ's brokers split their tables as well, but their pieces say
+    nothing of topics that are no more.
+    """
 
     broker_name: str
     broker_addr: str
@@ -299,6 +318,9 @@ class RegisterBrokerRequestHeader(Header, frozen=True):
     whole_table: bool | None = None
     """Ours: topics that are not listed are no more. RocketMQ's brokers list one topic at times."""
     client_addr: str | None = None
+    part: RegistrationPart | None = None
+    part_from: str | None = None
+    part_to: str | None = None
 
 
 class RegisterBrokerResponseHeader(Header, frozen=True):
@@ -449,6 +471,8 @@ class RegisterBrokerBody(Body, frozen=True):
 
     topic_config_serialize_wrapper: TopicConfigSerializeWrapper
     filter_server_list: list[str] = []
+    removed_topics: list[str] | msgspec.UnsetType = msgspec.UNSET
+    """Ours, of a change: topics that are no more."""
 
 
 class ConsumerOffsetTableBody(Body, frozen=True):

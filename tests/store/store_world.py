@@ -214,7 +214,7 @@ def files_of(disk: SimulatedDisk, *, below: str = DIRECTORY) -> dict[str, bytes]
     found: dict[str, bytes] = {}
     for directory in _directories(disk, below):
         for name, _ in disk.list_files(directory):
-            if name not in ("lock", "abort", "log-start.json"):
+            if name not in ("lock", "abort", "log-start.json", "queue-ends.json"):
                 found[f"{directory}/{name}"] = disk.read(f"{directory}/{name}") or b""
     return found
 

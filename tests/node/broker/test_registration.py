@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
 
-from node.broker.registration import KNOWN_SECONDS_MAX, Registration
+from node.broker.registration import KNOWN_SECONDS_MAX, PIECE_TOPICS_MAX, Registration
 from node.name_server.name_server import NameServer
 from node.name_server.newcomers import Newcomers
 from node.name_server.route_table import RouteTable
@@ -14,13 +15,21 @@ from node.security.guard import Guard
 from node.simulated.disk import SimulatedDisk
 from node.simulated.network import SimulatedNetwork
 from node.simulated.virtual_clock import Timeline
-from node.tables.topic_config_table import TopicConfigTable
+from node.tables.topic_config_table import (
+    TOPIC_CHARACTERS_MAX,
+    TOPICS_MAX,
+    TopicConfigTable,
+)
 from store.machine.table_file import TableFile
-from tandem.wire.request_headers import TopicConfig
+from tandem.wire.frame_buffer import FRAME_BYTES_MAX
+from tandem.wire.name_server_headers import QueryDataVersionResponseHeader
+from tandem.wire.request_headers import RegistrationPart, TopicConfig
+from tandem.wire.route import encode_json_body
 from tests.node.world import MASTER, SLAVE_1, cluster_config, fenced_cluster, open_world
 from tests.support.logged import logged
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from trio.testing import MockClock
@@ -230,3 +239,116 @@ async def test_an_address_for_clients_is_told_to_all_name_servers_at_once_and_ta
             tables = (here, peer.routes)
             assert [addresses_of(table) for table in tables] == [{0: told}] * 2
         nursery.cancel_scope.cancel()
+
+
+class Registered:
+    """Node a1 that registers with a2, and what a2 gets."""
+
+    def __init__(self, tmp_path: Path, *names: str) -> None:
+        self.config = fenced_cluster(tmp_path)
+        self.timeline = Timeline()
+        self.network = SimulatedNetwork(self.timeline, random.Random(1))
+        self.peer = name_server(self.config.node("a2"))
+        self.topics = TopicConfigTable(TableFile(SimulatedDisk(), "t.json"), lambda: 1)
+        self.topics.update(*map(topic, names))
+        self.registration = Registration(
+            self.config.node("a1"),
+            self.network.machine(MASTER),
+            RouteTable(20),
+            Newcomers(),
+            self.topics,
+            lambda: None,
+        )
+        self.bytes_max = 0
+        self.got: list[tuple[RegistrationPart | None, list[str], list[str]]] = []
+        real = self.peer.routes.register
+
+        def register(header: Any, topics: Any, removed: Any, **how: Any) -> Any:  # noqa: ANN401
+            self.got.append((header.part, sorted(topics.topic_config_table), list(removed)))
+            self.bytes_max = max(self.bytes_max, len(encode_json_body(topics)))
+            return real(header, topics, removed, **how)
+
+        self.peer.routes.register = register  # type: ignore[assignment,method-assign]
+
+    def taken(self) -> list[tuple[RegistrationPart | None, list[str], list[str]]]:
+        """Return what has come since the last call."""
+        got, self.got = self.got, []
+        return got
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.timeline.run)
+            await nursery.start(self.peer.run, self.network.machine("10.0.0.2"))
+            nursery.start_soon(self.registration.run)
+            yield
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_table_is_registered_once_and_then_what_has_changed(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    node = Registered(tmp_path, "T", "U")
+    async with node.running():
+        await trio.sleep(1)
+        assert node.taken() == [(RegistrationPart.FIRST, ["T", "U"], [])]
+        await trio.sleep(11)
+        assert node.taken() == [(RegistrationPart.CHANGE, [], [])] * 2
+        node.topics.update(topic("New"))
+        await trio.sleep(0.2)
+        assert node.taken() == [(RegistrationPart.CHANGE, ["New"], [])]
+        node.topics.delete("U")
+        await trio.sleep(0.2)
+        assert node.taken() == [(RegistrationPart.CHANGE, [], ["U"])]
+        assert sorted(node.peer.routes.topics()) == ["New", "T"]
+        node.registration.role_changed(is_master=True, epoch=7)
+        await trio.sleep(0.2)
+        assert node.taken() == [(RegistrationPart.FIRST, ["New", "T"], [])]
+
+
+async def test_a_name_server_that_has_forgotten_the_node_gets_all_anew(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    node = Registered(tmp_path, "T", "U")
+    async with node.running():
+        await trio.sleep(1)
+        assert node.peer.routes.expire(trio.current_time() + 100)
+        assert node.peer.routes.topics() == []
+        await trio.sleep(7)
+        assert sorted(node.peer.routes.topics()) == ["T", "U"]
+
+
+async def test_a_name_server_of_an_earlier_version_gets_the_whole_table_each_time(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "node.name_server.name_server_admin.QueryDataVersionResponseHeader",
+        lambda changed, _: QueryDataVersionResponseHeader(changed),
+    )
+    node = Registered(tmp_path, "T", "U")
+    async with node.running():
+        await trio.sleep(1)
+        node.topics.delete("U")
+        node.topics.update(topic("New"))
+        await trio.sleep(0.2)
+        assert node.taken()[-1] == (None, ["New", "T"], [])
+        assert sorted(node.peer.routes.topics()) == ["New", "T"]
+
+
+@pytest.mark.slow
+async def test_as_many_topics_with_names_as_long_as_there_can_be_are_registered_in_pieces(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    names = [f"{number:06d}".rjust(TOPIC_CHARACTERS_MAX, "t") for number in range(TOPICS_MAX)]
+    node = Registered(tmp_path, *names)
+    async with node.running():
+        await trio.sleep(5)
+        got = node.taken()
+        assert [part for part, _, _ in got[:2]] == [RegistrationPart.FIRST, RegistrationPart.NEXT]
+        assert max(len(listed) for _, listed, _ in got) == PIECE_TOPICS_MAX
+        assert sorted(node.peer.routes.topics()) == sorted(names)
+        assert node.bytes_max < FRAME_BYTES_MAX // 30
+        node.topics.delete(names[5])
+        await trio.sleep(1)
+        assert node.taken()[0] == (RegistrationPart.CHANGE, [], [names[5]])
+        assert names[5] not in node.peer.routes.topics()

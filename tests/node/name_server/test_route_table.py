@@ -10,6 +10,7 @@ from tandem.wire.request_headers import (
     DataVersion,
     RegisterBrokerRequestHeader,
     RegisterBrokerResponseHeader,
+    RegistrationPart,
     TopicConfig,
     TopicConfigSerializeWrapper,
     UnregisterBrokerRequestHeader,
@@ -367,3 +368,107 @@ def test_a_broker_that_gets_another_id_brings_all_its_topics_again() -> None:
     assert broker.routes.topics() == []
     broker.register(0)
     assert len(broker.routes.topics()) == 100
+
+
+class Pieces:
+    """A broker whose table comes in pieces by one connection."""
+
+    def __init__(self) -> None:
+        self.routes = RouteTable(20)
+        self.connection: object | None = object()
+        self.counter = 0
+
+    def register(
+        self,
+        part: RegistrationPart,
+        names: str,
+        part_from: str | None = None,
+        part_to: str | None = None,
+        *,
+        removed: str = "",
+        broker_id: int = 0,
+    ) -> None:
+        self.counter += 1
+        piece = msgspec.structs.replace(
+            header(broker_id, MASTER), part=part, part_from=part_from, part_to=part_to
+        )
+        self.routes.register(
+            piece,
+            topics(*names.split(), counter=self.counter),
+            removed.split(),
+            connection=self.connection,
+            now=0,
+        )
+
+    @property
+    def listed(self) -> str:
+        return " ".join(sorted(self.routes.topics()))
+
+
+def test_pieces_say_which_topics_of_their_part_are_no_more() -> None:
+    broker = Pieces()
+    broker.register(RegistrationPart.FIRST, "A B", part_to="M")
+    broker.register(RegistrationPart.NEXT, "M N", part_from="M")
+    assert broker.listed == "A B M N"
+    broker.register(RegistrationPart.FIRST, "B", part_to="M")
+    assert broker.listed == "B M N", "of the other part it says nothing"
+    broker.register(RegistrationPart.NEXT, "", part_from="M")
+    assert broker.listed == "B"
+    assert broker.routes.topic_config("B") == topics("B").topic_config_table["B"]
+
+
+def test_a_change_says_what_is_new_and_what_is_no_more() -> None:
+    broker = Pieces()
+    broker.register(RegistrationPart.FIRST, "A B")
+    broker.register(RegistrationPart.CHANGE, "C", removed="A unknown")
+    assert broker.listed == "B C"
+    broker.register(RegistrationPart.CHANGE, "")
+    assert broker.listed == "B C"
+
+
+def test_a_topic_of_another_broker_stays_if_a_piece_does_not_list_it() -> None:
+    broker = Pieces()
+    other = header(0, SLAVE, name="broker-b")
+    broker.routes.register(other, topics("A", "O"), connection=None, now=0)
+    broker.register(RegistrationPart.FIRST, "A B")
+    broker.register(RegistrationPart.FIRST, "B")
+    broker.register(RegistrationPart.CHANGE, "", removed="O")
+    assert broker.listed == "A B O"
+
+
+@pytest.mark.parametrize("part", [RegistrationPart.NEXT, RegistrationPart.CHANGE])
+def test_a_part_that_goes_on_with_what_is_not_known_is_refused(part: RegistrationPart) -> None:
+    broker = Pieces()
+    with pytest.raises(RequestError):
+        broker.register(part, "A B")
+    broker.register(RegistrationPart.FIRST, "A B")
+    assert broker.routes.expire(100.0) == [MASTER]
+    with pytest.raises(RequestError):
+        broker.register(part, "C D")
+    broker.register(RegistrationPart.FIRST, "A B")
+    broker.connection = object()
+    with pytest.raises(RequestError):
+        broker.register(part, "C D")
+    assert broker.listed == "A B"
+
+
+def test_the_number_of_topics_is_bounded_over_all_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("node.name_server.route_table.ENTRIES_MAX", 3)
+    broker = Pieces()
+    broker.register(RegistrationPart.FIRST, "A B", part_to="M")
+    with pytest.raises(RequestError):
+        broker.register(RegistrationPart.NEXT, "M N", part_from="M")
+    broker.register(RegistrationPart.CHANGE, "", removed="A")
+    broker.register(RegistrationPart.NEXT, "M N", part_from="M")
+    assert broker.listed == "B M N"
+
+
+def test_the_table_of_the_node_itself_is_not_changed_by_pieces() -> None:
+    broker = Pieces()
+    broker.connection = None
+    whole = topics("A", "B")
+    own = msgspec.structs.replace(header(0, MASTER), whole_table=True)
+    broker.routes.register(own, whole, connection=None, now=0)
+    broker.register(RegistrationPart.CHANGE, "C", removed="A")
+    assert sorted(whole.topic_config_table) == ["A", "B"]
+    assert broker.listed == "B C"

@@ -10,7 +10,7 @@ from node.simulated.disk import SimulatedDisk
 from store.compaction.compacting import NewestOffsets, Swap, key_of
 from store.compaction.topic_partition_log import COMPACTING
 from store.machine.checked_file import read_checked_json
-from store.machine.errors import CorruptLogError, LogFault
+from store.machine.errors import CorruptLogError, DiskFailedError, LogFault
 from tests.store.compaction.compaction_world import (
     CQ,
     LOG,
@@ -163,3 +163,44 @@ def test_a_damaged_record_keeps_its_queue_from_being_compacted() -> None:
         assert bodies(store) == found
         compact(store)
         assert len(names(disk, LOG)) == 2
+
+
+class Refusing(SimulatedDisk):
+    """Refuses the renames from the `left`-th on, while that is not None."""
+
+    left: int | None = None
+
+    def rename(self, path: str, new_path: str) -> bool:
+        if self.left is not None:
+            self.left -= 1
+            if self.left < 0:
+                raise DiskFailedError(f"{path}: no", path=path)
+        return super().rename(path, new_path)
+
+
+@pytest.mark.parametrize("renames", [0, 1])
+@pytest.mark.parametrize("then", ["again", "start"])
+def test_a_swap_that_the_disk_refuses_in_its_middle_is_read_on_and_finished(
+    renames: int, then: str
+) -> None:
+    disk = Refusing()
+    store = open_compacted(disk)
+    put_keys(store, KEYS)
+    before = bodies(store)
+    disk.left = renames
+    compact(store)
+    assert bodies(store) == before
+    put_keys(store, "ab" * 9, start=len(KEYS))
+    newest = newest_of(bodies(store))
+    compact(store)
+    assert newest_of(bodies(store)) == newest, "it is refused again"
+    disk.left = None
+    if then == "start":
+        disk = disk.crashed()  # type: ignore[assignment]
+        store = open_compacted(disk)
+    compact(store)
+    assert newest_of(bodies(store)) == newest
+    assert not disk.list_files(f"{LOG}/{COMPACTING}")
+    store.close()
+    with open_compacted(disk) as again:
+        assert newest_of(bodies(again)) == newest

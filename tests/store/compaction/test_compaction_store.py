@@ -181,6 +181,34 @@ def test_the_commit_log_keeps_what_is_not_in_the_compaction_log() -> None:
         assert store.compaction.keep_from(1 << 40) == 1 << 40
 
 
+def test_what_was_followed_is_durable_when_the_last_of_its_files_is() -> None:
+    with open_compacted(SimulatedDisk()) as store:
+        put_keys(store, "ab")
+        store.compaction.follow_the_rest()
+        (log,) = store.compaction._logs.open_logs()
+        *others, (last, flushed) = store.compaction.dirty_files(0)
+        assert others
+        for file, other_flushed in others:
+            file.sync()
+            other_flushed()
+            assert log.durable_to == 0
+        last.sync()
+        flushed()
+        assert log.durable_to == 2
+
+
+def test_nothing_is_left_of_a_topic_that_is_deleted_while_its_files_are_made() -> None:
+    disk = SimulatedDisk()
+    with open_compacted(disk) as store:
+        put_keys(store, "abc")
+        assert len(bodies(store)) == 3
+        for directory in (LOG, CQ):
+            disk.replace(f"{directory}/compacting/{0:020d}", b"made")
+        store.compaction.hide(TOPIC)
+        for directory in (LOG, CQ):
+            assert disk.list_directories(directory) == []
+
+
 def test_a_topic_that_was_deleted_has_no_log() -> None:
     disk = SimulatedDisk()
     with open_compacted(disk) as store:

@@ -1,3 +1,4 @@
+import gc
 from pathlib import Path
 
 import pytest
@@ -103,3 +104,18 @@ def test_a_closed_file_is_destroyed_and_shut_down_without_opening_it(tmp_path: P
     assert open_files.count == 1
     opened.shutdown(0, 0)
     assert not hasattr(opened, "unknown")
+
+
+def test_a_file_that_gets_no_blocks_when_it_is_opened_again_is_closed(tmp_path: Path) -> None:
+    open_files = OpenFiles(RealDisk(), 1)
+    file = made(str(tmp_path), open_files)
+    write(file, bytes(5000))
+    assert file.let_go()
+    file.allocated_position = SIZE + 1  # more than any file of this size can have
+    gc.collect()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(ValueError, match="not within"):
+        file.use()
+    gc.collect()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert not file.is_open

@@ -1,14 +1,19 @@
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import pytest
+import trio
+import trio.testing
 import typer
 
 from tandem.cli.output import CommandError
 from tandem.cli.topic_move import (
     QUIET_SECONDS,
+    ROUTE_SECONDS,
     Place,
+    _forget,
     _places,
     _redirect,
     check_groups,
@@ -199,3 +204,54 @@ def test_names_may_have_commas_between_them() -> None:
     assert group_names(["a,b", "b", " c"]) == ["a", "b", "c"]
     with pytest.raises(typer.BadParameter):
         group_names(["a,"])
+
+
+class ReadAdmin(FakeAdmin):
+    """All that is in a was read; a message comes there after some seconds."""
+
+    def __init__(self, comes_after: float = math.inf) -> None:
+        super().__init__(at("a", 4), at("b", 6))
+        self.deleted: list[tuple[float, list[str]]] = []
+        self._comes_at = trio.current_time() + comes_after
+
+    async def describe_topic(self, topic: str) -> TopicDescription:
+        found = await super().describe_topic(topic)
+        has_come = trio.current_time() >= self._comes_at
+        stored_ms = NOW_MS if has_come else NOW_MS - 1000 * QUIET_SECONDS
+        queues = [TopicQueue(each.broker_name, 0, 5, 25, stored_ms) for each in self.brokers]
+        return msgspec.structs.replace(found, queues=queues, groups=[])
+
+    async def delete_topic(self, _topic: str, *, broker_names: list[str]) -> None:
+        self.deleted.append((trio.current_time(), broker_names))
+
+
+async def forgotten(admin: ReadAdmin, seconds: float) -> float:
+    """Return after how long the old group has forgotten the topic."""
+    began = trio.current_time()
+    await _forget(
+        admin,  # type: ignore[arg-type]
+        topic="T",
+        wanted=["b"],
+        seconds=seconds,
+        accept_unread=False,
+        at_ms=lambda: NOW_MS,
+    )
+    ((at_second, names),) = admin.deleted
+    assert names == ["a"]
+    return at_second - began
+
+
+async def test_a_topic_is_taken_when_every_client_has_looked_at_the_route(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    assert await forgotten(ReadAdmin(), ROUTE_SECONDS) == ROUTE_SECONDS
+    assert await forgotten(ReadAdmin(), 0) == 0
+
+
+async def test_it_stays_if_a_message_comes_by_an_old_route_meanwhile(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    admin = ReadAdmin(comes_after=ROUTE_SECONDS - 1)
+    with pytest.raises(CommandError):
+        await forgotten(admin, ROUTE_SECONDS)
+    assert not admin.deleted

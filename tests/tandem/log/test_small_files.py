@@ -39,6 +39,7 @@ KINDS = {
     "scrub.json": "progress-file",
     "healed.json": "progress-file",
     "queues.json": "queue-note",
+    "queue-ends.json": "queue-ends",
     "queue-rebuild.json": "rebuild-file",
     "checkpoint": "checkpoint-changed",
     "config/timercheck": "checkpoint-changed",
@@ -60,7 +61,8 @@ def directory(root: Path) -> Path:
     )
     write_intent(disk, path, TruncationIntent(100, "reason", {}, "side"))
     want_set_aside(disk, path, "side")
-    for name in ("log-start.json", "scrub.json", "healed.json", "damage.json", "queues.json"):
+    empty = ("log-start.json", "scrub.json", "healed.json", "damage.json", "queues.json")
+    for name in (*empty, "queue-ends.json"):
         replace_with_checked_json(disk, f"{path}/{name}", [])
     checkpoint = StoreCheckpoint(f"{path}/checkpoint", disk)
     checkpoint.physic_msg_timestamp_ms = checkpoint.logics_msg_timestamp_ms = 5000
