@@ -45,7 +45,9 @@ def main(servers: str, topic: str, access_key: str, secret_key: str, folder: Pat
     query = run(stream, folder, {"topic": topic, "ack": "async", **given})
     with contextlib.redirect_stdout(io.StringIO()) as shown:
         query.explain(extended=True)
-    said += [shown.getvalue(), *map(str, query.recentProgress), f"rows {read.count()}"]
+    # A table is a snapshot: what the stream has written is in another one.
+    again = spark.read.format("tandem").options(subscribe=topic, **given).load()
+    said += [shown.getvalue(), *map(str, query.recentProgress), f"rows {again.count()}"]
     # An error about an option beside them must not show them either.
     with contextlib.suppress(Exception):
         spark.read.format("tandem").options(subscribe=topic, tagz="x", **given).load()
