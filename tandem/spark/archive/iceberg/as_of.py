@@ -7,7 +7,6 @@ came after it need not be looked at. At a time means: stored before it.
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from functools import reduce
 from typing import Final
 
 import msgspec
@@ -55,16 +54,16 @@ class AsOf(msgspec.Struct, frozen=True):
     @property
     def row_filter(self) -> BooleanExpression:
         """The rows as a condition of PyIceberg."""
-        found: BooleanExpression = EqualTo("topic", self.topic)
+        found = _equal("topic", self.topic)
         if self.time_ms is not None:
             when = _moment(self.time_ms).isoformat(timespec="milliseconds")
-            found = And(found, LessThan("storeTimestamp", when))
+            found = And(found, _less("storeTimestamp", when))
         if self.offsets:
-            groups = [
-                And(EqualTo(BROKER, group), LessThan("physicalOffset", offset))
-                for group, offset in sorted(self.offsets.items())
-            ]
-            found = And(found, reduce(Or, groups, AlwaysFalse()))
+            any_group: BooleanExpression = AlwaysFalse()
+            for group, offset in sorted(self.offsets.items()):
+                before = And(_equal(BROKER, group), _less("physicalOffset", offset))
+                any_group = Or(any_group, before)
+            found = And(found, any_group)
         return found
 
     def scan(self, table: ArchiveTable) -> DataScan:
@@ -110,6 +109,14 @@ def as_of_time(table: ArchiveTable, topic: str, time_ms: int) -> AsOf:
     if snapshot is None:
         raise _empty()
     return AsOf(snapshot.snapshot_id, topic, time_ms=time_ms)
+
+
+def _equal(name: str, value: str) -> BooleanExpression:
+    return EqualTo(name, value)  # type: ignore[arg-type, call-arg] # as PyIceberg documents it
+
+
+def _less(name: str, value: str | int) -> BooleanExpression:
+    return LessThan(name, value)  # type: ignore[arg-type, call-arg] # as PyIceberg documents it
 
 
 def _empty() -> ArchiveTableError:

@@ -1,6 +1,7 @@
 """A topic as of an offset or a time: the rows before it, whatever came later or was merged."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import duckdb
 import pytest
@@ -10,6 +11,9 @@ from tandem.spark.archive.iceberg.as_of import as_of_offsets, as_of_time
 from tandem.spark.archive.iceberg.upkeep import count_as_of, expire, merge_files
 from tests.support.archive_tables import TABLE, files_of_table, our_table, rows_of_manifest
 from tests.support.small_archive import SmallArchive
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 pytestmark = pytest.mark.slow
 
@@ -23,6 +27,7 @@ def before(small: SmallArchive, offset: int, topic: str = "orders") -> int:
 def test_an_offset_gives_what_was_before_it(tmp_path: Path) -> None:
     small = SmallArchive(tmp_path).archive(table=TABLE)
     units = small.manifest.units
+    rows = 0
     for offset in (0, units[0].first + 1, units[1].first, units[1].end - 1, units[-1].end):
         found, rows = count_as_of(small.archive_path, "orders", offsets={GROUP: offset})
         assert rows == before(small, offset)
@@ -81,10 +86,11 @@ def test_what_is_not_there_yet_is_an_error(tmp_path: Path) -> None:
 def test_an_empty_table_has_no_past(tmp_path: Path) -> None:
     small = SmallArchive(tmp_path, 1).archive(table=TABLE)
     with our_table(small.archive_path) as table:
-        for ask in (
+        asked: list[Callable[[], object]] = [
             lambda: as_of_offsets(table, "orders", {}),
             lambda: as_of_time(table, "orders", 1),
-        ):
+        ]
+        for ask in asked:
             with pytest.raises(ArchiveTableError) as caught:
                 ask()
             assert caught.value.fault is TableFault.AHEAD

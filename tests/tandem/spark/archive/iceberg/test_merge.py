@@ -94,7 +94,7 @@ def test_a_reader_goes_on_with_what_it_began_with(tmp_path: Path) -> None:
 def test_a_file_with_other_rows_than_the_table_says_is_not_merged(tmp_path: Path) -> None:
     small = SmallArchive(tmp_path).archive(table=TABLE)
     snapshots = table_state(small.archive_path).snapshots
-    small.change_rows(small.data_file(), lambda rows: rows.pop())
+    small.change_rows(small.data_file(), lambda rows: rows.__delitem__(0))
     with pytest.raises(ArchiveDamagedError):
         merge_files(small.archive_path)
     assert table_state(small.archive_path).snapshots == snapshots

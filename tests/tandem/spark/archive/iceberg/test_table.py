@@ -113,9 +113,9 @@ def test_a_job_that_ends_around_any_commit(tmp_path: Path, moment: str) -> None:
 def published_names(small: SmallArchive) -> list[str]:
     with plain_table(small.archive_path) as table:
         return [
-            each.summary[PUBLISH]
+            name
             for each in table.metadata.snapshots
-            if each.summary and PUBLISH in each.summary.additional_properties
+            if each.summary is not None and (name := each.summary.get(PUBLISH)) is not None
         ]
 
 
