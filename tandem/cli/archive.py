@@ -195,10 +195,13 @@ def _done(words: str, function: Callable[[], ReturnT]) -> ReturnT:
     """Do the work in a thread. What is wrong with the archive ends the command in its words."""
     from tandem.spark.errors import SparkSourceError
 
-    try:
-        return run_blocking(words, function)
-    except SparkSourceError as error:
-        raise CommandError(str(error)) from error
+    def work() -> ReturnT:
+        try:
+            return function()
+        except SparkSourceError as error:
+            raise CommandError(str(error)) from error
+
+    return run_blocking(words, work)
 
 
 def _need_iceberg() -> None:
