@@ -33,7 +33,8 @@ DERIVED_SCHEMA: Final = pa.schema(
 
 
 def with_derived(rows: pa.RecordBatch, topic: str) -> pa.RecordBatch:
-    """Return rows of a topic, which have the columns of an archive, with the columns above."""
+    """Return rows of a topic, which have the columns of an archive, with the columns above anew."""
+    rows = rows.select([name for name in rows.schema.names if name not in DERIVED_SCHEMA.names])
     return pa.RecordBatch.from_arrays(
         [*rows.columns, *derived(rows, topic)],
         schema=pa.schema([*rows.schema, *DERIVED_SCHEMA]),

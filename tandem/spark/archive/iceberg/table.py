@@ -3,7 +3,7 @@
     1  data files get their names     2  the unit is written down      (archive.publish)
     3  the table takes the files of the unit: one commit of the catalogue, which has
            the snapshot, with the name of the publish in its summary, and
-           the property `tandem.end.GROUP`, the physical offset up to which the table has the group
+           the property `tandem-end-GROUP`, the physical offset up to which the table has the group
     4  `version-hint.text` names the metadata, for readers without a catalogue
 
 A job that dies between 2 and 3 leaves a unit that the table lacks: the next one sees it by the
@@ -32,11 +32,11 @@ from tandem.spark.archive.iceberg.schema import ADDED, BASE, PARTITIONS, name_ma
 from tandem.spark.archive.manifest import Unit
 from tandem.spark.archive.table_note import TABLE_FOLDER, TableNote, read_note
 
-PUBLISH: Final = "tandem.publish"
-END: Final = "tandem.end."
+PUBLISH: Final = "tandem-publish"
+END: Final = "tandem-end-"
 """Before the name of a group: the physical offset up to which the table has its log."""
 
-_OURS: Final = "tandem.archive"
+_OURS: Final = "tandem-archive"
 _PROPERTIES: Final = {
     "format-version": "2",
     _OURS: "1",
@@ -128,7 +128,7 @@ class ArchiveTable:
         parts = [part for unit in new for part in unit.files]
         ends[last.group] = last.end
         marks = {f"{END}{group}": str(end) for group, end in ends.items()}
-        names = {PUBLISH: last.name, "tandem.publish.first": new[0].name}
+        names = {PUBLISH: last.name, "tandem-publish-first": new[0].name}
         with asked(self._note), self.iceberg.transaction() as change:
             files = data_files(self._archive, parts, change.table_metadata)
             change.set_properties(marks)

@@ -176,7 +176,7 @@ def test_a_table_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     small = tabled(tmp_path, 60).archive(table=TABLE)
     with our_table(small.archive_path) as table:
         with table.iceberg.transaction() as change:
-            change.remove_properties("tandem.archive")
+            change.remove_properties("tandem-archive")
         with pytest.raises(ArchiveTableError) as caught:
             table.drop()
     assert caught.value.fault is TableFault.FOREIGN
