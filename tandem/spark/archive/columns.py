@@ -1,7 +1,8 @@
 """The columns of an archive: those of the log, by broker instead of by store directory.
 
-`topic` and the date are in the path of a file, as Spark and Hive have it. What only says how a log
-was read (`store`, `crcOk`, `error`) is left out: damaged records are not archived.
+`topic` and the date are in the path of a file, as Spark and Hive have it, and our readers take them
+from there. What only says how a log was read (`store`, `crcOk`, `error`) is left out: damaged
+records are not archived.
 """
 
 from collections.abc import Mapping
@@ -68,6 +69,7 @@ DICTIONARY_COLUMNS: Final = [
     "version",
     "reconsumeTimes",
     "properties.key_value.key",
+    "topic",
     "kind",
     "consumerGroup",
     "originTopic",

@@ -1,5 +1,6 @@
 """Columns that say in plain words what topic and properties of a message say, for any reader.
 
+    topic             that of the file; some readers of tables do not look for it in its path
     uniqueKey         the property UNIQ_KEY, which a message has again when it is sent again
     kind              message, retry (of a topic %RETRY%GROUP) or deadLetter (%DLQ%GROUP)
     consumerGroup     of a retry or a dead letter: whose it is
@@ -27,7 +28,14 @@ from tandem.wire.system_topics import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_
 DERIVED_SCHEMA: Final = pa.schema(
     [
         (name, pa.string())
-        for name in ("uniqueKey", "kind", "consumerGroup", "originTopic", "originMessageId")
+        for name in (
+            "topic",
+            "uniqueKey",
+            "kind",
+            "consumerGroup",
+            "originTopic",
+            "originMessageId",
+        )
     ]
 )
 
@@ -57,6 +65,7 @@ def derived(rows: pa.RecordBatch, topic: str) -> list[pa.Array]:
             pc.coalesce(value(PROPERTY_DLQ_ORIGIN_MESSAGE_ID), value(PROPERTY_ORIGIN_MESSAGE_ID)),
         ]
     return [
+        pa.repeat(pa.scalar(topic), len(rows)),
         value(PROPERTY_UNIQUE_KEY),
         pa.repeat(pa.scalar(kind), len(rows)),
         pa.repeat(pa.scalar(group, pa.string()), len(rows)),

@@ -58,7 +58,9 @@ BASE: Final = Schema(
     *(NestedField(FIELD_IDS[name], name, kind, required=False) for name, kind in _TYPES.items())
 )
 
-ADDED: Final[dict[str, IcebergType]] = dict.fromkeys(DERIVED_SCHEMA.names, StringType())
+ADDED: Final[dict[str, IcebergType]] = {
+    name: StringType() for name in DERIVED_SCHEMA.names if name not in _TYPES
+}
 """Columns that came after the first version, in the order in which they came."""
 
 PARTITIONS: Final = PartitionSpec(

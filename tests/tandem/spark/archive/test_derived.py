@@ -25,7 +25,7 @@ def test_a_message_says_what_it_is(
     row = {"properties": list(properties.items())}
     batch = pa.RecordBatch.from_pylist([row], FILE_SCHEMA)
     found = with_derived(batch, topic)
-    assert tuple(found.column(name)[0].as_py() for name in DERIVED_SCHEMA.names) == wanted
+    assert tuple(found.column(name)[0].as_py() for name in DERIVED_SCHEMA.names) == (topic, *wanted)
     assert found.select(FILE_SCHEMA.names).equals(batch)
 
 

@@ -32,10 +32,7 @@ def test_an_offset_gives_what_was_before_it(tmp_path: Path) -> None:
         found, rows = count_as_of(small.archive_path, "orders", offsets={GROUP: offset})
         assert rows == before(small, offset)
         with duckdb.connect() as connection:
-            query = (
-                "SELECT count(*) FROM read_parquet($files, hive_partitioning = true)"
-                f" WHERE {found.where}"
-            )
+            query = f"SELECT count(*) FROM read_parquet($files) WHERE {found.where}"
             counted = connection.execute(query, {"files": files_of_table(small.archive_path)})
             assert counted.fetchall() == [(rows,)]
     assert rows > 0
@@ -67,10 +64,7 @@ def test_a_time_gives_what_was_stored_before_it(tmp_path: Path) -> None:
     assert rows == sum(message.store_timestamp_ms < moment for message in messages)
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
-        query = (
-            "SELECT count(*) FROM read_parquet($files, hive_partitioning = true)"
-            f" WHERE {found.where}"
-        )
+        query = f"SELECT count(*) FROM read_parquet($files) WHERE {found.where}"
         counted = connection.execute(query, {"files": files_of_table(small.archive_path)})
         assert counted.fetchall() == [(rows,)]
 

@@ -48,6 +48,15 @@ def test_every_reader_counts_what_the_manifest_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_filter_by_a_column_that_is_not_read(tmp_path: Path) -> None:
+    small = tabled(tmp_path).archive(table=TABLE)
+    with plain_table(small.archive_path) as table:
+        found = table.scan("topic == 'orders'", selected_fields=("queueOffset",)).to_arrow()
+    wanted = [row for row in rows_of_manifest(small.manifest) if row[0] == "orders"]
+    assert len(found) == len(wanted) > 0
+
+
+@pytest.mark.slow
 def test_a_publish_is_a_snapshot_with_its_name(tmp_path: Path) -> None:
     small = tabled(tmp_path).archive(table=TABLE)
     with plain_table(small.archive_path) as table:
