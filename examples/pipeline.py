@@ -5,24 +5,31 @@
 1. A cluster of one fenced group starts: three nodes, with addresses and a directory of their own.
 2. A producer sends orders, and a stream of Spark writes them into Parquet, a folder a region.
    Half-way the master is killed.
-3. An archive job copies the closed files of the log into Parquet.
-4. More orders are sent, and one query reads archive and brokers together.
+3. An archive job copies the closed files of the log into Parquet, as an Iceberg table. Its driver
+   is killed while it works, and another one goes on.
+4. DuckDB counts the table, and the brokers have as many orders at the same offsets.
+5. More orders are sent, and one query reads archive and brokers together.
 
 The counts are equal at the end, and the exit status says so. It needs
-pip install 'tandem-mq[spark,testing]', and Java 17 or newer.
+pip install 'tandem-mq[spark,iceberg,testing]' duckdb, and Java 17 or newer.
 """
 
 import json
+import signal
+import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+import duckdb
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, get_json_object
 from pyspark.sql.streaming.query import StreamingQuery
 
 import tandem
+from tandem.spark.archive.disk import LocalDisk
+from tandem.spark.archive.iceberg.table import archive_table
 from tandem.spark.jobs.archive_job import run_archive
 from tandem.spark.jobs.runner import SparkRunner
 from tandem.spark.jobs.settings import ArchiveSettings
@@ -30,6 +37,7 @@ from tandem.spark.session import local_session
 from tandem.testing import RunningCluster, running_fenced_cluster
 
 TOPIC = "orders"
+TABLE = "logs.messages"
 REGIONS = ("north", "east", "south", "west")
 COUNT_DEFAULT = 20_000
 ROWS = "order long, region string, storeTimestamp timestamp"
@@ -55,6 +63,8 @@ def main(directory: Path, count: int) -> int:
         cluster.wait_in_sync()
 
         archived = archive(spark, cluster, directory / "archive")
+        in_table = ends_of_table(directory / "archive")
+        at_brokers = at_the_brokers(spark, cluster, in_table)
         more = count // 10
         send(cluster, range(count, count + more))
         both = across(spark, cluster, directory / "archive")
@@ -62,9 +72,12 @@ def main(directory: Path, count: int) -> int:
         in_stream, in_both = orders_of(streamed), orders_of(both)
         print(f"{count:>9,} orders acknowledged, {in_stream:,} written by the stream:")
         streamed.groupBy("region").count().orderBy("region").show()
-        print(f"{archived:>9,} messages archived and verified, {more:,} orders sent after that,")
+        counted = sum(number for number, _ in in_table.values())
+        print(f"{archived:>9,} messages archived and verified")
+        print(f"{counted:>9,} orders in the table by DuckDB, {at_brokers:,} at the brokers,")
+        print(f"{more:>9,} orders sent after that,")
         print(f"{in_both:>9,} of {count + more:,} orders in one query across archive and brokers")
-    is_equal = in_stream == count and archived and in_both == count + more
+    is_equal = in_stream == count and counted == at_brokers > 0 and in_both == count + more
     print("all counts are equal" if is_equal else "COUNTS DIFFER")
     return 0 if is_equal else 1
 
@@ -135,12 +148,62 @@ def written(spark: SparkSession, directory: Path) -> DataFrame:
 
 
 def archive(spark: SparkSession, cluster: RunningCluster, directory: Path) -> int:
-    """Archive the closed files of one node; return how many messages that were."""
+    """Archive the closed files of one node; return how many messages are in the table."""
     store = str(cluster.store_directory(cluster.master()))
-    settings = ArchiveSettings(archive=str(directory), stores={"broker-a": store})
+    settings = ArchiveSettings(archive=str(directory), stores={"broker-a": store}, table=TABLE)
+    kill_a_driver(settings)
     report = run_archive(settings, SparkRunner(spark))
     assert not report.faults, report.faults
-    return report.rows
+    return report.table_rows
+
+
+def kill_a_driver(settings: ArchiveSettings) -> None:
+    """Run the job in a process of its own, and kill that when it has archived something."""
+    options = {"archive": settings.archive, "stores": settings.stores, "table": settings.table}
+    given = [
+        word for key, value in options.items() for word in ("--set", f"{key}={as_yaml(value)}")
+    ]
+    command = [sys.executable, "-m", "tandem.spark.jobs", "archive", *given]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as driver:
+        assert driver.stderr is not None
+        has_archived = any(b"archive: archived" in line for line in driver.stderr)
+        driver.send_signal(signal.SIGKILL)
+    print("killed the driver of the archive job", "" if has_archived else "(it was done)")
+
+
+def as_yaml(value: object) -> str:
+    """Write a setting as the command line takes it."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def ends_of_table(directory: Path) -> dict[str, tuple[int, int]]:
+    """Let DuckDB count the table: by queue how many orders, and the offset after the last."""
+    with archive_table(directory, LocalDisk()) as table:
+        tasks = table.iceberg.scan(f"topic == '{TOPIC}'").plan_files()
+        files = [task.file.file_path.removeprefix("file://") for task in tasks]
+    rows = duckdb.execute(
+        "SELECT queueId, count(*), count(DISTINCT queueOffset), max(queueOffset) + 1"
+        " FROM read_parquet($files) GROUP BY queueId",
+        {"files": files},
+    ).fetchall()
+    assert all(number == different for _, number, different, _ in rows), "a message is there twice"
+    return {str(queue): (number, end) for queue, number, _, end in rows}
+
+
+def at_the_brokers(
+    spark: SparkSession, cluster: RunningCluster, in_table: dict[str, tuple[int, int]]
+) -> int:
+    """Count what the brokers have before the same offsets."""
+    ends = {TOPIC: {"broker-a": {queue: end for queue, (_, end) in in_table.items()}}}
+    table = (
+        spark.read.format("tandem")
+        .option("nameServers", ";".join(cluster.name_servers))
+        .option("subscribe", TOPIC)
+        .option("startingOffsets", "earliest")
+        .option("endingOffsets", json.dumps(ends))
+        .load()
+    )
+    return table.count()
 
 
 def across(spark: SparkSession, cluster: RunningCluster, directory: Path) -> DataFrame:

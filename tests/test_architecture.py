@@ -105,6 +105,8 @@ WORDS_OF_SEVERAL = {
     "'corrupt'",
     "'null'",
     "'stored'",
+    "'table'",
+    "'tandem'",
     "'tandem-spark'",
     "CORRUPT 'corrupt'",
     "BATCH_SIZE_MAX 32767",

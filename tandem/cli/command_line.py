@@ -11,6 +11,7 @@ import typer
 import tandem
 from tandem.cli import (
     acl,
+    archive,
     cluster,
     config,
     console,
@@ -88,6 +89,7 @@ app.add_typer(ha.app, name="ha")
 app.add_typer(log.app, name="log")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(testing.app, name="testing")
+app.add_typer(archive.app, name="archive")
 app.command()(produce.produce)
 app.command()(consume.consume)
 app.command()(why.why)

@@ -10,6 +10,7 @@ import typer
 from tandem.cli.formats import Column, Format, FormatOption, Section, Value, write, write_one
 from tandem.cli.grammar import TandemGroup
 from tandem.cli.output import FAILED, WRONG_USAGE, CommandError, human_bytes, run, say
+from tandem.cli.pipeline_init import write_job
 from tandem.cli.progress import run_blocking, working
 
 if TYPE_CHECKING:
@@ -52,19 +53,58 @@ MasterOption = Annotated[
 SHOWN_FAULTS_MAX: Final = 20
 
 
+def _answer(help_text: str) -> Any:  # noqa: ANN401 - what typer takes for an option
+    return typer.Option(help=help_text, show_default=False, rich_help_panel="Answers")
+
+
 @app.command()
 def init(
-    job: Annotated[str, typer.Argument(help="archive, replay, audit, stats, compact or scrub.")],
+    job: Annotated[
+        str | None,
+        typer.Argument(
+            help="archive, replay, audit, stats, compact, scrub; without it, questions are asked.",
+            show_default=False,
+        ),
+    ] = None,
     file: Annotated[
         Path | None,
-        typer.Argument(help="What to write; without it, standard output.", show_default=False),
+        typer.Argument(
+            help="What to write. Without it an example goes to standard output, and a job that was"
+            " asked for to archive.yaml.",
+            show_default=False,
+        ),
     ] = None,
+    stores: Annotated[
+        str | None, _answer("A store of each group: broker-a=data/broker-a-0.")
+    ] = None,
+    archive: Annotated[str | None, _answer("The directory of the archive.")] = None,
+    table: Annotated[str | None, _answer("Its Iceberg table, NAMESPACE.NAME; - for none.")] = None,
+    exclude_topics: Annotated[
+        str | None, _answer("Topics that are left out, with commas between; - for none.")
+    ] = None,
+    master: Annotated[str | None, _answer("Where Spark runs, such as local[*].")] = None,
 ) -> None:
-    """Write an example of the file of a job, with a comment for every key."""
+    """Ask five questions and write a job; or write an example of a job.
+
+    Options answer the questions. Without a terminal nothing is asked.
+    """
     from tandem.spark.jobs.examples import EXAMPLES
 
+    answers = {
+        "stores": stores,
+        "archive": archive,
+        "table": table,
+        "exclude_topics": exclude_topics,
+        "master": master,
+    }
+    has_answers = any(answer is not None for answer in answers.values())
+    if job is None or (has_answers and job == "archive"):
+        write_job(file or Path("archive.yaml"), answers)
+        return
     if job not in EXAMPLES:
         raise typer.BadParameter(f"there is no job {job!r}; there are {', '.join(EXAMPLES)}")
+    if has_answers:
+        raise typer.BadParameter(f"the answers are those of the job archive, and not of {job}")
     if file is None:
         typer.echo(EXAMPLES[job], nl=False)
         return
@@ -102,6 +142,8 @@ def archive(
         "messages": report.rows,
         "log files verified": report.verified,
     }
+    if report.table:
+        facts["messages in the table"] = report.table_rows
     if report.gaps:
         facts["lost before they were archived"] = report.gaps
     none = "no log file may be deleted yet"

@@ -67,3 +67,34 @@ class OldCopyError(OtherLogError):
 
 class LostBeforeArchivedError(ArchiveError, DataLossError):
     """The log has lost what was not archived yet."""
+
+
+class TableFault(enum.Enum):
+    """Why there is no working with the Iceberg table of an archive."""
+
+    NOT_INSTALLED = enum.auto()
+    """The packages of the extra `iceberg` are missing."""
+    NONE = enum.auto()
+    """The archive has no table."""
+    OTHER_TABLE = enum.auto()
+    """It has one, under another name or in another catalogue."""
+    MOVED = enum.auto()
+    """The archive is at another place than when its table was made."""
+    FOREIGN = enum.auto()
+    """A table of that name is in the catalogue, and is not that of the archive."""
+    SECRET = enum.auto()
+    """A secret is among the properties of the catalogue."""
+    PLACE = enum.auto()
+    """The path of the archive cannot be written into a table."""
+    CATALOGUE = enum.auto()
+    """The catalogue does not answer, or refuses."""
+    AHEAD = enum.auto()
+    """What was asked for is not in the table yet."""
+
+
+class ArchiveTableError(ArchiveError):
+    """The Iceberg table of an archive cannot be used. `fault` says why."""
+
+    def __init__(self, text: str, fault: TableFault) -> None:
+        super().__init__(text, fault)
+        self.fault = fault

@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tandem.spark.archive.columns import FILE_SCHEMA, file_batch
+from tandem.spark.archive.columns import FILE_COLUMNS, FILE_SCHEMA, file_batch
+from tandem.spark.archive.derived import DERIVED_SCHEMA, derived
 from tandem.spark.archive.log_piece import LogPiece, log_crc, rows_of
 from tandem.spark.archive.manifest import DataFilePart, Unit
 from tandem.spark.archive.write import RowFacts, by_topic_and_day
@@ -100,7 +101,7 @@ class _Cursor:
 
     def __init__(self, path: Path) -> None:
         self._file = pq.ParquetFile(path, page_checksum_verification=True)
-        self._batches = self._file.iter_batches(_BATCH_ROWS)
+        self._batches = self._file.iter_batches(_BATCH_ROWS, columns=list(FILE_COLUMNS))
         self._pending = FILE_SCHEMA.empty_table()
         self._left: int = self._file.metadata.num_rows
 
@@ -156,12 +157,22 @@ def _row_faults(place: Path, part: DataFilePart) -> Iterator[str]:
                 yield f"physical offset {offsets[at]} is there twice, or out of order"
             last = int(offsets[-1])
             yield from _body_faults(batch)
+            yield from _derived_faults(batch, part.topic)
     if facts.rows != part.rows:
         yield f"has {facts.rows} rows, not {part.rows}"
     if facts.crc_sum != part.crc_sum:
         yield f"the CRCs of its records add up to {facts.crc_sum}, not {part.crc_sum}"
     if facts.queues() != part.queues:
         yield "has other queue offsets than the manifest says"
+
+
+def _derived_faults(batch: pa.RecordBatch, topic: str) -> Iterator[str]:
+    """Say which derived column is not what the rows say. Older files have none."""
+    if not set(DERIVED_SCHEMA.names) <= set(batch.schema.names):
+        return
+    for name, column in zip(DERIVED_SCHEMA.names, derived(batch, topic), strict=True):
+        if not column.equals(batch.column(name)):
+            yield f"the column {name} is not what topic and properties say"
 
 
 def _body_faults(batch: pa.RecordBatch) -> Iterator[str]:

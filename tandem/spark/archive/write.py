@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tandem.durable_file import make_directory
-from tandem.spark.archive.columns import DICTIONARY_COLUMNS, FILE_SCHEMA, file_batch
+from tandem.spark.archive.columns import DICTIONARY_COLUMNS, WRITTEN_SCHEMA, file_batch
+from tandem.spark.archive.derived import with_derived
 from tandem.spark.archive.manifest import DataFilePart, QueueRange, partition_folder
 from tandem.wire.message import INNER_BATCH_FLAG, is_inner_batch
 from tandem.wire.message_properties import PROPERTY_INNER_NUM
@@ -153,7 +154,7 @@ class _File:
         metadata = {"tandem.topic": topic, "tandem.date": day}
         self._writer = pq.ParquetWriter(
             self._place,
-            FILE_SCHEMA.with_metadata(metadata),
+            WRITTEN_SCHEMA.with_metadata(metadata),
             compression="zstd",
             use_dictionary=DICTIONARY_COLUMNS,
             write_page_checksum=True,
@@ -167,7 +168,7 @@ class _File:
         return self._facts.rows
 
     def add(self, rows: pa.RecordBatch) -> None:
-        self._batches.append(rows)
+        self._batches.append(with_derived(rows, self._topic))
         self.buffered_bytes += rows.nbytes
         self._facts.add(rows)
         if self.buffered_bytes >= ROW_GROUP_BYTES:

@@ -40,9 +40,11 @@ from tandem.spark.errors import SparkSourceError
 from tandem.spark.jobs.reports import JobError, OnProgress, log_metrics, silent
 from tandem.spark.jobs.runner import Runner
 from tandem.spark.jobs.settings import ArchiveSettings, OnDataLoss, OpenFile
+from tandem.spark.jobs.table_sink import opened_table
 
 if TYPE_CHECKING:
     from tandem.data_file import DataFile
+    from tandem.spark.archive.iceberg.table import ArchiveTable
 
 WAVES_PER_CORE: Final = 2
 """Log files a core before what was done is written down."""
@@ -54,6 +56,7 @@ class ArchiveReport(msgspec.Struct, frozen=True):
     """What an archive job has done, and what may be deleted now.
 
     `deletable` has the log files by group, `gaps` what was lost before it could be archived.
+    `table` is the Iceberg table that the archive is, "" if it is none.
     """
 
     archive: str
@@ -63,6 +66,8 @@ class ArchiveReport(msgspec.Struct, frozen=True):
     faults: list[str]
     deletable: dict[str, list[str]]
     gaps: list[str]
+    table: str = ""
+    table_rows: int = 0
 
 
 class _StageTask(msgspec.Struct, frozen=True):
@@ -136,10 +141,20 @@ class _ArchiveJob:
         self._verified = 0
         self._faults: list[str] = []
         self._log_files: dict[str, list[DataFile]] = {}
+        self._table: ArchiveTable | None = None
 
     def run(self) -> ArchiveReport:
         create_archive(self._archive, self._disk, ArchiveFacts(VERSION))
-        manifest = _sound_manifest(self._archive)
+        settings = self._settings
+        with opened_table(
+            self._archive, settings.table, settings.catalogue, self._disk
+        ) as self._table:
+            return self._run(_sound_manifest(self._archive))
+
+    def _run(self, manifest: Manifest) -> ArchiveReport:
+        if self._table is not None:
+            # A run that ended between writing a unit down and the table.
+            self._table.catch_up(manifest.units)
         for group in self._settings.stores:
             clear_staging(self._archive, group, self._disk)
         pieces = self._pieces(manifest)
@@ -189,6 +204,8 @@ class _ArchiveJob:
             unit = staged.unit
             unit = msgspec.structs.replace(unit, archived_at_ms=self._now_ms())
             publish(self._archive, Path(staged.folder), unit, self._disk)
+            if self._table is not None:
+                self._table.append([unit])
             units.append(unit)
             self._done += 1
             self._rows += unit.rows
@@ -245,6 +262,7 @@ class _ArchiveJob:
             piece = self._piece_of(unit)
             if piece is not None:
                 deletable.setdefault(unit.group, []).append(piece.file.path)
+        state = None if self._table is None else self._table.state()
         return ArchiveReport(
             archive=str(self._archive),
             log_files=self._done,
@@ -253,6 +271,8 @@ class _ArchiveJob:
             faults=self._faults,
             deletable=deletable,
             gaps=[f"{gap.group}: [{gap.first}, {gap.end})" for gap in manifest.gaps()],
+            table="" if state is None else state.name,
+            table_rows=0 if state is None else state.rows,
         )
 
 

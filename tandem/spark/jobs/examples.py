@@ -30,6 +30,15 @@ open_file: leave
 # When the store has deleted what was not archived yet: fail, or continue without it.
 on_data_loss: fail
 
+# The Iceberg table that the archive is, as NAMESPACE.NAME; none if it is empty. It takes
+# pip install 'tandem-mq[iceberg]'.
+table: ""
+
+# Where the table is known, as properties of a catalogue of PyIceberg; without them in a file of
+# SQLite in the archive. Secrets do not belong here: PYICEBERG_CATALOG__TANDEM__TOKEN is read, too.
+# catalogue: {type: rest, uri: "http://10.0.0.9:8181"}
+catalogue: {}
+
 """
     + _MASTER,
     "replay": """\

@@ -28,6 +28,7 @@ Master = Annotated[
     ),
 ]
 Rate = Annotated[int, whole_number(0, 1_000_000_000, "a second; 0: no limit")]
+TableName = Annotated[str, text_like(r"^([A-Za-z_]\w*\.[A-Za-z_]\w*)?$", "NAMESPACE.NAME")]
 Count = Annotated[int, whole_number(1, 1_000_000_000, "messages")]
 
 
@@ -75,6 +76,8 @@ class ArchiveSettings(msgspec.Struct, frozen=True):
     exclude_topics: list[str] = []
     open_file: OpenFile = OpenFile.LEAVE
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
+    table: TableName = ""
+    catalogue: dict[str, str] = {}
     master: Master = "local[*]"
 
 

@@ -52,6 +52,7 @@ VALUES: Final = {
 
 ARGUMENTS: Final = {
     "node": "broker-a-0",
+    "archive": "DIR/none",
     "directory": STORE,
     "a": STORE,
     "b": STORE,

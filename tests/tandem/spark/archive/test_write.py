@@ -4,7 +4,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tandem.spark.archive import write
-from tandem.spark.archive.columns import FILE_SCHEMA
+from tandem.spark.archive.columns import WRITTEN_SCHEMA
 from tandem.spark.archive.log_piece import pieces_to_archive, rows_of
 from tandem.spark.archive.manifest import QueueRange
 from tandem.spark.archive.write import (
@@ -50,7 +50,7 @@ def test_rows_are_as_in_the_log(tmp_path: Path) -> None:
     messages = {message.physical_offset: message for message in small.log.messages}
     for part in result.files:
         table = pq.ParquetFile(tmp_path / "out" / part.path).read()
-        assert table.schema.remove_metadata() == FILE_SCHEMA
+        assert table.schema.remove_metadata() == WRITTEN_SCHEMA
         assert table.schema.metadata[b"tandem.topic"].decode() == part.topic
         for row in table.to_pylist():
             message = messages.pop(row["physicalOffset"])
