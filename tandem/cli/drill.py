@@ -1,5 +1,6 @@
 """`tandem drill`: start a cluster, break it under load, audit what is on its disks."""
 
+import enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -14,6 +15,22 @@ if TYPE_CHECKING:
     from tandem.drill.command import ListedScenario
     from tandem.drill.comparison import Difference
     from tandem.drill.run_record import RunRecord
+
+
+class TargetChoice(enum.StrEnum):
+    """What a drill breaks."""
+
+    TANDEM = "tandem"
+    ROCKETMQ = "rocketmq"
+
+
+class ModeChoice(enum.StrEnum):
+    """How a group of RocketMQ replicates."""
+
+    CONTROLLER = "controller"
+    SYNC_MASTER = "sync-master"
+    ASYNC_MASTER = "async-master"
+
 
 ScenariosArgument = Annotated[
     list[str] | None,
@@ -98,6 +115,36 @@ LabelOption = Annotated[
     ),
 ]
 
+TargetOption = Annotated[
+    TargetChoice, typer.Option("--target", help="What is broken: our own cluster, or RocketMQ's.")
+]
+RocketMQOption = Annotated[
+    str,
+    typer.Option(
+        "--rocketmq",
+        metavar="DIRECTORY",
+        help="RocketMQ's directory, one with its jars, or maven:5.3.3.",
+        show_default=False,
+    ),
+]
+ModeOption = Annotated[
+    ModeChoice | None,
+    typer.Option(
+        "--mode",
+        help="How brokers of RocketMQ replicate; with a controller if this is left out.",
+        show_default=False,
+    ),
+]
+BrokerSettingOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="A property of RocketMQ's brokers; several times for several.",
+        show_default=False,
+    ),
+]
+
 _VERDICT_STYLES: Final = {"PASSED": "green", "FAILED": "bold red"}
 
 _COLUMNS: Final["list[Column[ListedScenario]]"] = [
@@ -134,6 +181,7 @@ class _Numbered(msgspec.Struct, frozen=True):
     run: "RunRecord"
 
 
+# Long because each option is a line of its signature, and one of what it makes.
 def drill(
     scenarios: ScenariosArgument = None,
     config: ConfigOption = None,
@@ -149,6 +197,10 @@ def drill(
     minutes: MinutesOption = None,
     history: HistoryOption = None,
     label: LabelOption = "",
+    target: TargetOption = TargetChoice.TANDEM,
+    rocketmq: RocketMQOption = "",
+    mode: ModeOption = None,
+    broker_settings: BrokerSettingOption = None,
     output_format: FormatOption = Format.TABLE,
 ) -> None:
     """Start the cluster, break it under load, and audit every log against every send.
@@ -162,7 +214,7 @@ def drill(
 
     match scenarios or []:
         case ["list"]:
-            write(output_format, Section(listed(), _COLUMNS))
+            write(output_format, Section(listed(target.value), _COLUMNS))
             return
         case ["history"]:
             _show_history(history or HISTORY_DEFAULT, output_format)
@@ -196,6 +248,10 @@ def drill(
         label=label,
         minutes=minutes,
         json=output_format is Format.JSON,
+        target=target.value,
+        rocketmq=rocketmq,
+        mode=mode or "",
+        broker_settings=tuple(broker_settings or ()),
     )
     raise typer.Exit(run_drill(options))
 

@@ -21,7 +21,7 @@ from tandem.drill.nemesis import World
 from tandem.drill.options import DrillOptions
 from tandem.drill.outcomes import EXIT_HELD, EXIT_INCONCLUSIVE, EXIT_INTERRUPTED, EXIT_NOT_RUN
 from tandem.drill.preflight import check_libraries, choose_group, claimed
-from tandem.drill.scenario_file import catalogue
+from tandem.drill.scenario_file import FOLDER, catalogue
 from tandem.plain_text import plain_json, plain_lines
 
 __all__ = ["DrillOptions", "ListedScenario", "compared", "history_of", "listed", "run_drill"]
@@ -88,6 +88,8 @@ def _hold_by_chance(options: DrillOptions, hold: Callable[[DrillOptions], int]) 
 
     if options.repeat != 1:
         raise BadOptionsError("--repeat: a random drill goes on for --minutes; give only those")
+    if options.target != "tandem":
+        raise BadOptionsError("random is for --target tandem alone; name scenarios for RocketMQ")
     spec = read_spec(options.config)
     group = choose_group(spec)
     world = World(
@@ -144,8 +146,8 @@ class ListedScenario(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float | None
 
 
-def listed() -> list[ListedScenario]:
-    """Return the catalogue."""
+def listed(target: str = "tandem") -> list[ListedScenario]:
+    """Return the catalogue of a target."""
     needs = {"network": "fault proxy", "disks": "root, for small disks"}
     return [
         ListedScenario(
@@ -155,5 +157,5 @@ def listed() -> list[ListedScenario]:
             needs=[needs[need] for need in scenario.needs],
             seconds=scenario.seconds or None,
         )
-        for scenario in catalogue()
+        for scenario in catalogue(FOLDER if target == "tandem" else FOLDER / target)
     ]

@@ -76,6 +76,8 @@ class Requirement(enum.Enum):
     """The network can be broken only between nodes at 127.0.0.0/8."""
     ONE_ENDPOINT = enum.auto()
     """The network can be broken only with a coordinator that is one address."""
+    ROCKETMQ = enum.auto()
+    """RocketMQ is not where it was said to be."""
     PROXY_ADDRESSES = enum.auto()
     """No addresses are free for the fault proxy."""
 
@@ -111,6 +113,10 @@ class NotReadyError(DrillError):
         super().__init__(text, late_seconds, machine_was_slow)
         self.late_seconds = late_seconds
         self.machine_was_slow = machine_was_slow
+
+
+class TargetError(DrillError):
+    """The target does not start, or not as it was asked to. Its programs' logs have more."""
 
 
 class AuditError(DrillError):

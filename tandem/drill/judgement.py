@@ -4,15 +4,18 @@ A drill is inconclusive if every single thing that failed is about time, and the
 little of it, by the drill's own clock. Nothing else excuses anything.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+from tandem.drill.evidence import held_to
 from tandem.drill.lost_leases import LostLease, is_slow
 from tandem.drill.outcomes import Verdict
 from tandem.drill.recording import Recording
 from tandem.drill.scenario import Expectation
 from tandem.drill.stream_audit import StreamSummary
 from tandem.spark.audit.rules import AuditSummary
+
+NOTHING: Final[Mapping[str, str]] = {}
 
 READY_SECONDS_SLOW: Final = 15.0
 """A cluster takes a second or two to start, before anything is done to it. If it takes half of what
@@ -38,9 +41,14 @@ def excused(
     lease_seconds: float,
     audit: AuditSummary | None,
     stream: StreamSummary | None,
+    not_promised: Mapping[str, str] = NOTHING,
 ) -> bool:
-    """Whether the machine explains all that failed, and nothing is wrong that it cannot explain."""
-    return _only_late(recording, lost, lease_seconds) and not _is_broken(recording, audit, stream)
+    """Whether the machine explains all that failed, and nothing is wrong that it cannot explain.
+
+    `not_promised`: counts of the audit that nobody promised to be 0.
+    """
+    is_broken = _is_broken(recording, audit, stream, not_promised)
+    return _only_late(recording, lost, lease_seconds) and not is_broken
 
 
 def _only_late(recording: Recording, lost: Sequence[LostLease], lease_seconds: float) -> bool:
@@ -81,14 +89,17 @@ def _late_seconds(recording: Recording, since: float, until: float) -> list[floa
 
 
 def _is_broken(
-    recording: Recording, audit: AuditSummary | None, stream: StreamSummary | None
+    recording: Recording,
+    audit: AuditSummary | None,
+    stream: StreamSummary | None,
+    not_promised: Mapping[str, str],
 ) -> bool:
     """Whether something is wrong that no slow machine explains.
 
     In a drill that ended early, a log may be shorter than the master's: it had no time to catch up.
     That another byte is in it is as wrong as ever.
     """
-    broken = 0 if audit is None else audit.promises_broken
+    broken = 0 if audit is None else held_to(audit, not_promised)
     if audit is not None and recording.stopped_because:
         broken -= len(audit.shorter_slaves)
     return bool(

@@ -1,7 +1,7 @@
 """What a person may choose about a drill."""
 
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -28,6 +28,9 @@ REPEAT_MAX: Final = 10_000
 LABEL_CHARACTERS_MAX: Final = 200
 
 
+TargetName = Literal["tandem", "rocketmq"]
+
+
 class DrillOptions(msgspec.Struct, frozen=True, kw_only=True):
     """One drill as asked for.
 
@@ -40,6 +43,10 @@ class DrillOptions(msgspec.Struct, frozen=True, kw_only=True):
     stream reads along, and what it wrote is audited. With `json` the verdict is the
     content of `summary.json` and not a table. With `history` a line for this drill is added to that
     directory, with `label` in it. `minutes`: of a random drill, how long new episodes begin.
+
+    With `target` "rocketmq" it is not the cluster of `config` that is broken, but three brokers of
+    the RocketMQ that `rocketmq` names, in a `mode` of `targets.rocketmq_layout`, with
+    `broker_settings` as KEY=VALUE.
     """
 
     config: Path = Path("cluster.yaml")
@@ -57,6 +64,10 @@ class DrillOptions(msgspec.Struct, frozen=True, kw_only=True):
     history: Path | None = None
     label: str = ""
     minutes: float | None = None
+    target: TargetName = "tandem"
+    rocketmq: str = ""
+    mode: str = ""
+    broker_settings: tuple[str, ...] = ()
 
     def seconds_of(self, scenarios_count: int) -> float:
         """The time under load of one round."""

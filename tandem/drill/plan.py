@@ -1,6 +1,6 @@
 """What is asked of one drill, decided before the first node starts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -14,6 +14,34 @@ from tandem.drill.proxied_pair import ProxiedPair
 from tandem.drill.scenario_file import Scenario
 from tandem.drill.workload import ProducerState
 from tandem.tls_files import TLSFiles
+
+
+class TargetFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a target says of itself: what its answers promise, and how patient a drill has to be.
+
+    The defaults are those of our own cluster.
+    """
+
+    name: str = "tandem"
+    version: str = ""
+    settings: Mapping[str, str] = {}
+    """What was given to its nodes beyond the defaults of their version."""
+    name_servers: Sequence[str] = ()
+    """Empty: every node is one."""
+    contract: str = ""
+    """What SEND_OK to a sync send means there, and by which rule; empty: as the report says."""
+    rules: Mapping[str, str] = {}
+    """Count of the audit: the rule by which it must be 0."""
+    not_promised: Mapping[str, str] = {}
+    """Counts of the audit that may be above 0, and why: nobody has promised otherwise."""
+    attempt_ms: int | None = None
+    """How long one attempt of a send waits for its answer."""
+    send_seconds_max: float | None = None
+    """All attempts of a send together, where sends are tried again."""
+    refusal_is_clear: bool = True
+    """Whether a message that was refused is certain not to be stored."""
+    patience: float = 1.0
+    """By how much the deadlines of scenarios are longer."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +68,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     out: Path
     stores: dict[str, Path]
     tls: TLSFiles | None = None
+    target: TargetFacts = TargetFacts()
 
     @property
     def is_fenced(self) -> bool:
@@ -49,6 +78,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name_servers(self) -> list[str]:
         """Where each node answers questions about routes."""
+        if self.target.name_servers:
+            return list(self.target.name_servers)
         return [f"{node.address}:{node.name_server_port}" for node in self.group.nodes]
 
     @property
@@ -66,12 +97,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             for scenario in self.scenarios
         ]
 
+    @property
+    def _what(self) -> str:
+        target = self.target
+        return f"{target.name} {target.version}" if target.version else str(self.group.kind)
+
     def headline(self) -> str:
         """The plan in one line."""
         scenarios = ", ".join(scenario.name for scenario in self.scenarios)
         times = f", {self.options.repeat} times" if self.options.repeat > 1 else ""
         return (
-            f"drill of {self.group.name} ({self.group.kind}, {len(self.group.nodes)} nodes):"
+            f"drill of {self.group.name} ({self._what}, {len(self.group.nodes)} nodes):"
             f" {scenarios}{times}, {self.duration_seconds:g} s under load of"
             f" {self.rate_per_second:,.0f} sends a second"
         )

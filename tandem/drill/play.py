@@ -1,6 +1,6 @@
 """Plays the scenarios on a real cluster: nodes, load, watch on replication, live view.
 
-    nodes (LocalCluster)            from the first start to the last exit
+    the target                      from the first start to the last exit
       fault proxy, small disks      if a scenario needs them
       clients                       one connection set per producer and reader
         producers, readers, watch, live view
@@ -10,7 +10,7 @@ A `Plan` says what is asked; a `Recording` takes what is seen. The caller owns i
 interrupted drill can still say what it saw. Cancelling `play` kills the nodes at once.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import Final
@@ -18,13 +18,8 @@ from typing import Final
 import trio
 from rich.console import Console
 
-from tandem.client import Admin, ClientError, MessageQueue, Producer, PullConsumer
-from tandem.client.cluster_access import ClusterAccess
-from tandem.cluster.local_cluster import LocalCluster
-from tandem.coordinator.client import connect
-from tandem.drill.drilled import DrilledNetwork, DrilledNodes
+from tandem.client import ClientError, MessageQueue, Producer, PullConsumer
 from tandem.drill.errors import NotReadyError
-from tandem.drill.fault_proxy import FaultProxy
 from tandem.drill.ledger import Ledger
 from tandem.drill.live import LiveView
 from tandem.drill.lost_leases import Late, is_slow
@@ -45,15 +40,11 @@ from tandem.drill.scenario import (
 )
 from tandem.drill.scenario_file import Scenario
 from tandem.drill.sentences.load import drain
+from tandem.drill.sentences.sentence import Fault
 from tandem.drill.spark_stream import finish, order_of, streaming
-from tandem.drill.watch import (
-    watch_classic_master,
-    watch_lateness,
-    watch_node,
-    watch_records,
-)
+from tandem.drill.targets.target import Running, Target, Task, cannot
+from tandem.drill.watch import watch_lateness
 from tandem.drill.workload import QueueReader, Retries, Workload
-from tandem.wire.group_state import GroupKeys
 
 TOPIC: Final = "tandem-drill"
 QUEUE_COUNT: Final = 4
@@ -83,6 +74,7 @@ REST_RATE_SHARE: Final = 0.25
 
 async def play(
     plan: Plan,
+    target: Target,
     recording: Recording,
     source: BodySource,
     ledger: Ledger,
@@ -105,16 +97,17 @@ async def play(
         clock=recording.clock,
         rate_per_second=plan.rate_per_second,
         producers=plan.producers,
-        retries=Retries(FENCED_SEND_SECONDS_MAX) if plan.is_fenced else None,
+        retries=_retries(plan),
+        refusal_is_clear=plan.target.refusal_is_clear,
     )
     recording.disorder = workload.disorder
     recording.timeline.start_phase(recording.clock.now(), plan.scenarios[0].name, "start")
     try:
-        async with _cluster_under_load(plan, recording, workload, disks, console) as stage:
+        async with _cluster_under_load(plan, target, recording, workload, disks, console) as stage:
             if plan.options.spark_stream:
-                await _play_beside_a_stream(stage, plan, recording, console)
+                await _play_beside_a_stream(stage, plan, target, recording, console)
             else:
-                await play_scenarios(stage, plan, recording)
+                await play_scenarios(stage, plan, recording, target.faults)
             recording.note_end()
     finally:
         recording.ended_at = recording.clock.now()
@@ -125,9 +118,14 @@ async def play(
 
 @asynccontextmanager
 async def _cluster_under_load(
-    plan: Plan, recording: Recording, workload: Workload, disks: Disks, console: Console
+    plan: Plan,
+    target: Target,
+    recording: Recording,
+    workload: Workload,
+    disks: Disks,
+    console: Console,
 ) -> AsyncIterator[Stage]:
-    """Have a cluster with everything around it; give what scenarios act on."""
+    """Have a target with everything around it; give what scenarios act on."""
     view = LiveView(
         console=console,
         timeline=recording.timeline,
@@ -136,51 +134,29 @@ async def _cluster_under_load(
         left_to_read=workload.left_to_read,
         now=recording.clock.now,
     )
-    proxy = FaultProxy(plan.pairs)
     async with trio.open_nursery() as outer:
         outer.start_soon(view.run)
         outer.start_soon(watch_lateness, recording.lateness, recording.clock)
-        await outer.start(proxy.run)
-        async with LocalCluster(plan.config) as cluster, AsyncExitStack() as stack:
-            await cluster.start()
-            secret = cluster.spec.read_secret()
-            access = ClusterAccess(plan.name_servers, secret=secret, tls=plan.tls)
-            admin = await stack.enter_async_context(Admin(access))
-            await _create_topic(admin, plan, workload, recording.lateness)
+        async with target.running(plan, recording) as running, AsyncExitStack() as stack:
+            await _create_topic(running, plan, workload, recording.lateness)
             recording.ready_at = recording.clock.now()
-            tasks = [
-                *await _watchers(stack, admin, plan, recording, secret),
-                *await _clients(stack, plan, workload),
-            ]
+            tasks = [*running.watchers, *await _clients(stack, plan, workload)]
             # Inside of the clients: a nursery around them would be left before them.
             async with trio.open_nursery() as nursery:
                 for task in tasks:
                     nursery.start_soon(task)
-                yield _stage(cluster, proxy, admin, disks, plan, recording, workload)
+                yield _stage(running, disks, plan, recording, workload)
                 nursery.cancel_scope.cancel()
         outer.cancel_scope.cancel()
 
 
 def _stage(
-    cluster: LocalCluster,
-    proxy: FaultProxy,
-    admin: Admin,
-    disks: Disks,
-    plan: Plan,
-    recording: Recording,
-    workload: Workload,
+    running: Running, disks: Disks, plan: Plan, recording: Recording, workload: Workload
 ) -> Stage:
     return Stage(
         nodes=[node.name for node in plan.group.nodes],
-        cluster=DrilledNodes(
-            cluster,
-            watched=recording.watched,
-            orders=admin if plan.is_fenced else None,
-            coordinator=cluster if plan.is_fenced else None,
-            group=plan.group.name,
-            now=recording.clock.now,
-        ),
-        network=DrilledNetwork(proxy, plan.group) if plan.pairs else None,
+        cluster=running.nodes,
+        network=running.network,
         disks=disks,
         load=workload,
         replication=recording.replication,
@@ -190,37 +166,12 @@ def _stage(
         status_without_slaves=plan.group.status_without_slaves,
         expectations=recording.expectations,
         seed=plan.options.seed,
+        patience=plan.target.patience,
     )
 
 
-Task = Callable[[], Awaitable[None]]
-"""Runs until it is cancelled."""
-
-
-async def _watchers(
-    stack: AsyncExitStack, admin: Admin, plan: Plan, recording: Recording, secret: str
-) -> list[Task]:
-    """What looks at the cluster while it is drilled."""
-    watched, clock = recording.watched, recording.clock
-    if watched is None:
-        master = plan.group.nodes[0].client_address
-        return [partial(watch_classic_master, admin, master, recording.replication, clock)]
-    coordinator = connect(plan.coordinator, secret=secret)
-    stack.push_async_callback(coordinator.aclose)
-    keys = GroupKeys(plan.cluster, plan.group.name)
-    found: list[Task] = [partial(watch_records, coordinator, keys, watched, clock)]
-    for node in plan.group.nodes:
-        # One connection set each: a frozen node must not hold up the answers of the others.
-        asker = await stack.enter_async_context(Admin(plan.access))
-        address = node.client_address
-        found.append(
-            partial(watch_node, asker, node.name, address, watched, recording.replication, clock)
-        )
-    return found
-
-
 async def _create_topic(
-    admin: Admin, plan: Plan, workload: Workload, lateness: Sequence[Late]
+    running: Running, plan: Plan, workload: Workload, lateness: Sequence[Late]
 ) -> None:
     """Create the drill's topic and wait until clients can find it.
 
@@ -229,7 +180,9 @@ async def _create_topic(
     """
     broker_name = plan.group.name
     reason = "no answer"
-    with trio.move_on_after(TOPIC_SECONDS_MAX):
+    admin = running.admin
+    seconds_max = TOPIC_SECONDS_MAX * plan.target.patience
+    with trio.move_on_after(seconds_max):
         while True:
             try:
                 await admin.create_topic(TOPIC, queue_nums=QUEUE_COUNT, broker_name=broker_name)
@@ -238,13 +191,15 @@ async def _create_topic(
                 reason = str(error)
                 await trio.sleep(LOOK_SECONDS)
             else:
+                reason = "not every node knows it"
+                await running.wait_for_topic(TOPIC)
                 for queue_id in range(QUEUE_COUNT):
                     queue = MessageQueue(TOPIC, broker_name, queue_id)
                     workload.readers[queue_id] = QueueReader(queue)
                 return
     late_seconds = max((each.seconds for each in lateness), default=0.0)
     raise NotReadyError(
-        f"topic {TOPIC} could not be created in {TOPIC_SECONDS_MAX:g} s: {reason}",
+        f"topic {TOPIC} could not be created in {seconds_max:g} s: {reason}",
         late_seconds=late_seconds,
         machine_was_slow=is_slow(late_seconds, plan.coordinator.lease_ttl_ms / 1000),
     )
@@ -264,9 +219,7 @@ async def _clients(stack: AsyncExitStack, plan: Plan, workload: Workload) -> lis
             # The drill sends again by itself, so that it can count the attempts.
             retry_times_when_send_failed=0,
             resend_until_ok=False,
-            send_msg_timeout_ms=(
-                FENCED_ATTEMPT_MS if plan.is_fenced else plan.slave_timeout_ms + SEND_MARGIN_MS
-            ),
+            send_msg_timeout_ms=_attempt_ms(plan),
             max_message_size_bytes=plan.max_message_size_bytes,
         )
         tasks.append(partial(workload.produce, state, await stack.enter_async_context(producer)))
@@ -281,22 +234,39 @@ async def _clients(stack: AsyncExitStack, plan: Plan, workload: Workload) -> lis
     return tasks
 
 
+def _retries(plan: Plan) -> Retries | None:
+    if not plan.is_fenced:
+        return None
+    return Retries(plan.target.send_seconds_max or FENCED_SEND_SECONDS_MAX)
+
+
+def _attempt_ms(plan: Plan) -> int:
+    if plan.target.attempt_ms is not None:
+        return plan.target.attempt_ms
+    return FENCED_ATTEMPT_MS if plan.is_fenced else plan.slave_timeout_ms + SEND_MARGIN_MS
+
+
 async def _play_beside_a_stream(
-    stage: Stage, plan: Plan, recording: Recording, console: Console
+    stage: Stage, plan: Plan, target: Target, recording: Recording, console: Console
 ) -> None:
     """Play while a Spark stream reads; then it has to read what is left."""
     log = plan.out / "data" / "logs" / "spark-stream.log"
     console.print(STREAM_TAKES_TIME, highlight=False, soft_wrap=True)
     async with streaming(order_of(plan, TOPIC), log) as stream:
         stage.check("a Spark stream reads the topic", Seen(held=True, text="ready"))
-        await play_scenarios(stage, plan, recording)
+        await play_scenarios(stage, plan, recording, target.faults)
         # Expectations that were not seen are in the recording.
         with suppress(UnmetError):
             await finish(stream, stage)
 
 
-async def play_scenarios(stage: Stage, plan: Plan, recording: Recording) -> None:
-    """Play every round, until a scenario cannot go on: then the recording says which."""
+async def play_scenarios(
+    stage: Stage, plan: Plan, recording: Recording, faults: frozenset[Fault] = frozenset(Fault)
+) -> None:
+    """Play every round, until a scenario cannot go on: then the recording says which.
+
+    One that needs more than the target's `faults` is not played.
+    """
     rounds = plan.rounds()
     for place, (name, scenario) in enumerate(rounds):
         stage.bind(name)
@@ -305,13 +275,28 @@ async def play_scenarios(stage: Stage, plan: Plan, recording: Recording) -> None
         if place == len(rounds) - 1 and left:
             seconds = left / (plan.rate_per_second * REST_RATE_SHARE)
             stage.rest_seconds_max = max(REST_SECONDS_MIN, seconds)
-        played = await _play_scenario(stage, scenario)
+        why_not = cannot(plan.target.name, faults, scenario)
+        played = _not_played(stage, scenario, why_not) if why_not else None
+        played = played or await _play_scenario(stage, scenario)
         recording.runs.append(played)
         recording.exits.update(stage.cluster.unexpected_exits())
         if played.outcome == ENDED_EARLY:
             phase = recording.timeline.phase
             recording.stopped_because = f"{phase.scenario} could not go on after {phase.name}"
             return
+
+
+def _not_played(stage: Stage, scenario: Scenario, why_not: str) -> ScenarioRun:
+    at = round(stage.now(), 3)
+    return ScenarioRun(
+        name=scenario.name,
+        promise=scenario.promise,
+        started_at_seconds=at,
+        ended_at_seconds=at,
+        outcome=f"{NOT_POSSIBLE}: {why_not}",
+        unavailable_seconds=None,
+        unavailable_from_seconds=None,
+    )
 
 
 async def _play_scenario(stage: Stage, scenario: Scenario) -> ScenarioRun:

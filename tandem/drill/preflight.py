@@ -164,7 +164,7 @@ def check_ports(group: Group, coordinator: CoordinatorSettings) -> None:
     is_fenced = group.kind is GroupKind.FENCED
     if is_fenced and coordinator.kind is CoordinatorKind.EMBEDDED:
         wanted.append((coordinator.address, coordinator.port))
-    busy = [f"{address}:{port}" for address, port in wanted if not _can_listen(address, port)]
+    busy = [f"{address}:{port}" for address, port in wanted if not can_listen(address, port)]
     if busy:
         raise MissingRequirementError(
             f"{', '.join(busy)}: in use by another process; stop it (a cluster of yours:"
@@ -204,7 +204,7 @@ def proxied_pairs(group: Group, coordinator: CoordinatorSettings) -> list[Proxie
         dialled = (url.hostname, (url.port,))
     for number in range(1, PROXY_NETWORKS_MAX):
         pairs = list(pairs_of(f"127.{number}", nodes, dialled))
-        if all(_can_listen(pair.listen_address, port) for pair in pairs for port in pair.ports):
+        if all(can_listen(pair.listen_address, port) for pair in pairs for port in pair.ports):
             return pairs
     raise MissingRequirementError(
         f"no free addresses for the fault proxy: 127.1.0.0 to 127.{PROXY_NETWORKS_MAX - 1}.0.0 are"
@@ -213,7 +213,8 @@ def proxied_pairs(group: Group, coordinator: CoordinatorSettings) -> list[Proxie
     )
 
 
-def _can_listen(address: str, port: int) -> bool:
+def can_listen(address: str, port: int) -> bool:
+    """Whether a port is free; raises MissingRequirementError if the address is not ours."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         # As a node does: connections of a former process in TIME_WAIT are no obstacle.

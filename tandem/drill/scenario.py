@@ -263,6 +263,8 @@ class Stage:
 
     The caller sets `scenario`, `load_seconds` (time under load to share out) and, for
     the last one with an input file, `rest_seconds_max` (how long the rest of the file may take).
+
+    All deadlines are multiplied by `patience`: what is slow by nature gets more time.
     """
 
     def __init__(
@@ -280,8 +282,10 @@ class Stage:
         status_without_slaves: str,
         expectations: list[Expectation],
         seed: int = 1,
+        patience: float = 1.0,
     ) -> None:
         self.chance = Random(seed)
+        self._patience = patience
         self.rotten: list[tuple[str, Rot]] = []
         """What was hurt at rest and not seen whole again, with its node."""
         self.roles = Roles(nodes)
@@ -342,7 +346,7 @@ class Stage:
         before = self.timeline.phases[-1] if self.timeline.phases else None
         self.timeline.start_phase(self.now(), self.scenario, name)
         if before is not None:
-            with trio.move_on_after(SEEN_SECONDS_MAX):
+            with trio.move_on_after(SEEN_SECONDS_MAX * self._patience):
                 await until(lambda: not before.in_flight)
 
     def fault(self, text: str) -> None:
@@ -374,17 +378,18 @@ class Stage:
             UnmetError: it did not, with one of them.
         """
         results: dict[str, tuple[Seen, float]] = {}
+        ready_seconds_max = READY_SECONDS_MAX * self._patience
 
         async def do(node: str) -> None:
             started = self.now()
             seen = Seen(held=True, text="yes")
             try:
-                with trio.fail_after(READY_SECONDS_MAX):
+                with trio.fail_after(ready_seconds_max):
                     await act(node)
             except NodeFailedError as error:
                 seen = Seen(held=False, text=str(error))
             except trio.TooSlowError:
-                seen = Seen(held=False, text=f"not within {READY_SECONDS_MAX:g} s")
+                seen = Seen(held=False, text=f"not within {ready_seconds_max:g} s")
             results[node] = (seen, self.now() - started)
 
         async with trio.open_nursery() as nursery:
@@ -412,7 +417,7 @@ class Stage:
             UnmetError: it did not within the time.
         """
         started = self.now()
-        with trio.move_on_after(within_seconds):
+        with trio.move_on_after(within_seconds * self._patience):
             await until(lambda: look().held or bool(self.cluster.unexpected_exits()))
         seen = look()
         exits = self.cluster.unexpected_exits()

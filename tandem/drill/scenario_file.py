@@ -25,7 +25,7 @@ import yaml
 from tandem.cluster_file.choices import GroupKind
 from tandem.drill.errors import BadScenarioError, NoScenarioError, WrongGroupError
 from tandem.drill.sentences.expectations import bad_status
-from tandem.drill.sentences.sentence import Step
+from tandem.drill.sentences.sentence import Fault, Step
 from tandem.drill.vocabulary import SENTENCES, match
 
 FOLDER: Final = Path(__file__).with_name("scenarios")
@@ -57,28 +57,39 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         """What has to be prepared before the cluster starts: `network`, `disks`."""
         return tuple(sorted({s.sentence.needs for s in self.steps if s.sentence.needs}))
 
+    @property
+    def faults(self) -> frozenset[Fault]:
+        """What a target has to be able to do."""
+        return frozenset(fault for step in self.steps for fault in step.faults)
 
-def catalogue() -> list[Scenario]:
-    """Return the scenarios that come with the package, fenced ones first, by name."""
-    found = [read_scenario(path) for path in sorted(FOLDER.glob(f"*{SUFFIX}"))]
+
+def catalogue(folder: Path = FOLDER) -> list[Scenario]:
+    """Return the scenarios that come with the package, fenced ones first, by name.
+
+    `folder`: those of one target.
+    """
+    found = [read_scenario(path) for path in sorted(folder.glob(f"*{SUFFIX}"))]
     return sorted(
         found, key=lambda scenario: (scenario.group is not GroupKind.FENCED, scenario.name)
     )
 
 
-def find_scenario(name: str) -> Scenario:
+def find_scenario(name: str, folder: Path = FOLDER) -> Scenario:
     """Return a scenario by its name in the catalogue, or by the path of a file.
+
+    A name is looked for in `folder` first, and then in the catalogue for our own groups.
 
     Raises:
         BadScenarioError: there is none, or its file is wrong.
     """
-    packaged = FOLDER / f"{name}{SUFFIX}"
-    if "/" not in name and packaged.exists():
-        return read_scenario(packaged)
+    for place in (folder, FOLDER):
+        packaged = place / f"{name}{SUFFIX}"
+        if "/" not in name and packaged.exists():
+            return read_scenario(packaged)
     path = Path(name)
     if path.suffix in (SUFFIX, ".yml") or path.exists():
         return read_scenario(path)
-    names = [file.stem for file in FOLDER.glob(f"*{SUFFIX}")]
+    names = [file.stem for place in (folder, FOLDER) for file in place.glob(f"*{SUFFIX}")]
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]}? " if close else ""
     raise NoScenarioError(
@@ -227,8 +238,12 @@ def _nearest(text: str) -> str:
     return f"there is {'; '.join(repr(template) for template in like)}"
 
 
-def choose(names: Sequence[str], group: GroupKind, *, short: bool) -> list[Scenario]:
+def choose(
+    names: Sequence[str], group: GroupKind, *, short: bool, folder: Path = FOLDER
+) -> list[Scenario]:
     """Return what is to be played: as named, or the default of the kind of group.
+
+    `folder` has the scenarios of a target; those of our own groups can be named as well.
 
     Raises:
         BadScenarioError: a name or file is wrong, or is for the other kind of group.
@@ -236,12 +251,12 @@ def choose(names: Sequence[str], group: GroupKind, *, short: bool) -> list[Scena
     if not names:
         names = DEFAULT_OF_FENCED if group is GroupKind.FENCED else DEFAULT_OF_CLASSIC
         if short:
-            every = catalogue()
+            every = catalogue(folder)
             # No scenario of classic groups is in the short form: theirs is less load alone.
             names = [each.name for each in every if each.short and each.group == group] or names
     if "all" in names:
-        names = [each.name for each in catalogue() if each.group == group]
-    chosen = [find_scenario(name) for name in names]
+        names = [each.name for each in catalogue(folder) if each.group == group]
+    chosen = [find_scenario(name, folder) for name in names]
     for scenario in chosen:
         if scenario.group != group:
             raise WrongGroupError(

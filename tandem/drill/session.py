@@ -13,20 +13,19 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import trio
 from rich.console import Console
 
-from tandem.cluster.spec import read_spec
 from tandem.cluster_file.errors import ClusterError
 from tandem.drill.auditing import AuditRequest, audit_with_progress, java_for_spark
 from tandem.drill.errors import AuditError, DrillError
+from tandem.drill.evidence import Evidence, collect
 from tandem.drill.ledger import Ledger, write_parquet
 from tandem.drill.options import (
     RATE_PER_SECOND_DEFAULT,
@@ -36,22 +35,19 @@ from tandem.drill.options import (
 from tandem.drill.orders import BodySource, FileLines, Orders
 from tandem.drill.plan import Plan
 from tandem.drill.play import TOPIC, play
-from tandem.drill.preflight import (
-    check_ports,
-    choose_group,
-    claimed,
-    proxied_pairs,
-    write_config,
-)
+from tandem.drill.preflight import claimed
 from tandem.drill.recording import Recording
-from tandem.drill.report import write_report
-from tandem.drill.scenario_file import Scenario, choose
+from tandem.drill.report import CHECKS, write_report
+from tandem.drill.sentences.sentence import Fault
 from tandem.drill.small_disks import Disks, small_disks
 from tandem.drill.spark_stream import audit_output
 from tandem.drill.summary import Summary, summarise
+from tandem.drill.targets.choice import target_of
+from tandem.drill.targets.target import Target
 from tandem.drill.verdict import exit_status, print_verdict
 from tandem.drill.workload import Clock, producer_states
 from tandem.plain_text import plain_json
+from tandem.spark.errors import SparkSourceError
 
 if TYPE_CHECKING:
     from tandem.drill.stream_audit import StreamSummary
@@ -87,61 +83,50 @@ def hold(options: DrillOptions) -> int:
 
 def _prepared(options: DrillOptions, stack: ExitStack) -> "_Drill":
     """Check everything that can be known to be wrong, and decide the rest. The stack cleans up."""
-    spec = read_spec(options.config)
-    group = choose_group(spec)
-    scenarios = choose(options.scenarios, group.kind, short=options.short)
-    needs = {need for scenario in scenarios for need in scenario.needs}
-    check_ports(group, spec.coordinator)
-    pairs = proxied_pairs(group, spec.coordinator) if "network" in needs else []
+    target = target_of(options)
+    scenarios = target.choose(options.scenarios, short=options.short)
+    target.check(scenarios)
     if options.spark:
         java_for_spark()
     if options.spark_stream:
         java_for_spark("--spark-stream")
-    source = _source(options, spec.store.max_message_size_bytes, stack)
+    source = _source(options, target.max_message_size_bytes, stack)
     out = stack.enter_context(claimed(options.out))
-    wanted = _settings_of(scenarios)
-    own = read_spec(write_config(spec.file, out, settings=wanted, pairs=pairs))
-    stores = {node.name: own.node(node.name).directory for node in group.nodes}
+    ground = target.lay_out(out, scenarios)
     plan = Plan(
         options=options,
-        config=own.file,
-        cluster=own.name,
-        group=group,
-        coordinator=own.coordinator,
-        slave_timeout_ms=own.replication.slave_timeout_ms,
-        max_message_size_bytes=own.store.max_message_size_bytes,
+        config=ground.config,
+        cluster=ground.cluster,
+        group=target.group,
+        coordinator=ground.coordinator,
+        slave_timeout_ms=ground.slave_timeout_ms,
+        max_message_size_bytes=target.max_message_size_bytes,
         scenarios=scenarios,
         duration_seconds=options.seconds_of(len(scenarios)),
         rate_per_second=_rate(options, source, len(scenarios)),
         producers=producer_states(PRODUCERS_PER_MODE, PRODUCERS_PER_MODE),
-        pairs=pairs,
+        pairs=ground.pairs,
         out=out,
-        stores=stores,
-        tls=own.tls,
+        stores=dict(ground.stores),
+        tls=ground.tls,
+        target=ground.facts,
     )
     chance = Random(options.seed)
+    can_fill = Fault.FULL_DISK in target.faults
     disks = (
-        stack.enter_context(small_disks(stores, chance))
-        if "disks" in needs
-        else Disks(stores, chance=chance)
+        stack.enter_context(small_disks(plan.stores, chance))
+        if can_fill and any("disks" in scenario.needs for scenario in scenarios)
+        else Disks(plan.stores, chance=chance)
     )
-    disks.add_coordinator(own.coordinator_directory)
-    return _Drill(plan, source, disks)
+    if ground.coordinator_directory is not None:
+        disks.add_coordinator(ground.coordinator_directory)
+    return _Drill(plan, target, source, disks)
 
 
 def _source(options: DrillOptions, line_bytes_max: int, stack: ExitStack) -> BodySource:
     if options.input_file is None:
         return Orders(options.seed)
     return stack.enter_context(FileLines(options.input_file, line_bytes_max=line_bytes_max))
-
-
-def _settings_of(scenarios: Sequence[Scenario]) -> dict[str, dict[str, Any]]:
-    """The sections of a cluster file that the scenarios ask for; later ones win."""
-    found: dict[str, dict[str, Any]] = {}
-    for scenario in scenarios:
-        for section, keys in scenario.settings.items():
-            found.setdefault(section, {}).update(keys)
-    return found
 
 
 def _rate(options: DrillOptions, source: BodySource, scenarios_count: int) -> float:
@@ -156,8 +141,9 @@ def _rate(options: DrillOptions, source: BodySource, scenarios_count: int) -> fl
 class _Drill:
     """One drill while it is held. Its findings stay here when it is cut short."""
 
-    def __init__(self, plan: Plan, source: BodySource, disks: Disks) -> None:
+    def __init__(self, plan: Plan, target: Target, source: BodySource, disks: Disks) -> None:
         self._plan = plan
+        self._target = target
         self._disks = disks
         self._keep_data = True
         self._source = source
@@ -167,6 +153,7 @@ class _Drill:
         self._audit: AuditSummary | None = None
         self._audit_seconds: float | None = None
         self._stream: StreamSummary | None = None
+        self._evidence: list[Evidence] = []
 
     async def run(self) -> int:
         """Play, audit, report; return the exit status."""
@@ -178,7 +165,15 @@ class _Drill:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._watch_signals, nursery.cancel_scope)
                 with Ledger(plan.out / "ledger.ndjson") as ledger:
-                    await play(plan, recording, self._source, ledger, self._disks, self._console)
+                    await play(
+                        plan,
+                        self._target,
+                        recording,
+                        self._source,
+                        ledger,
+                        self._disks,
+                        self._console,
+                    )
                 await self._run_audit(recording)
                 nursery.cancel_scope.cancel()
         except* (DrillError, ClusterError) as errors:
@@ -216,6 +211,7 @@ class _Drill:
         started = trio.current_time()
         try:
             self._audit = await audit_with_progress(request, self._console)
+            self._evidence = await trio.to_thread.run_sync(self._collect, abandon_on_cancel=True)
             if plan.options.spark_stream:
                 self._stream = await trio.to_thread.run_sync(
                     audit_output, plan, recording, TOPIC, abandon_on_cancel=True
@@ -223,6 +219,19 @@ class _Drill:
         except* AuditError as errors:
             self._audit_failed = str(_first(errors))
         self._audit_seconds = round(trio.current_time() - started, 1)
+
+    def _collect(self) -> list[Evidence]:
+        plan = self._plan
+        try:
+            return collect(
+                plan.out,
+                plan.stores,
+                TOPIC,
+                promised=plan.target.rules or dict(CHECKS),
+                not_promised=plan.target.not_promised,
+            )
+        except (SparkSourceError, OSError) as error:
+            raise AuditError(f"the audit could not be done: {error}") from error
 
     def _conclude(self, recording: Recording) -> int:
         plan, out = self._plan, self._plan.out
@@ -246,6 +255,7 @@ class _Drill:
             audit=self._audit,
             audit_seconds=self._audit_seconds,
             stream=self._stream,
+            evidence=self._evidence,
             interrupted=bool(self._interrupted_by),
             stopped_because=interrupted or self._audit_failed or recording.stopped_because,
         )

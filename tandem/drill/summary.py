@@ -3,17 +3,18 @@
 import os
 import platform
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, Literal
 
 import msgspec
 
 from tandem import __version__
+from tandem.drill.evidence import PROMISES, Evidence, held_to
 from tandem.drill.judgement import READY_SECONDS_SLOW, excused, verdict_of
 from tandem.drill.lost_leases import LostLease, lost_leases
 from tandem.drill.outcomes import STATUSES, SendMode, Verdict
-from tandem.drill.plan import Plan
+from tandem.drill.plan import Plan, TargetFacts
 from tandem.drill.recording import Recording
 from tandem.drill.scenario import Expectation, ScenarioRun
 from tandem.drill.story import Outage, outages
@@ -26,19 +27,6 @@ EXAMPLES_MAX: Final = 10
 
 NOT_MEASURED: Final = "not measured"
 """Said of a count that is 0 or missing because there was nothing to count."""
-
-PROMISES: Final = (
-    "sync_lost",
-    "stored_but_missing",
-    "duplicated",
-    "phantom",
-    "misplaced",
-    "out_of_order",
-    "corrupt",
-    "acknowledged_cut",
-    "slaves_not_identical",
-)
-"""Counts that must be 0: each one above it is a broken promise."""
 
 
 class PhaseSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,6 +153,12 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     exits: list[str] = []
     """Nodes that ended although nobody stopped them, and how."""
 
+    target: TargetFacts = TargetFacts()
+    """What was broken, and what its answers promise."""
+
+    evidence: list[Evidence] = []
+    """What the first broken promises rest on, and losses that were allowed."""
+
 
 def summarise(
     plan: Plan,
@@ -175,6 +169,7 @@ def summarise(
     interrupted: bool,
     stopped_because: str = "",
     stream: StreamSummary | None = None,
+    evidence: Sequence[Evidence] = (),
 ) -> Summary:
     """Put everything together and decide the verdict. `stopped_because`: empty after a whole drill.
 
@@ -182,17 +177,24 @@ def summarise(
     order, and neither the audit of the logs nor that of a stream found a broken promise. If this
     machine could play none of its scenarios, it did not pass. If the machine was too slow for all
     that failed (`judgement`), it shows nothing: it is inconclusive.
+
+    Long because every field of the record is one line of it.
     """
     timeline = recording.timeline
     failed = sum(not expectation.held for expectation in recording.expectations)
-    passed = not (failed or stopped_because) and _nothing_broken(recording, audit, stream)
+    not_promised = plan.target.not_promised
+    passed = not (failed or stopped_because) and _nothing_broken(
+        recording, audit, stream, not_promised
+    )
     possible = not recording.runs or any(run.is_possible for run in recording.runs)
     sends = _by_status(timeline.phases)
     switches = _switches(recording)
     lease_ttl_ms = plan.coordinator.lease_ttl_ms
     lost = lost_leases(recording.history, timeline.faults, recording.lateness, lease_ttl_ms / 1000)
     is_whole = stopped_because == recording.stopped_because  # else interrupted, or not audited
-    is_excused = is_whole and excused(recording, lost, lease_ttl_ms / 1000, audit, stream)
+    is_excused = is_whole and excused(
+        recording, lost, lease_ttl_ms / 1000, audit, stream, not_promised
+    )
     return Summary(
         verdict=verdict_of(
             interrupted=interrupted, passed=passed, possible=possible, is_excused=is_excused
@@ -224,18 +226,24 @@ def summarise(
         exits=sorted(recording.exits),
         ready_seconds=round(recording.ready_at, 3),
         late_seconds_max=max((each.seconds for each in recording.lateness), default=0.0),
+        target=plan.target,
+        evidence=list(evidence),
+        promises_broken=None if audit is None else held_to(audit, not_promised),
         **{name: getattr(audit, name, None) for name in _AUDIT_FIELDS},
     )
 
 
 def _nothing_broken(
-    recording: Recording, audit: AuditSummary | None, stream: StreamSummary | None
+    recording: Recording,
+    audit: AuditSummary | None,
+    stream: StreamSummary | None,
+    not_promised: Mapping[str, str],
 ) -> bool:
     return (
         audit is not None
-        and not audit.promises_broken
+        and not held_to(audit, not_promised)
         and not (stream is not None and stream.promises_broken)
-        and not recording.disorder
+        and (not recording.disorder or "read_out_of_order" in not_promised)
     )
 
 
@@ -301,7 +309,6 @@ def unavailability(runs: Iterable[ScenarioRun]) -> Iterator[Unavailability]:
 
 
 _AUDIT_FIELDS: Final = (
-    "promises_broken",
     "sync_acknowledged",
     "sync_lost",
     "async_acknowledged",
@@ -392,7 +399,8 @@ def broken_promises(summary: Summary) -> list[tuple[str, int]]:
         for name in PROMISES
     ]
     of_stream = summary.stream.broken() if summary.stream is not None else []
-    return [*((name, count) for name, count in counts if count), *of_stream]
+    promised = [(n, count) for n, count in counts if count and n not in summary.target.not_promised]
+    return [*promised, *of_stream]
 
 
 def why(summary: Summary) -> list[str]:

@@ -22,6 +22,8 @@ BAD: Final = "bold red"
 SWITCHES_SHOWN_MAX: Final = 20
 """On the terminal; the report has them all."""
 
+EVIDENCE_SHOWN_MAX: Final = 5
+
 _STYLES: Final = {
     "PASSED": "bold green",
     "FAILED": BAD,
@@ -43,6 +45,7 @@ def print_verdict(console: Console, summary: Summary, page: Path) -> None:
     lines = words_lines(in_words(summary), width, style=_STYLES[summary.verdict])
     for words in why(summary) if summary.verdict != "PASSED" else []:
         lines += words_lines(words, width, indent=2)
+    lines += _contract(summary, width)
     if summary.promises_broken is not None:
         lines += _counts(summary, width)
     if summary.switches:
@@ -52,11 +55,27 @@ def print_verdict(console: Console, summary: Summary, page: Path) -> None:
     for run in summary.runs:
         if not run.is_possible:
             lines += words_lines(f"{run.name}: {run.outcome}", width, style="bold yellow")
+    lines += _evidence(summary, width)
     if failed_expectations(summary):
         lines += _failures(summary, width)
     lines += words_lines(f"report: {page}", width)
     console.print()
     console.print(rich_text(lines), highlight=False, soft_wrap=True)
+
+
+def _contract(summary: Summary, width: int | None) -> list[Line]:
+    contract = summary.target.contract
+    return words_lines(f"contract: {contract}", width) if contract else []
+
+
+def _evidence(summary: Summary, width: int | None) -> list[Line]:
+    """What the first broken promises rest on, as lines."""
+    return [
+        line
+        for each in summary.evidence[:EVIDENCE_SHOWN_MAX]
+        for words in each.in_words()
+        for line in words_lines(words, width, indent=2)
+    ]
 
 
 def _counts(summary: Summary, width: int | None) -> list[Line]:
@@ -154,6 +173,8 @@ def _of(number: int | None, what: str) -> Cell:
 
 
 def _lost_of_sync(summary: Summary) -> Cell:
+    if summary.sync_lost and "sync_lost" in summary.target.not_promised:
+        return Cell(f"{summary.sync_lost:,} lost (not promised)")
     if summary.sync_lost:
         return Cell(f"{summary.sync_lost:,} lost", BAD)
     return Cell("0 lost", "green") if summary.sync_acknowledged else Cell(NOT_MEASURED)

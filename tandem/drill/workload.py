@@ -104,9 +104,10 @@ class Retries(msgspec.Struct, frozen=True):
 class Attempts:
     """One send over all its attempts; what is known of it survives a cancellation."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, refusal_is_clear: bool = True) -> None:
         self.outcome = Outcome(UNKNOWN, NO_ANSWER)
         self.maybe_stored = 0
+        self._refusal_is_clear = refusal_is_clear
 
     async def run(self, client: SendsMessages, message: Message, retries: Retries | None) -> None:
         """Send until acknowledged, or once if there are no retries."""
@@ -115,6 +116,8 @@ class Attempts:
             self.maybe_stored += 1
             before, self.outcome = self.outcome, Outcome(UNKNOWN, NO_ANSWER)
             outcome = await attempt(client, message)
+            if outcome.status == REJECTED and not self._refusal_is_clear:
+                outcome = Outcome(UNKNOWN, outcome.reason)
             if outcome.status in (NOT_SENT, REJECTED):
                 self.maybe_stored -= 1
             if self.maybe_stored and outcome.status in (NOT_SENT, REJECTED):
@@ -160,6 +163,7 @@ class Workload:
         rate_per_second: float,
         producers: Sequence[ProducerState],
         retries: Retries | None = None,
+        refusal_is_clear: bool = True,
     ) -> None:
         self.producers = list(producers)
         self.readers: dict[int, QueueReader] = {}
@@ -172,6 +176,7 @@ class Workload:
         self._timeline = timeline
         self._clock = clock
         self._retries = retries
+        self._refusal_is_clear = refusal_is_clear
         self._period_seconds = len(self.producers) / rate_per_second
         self._running = trio.Event()
 
@@ -240,7 +245,7 @@ class Workload:
         )
         self._ledger.write(sending)
         self._timeline.sent()
-        attempts = Attempts()
+        attempts = Attempts(refusal_is_clear=self._refusal_is_clear)
         try:
             await attempts.run(client, message, self._retries)
         finally:

@@ -5,7 +5,7 @@ from typing import Final
 import trio
 
 from tandem.drill.scenario import Stage
-from tandem.drill.sentences.sentence import Sentence, Words
+from tandem.drill.sentences.sentence import Fault, Sentence, Words
 
 
 async def _fill(stage: Stage, words: Words) -> None:
@@ -47,10 +47,12 @@ async def _put_back(stage: Stage, words: Words) -> None:
 
 
 DISKS: Final = (
-    Sentence("copy the directory of {who}", _copy),
-    Sentence("put the copy of the directory of {who} back", _put_back),
+    Sentence("copy the directory of {who}", _copy, fault=Fault.COPY),
+    Sentence("put the copy of the directory of {who} back", _put_back, fault=Fault.COPY),
     Sentence("fill the disk of {who}", _fill, "disks"),
     Sentence("free the disk of {who}", _free, "disks"),
-    Sentence("cut the last {number} bytes of the log of {who}", _cut_tail),
-    Sentence("garble the last {number} bytes of the log of {who}", _garble_tail),
+    Sentence("cut the last {number} bytes of the log of {who}", _cut_tail, fault=Fault.TORN_TAIL),
+    Sentence(
+        "garble the last {number} bytes of the log of {who}", _garble_tail, fault=Fault.TORN_TAIL
+    ),
 )

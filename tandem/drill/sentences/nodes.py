@@ -3,7 +3,7 @@
 from typing import Final
 
 from tandem.drill.scenario import Stage
-from tandem.drill.sentences.sentence import Sentence, Words
+from tandem.drill.sentences.sentence import Fault, Sentence, Words
 
 _BACK: Final = "is back: recovered and listening"
 
@@ -75,15 +75,15 @@ async def _recover(stage: Stage, words: Words) -> None:
 
 
 NODES: Final = (
-    Sentence("have {who} rejoin", _rejoin, fenced_only=True),
-    Sentence("recover the group", _recover, fenced_only=True),
-    Sentence("kill {who}", _kill),
-    Sentence("stop {who}", _stop),
+    Sentence("have {who} rejoin", _rejoin, fenced_only=True, fault=Fault.BY_HAND),
+    Sentence("recover the group", _recover, fenced_only=True, fault=Fault.BY_HAND),
+    Sentence("kill {who}", _kill, fault=Fault.KILL),
+    Sentence("stop {who}", _stop, fault=Fault.STOP),
     Sentence("start whoever is down", _start_down),
     Sentence("start {who}", _start),
-    Sentence("restart {who}", _restart),
-    Sentence("freeze {who}", _freeze),
-    Sentence("resume {who}", _resume),
-    Sentence("ask {who} to resign", _resign, fenced_only=True),
-    Sentence("promote {who}", _promote, fenced_only=True),
+    Sentence("restart {who}", _restart, fault=Fault.STOP),
+    Sentence("freeze {who}", _freeze, fault=Fault.FREEZE),
+    Sentence("resume {who}", _resume, fault=Fault.FREEZE),
+    Sentence("ask {who} to resign", _resign, fenced_only=True, fault=Fault.RESIGN),
+    Sentence("promote {who}", _promote, fenced_only=True, fault=Fault.PROMOTE),
 )

@@ -7,7 +7,7 @@ import trio
 from tandem.drill.rot import OF_RUNNING_NODES, OF_STOPPED_NODES, RotKind
 from tandem.drill.scenario import NodeFailedError, Seen, Stage
 from tandem.drill.sentences.expectations import expect_in_sync
-from tandem.drill.sentences.sentence import Action, Sentence, Words
+from tandem.drill.sentences.sentence import Action, Fault, Sentence, Words
 
 HEALED_SECONDS_MAX: Final = 60.0
 DOWN_SHARE: Final = 0.4
@@ -106,13 +106,18 @@ async def _start(stage: Stage, node: str) -> None:
 
 
 ROT: Final = (
-    Sentence("flip a bit in the log of {who}", _rot("flip"), fenced_only=True),
-    Sentence("zero a page of the log of {who}", _rot("zero"), fenced_only=True),
-    Sentence("lose a file of the log of {who}", _rot("lose"), fenced_only=True),
-    Sentence("shorten a file of the log of {who}", _rot("shorten"), fenced_only=True),
-    Sentence("scrub {who}", _scrub, fenced_only=True),
-    Sentence("expect {who} healed within {seconds} s", _healed, fenced_only=True),
+    Sentence("flip a bit in the log of {who}", _rot("flip"), fenced_only=True, fault=Fault.ROT),
+    Sentence("zero a page of the log of {who}", _rot("zero"), fenced_only=True, fault=Fault.ROT),
+    Sentence("lose a file of the log of {who}", _rot("lose"), fenced_only=True, fault=Fault.ROT),
     Sentence(
-        "let disks rot for {share} %, one every {seconds} s", _let_disks_rot, fenced_only=True
+        "shorten a file of the log of {who}", _rot("shorten"), fenced_only=True, fault=Fault.ROT
+    ),
+    Sentence("scrub {who}", _scrub, fenced_only=True, fault=Fault.ROT),
+    Sentence("expect {who} healed within {seconds} s", _healed, fenced_only=True, fault=Fault.ROT),
+    Sentence(
+        "let disks rot for {share} %, one every {seconds} s",
+        _let_disks_rot,
+        fenced_only=True,
+        fault=Fault.ROT,
     ),
 )

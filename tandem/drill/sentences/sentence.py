@@ -1,5 +1,6 @@
 """A sentence is a template with places to fill in, and what it does with the words in them."""
 
+import enum
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
@@ -23,6 +24,26 @@ _PLACES: Final = {
     "statuses": r"[A-Z_]+(?: or [A-Z_]+)*",
 }
 
+
+class Fault(enum.StrEnum):
+    """What a target can do to its nodes, or cannot; its value completes "this target cannot …"."""
+
+    KILL = "kill a node"
+    STOP = "stop a node"
+    FREEZE = "freeze a node"
+    RESIGN = "ask a master to resign"
+    PROMOTE = "name a new master"
+    BY_HAND = "run `tandem ha`"
+    COORDINATOR = "stop the coordinator"
+    NETWORK = "cut the network"
+    FULL_DISK = "fill a disk"
+    COPY = "put a copy of a directory back"
+    TORN_TAIL = "damage the end of a log"
+    ROT = "damage a full file of a log"
+
+
+_FAULT_OF_NEED: Final = {"network": Fault.NETWORK, "disks": Fault.FULL_DISK}
+
 Words = Mapping[str, str]
 """What a line has in the places of its template."""
 
@@ -37,6 +58,8 @@ class Sentence(msgspec.Struct, frozen=True):
     needs: str = ""
     """`network`: the fault proxy; `disks`: a small file system for each node."""
     fenced_only: bool = False
+    fault: Fault | None = None
+    """What it asks of a target, beside what `needs` says."""
 
     @property
     def pattern(self) -> re.Pattern[str]:
@@ -56,6 +79,14 @@ class Step(msgspec.Struct, frozen=True):
     line: int
     sentence: Sentence
     words: dict[str, str]
+
+    @property
+    def faults(self) -> frozenset[Fault]:
+        """What a target has to be able to do for this line."""
+        found = {self.sentence.fault, _FAULT_OF_NEED.get(self.sentence.needs)}
+        if "the coordinator" in self.words.values():
+            found.add(Fault.COORDINATOR)
+        return frozenset(fault for fault in found if fault is not None)
 
     async def play(self, stage: Stage) -> None:
         """Do what the line says.

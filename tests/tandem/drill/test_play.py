@@ -8,6 +8,7 @@ from tandem.cluster_file.choices import GroupKind
 from tandem.drill.play import play_scenarios
 from tandem.drill.recording import Recording
 from tandem.drill.scenario_file import Scenario, parse_scenario
+from tandem.drill.sentences.sentence import Fault
 from tandem.drill.workload import Clock
 from tests.tandem.drill import samples
 from tests.tandem.drill.fake_world import World
@@ -18,11 +19,16 @@ def scenario(name: str, *sentences: str) -> Scenario:
     return parse_scenario(f"promise: x\nsteps:\n{lines}", name, name)
 
 
-async def play(world: World, *scenarios: Scenario, repeat: int = 1) -> Recording:
+async def play(
+    world: World,
+    *scenarios: Scenario,
+    repeat: int = 1,
+    faults: frozenset[Fault] = frozenset(Fault),
+) -> Recording:
     recording = Recording(Clock(0.0, 0.0), samples.group(kind=GroupKind.FENCED))
     recording.timeline = world.timeline
     plan = samples.plan(*scenarios, kind=GroupKind.FENCED, repeat=repeat, duration_seconds=4.0)
-    await play_scenarios(world.stage, plan, recording)
+    await play_scenarios(world.stage, plan, recording, faults)
     return recording
 
 
@@ -78,3 +84,15 @@ async def test_what_is_not_possible_here_is_told_and_others_are_played(
     assert recording.runs[0].outcome.startswith("not possible here: line 4")
     assert not recording.runs[0].is_possible
     assert recording.runs[1].outcome == "ran to its end"
+
+
+async def test_what_the_target_cannot_do_is_not_begun(
+    world: World, autojump_clock: trio.testing.MockClock
+) -> None:
+    recording = await play(world, KILL, faults=frozenset((Fault.FREEZE,)))
+
+    (run,) = recording.runs
+    assert not run.is_possible
+    assert "cannot kill a node" in run.outcome
+    assert world.done == []
+    assert recording.stopped_because == ""

@@ -1,11 +1,11 @@
 import msgspec
 import pytest
 
+from tandem.drill.evidence import PROMISES
 from tandem.drill.outcomes import EXIT_STATUSES
 from tandem.drill.run_record import NotASummaryError, RunRecord, record_of
 from tandem.drill.scenario import NOT_POSSIBLE
 from tandem.drill.stream_audit import StreamSummary
-from tandem.drill.summary import PROMISES
 from tests.tandem.drill import samples
 
 FIRST = msgspec.structs.replace(samples.RUN, name="slave-loss", ended_at_seconds=5.0)

@@ -8,7 +8,6 @@ from tandem.drill import session
 from tandem.drill.errors import BadOptionsError, DrillError
 from tandem.drill.options import RATE_PER_SECOND_DEFAULT, DrillOptions
 from tandem.drill.orders import FileLines, Orders
-from tandem.drill.scenario_file import find_scenario
 from tandem.drill.session import RATE_PER_SECOND_AUTOMATIC_MAX
 
 
@@ -43,14 +42,6 @@ def test_the_rate_grows_with_the_input_unless_it_is_given(
     with FileLines(path, line_bytes_max=100) as source:
         options = DrillOptions(input_file=path, rate_per_second=asked)
         assert session._rate(options, source, 2) == pytest.approx(rate)
-
-
-def test_settings_that_scenarios_ask_for_are_put_together() -> None:
-    scenarios = [find_scenario("slave-disk-full"), find_scenario("master-kill")]
-
-    wanted = session._settings_of(scenarios)
-
-    assert wanted["store"]["mapped_file_size_commit_log_bytes"] == 2_097_152
 
 
 def test_logs_stay_and_data_goes(tmp_path: Path) -> None:

@@ -3,11 +3,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from tandem.drill.evidence import PROMISES
 from tandem.drill.lost_leases import Late
 from tandem.drill.outcomes import NOT_SENT, SEND_OK, SLAVE_NOT_AVAILABLE, UNKNOWN
 from tandem.drill.stream_audit import StreamSummary
 from tandem.drill.summary import (
-    PROMISES,
     Summary,
     _slow_nodes,
     broken_promises,

@@ -1,0 +1,32 @@
+"""Which target a drill plays on, by its options."""
+
+from tandem.drill.errors import BadOptionsError
+from tandem.drill.options import DrillOptions
+from tandem.drill.targets.rocketmq import RocketMQTarget
+from tandem.drill.targets.rocketmq_jars import find_jars
+from tandem.drill.targets.rocketmq_layout import Mode, settings_of
+from tandem.drill.targets.tandem_cluster import TandemTarget
+from tandem.drill.targets.target import Target
+
+
+def target_of(options: DrillOptions) -> Target:
+    """Return the target that is asked for, after the checks that need no other choice.
+
+    Raises:
+        DrillError, ClusterError: it cannot be had.
+    """
+    if options.target == "tandem":
+        if options.rocketmq or options.mode or options.broker_settings:
+            raise BadOptionsError(
+                "--rocketmq, --mode and --set are for --target rocketmq; give that too, or none of"
+                " them"
+            )
+        return TandemTarget(options.config)
+    if not options.rocketmq:
+        raise BadOptionsError(
+            "--target rocketmq needs --rocketmq: a directory of RocketMQ, one with its jars, or"
+            " maven:5.3.3"
+        )
+    mode = Mode(options.mode or Mode.CONTROLLER)
+    settings = settings_of(mode, options.broker_settings)
+    return RocketMQTarget(find_jars(options.rocketmq), mode, settings)

@@ -1,0 +1,139 @@
+"""Our own cluster as a target: the nodes of a cluster file, as processes of this machine."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import trio
+
+from tandem.client import Admin
+from tandem.client.cluster_access import ClusterAccess
+from tandem.cluster.local_cluster import LocalCluster
+from tandem.cluster.spec import read_spec
+from tandem.coordinator.client import connect
+from tandem.drill.drilled import DrilledNetwork, DrilledNodes
+from tandem.drill.fault_proxy import FaultProxy
+from tandem.drill.plan import Plan
+from tandem.drill.preflight import check_ports, choose_group, proxied_pairs, write_config
+from tandem.drill.proxied_pair import ProxiedPair
+from tandem.drill.recording import Recording
+from tandem.drill.scenario_file import Scenario, choose
+from tandem.drill.sentences.sentence import Fault
+from tandem.drill.targets.target import Ground, Running, Task
+from tandem.drill.watch import (
+    watch_classic_master,
+    watch_node,
+    watch_records,
+)
+from tandem.wire.group_state import GroupKeys
+
+NO_PAIRS: Final[Sequence[ProxiedPair]] = ()
+
+
+class TandemTarget:
+    """The one group of a cluster file. Whether a disk can be filled, the machine decides later."""
+
+    name: Final = "tandem"
+    faults: Final = frozenset(Fault)
+
+    def __init__(self, config: Path) -> None:
+        """Read a cluster file.
+
+        Raises:
+            ClusterError, NoPromiseError: it is wrong, or promises nothing that could be tested.
+        """
+        self._spec = read_spec(config)
+        self.group = choose_group(self._spec)
+        self.max_message_size_bytes = self._spec.store.max_message_size_bytes
+        self._pairs = NO_PAIRS
+
+    def choose(self, names: Sequence[str], *, short: bool) -> list[Scenario]:
+        """Return what is to be played; raises BadScenarioError."""
+        return choose(names, self.group.kind, short=short)
+
+    def check(self, scenarios: Sequence[Scenario]) -> None:
+        """Raise MissingRequirementError if ports are taken, or the network cannot be broken."""
+        check_ports(self.group, self._spec.coordinator)
+        if any("network" in scenario.needs for scenario in scenarios):
+            self._pairs = proxied_pairs(self.group, self._spec.coordinator)
+
+    def lay_out(self, out: Path, scenarios: Sequence[Scenario]) -> Ground:
+        """Write the cluster file of the drill; raises OutError."""
+        wanted = _settings_of(scenarios)
+        own = read_spec(write_config(self._spec.file, out, settings=wanted, pairs=self._pairs))
+        return Ground(
+            config=own.file,
+            cluster=own.name,
+            coordinator=own.coordinator,
+            slave_timeout_ms=own.replication.slave_timeout_ms,
+            stores={node.name: own.node(node.name).directory for node in self.group.nodes},
+            coordinator_directory=own.coordinator_directory,
+            pairs=self._pairs,
+            tls=own.tls,
+        )
+
+    @asynccontextmanager
+    async def running(self, plan: Plan, recording: Recording) -> AsyncIterator[Running]:
+        """Have the nodes up, and the fault proxy if a scenario needs it."""
+        proxy = FaultProxy(plan.pairs)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(proxy.run)
+            async with LocalCluster(plan.config) as cluster, AsyncExitStack() as stack:
+                await cluster.start()
+                secret = cluster.spec.read_secret()
+                access = ClusterAccess(plan.name_servers, secret=secret, tls=plan.tls)
+                admin = await stack.enter_async_context(Admin(access))
+                yield Running(
+                    nodes=_nodes(cluster, admin, plan, recording),
+                    network=DrilledNetwork(proxy, plan.group) if plan.pairs else None,
+                    access=plan.access,
+                    admin=admin,
+                    watchers=await _watchers(stack, admin, plan, recording, secret),
+                )
+            nursery.cancel_scope.cancel()
+
+
+def _settings_of(scenarios: Sequence[Scenario]) -> Mapping[str, Mapping[str, Any]]:
+    """The sections of a cluster file that the scenarios ask for; later ones win."""
+    found: dict[str, dict[str, Any]] = {}
+    for scenario in scenarios:
+        for section, keys in scenario.settings.items():
+            found.setdefault(section, {}).update(keys)
+    return found
+
+
+def _nodes(cluster: LocalCluster, admin: Admin, plan: Plan, recording: Recording) -> DrilledNodes:
+    return DrilledNodes(
+        cluster,
+        watched=recording.watched,
+        orders=admin if plan.is_fenced else None,
+        coordinator=cluster if plan.is_fenced else None,
+        group=plan.group.name,
+        now=recording.clock.now,
+    )
+
+
+async def _watchers(
+    stack: AsyncExitStack, admin: Admin, plan: Plan, recording: Recording, secret: str
+) -> list[Task]:
+    """What looks at the cluster while it is drilled."""
+    watched, clock = recording.watched, recording.clock
+    if watched is None:
+        master = plan.group.nodes[0].client_address
+        return [partial(watch_classic_master, admin, master, recording.replication, clock)]
+    coordinator = connect(plan.coordinator, secret=secret)
+    stack.push_async_callback(coordinator.aclose)
+    keys = GroupKeys(plan.cluster, plan.group.name)
+    found: list[Task] = [
+        partial(watch_records, coordinator, keys, watched, clock),
+    ]
+    for node in plan.group.nodes:
+        # One connection set each: a frozen node must not hold up the answers of the others.
+        asker = await stack.enter_async_context(Admin(plan.access))
+        address = node.client_address
+        found.append(
+            partial(watch_node, asker, node.name, address, watched, recording.replication, clock)
+        )
+    return found

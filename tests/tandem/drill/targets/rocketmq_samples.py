@@ -1,0 +1,23 @@
+"""Layouts and directories of RocketMQ that are none, for tests."""
+
+from pathlib import Path
+
+from tandem.drill.targets.rocketmq_layout import Layout, Mode
+
+NAMES = ("rocketmq-broker", "rocketmq-namesrv", "rocketmq-controller")
+
+
+def layout(mode: Mode = Mode.CONTROLLER, **settings: str) -> Layout:
+    return Layout(
+        mode=mode,
+        settings=settings,
+        base="127.9.9",
+        ha_ports=(1001, 1002, 1003),
+        data=Path("report/data"),
+    )
+
+
+def jars_in(directory: Path, version: str, *names: str) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in names or NAMES:
+        (directory / f"{name}-{version}.jar").write_bytes(b"PK\x03\x04")

@@ -1,0 +1,53 @@
+from pathlib import Path
+
+import pytest
+
+from tandem.drill.errors import BadOptionsError, MissingRequirementError, Requirement
+from tandem.drill.options import DrillOptions
+from tandem.drill.targets.choice import target_of
+from tandem.testing import write_cluster_file
+from tests.tandem.drill.targets.rocketmq_samples import jars_in
+
+
+def test_without_a_word_it_is_our_own_cluster(tmp_path: Path) -> None:
+    config = write_cluster_file(tmp_path, 2, {}, kind="fenced")
+    assert target_of(DrillOptions(config=config)).name == "tandem"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        DrillOptions(rocketmq="x"),
+        DrillOptions(mode="controller"),
+        DrillOptions(broker_settings=("a=1",)),
+        DrillOptions(target="rocketmq"),
+        DrillOptions(target="rocketmq", rocketmq="x", broker_settings=("a",)),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(options: DrillOptions) -> None:
+    with pytest.raises(BadOptionsError):
+        target_of(options)
+
+
+def test_a_controller_needs_its_jar(tmp_path: Path) -> None:
+    jars_in(tmp_path, "4.9.8", "rocketmq-broker", "rocketmq-namesrv")
+    with pytest.raises(MissingRequirementError) as refused:
+        target_of(DrillOptions(target="rocketmq", rocketmq=str(tmp_path)))
+    assert refused.value.requirement is Requirement.ROCKETMQ
+
+
+def test_rocketmq_is_what_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jars_in(tmp_path, "5.3.3")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").touch(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    options = DrillOptions(
+        target="rocketmq",
+        rocketmq=str(tmp_path),
+        mode="sync-master",
+        broker_settings=("inSyncReplicas=2",),
+    )
+    target = target_of(options)
+    assert target.name == "rocketmq"
+    assert target.group.kind == "classic"
+    assert target.group.status_without_slaves == "FLUSH_SLAVE_TIMEOUT"

@@ -1,0 +1,114 @@
+"""RocketMQ as a target, with programs that stand in for it; the real one: tests/compat."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from tandem.drill.errors import MissingRequirementError, Requirement
+from tandem.drill.scenario import NotPossibleError
+from tandem.drill.scenario_file import FOLDER, catalogue
+from tandem.drill.targets import rocketmq
+from tandem.drill.targets.java_program import JavaProgram
+from tandem.drill.targets.rocketmq import RocketMQNodes, RocketMQTarget
+from tandem.drill.targets.rocketmq_jars import Jars
+from tandem.drill.targets.rocketmq_layout import Mode
+from tandem.drill.targets.target import cannot
+from tandem.drill.watched_group import WatchedGroup
+
+JARS = Jars(version="5.3.3", class_path="x.jar", has_controller=True)
+
+
+@pytest.fixture
+def target(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> RocketMQTarget:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").touch(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    return RocketMQTarget(JARS, Mode.CONTROLLER, {"allAckInSyncStateSet": "true"})
+
+
+def test_every_scenario_for_rocketmq_can_be_played_on_it(target: RocketMQTarget) -> None:
+    found = catalogue(FOLDER / "rocketmq")
+    assert len(found) >= 8
+    for scenario in found:
+        assert cannot(target.name, target.faults, scenario) == ""
+        assert scenario.steps[-1].sentence.template == "drain"
+        assert not scenario.settings
+
+
+def test_without_names_it_plays_its_own_scenarios(target: RocketMQTarget) -> None:
+    chosen = target.choose((), short=False)
+    assert [scenario.name for scenario in chosen] == ["master-kill", "master-freeze"]
+    own = {scenario.promise for scenario in catalogue(FOLDER / "rocketmq")}
+    assert {scenario.promise for scenario in chosen} <= own
+    (other,) = target.choose(["partition"], short=False)
+    assert "cut the network" in cannot(target.name, target.faults, other)
+
+
+def test_its_ground_is_below_the_report_and_has_its_contract(
+    target: RocketMQTarget, tmp_path: Path
+) -> None:
+    scenarios = target.choose((), short=False)
+    target.check(scenarios)
+    ground = target.lay_out(tmp_path / "report", scenarios)
+
+    assert all(store.is_relative_to(tmp_path / "report") for store in ground.stores.values())
+    assert "sync_lost" in ground.facts.rules
+    assert not ground.facts.refusal_is_clear
+    assert ground.facts.version == "5.3.3 controller"
+
+
+def test_ports_that_are_taken_on_all_addresses_are_named(
+    target: RocketMQTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        monkeypatch.setattr(
+            "tandem.drill.targets.rocketmq_layout.NAME_SERVER_PORT", taken.getsockname()[1]
+        )
+        with pytest.raises(MissingRequirementError) as refused:
+            RocketMQTarget(JARS, Mode.CONTROLLER, {})
+        with pytest.raises(MissingRequirementError):
+            target.check(())
+    assert refused.value.requirement is Requirement.FREE_PORTS
+    assert len(refused.value.names) == 1
+
+
+async def test_what_happens_to_a_node_is_noted_and_orders_are_not_possible(tmp_path: Path) -> None:
+    serves = ("sh", "-c", "echo boot success; exec sleep 1000")
+    program = JavaProgram("broker-r-0", serves, tmp_path / "log", tmp_path)
+    watched = WatchedGroup(["broker-r-0"])
+    nodes = RocketMQNodes({"broker-r-0": program}, watched, lambda: 3.0)
+    try:
+        await nodes.start("broker-r-0")
+        await nodes.freeze("broker-r-0")
+        await nodes.wake("broker-r-0")
+        assert nodes.runs("broker-r-0")
+        await nodes.kill("broker-r-0")
+    finally:
+        program.kill_now()
+        program.reap()
+
+    assert [change.kind for change in watched.history] == ["ended"]
+    assert nodes.unexpected_exits() == []
+    for order in (nodes.resign("x"), nodes.promote("x"), nodes.by_hand("x"), nodes.start("x")):
+        with pytest.raises(NotPossibleError):
+            await order
+
+
+def test_a_program_gets_its_properties_and_keeps_its_logs(
+    target: RocketMQTarget, tmp_path: Path
+) -> None:
+    target.lay_out(tmp_path, ())
+    programs = target._programs(tmp_path)
+
+    assert next(iter(programs)) == "name-server"
+    assert len(programs) == 4
+    given = (tmp_path / "data" / "broker-r-1" / "given.properties").read_text()
+    assert "enableControllerMode=true" in given
+    assert programs["broker-r-1"].log == tmp_path / "data" / "logs" / "broker-r-1.log"
+
+
+def test_free_ports_are_different_ones() -> None:
+    assert len(set(rocketmq._free_ports(3))) == 3

@@ -1,0 +1,47 @@
+"""The checks before a start; whole plays are in tests/faults/test_drill*.py."""
+
+from pathlib import Path
+
+import pytest
+
+from tandem.drill.errors import NoPromiseError, WrongGroupError
+from tandem.drill.scenario_file import find_scenario
+from tandem.drill.sentences.sentence import Fault
+from tandem.drill.targets import tandem_cluster
+from tandem.drill.targets.tandem_cluster import TandemTarget
+from tandem.testing import write_cluster_file
+
+
+def test_settings_that_scenarios_ask_for_are_put_together() -> None:
+    scenarios = [find_scenario("slave-disk-full"), find_scenario("master-kill")]
+
+    wanted = tandem_cluster._settings_of(scenarios)
+
+    assert wanted["store"]["mapped_file_size_commit_log_bytes"] == 2_097_152
+
+
+def test_its_ground_is_below_the_directory_of_the_report(tmp_path: Path) -> None:
+    target = TandemTarget(write_cluster_file(tmp_path, 2, {}, kind="fenced"))
+    out = tmp_path / "report"
+    out.mkdir()
+    scenarios = target.choose(["master-kill"], short=False)
+    target.check(scenarios)
+
+    ground = target.lay_out(out, scenarios)
+
+    assert target.faults == frozenset(Fault)
+    assert all(store.is_relative_to(out) for store in ground.stores.values())
+    assert ground.config.is_relative_to(out)
+    assert not ground.facts.not_promised
+
+
+def test_a_scenario_of_the_other_kind_and_a_group_without_a_promise_are_refused(
+    tmp_path: Path,
+) -> None:
+    target = TandemTarget(write_cluster_file(tmp_path, 2, {}, kind="fenced"))
+    with pytest.raises(WrongGroupError):
+        target.choose(["slave-loss"], short=False)
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    with pytest.raises(NoPromiseError):
+        TandemTarget(write_cluster_file(alone, 0, {}, kind="classic"))
