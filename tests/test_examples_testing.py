@@ -70,10 +70,3 @@ def test_go_kills_a_master_and_rocketmqs_client_consumes_everything(tmp_path: Pa
     fetched(["go", "mod", "download"], "go", cwd=directory)
     said = run(["go", "test", "-count=1", "-v", "./..."], directory)
     assert said.count("--- PASS: ") == 2
-
-
-def test_node_kills_a_master_and_rocketmqs_client_consumes_everything(tmp_path: Path) -> None:
-    directory = copied("node", tmp_path)
-    fetched(["npm", "ci", "--no-audit", "--no-fund"], "node", "npm", cwd=directory)
-    said = run(["npm", "test"], directory)
-    assert "# pass 2" in said
