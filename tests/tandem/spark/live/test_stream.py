@@ -1,6 +1,7 @@
 """Streams of the source `tandem` through Spark, over one node."""
 
 import pickle
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from tandem.spark.live.stream import LiveStreamReader
 from tandem.spark.live.stream_plan import StreamPlan
 from tandem.spark.source import TandemDataSource
 from tandem.spark.stream_metrics import source_metrics, watch_streams
+from tests.support.patience import PATIENCE_SECONDS
 from tests.tandem.spark.live.live_world import Asked, FakeTime, options, queue
 
 if TYPE_CHECKING:
@@ -185,6 +187,10 @@ def test_a_stream_says_how_far_it_is_behind(
         )
         query.awaitTermination(60)
         assert query.exception() is None
+        end = time.monotonic() + PATIENCE_SECONDS  # Spark calls listeners some time later
+        while [said.total for said in watched.of(query.id) if said is not None] != [0]:
+            assert time.monotonic() < end
+            time.sleep(0.05)
     finally:
         spark.streams.removeListener(watched)
     each = [source_metrics(progress) for progress in query.recentProgress]
@@ -196,6 +202,3 @@ def test_a_stream_says_how_far_it_is_behind(
     assert sorted(int(row.body) for row in read.collect()) == list(range(0, 40, 2))
     # Half of the messages have another tag, here and in what comes.
     assert 10 <= sum(metrics.rows or 0 for metrics in found[:3]) <= 60
-    (last,) = watched.of(query.id)
-    assert last is not None
-    assert last.total == 0
