@@ -78,17 +78,19 @@ and a test that is interrupted in the middle of a call leaves Spark unusable for
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Say which are thorough, before some are left out; give processes more time; put in order."""
     mark_thorough(items)
-    if real := [item.nodeid for item in items if _takes_real_time_unawares(item)]:
-        raise pytest.UsageError(
-            "these run on real time, for pytest-trio takes a clock from a test's own arguments "
-            f"only: give them the argument autojump_clock: {', '.join(real)}"
-        )
     for item in items:
         waits = item.get_closest_marker("spark") or item.get_closest_marker("fault")
         if waits and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(WAITING_SECONDS_MAX))
     if hasattr(config, "workerinput"):
         put_in_order(items)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Refuse a test that would run on real time without knowing it."""
+    if _takes_real_time_unawares(item):
+        text = "it runs on real time: pytest-trio takes a clock from a test's own arguments only"
+        pytest.fail(f"{text}; give it the argument autojump_clock", pytrace=False)
 
 
 def _takes_real_time_unawares(item: pytest.Item) -> bool:

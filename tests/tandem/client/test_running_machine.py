@@ -2,6 +2,7 @@ import os
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from tandem.client.cluster_access import ClusterAccess
 from tandem.client.event_loop import ByteStream
@@ -33,8 +34,9 @@ def test_without_a_machine_a_client_is_of_this_process() -> None:
     assert new_identity("127.0.0.1:9876").process_id == os.getpid()
 
 
-@pytest.mark.usefixtures("autojump_clock")
-async def test_a_client_is_of_the_machine_of_its_task_and_of_those_it_starts() -> None:
+async def test_a_client_is_of_the_machine_of_its_task_and_of_those_it_starts(
+    autojump_clock: MockClock,
+) -> None:
     machine = NoNetwork()
     machine_of_task.set(machine)
 
@@ -49,8 +51,7 @@ async def test_a_client_is_of_the_machine_of_its_task_and_of_those_it_starts() -
     assert set(machine.asked) == {("127.0.0.1", 9876)}
 
 
-@pytest.mark.usefixtures("autojump_clock")
-async def test_what_a_client_was_given_comes_first() -> None:
+async def test_what_a_client_was_given_comes_first(autojump_clock: MockClock) -> None:
     machine, own = NoNetwork(), NoNetwork()
     machine_of_task.set(machine)
     other = ClientIdentity("10.1.2.3", 9, 10)
