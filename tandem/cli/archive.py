@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=TandemGroup,
-    help="Look at the Iceberg table of an archive, and keep it in order.",
+    help="Look at the Iceberg table of an archive, and keep it in order. Needs tandem-mq[iceberg].",
     no_args_is_help=True,
 )
 

@@ -99,7 +99,7 @@ def read_queues(given: OptionReader) -> frozenset[int] | None:
     queues = given.names("queues")
     if queues is None:
         return None
-    if not all(text.isdecimal() and int(text) < 2**31 for text in queues):
+    if not all(text.isdecimal() and len(text) <= 10 and int(text) < 2**31 for text in queues):
         given.refuse(f"queues={given.text('queues')!r}: expected ids such as 0,1,2", "queues")
         return None
     return frozenset(int(text) for text in queues)

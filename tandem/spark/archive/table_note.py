@@ -25,9 +25,14 @@ from tandem.wire.untrusted import UnreadableError, decode_json
 TABLE_FOLDER: Final = "table"
 """Under the archive: metadata, the catalogue if it is a file, and what was merged."""
 
-_PACKAGES: Final = ("pyiceberg", "sqlalchemy")
-_SECRETS: Final = re.compile(r"token|credential|password|secret|session", re.IGNORECASE)
-_PASSWORD_IN_URI: Final = re.compile(r"^[a-z0-9+]+://[^/@]*:[^/@]+@", re.IGNORECASE)
+_PACKAGES: Final = ("pyiceberg", "pyarrow", "sqlalchemy")
+_SECRETS: Final = re.compile(
+    r"token|credential|password|secret|session|account-key|connection-string|authorization|\bauth\b",
+    re.IGNORECASE,
+)
+_PASSWORD_IN_URI: Final = re.compile(
+    r"^[a-z0-9+._-]+://[^/@]*:[^@]+@|[?&;](?:password|token)=", re.IGNORECASE
+)
 _NOT_IN_A_LOCATION: Final = re.compile(r"[?#]")
 
 
@@ -81,7 +86,7 @@ def write_note(archive: Path, name: str, catalogue: Mapping[str, str], disk: Dis
             )
         return known
     for key, value in catalogue.items():
-        if _SECRETS.search(key) or _PASSWORD_IN_URI.match(value):
+        if _SECRETS.search(key) or _PASSWORD_IN_URI.search(value):
             variable = re.sub(r"[.-]", lambda found: "__" if found[0] == "." else "_", key)
             raise ArchiveTableError(
                 f"catalogue: {key} holds a secret, and the archive would keep it in plain text;"

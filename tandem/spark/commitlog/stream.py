@@ -120,7 +120,14 @@ class CommitLogStream:
             DataLossError: not all of it is there, or it is not what it was.
         """
         found: list[Part] = []
-        for log in open_logs(self._options):
+        logs = open_logs(self._options)
+        for name in sorted(end.keys() - {log.place.name for log in logs}):
+            if start.get(name) != end[name]:
+                first = start[name].offset if name in start else 0
+                loss = data_loss.deleted(name, first, end[name].offset)
+                data_loss.report(loss, self._options)
+                found.append(loss)
+        for log in logs:
             name = log.place.name
             if name not in end or start.get(name) == end[name]:
                 continue

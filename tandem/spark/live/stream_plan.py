@@ -166,6 +166,8 @@ class StreamPlan:
             losses = [_loss(queue, starts[queue], latest.get(queue)) for queue in sorted(lost)]
             report_lost_queues(losses, fail=self._options.fail_on_data_loss)
             self._missing = frozenset()
+            for queue in lost:  # one that is made anew begins elsewhere
+                self._earliest.pop(queue, None)
         return latest, lost
 
     def _say_what_is_missing(self, lost: list[MessageQueue]) -> None:

@@ -95,7 +95,7 @@ class TandemStreamWriter(DataSourceStreamArrowWriter):
         where = f"partition {partition} of micro-batch {batch}"
         if self._options.skip_committed:
             written = CommittedBatches(self._options, query).count()
-            if int(batch) < written:
+            if is_written_before(int(batch), written, where):
                 rows = sum(each.num_rows for each in iterator)
                 _log.warning("%s was written before: %d rows are not sent again", where, rows)
                 return Sent(0, 0, query)
@@ -113,6 +113,22 @@ class TandemStreamWriter(DataSourceStreamArrowWriter):
         if self._options.skip_committed:
             for query in queries:
                 CommittedBatches(self._options, query).record(batchId)
+
+
+def is_written_before(batch: int, written: int, where: str) -> bool:
+    """Whether a micro-batch is the last of so many written ones, which Spark makes again as it was.
+
+    Raises:
+        SparkSourceError: it is an older one, and may have other rows now.
+    """
+    if batch < written - 1:
+        raise SparkSourceError(
+            f"{WHOSE}: {where} is older than the last that is written, {written - 1}: its"
+            " checkpoint was put back, or somebody has set the offset of the query's"
+            " group, so it is not known to be the batch that was written then; begin with"
+            " a new checkpoint, or send it with skipCommittedBatches=false"
+        )
+    return batch == written - 1
 
 
 def batch_writer(schema: StructType, raw: Mapping[str, str], *, overwrite: bool) -> TandemWriter:

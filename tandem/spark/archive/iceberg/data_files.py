@@ -1,5 +1,6 @@
 """Data files as a table knows them: where they are, their partition, and what footers say."""
 
+import re
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
@@ -18,6 +19,7 @@ from pyiceberg.typedef import Record
 from tandem.spark.archive.manifest import DataFilePart
 
 _EPOCH: Final = date(1970, 1, 1)
+_SCHEME: Final = re.compile(r"^file:(?://)?(?=/)")
 
 
 def location_of(place: Path) -> str:
@@ -26,8 +28,8 @@ def location_of(place: Path) -> str:
 
 
 def path_of(location: str) -> Path:
-    """Return the path that a location of this machine names."""
-    return Path(location.removeprefix("file://"))
+    """Return the path that a location of this machine names. Hadoop writes `file:/`."""
+    return Path(_SCHEME.sub("", location))
 
 
 def data_files(

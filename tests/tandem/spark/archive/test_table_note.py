@@ -38,6 +38,12 @@ def test_another_table_is_refused(tmp_path: Path, name: str, catalogue: dict[str
         {"s3.secret-access-key": "k"},
         {"credential": "a:b"},
         {"uri": "postgresql+psycopg2://me:pass@host/db"},
+        {"uri": "postgresql://me:pa/ss@host/db"},
+        {"uri": "postgresql://host/db?user=me&password=pass"},
+        {"adls.account-key": "k"},
+        {"adls.connection-string": "k"},
+        {"header.Authorization": "Bearer k"},
+        {"auth": "k"},
     ],
 )
 def test_secrets_are_not_kept(tmp_path: Path, secret: dict[str, str]) -> None:

@@ -1,5 +1,6 @@
 import json
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -268,6 +269,20 @@ def test_an_end_that_is_not_there_any_more_is_said_too(tmp_path: Path) -> None:
     with pytest.raises(DataLossError) as caught:
         reader.planned(start, end)
     assert caught.value.cause is LossCause.CUT
+
+
+def test_a_store_that_goes_after_the_plan_is_said(tmp_path: Path) -> None:
+    log = LogBuilder(file_bytes=FILE_BYTES)
+    grow(log, random.Random(1), 20)
+    for name in ("broker-a", "broker-b"):
+        log.write(tmp_path / name)
+    reader = Reader(f"{tmp_path}/broker-*")
+    start = reader.stream.initial()
+    end = reader.stream.next_end(start, None)
+    shutil.rmtree(tmp_path / "broker-b")
+    with pytest.raises(DataLossError) as caught:
+        reader.planned(start, end)
+    assert caught.value.cause is LossCause.DELETED
 
 
 def test_a_checkpoint_of_an_empty_log_goes_on(tmp_path: Path) -> None:

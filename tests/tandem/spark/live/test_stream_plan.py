@@ -352,3 +352,13 @@ def test_batches_follow_one_another_without_gap_or_repeat(seed: int) -> None:
             read[queue_id] = stop
         stream.at = end
     assert read == {each.queue_id: end for each, end in asked.ends.items() if end}
+
+
+def test_a_queue_that_is_made_anew_is_read_from_where_it_begins_then() -> None:
+    stream = Stream(Asked(q0=5), failOnDataLoss="false")
+    stream.asked.ends[queue(1)], stream.asked.firsts[queue(1)] = 120, 100
+    stream.later()
+    assert stream.batch() == {1: (100, 120)}
+    stream.asked.ends[queue(1)], stream.asked.firsts[queue(1)] = 50, 0
+    stream.later()
+    assert stream.batch() == {1: (0, 50)}

@@ -12,7 +12,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 import tandem
-from tandem.spark.errors import OptionError
+from tandem.spark.errors import OptionError, SparkSourceError
 from tandem.spark.sink import writer
 from tandem.spark.sink.repeats import drop_repeats
 from tandem.spark.sink.unique_key import RowKeys, key_of
@@ -22,6 +22,7 @@ from tandem.spark.sink.writer import (
     TandemStreamWriter,
     TandemWriter,
     batch_writer,
+    is_written_before,
     send_partition,
     stream_writer,
 )
@@ -57,6 +58,15 @@ def test_the_source_gives_both_writers() -> None:
     with pytest.raises(OptionError) as caught:
         source.writer(VALUES, overwrite=True)
     assert caught.value.names == ("mode",)
+
+
+def test_only_the_last_written_batch_is_passed_over() -> None:
+    """A checkpoint that was put back has a batch of an older number planned with other rows."""
+    assert [is_written_before(batch, 0, "") for batch in (0, 1)] == [False, False]
+    assert [is_written_before(batch, 7, "") for batch in (6, 7, 8)] == [True, False, False]
+    for written in (8, 1_000_000):
+        with pytest.raises(SparkSourceError):
+            is_written_before(6, written, "")
 
 
 def test_written_batches_are_a_matter_of_streams() -> None:

@@ -16,6 +16,8 @@ from tests.support.small_archive import SmallArchive
 def test_a_location_is_the_path_as_it_is(tmp_path: Path, name: str) -> None:
     assert location_of(tmp_path / name) == f"file://{tmp_path}/{name}"
     assert path_of(location_of(tmp_path / name)) == tmp_path / name
+    # As Hadoop's file system writes it.
+    assert path_of(f"file:{tmp_path}/{name}") == tmp_path / name
 
 
 @pytest.mark.slow
