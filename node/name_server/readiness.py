@@ -5,9 +5,10 @@
 
 Nothing of a route is on disk: a name server that starts knows nobody, and the node beside it is the
 first to register. What it would say then is true and still misleads: a route without a master, or
-without another group's queues. The other nodes register within a moment if they are up. If they are
-down, the bound ends the wait, and what is here is served. But while it knows no master at all it
-never says that there is no such topic: the node beside it may not know it yet.
+without another group's queues; or, while a table comes in parts, that there is no such topic. The
+other nodes register within a moment if they are up. If they are down, the bound ends the wait, and
+what is here is served. But while it knows no master at all it never says that there is no such
+topic: the node beside it may not know it yet.
 
 Source: RocketMQ 5.3.3, ClientRequestProcessor.getRouteInfoByTopic, with needWaitForService and
 waitSecondsForService (45 s): a name server that has just started answers SYSTEM_ERROR, "name
@@ -45,12 +46,18 @@ class Readiness:
         """
         if self._is_ready:
             return None
+        partial = [group for group in self._groups if self._routes.is_partial(group)]
+        if partial and not is_known:
+            return (
+                "this name server has not been up for long enough: topics of"
+                f" {', '.join(partial)} are still coming; ask another, or again in a second"
+            )
         missing = [
             f"{group} (not heard of: {', '.join(silent)})"
             for group, addresses in self._groups.items()
             if not self._routes.has_master(group) and (silent := self._silent(addresses))
         ]
-        self._is_ready = not missing
+        self._is_ready = not missing and not partial
         has_a_master = any(self._routes.has_master(group) for group in self._groups)
         left_seconds = self._until - now
         if not missing or (left_seconds <= 0 and (is_known or has_a_master)):

@@ -73,6 +73,10 @@ class _Broker(msgspec.Struct):
     the same records for the others if it is this node's own, and these are not looked at again."""
     is_taken_shared: bool = True
     """Whether `taken` is a table of somebody else, which must not be changed."""
+    is_partial: bool = False
+    """Whether parts of its table are still to come."""
+    passed_over: set[str] = set()
+    """Addresses whose topics were not taken, as another one was first: changes will not do."""
 
 
 class RouteTable:
@@ -210,6 +214,11 @@ class RouteTable:
         broker = self._brokers.get(broker_name)
         return broker is not None and MASTER_ID in broker.addresses
 
+    def is_partial(self, broker_name: str) -> bool:
+        """Whether topics of this name are still to come, in parts of a table that has begun."""
+        broker = self._brokers.get(broker_name)
+        return broker is not None and broker.is_partial
+
     def is_known(self, broker_name: str) -> bool:
         """Whether a broker of a name is registered, master or not."""
         return broker_name in self._brokers
@@ -277,7 +286,10 @@ class RouteTable:
         if header.part in (None, RegistrationPart.FIRST):
             return
         live = self._live.get(header.broker_addr)
-        if live is None or live.connection is not connection:
+        broker = self._brokers.get(header.broker_name)
+        was_passed_over = broker is not None and header.broker_addr in broker.passed_over
+        is_prime = broker is not None and header.broker_id == min(broker.addresses, default=-1)
+        if live is None or live.connection is not connection or (was_passed_over and is_prime):
             raise RequestError(
                 ResponseCode.SYSTEM_ERROR,
                 f"register broker failed: part {header.part} of the table of"
@@ -311,6 +323,7 @@ class RouteTable:
         replaced = broker.addresses.get(header.broker_id)
         if replaced is not None and replaced != header.broker_addr:
             del self._live[replaced]
+            broker.passed_over.discard(replaced)
         broker.addresses[header.broker_id] = header.broker_addr
 
     def _take_topics(
@@ -328,16 +341,20 @@ class RouteTable:
         is_prime = header.broker_id == min(broker.addresses)
         is_old = header.enable_acting_master is None
         if header.broker_id != MASTER_ID and (is_old or not is_prime):
+            if not is_old:
+                broker.passed_over.add(header.broker_addr)
             return
+        broker.passed_over.discard(header.broker_addr)
         live = self._live.get(header.broker_addr)
         is_known = live is not None and live.data_version == topics.data_version
-        if is_known and not header.part:
+        if is_known and not header.part and not broker.is_partial:
             return
         for name, config in self._fresh(header.broker_name, topics).items():
             brokers = self._queues.setdefault(name, {})
             self._entries += header.broker_name not in brokers
             brokers[header.broker_name] = _queue_data(header.broker_name, config)
         table = topics.topic_config_table
+        broker.is_partial &= header.part is not None
         if header.part:
             self._take_part(header, table, removed)
         elif header.whole_table:
@@ -361,6 +378,8 @@ class RouteTable:
                 self._drop_topic(header.broker_name, name)
         else:
             low, high = header.part_from or "", header.part_to
+            if header.part is RegistrationPart.FIRST or high is None:
+                broker.is_partial = high is not None
 
             def is_gone(name: str) -> bool:
                 return low <= name and (high is None or name < high) and name not in table
@@ -392,6 +411,7 @@ class RouteTable:
         live = self._live.pop(address)
         broker = self._brokers[live.broker_name]
         del broker.addresses[live.broker_id]
+        broker.passed_over.discard(address)
         if broker.addresses:
             return
         del self._brokers[live.broker_name]

@@ -99,23 +99,25 @@ class QueueEnds:
         last = log.last
         if last is None:
             return
+        try:
+            replace_with_checked_json(self._disk, self._path, self._note(queues, log, last.path))
+        except (StoreError, OSError) as error:
+            _log.warning("%s cannot be written: %s; the next start takes longer", self._path, error)
+
+    def _note(self, queues: ConsumeQueueStore, log: MappedFileQueue, last_path: str) -> _Note:
         topics: dict[str, list[QueueEnd]] = {}
         for topic, queue_id in queues.queues():
             queue = queues.find(topic, queue_id)
             if queue is not None and _can_be_noted(queue):
                 modified_ms = self._disk.modified_ms(queue.files.files[-1].path)
                 topics.setdefault(topic, []).append(queue.end_to_note(modified_ms))
-        note = _Note(
+        return _Note(
             VERSION,
             self._log_start.lock_modified_ms,
             log.max_offset,
-            self._disk.modified_ms(last.path),
+            self._disk.modified_ms(last_path),
             topics,
         )
-        try:
-            replace_with_checked_json(self._disk, self._path, note)
-        except StoreError as error:
-            _log.warning("%s cannot be written: %s; the next start takes longer", self._path, error)
 
     def _read(self) -> _Note | None:
         try:

@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from tandem.cli.formats import Column, Format, FormatOption, Section, write
-from tandem.cli.output import FAILED, ConfigOption
+from tandem.cli.output import FAILED, WRONG_USAGE, CommandError, ConfigOption
 from tandem.drill.options import HISTORY_DEFAULT, DrillOptions
 
 if TYPE_CHECKING:
@@ -279,6 +279,7 @@ def _show_difference(runs: list[str], directory: Path, output_format: Format) ->
     """
     from tandem.drill.command import compared
     from tandem.drill.comparison import is_worse
+    from tandem.drill.history import HistoryError
 
     if len(runs) not in (0, 2):
         raise typer.BadParameter(
@@ -286,7 +287,10 @@ def _show_difference(runs: list[str], directory: Path, output_format: Format) ->
             param_hint="diff",
         )
     first, second = runs or ("previous", "last")
-    differences = compared(first, second, directory)
+    try:
+        differences = compared(first, second, directory)
+    except HistoryError as error:  # 1 would say that the second run is worse
+        raise CommandError(str(error), WRONG_USAGE) from error
     write(output_format, Section(differences, _DIFF_COLUMNS))
     if is_worse(differences):
         raise typer.Exit(FAILED)

@@ -39,6 +39,9 @@ OWN_KEYS: Final = (
 )
 """Properties that are the drill's to give."""
 
+NUMBERS: Final = ("inSyncReplicas",)
+"""Properties that a contract reckons with."""
+
 
 class Mode(enum.StrEnum):
     """How the brokers of a group replicate."""
@@ -183,5 +186,7 @@ def settings_of(mode: Mode, given: Sequence[str]) -> dict[str, str]:
             raise BadOptionsError(f"--set {text}: give KEY=VALUE, such as inSyncReplicas=2")
         if key in OWN_KEYS:
             raise BadOptionsError(f"--set {text}: the drill decides {key}; leave it out")
+        if key in NUMBERS and not (value.isascii() and value.isdecimal() and len(value) <= 9):
+            raise BadOptionsError(f"--set {text}: {key} is a number, such as 2")
         found[key] = value
     return found

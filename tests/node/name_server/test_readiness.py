@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import msgspec
+
 from node.name_server.readiness import NOT_READY_SECONDS_MAX, Readiness
 from node.name_server.route_table import RouteTable
 from tandem.wire.request_headers import (
     RegisterBrokerRequestHeader,
+    RegistrationPart,
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
@@ -80,3 +83,25 @@ def test_a_cluster_of_one_node_is_ready_when_that_is_there() -> None:
     assert readiness.why_not(100.0, is_known=True)
     register(routes, OWN, 0)
     assert readiness.why_not(100.0, is_known=True) is None
+
+
+def test_no_topic_is_unknown_while_parts_of_a_table_are_still_to_come() -> None:
+    routes, readiness = started()
+    header = RegisterBrokerRequestHeader("a", OWN, "C", "10.0.0.1:10912", 0)
+    first = msgspec.structs.replace(header, part=RegistrationPart.FIRST, part_to="T")
+    last = msgspec.structs.replace(header, part=RegistrationPart.NEXT, part_from="T")
+    routes.register(first, TopicConfigSerializeWrapper({}), connection=OWN, now=0.0)
+    late = 100.0 + 2 * NOT_READY_SECONDS_MAX
+    assert readiness.why_not(late, is_known=True) is None
+    assert readiness.why_not(late, is_known=False)
+    routes.register(last, TOPICS, connection=OWN, now=0.0)
+    assert readiness.why_not(late, is_known=False) is None
+
+
+def test_a_table_that_comes_whole_ends_one_that_has_begun_in_parts() -> None:
+    routes, readiness = started()
+    header = RegisterBrokerRequestHeader("a", OWN, "C", "10.0.0.1:10912", 0)
+    first = msgspec.structs.replace(header, part=RegistrationPart.FIRST, part_to="T")
+    routes.register(first, TopicConfigSerializeWrapper({}), connection=OWN, now=0.0)
+    register(routes, OWN, 0)
+    assert readiness.why_not(100.0, is_known=False) is None

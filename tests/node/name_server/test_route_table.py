@@ -452,6 +452,32 @@ def test_a_part_that_goes_on_with_what_is_not_known_is_refused(part: Registratio
     assert broker.listed == "A B"
 
 
+def test_a_slave_whose_changes_were_passed_over_registers_all_once_it_is_first() -> None:
+    """Its master has gone before it could say the same."""
+    broker = Pieces()
+    master, slave = object(), object()
+
+    def register(broker_id: int, part: RegistrationPart, names: str) -> None:
+        address, connection = ((MASTER, master), (SLAVE, slave))[broker_id]
+        broker.counter += 1
+        piece = msgspec.structs.replace(
+            header(broker_id, address), part=part, enable_acting_master=False
+        )
+        new = topics(*names.split(), counter=broker.counter)
+        broker.routes.register(piece, new, connection=connection, now=0)
+
+    register(0, RegistrationPart.FIRST, "A")
+    register(1, RegistrationPart.FIRST, "A")
+    register(1, RegistrationPart.CHANGE, "New")
+    broker.routes.connection_closed(master)
+    with pytest.raises(RequestError):
+        register(1, RegistrationPart.CHANGE, "")
+    register(1, RegistrationPart.FIRST, "A New")
+    assert broker.listed == "A New"
+    register(1, RegistrationPart.CHANGE, "B")
+    assert broker.listed == "A B New"
+
+
 def test_the_number_of_topics_is_bounded_over_all_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("node.name_server.route_table.ENTRIES_MAX", 3)
     broker = Pieces()

@@ -328,3 +328,19 @@ def test_no_crash_in_a_stop_or_a_start_makes_a_wrong_note_believed() -> None:
         again.close()
         with open_store(after, **NO_MEETING) as last:
             assert len(check_store(last)) == count + 9
+
+
+def test_a_queue_file_that_is_gone_at_the_stop_leaves_no_note_and_a_clean_stop(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    put_many(store, 20)
+    store.queues.sync_all()
+    disk.remove(f"{DIRECTORY}/consumequeue/TopicA/0/{FIRST}")
+    store.close()
+    assert not disk.exists(PATH)
+    assert not disk.exists(f"{DIRECTORY}/abort")
+    assert len(_reasons(caplog)) == 1
+    with open_store(disk) as store:
+        _goes_on(store)

@@ -111,8 +111,9 @@ def first_key(of: TandemWriter | TandemStreamWriter, task: Task, patch: pytest.M
     """Return the key of the first row that a task writes. The writer gets there pickled."""
     taken: list[str] = []
 
-    def take(_: object, __: object, keys: RowKeys, *___: object) -> None:
+    def take(_: object, __: object, keys: RowKeys, *___: object) -> writer.Sent:
         taken.extend(keys.take(1))
+        return writer.Sent(1, 0, "")
 
     patch.setattr(TaskContext, "get", lambda: task)
     patch.setattr(writer, "send_partition", take)
