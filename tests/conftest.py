@@ -25,6 +25,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    # So does nohup with the signal of a terminal that is closed.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 # No deadlines: a test is to be as green on a busy machine.
 settings.register_profile("quick", max_examples=20, deadline=None)
 settings.register_profile("ordinary", max_examples=50, deadline=None)

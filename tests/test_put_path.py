@@ -85,7 +85,7 @@ SHOWN: Final = 40
 OURS: Final = tuple(str(ROOT / package) + "/" for package in ("tandem", "store", "ha", "node"))
 
 
-TESTS: Final = (f"{ROOT}/tests/", f"{ROOT}/benchmarks/")
+TESTS: Final = (f"{ROOT}/tests/", f"{ROOT}/benchmarks/", f"{ROOT}/node/simulated/")
 
 
 class CallCounter:
@@ -114,7 +114,8 @@ class CallCounter:
         code = frame.f_code
         kind = self._is_ours.get(code)
         if kind is None:
-            kind = self._is_ours[code] = "python" if code.co_filename.startswith(OURS) else ""
+            is_ours = code.co_filename.startswith(OURS) and not code.co_filename.startswith(TESTS)
+            kind = self._is_ours[code] = "python" if is_ours else ""
         if event == "call":
             if kind != "python":
                 self.counts[kind] += 1

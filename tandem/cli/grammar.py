@@ -29,6 +29,7 @@ NOUNS: Final = (
     "ha",
     "log",
     "pipeline",
+    "archive",
     "drill",
     "testing",
     "shadow",

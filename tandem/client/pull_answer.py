@@ -120,7 +120,8 @@ def _taken(
         if message.sys_flag & _NOT_AS_STORED:
             singles = _singles(message)
             last = singles[-1].queue_offset
-        is_other = message.queue_id != queue_id or not due <= last < end or message.topic != topic
+        is_elsewhere = last < due or message.queue_offset >= end
+        is_other = is_elsewhere or message.queue_id != queue_id or message.topic != topic
         if is_other and not is_light:
             count = _fitting(stored, message, offset)
             if count is not None:

@@ -364,6 +364,7 @@ class RunningCluster:
         return fault
 
     def _hurt(self, command: Literal["kill", "stop", "restart", "pause"], node: str) -> None:
+        self.spec.node(node)
         self.is_hurt = True
         self._send(command, node)
 

@@ -168,7 +168,7 @@ def pack(directory: Path, archive: Path) -> None:
 def unpack(archive: Path, directory: Path) -> None:
     """Put it there again."""
     with tarfile.open(archive) as tar:
-        tar.extractall(directory, filter="data")
+        tar.extractall(directory)
 
 
 async def _make(directory: Path, archive: Path, kind: str) -> None:

@@ -238,7 +238,8 @@ def _texts(values: pa.Array) -> pa.Array | None:
             return None
         if pc.any(pc.match_substring(each, KEY_SEPARATOR)).as_py():
             return None
-        return pc.binary_join(values, KEY_SEPARATOR)
+        # As Spark gives them where no element may be null, there is no kernel for them.
+        return pc.binary_join(values.cast(pa.list_(pa.string())), KEY_SEPARATOR)
     return None if _has_separators(values) else values
 
 

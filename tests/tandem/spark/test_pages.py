@@ -110,7 +110,8 @@ def run_here(step: RunLine, room: Room | None) -> None:
     """In this process, which has the session; a process of its own would start another JVM."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        runpy.run_path(step.line.removeprefix("python "))
+        # As __main__, as its user does: else Spark cannot send its classes to workers.
+        runpy.run_path(step.line.removeprefix("python "), run_name="__main__")
     if step.shown:
         said = printed.getvalue()
         if room is not None:
