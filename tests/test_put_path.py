@@ -55,8 +55,8 @@ class Calls(msgspec.Struct, frozen=True):
     receives: float
 
 
-# Half a call above what it is: one more for each message is too many. Of fenced groups the network's
-# chance decides how often a frame comes in two pieces; another request of a node at the start moves it.
+# Half a call above what it is: one more for each message is too many. In a fenced
+# group chance decides how often a frame comes in two pieces; a request more at the start moves it.
 BOUNDS: Final = {
     ("async", 1): Calls(python=77.2, c=50.2, sends=2.3, receives=7.0),
     ("async", 64): Calls(python=29.2, c=36.0, sends=0.08, receives=0.24),
