@@ -26,14 +26,18 @@ def test_the_bug_of_the_naive_service_is_found_within_a_thousand_seeds() -> None
 
 def test_few_seeds_find_nothing_in_the_mended_service() -> None:
     done = run_it("mended", "15")
-    assert done.stdout == "15 seeds: each order was charged once\n", done.stderr
+    assert done.stdout == "in all seeds that were played, each order was charged once\n", (
+        done.stderr
+    )
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3_600)
 def test_a_thousand_seeds_find_nothing_in_the_mended_service() -> None:
     done = run_it("mended", "1000")
-    assert done.stdout == "1000 seeds: each order was charged once\n", done.stderr
+    assert done.stdout == "in all seeds that were played, each order was charged once\n", (
+        done.stderr
+    )
 
 
 def test_how_it_is_used() -> None:
