@@ -1,7 +1,8 @@
 """Whether a program has printed what a page shows.
 
 In what is shown, `...` in a line is any text, and a line of `...` alone any number of lines, also
-none. Runs of spaces are equal: the columns of a table are as wide as what is in them.
+none. Runs of spaces are equal: the columns of a table are as wide as what is in them. Empty lines
+are not compared: Spark prints one after each table, and a page that ends a block there shows none.
 """
 
 import re
@@ -41,9 +42,7 @@ def _lines(text: str, varies: Collection[str]) -> list[str]:
         if name in varies:
             text = what.sub(stand_in, text)
     lines = [re.sub(r"\s+", " ", line).strip() for line in text.splitlines()]
-    while lines and not lines[-1]:
-        lines.pop()
-    return lines
+    return [line for line in lines if line]
 
 
 def _pattern(lines: list[str]) -> str:
