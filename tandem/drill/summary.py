@@ -13,7 +13,7 @@ from tandem import __version__
 from tandem.drill.evidence import PROMISES, Evidence, held_to
 from tandem.drill.judgement import READY_SECONDS_SLOW, excused, verdict_of
 from tandem.drill.lost_leases import LostLease, lost_leases
-from tandem.drill.outcomes import STATUSES, SendMode, Verdict
+from tandem.drill.outcomes import SEND_OK, STATUSES, SendMode, Verdict
 from tandem.drill.plan import Plan, TargetFacts
 from tandem.drill.recording import Recording
 from tandem.drill.scenario import Expectation, ScenarioRun
@@ -181,17 +181,19 @@ def summarise(
     Long because every field of the record is one line of it.
     """
     timeline = recording.timeline
+    is_whole = stopped_because == recording.stopped_because  # else interrupted, or not audited
+    sends = _by_status(timeline.phases)
+    possible = not recording.runs or any(run.is_possible for run in recording.runs)
+    if possible and not stopped_because and SEND_OK not in sends:
+        stopped_because = "no send was acknowledged, so no promise was measured"
     failed = sum(not expectation.held for expectation in recording.expectations)
     not_promised = plan.target.not_promised
     passed = not (failed or stopped_because) and _nothing_broken(
         recording, audit, stream, not_promised
     )
-    possible = not recording.runs or any(run.is_possible for run in recording.runs)
-    sends = _by_status(timeline.phases)
     switches = _switches(recording)
     lease_ttl_ms = plan.coordinator.lease_ttl_ms
     lost = lost_leases(recording.history, timeline.faults, recording.lateness, lease_ttl_ms / 1000)
-    is_whole = stopped_because == recording.stopped_because  # else interrupted, or not audited
     is_excused = is_whole and excused(
         recording, lost, lease_ttl_ms / 1000, audit, stream, not_promised
     )

@@ -13,6 +13,7 @@ from tandem.drill.summary import (
     broken_promises,
     failed_expectations,
     in_words,
+    summarise,
     unavailability,
     why,
 )
@@ -84,6 +85,17 @@ def test_messages_that_consumers_saw_out_of_order_fail_the_drill() -> None:
 
 def test_a_drill_that_stopped_early_fails_even_if_the_audit_is_clean() -> None:
     assert samples.summary(stopped_because="it rained").verdict == "FAILED"
+
+
+def test_a_drill_in_which_nothing_was_acknowledged_shows_nothing_and_does_not_pass() -> None:
+    seen = samples.recording()
+    for phase in seen.timeline.phases:
+        phase.sends.clear()
+    found = summarise(
+        samples.plan(), seen, audit=samples.audit(), audit_seconds=1.0, interrupted=False
+    )
+    assert found.verdict == "FAILED"
+    assert found.stopped_because
 
 
 def test_a_drill_without_an_audit_never_passes() -> None:
