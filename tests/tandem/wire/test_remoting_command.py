@@ -1,4 +1,4 @@
-from enum import EnumType
+from enum import Enum
 from types import NoneType
 from typing import get_args
 
@@ -254,7 +254,8 @@ def values_of(field: msgspec.structs.FieldInfo) -> st.SearchStrategy[object]:
     }
     arguments = get_args(field.type)
     options = arguments if NoneType in arguments else (field.type,)
-    kinds |= {each: st.sampled_from(each) for each in options if isinstance(each, EnumType)}
+    enums = [each for each in options if isinstance(each, type) and issubclass(each, Enum)]
+    kinds |= {each: st.sampled_from(each) for each in enums}
     return st.one_of([st.none() if option is NoneType else kinds[option] for option in options])
 
 
