@@ -445,6 +445,7 @@ class CoordinatorSession:
         waited_seconds = 0.0
         while True:
             due = trio.current_time() + RETRY_SECONDS
+            self.punctuality.sleeps_until(due)
             await trio.sleep_until(due)
             self.punctuality.slept(due, trio.current_time())
             self._say(self.punctuality.at_start(self._config, trio.current_time()))

@@ -66,8 +66,13 @@ class Punctuality:
         self.late_keep_alives = 0
         self._gaps: deque[Gap] = deque(maxlen=GAPS_MAX)
         self._began_at: float | None = None
+        self._due: float | None = None
         self._last_ask: float | None = None
         self._last_late: Gap | None = None
+
+    def sleeps_until(self, due: float) -> None:
+        """A task is to go on at `due`. After a standstill another one may go on before it."""
+        self._due = due
 
     def slept(self, due: float, now: float) -> None:
         """A task that was to go on at `due` does so at `now`."""
@@ -118,6 +123,8 @@ class Punctuality:
 
     def why_lease_ended(self, now: float, lease_ttl_ms: int) -> str | None:
         """Return what this process had to do with the end of its lease; None if nothing."""
+        if self._due is not None:
+            self.slept(self._due, now)
         window = lease_ttl_ms / 1000
         stood = [gap.seconds for gap in self._gaps if now - gap.end < window]
         if sum(stood) < window / 2:

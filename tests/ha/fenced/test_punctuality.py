@@ -127,6 +127,15 @@ async def test_a_node_that_is_not_run_says_so_in_its_status_and_its_log(
         assert await (await world.master()).send(b"|m1|") is PutMessageStatus.PUT_OK
 
 
+def test_a_standstill_is_known_to_whom_goes_on_first_after_it() -> None:
+    own = Punctuality()
+    own.sleeps_until(1.0)
+    assert own.why_lease_ended(1.0, 5_000) is None
+    assert "7.0 s" in str(own.why_lease_ended(8.0, 5_000))
+    own.slept(1.0, 8.1)
+    assert "7.1 s" in str(own.why_lease_ended(8.1, 5_000))
+
+
 async def test_a_lease_that_ended_for_that_says_so(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
