@@ -122,11 +122,11 @@ def test_a_topic_without_messages_was_never_written_to(
 
 def test_status_is_said_by_a_word_a_colour_and_a_shape(page: Page, served: Served) -> None:
     served.fake.show(without_master())
-    page.wait_text("down", "#view table")
-    seen = page.evaluate(
-        "['good', 'bad'].map((k) => { const e = document.querySelector(`table .st.${k}`);"
-        "const shape = getComputedStyle(e, '::before').content[1];"
-        "return [e.innerText, getComputedStyle(e).color, shape]; })"
+    # In one step: a table may be made anew between two.
+    seen = page.wait(
+        "(() => { const both = ['good', 'bad'].map((k) => document.querySelector(`table .st.${k}`));"
+        "return both.every(Boolean) && both.map((e) => [e.innerText, getComputedStyle(e).color,"
+        "getComputedStyle(e, '::before').content[1]]); })()"
     )
     assert seen == [["FOLLOWER", "rgb(23, 107, 70)", "●"], ["down", "rgb(179, 38, 30)", "■"]]
 
