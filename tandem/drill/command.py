@@ -73,6 +73,9 @@ def _kept(options: DrillOptions, status: int) -> int:
     except DrillError as error:
         failed = _not_run(error)
         return failed if status == EXIT_HELD else status
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted while the drill was kept for others; its report is there\n")
+        return EXIT_INTERRUPTED if status == EXIT_HELD else status
     return status
 
 

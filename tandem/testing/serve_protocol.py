@@ -29,7 +29,8 @@ SECONDS_MAX: Final = 600
 Name = Annotated[str, msgspec.Meta(max_length=255)]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=SECONDS_MAX)]
 Queues = Annotated[int, msgspec.Meta(ge=1, le=1024)]
-Id = int | Annotated[str, msgspec.Meta(max_length=255)]
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Id = Int64 | Annotated[str, msgspec.Meta(max_length=255)]
 
 
 class Code(enum.StrEnum):
@@ -156,7 +157,7 @@ class OfSlowLink(Arguments, frozen=True):
 class OfFault(Arguments, frozen=True):
     """A fault that is to end."""
 
-    fault: int
+    fault: Int64
 
 
 # --- results -----------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ It does not outlive this process, where `setpriv` (util-linux) can say so to the
 session of its own, so that Ctrl-C reaches the drill alone.
 """
 
+import contextlib
 import os
 import shutil
 import signal
@@ -103,9 +104,10 @@ class JavaProgram:
             os.kill(self._process.pid, signal.SIGKILL)
 
     def reap(self) -> None:
-        """Wait for its end, after `kill_now`."""
+        """Wait for its end, after `kill_now`; one that a disk holds up is left to the system."""
         if self._process is not None:
-            self._process.wait(GONE_SECONDS_MAX)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(GONE_SECONDS_MAX)
             self._process = None
 
     def wake_if_frozen(self) -> None:

@@ -35,7 +35,7 @@ OWN_KEYS: Final = (
     *("brokerClusterName", "brokerName", "brokerId", "namesrvAddr", "controllerAddr"),
     *("listenPort", "bindAddress", "brokerIP1", "brokerIP2", "haListenPort", "haMasterAddress"),
     *("storePathRootDir", "storePathCommitLog", "brokerRole", "enableControllerMode"),
-    *("enableControllerInNamesrv", "enableDLegerCommitLog"),
+    *("enableControllerInNamesrv", "enableDLegerCommitLog", "duplicationEnable"),
 )
 """Properties that are the drill's to give."""
 

@@ -124,7 +124,8 @@ def test_status_is_said_by_a_word_a_colour_and_a_shape(page: Page, served: Serve
     served.fake.show(without_master())
     # In one step: a table may be made anew between two.
     seen = page.wait(
-        "(() => { const both = ['good', 'bad'].map((k) => document.querySelector(`table .st.${k}`));"
+        "(() => {"
+        "const both = ['good', 'bad'].map((k) => document.querySelector(`table .st.${k}`));"
         "return both.every(Boolean) && both.map((e) => [e.innerText, getComputedStyle(e).color,"
         "getComputedStyle(e, '::before').content[1]]); })()"
     )

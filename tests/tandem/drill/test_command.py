@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tandem.drill import command, session
+from tandem.drill import command, keeping, session
 from tandem.drill.command import compared, history_of, listed, run_drill
 from tandem.drill.errors import (
     MissingRequirementError,
@@ -107,6 +107,19 @@ def test_a_report_that_cannot_be_kept_hides_no_broken_promise(
     plant(monkeypatch, samples.summary())
     assert run_drill(DrillOptions(out=tmp_path)) == 2
     assert capsys.readouterr().err.count("error: ") == 2
+
+
+def test_an_interruption_after_the_verdict_hides_no_broken_promise(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(keeping, "keep", interrupt)
+    plant(monkeypatch, samples.summary(found=samples.audit(sync_lost=1)))
+    assert run_drill(DrillOptions(out=tmp_path)) == 1
+    plant(monkeypatch, samples.summary())
+    assert run_drill(DrillOptions(out=tmp_path)) == 130
 
 
 @pytest.mark.parametrize("as_json", [False, True])

@@ -53,6 +53,7 @@ def test_an_order_has_its_arguments_its_defaults_and_the_id_of_its_caller() -> N
         (b"[" * 60_000, Code.NOT_JSON, None),
         (b'{"kill":' + b"[" * 60_000, Code.NOT_JSON, None),
         (b'{"id": ' + b"9" * 5_000 + b', "heal": {}}', Code.WRONG_ID, None),
+        (b'{"id": 9223372036854775808, "heal": {}}', Code.WRONG_ID, None),
         (b'{"id": {"a": 1}, "heal": {}}', Code.WRONG_ID, None),
         (b'{"id": "' + b"x" * 256 + b'", "heal": {}}', Code.WRONG_ID, None),
         (b"{}", Code.NO_ORDER, None),
