@@ -179,7 +179,8 @@ class RouteTable:
     def set_writable(self, broker_name: str, *, is_writable: bool) -> int:
         """Let producers send to a broker, or not; return of how many topics.
 
-        It lasts until the broker registers a change of its topics.
+        It lasts for each topic until the broker registers it anew: with a change of that topic, or
+        with all of them after a new connection.
 
         Source: RouteInfoManager.operateWritePermOfBroker.
         """
