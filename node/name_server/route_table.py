@@ -317,8 +317,14 @@ class RouteTable:
             header.broker_name,
             header.broker_id,
         ):
-            # The same process under another id: a slave became master, or the reverse.
-            self._forget(header.broker_addr)
+            if live.broker_name == header.broker_name:
+                # A slave became master, or the reverse. Its topics stay: its table may come in
+                # parts, and till the last one no topic may look as if it were gone.
+                del self._live[header.broker_addr]
+                del self._brokers[live.broker_name].addresses[live.broker_id]
+                self._brokers[live.broker_name].passed_over.discard(header.broker_addr)
+            else:
+                self._forget(header.broker_addr)
         broker = self._brokers.setdefault(header.broker_name, _Broker(header.cluster_name, {}))
         broker.cluster = header.cluster_name
         replaced = broker.addresses.get(header.broker_id)

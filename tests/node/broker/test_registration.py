@@ -335,6 +335,32 @@ async def test_a_name_server_of_an_earlier_version_gets_the_whole_table_each_tim
         assert sorted(node.peer.routes.topics()) == ["New", "T"]
 
 
+async def test_no_topic_is_without_a_route_while_the_pieces_come_again(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("node.broker.registration.PIECE_TOPICS_MAX", 2)
+    node = Registered(tmp_path, *"ABCDE")
+    known: list[int] = []
+    register = node.peer.routes.register
+
+    def noting(*given: Any, **how: Any) -> Any:  # noqa: ANN401
+        answer = register(*given, **how)
+        known.append(len(node.peer.routes.topics()))
+        return answer
+
+    node.peer.routes.register = noting  # type: ignore[method-assign]
+    async with node.running():
+        await trio.sleep(1)
+        assert known == [2, 4, 5]
+        node.registration.role_changed(is_master=True, epoch=7)
+        await trio.sleep(0.2)
+        assert known[3:] == [5, 5, 5]
+        node.topics.delete("C")
+        node.registration.role_changed(is_master=True, epoch=8)
+        await trio.sleep(0.2)
+        assert sorted(node.peer.routes.topics()) == list("ABDE")
+
+
 @pytest.mark.slow
 async def test_as_many_topics_with_names_as_long_as_there_can_be_are_registered_in_pieces(
     tmp_path: Path, autojump_clock: MockClock
