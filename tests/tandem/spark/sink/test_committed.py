@@ -67,6 +67,15 @@ def test_the_number_of_written_batches_is_at_the_first_queue_of_each_broker() ->
     assert of(brokers, "other").count() == 0
 
 
+def test_each_batch_is_noted_and_one_that_comes_again_changes_nothing() -> None:
+    brokers = Brokers()
+    for batch in (0, 1, 1, 2):
+        of(brokers).record(batch)
+        assert of(brokers).count() == batch + 1
+    of(brokers).record(0)
+    assert of(brokers).count() == 3
+
+
 def test_the_highest_number_counts_and_none_is_lowered() -> None:
     brokers = Brokers()
     brokers.offsets["SPARK-SINK-q", B1] = 9
