@@ -120,7 +120,9 @@ class Hold:
         return self in _holds
 
     def begin(self) -> None:
-        """Take the tasks out of the queue, and keep them out from now on."""
+        """Take the tasks out of the queue, and keep them out; harmless when repeated."""
+        if self in _holds:
+            return
         if not _holds:
             setattr(*RESCHEDULE, _holding_reschedule)
         queue = _run.GLOBAL_RUN_CONTEXT.runner.runq

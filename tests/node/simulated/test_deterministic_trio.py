@@ -204,3 +204,26 @@ def test_a_task_that_is_cancelled_while_it_is_held_ends_when_it_is_released() ->
 
     deterministic_trio.run(1, main)
     assert ended == [2.0]
+
+
+def test_a_hold_that_begins_twice_is_released_once() -> None:
+    """A process that is killed while it is frozen."""
+    ticks: list[float] = []
+
+    async def ticker() -> None:
+        _held.set(True)
+        await trio.sleep(1.0)
+        ticks.append(trio.current_time())
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ticker)
+            await trio.sleep(0.5)
+            hold = deterministic_trio.Hold(lambda context: context.get(_held, False))
+            hold.begin()
+            hold.begin()
+            await trio.sleep(1.0)
+            hold.release()
+
+    deterministic_trio.run(1, main)
+    assert ticks == [1.5]
