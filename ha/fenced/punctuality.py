@@ -76,6 +76,11 @@ class Punctuality:
 
     def slept(self, due: float, now: float) -> None:
         """A task that was to go on at `due` does so at `now`."""
+        if due == self._due:
+            self._due = None
+        self._note(due, now)
+
+    def _note(self, due: float, now: float) -> None:
         if self._began_at is None:
             self._began_at = due
         if now - due < NOTED_SECONDS:
@@ -124,7 +129,7 @@ class Punctuality:
     def why_lease_ended(self, now: float, lease_ttl_ms: int) -> str | None:
         """Return what this process had to do with the end of its lease; None if nothing."""
         if self._due is not None:
-            self.slept(self._due, now)
+            self._note(self._due, now)
         window = lease_ttl_ms / 1000
         stood = [gap.seconds for gap in self._gaps if now - gap.end < window]
         if sum(stood) < window / 2:

@@ -136,6 +136,13 @@ def test_a_standstill_is_known_to_whom_goes_on_first_after_it() -> None:
     assert "7.1 s" in str(own.why_lease_ended(8.1, 5_000))
 
 
+def test_a_task_that_has_gone_on_and_waits_for_another_node_is_no_standstill() -> None:
+    own = Punctuality()
+    own.sleeps_until(1.0)
+    own.slept(1.0, 1.0)
+    assert own.why_lease_ended(8.0, 5_000) is None
+
+
 async def test_a_lease_that_ended_for_that_says_so(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
