@@ -121,7 +121,9 @@ class ClientCore:
             data = yield from self._search_route(
                 topic, None if known is None or is_default else known.data, suspected=suspected
             )
-            is_default = is_default and data is None and self._is_producer
+            # A topic whose sends fail, and which nobody knows any more: a change of the master may
+            # have taken it away with the first messages, and it is made anew as it was made then.
+            is_default = (is_default or suspected) and data is None and self._is_producer
             if is_default:
                 data = yield from self._search_route(
                     AUTO_CREATE_TOPIC, known.data if known else None, suspected=suspected

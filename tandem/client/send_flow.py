@@ -100,6 +100,8 @@ NO_BATCHES: Final = frozenset(
 """Refusals of a batch whose messages may be taken one by one."""
 
 FEW_TRIES: Final = 3
+"""How many tries may end with what mostly does not pass. Others between them are not counted here:
+a name server that is cut off knows no new topic, and one asked a second later knows its broker."""
 
 SILENT_ATTEMPT_SECONDS: Final = 0.5
 """What an address gets that did not answer lately: enough to notice that it is back."""
@@ -373,7 +375,7 @@ class Sender:
             if status is not None:
                 return self._take_stored(sending, _result(sending, target, status, answer))
             if answer.code in RETRIED_TWICE:
-                sending.tries_left = min(sending.tries_left, FEW_TRIES)
+                sending.doubtful_tries += 1
             error: ClientError = BrokerError(answer.code, answer.remark or "", target.address)
             return self._take_failure(sending, error, again=answer.code in RETRIED)
         if isinstance(answer, RequestTimeoutError):
@@ -400,9 +402,9 @@ class Sender:
         self, sending: Sending, error: RouteNotFoundError
     ) -> SendResult | ClientError | None:
         """There was nobody to ask: that counts as a try, too."""
-        is_starting = error.cause is RouteCause.STARTING
-        if sending.topic not in self._core.routes and not is_starting:
-            sending.tries_left = min(sending.tries_left, FEW_TRIES)
+        is_change = error.cause in {RouteCause.STARTING, RouteCause.NO_MASTER}
+        if sending.topic not in self._core.routes and not is_change:
+            sending.doubtful_tries += 1
         if error.may_pass or sending.topic not in self._core.routes:
             self._core.suspect_route(sending.topic)
             if self._has_another_try(sending):
@@ -426,6 +428,8 @@ class Sender:
         """Count the try that failed; True if another is allowed and there is time for it."""
         sending.tries_left -= 1
         sending.tries_count += 1
+        if sending.doubtful_tries >= FEW_TRIES:
+            return False
         now = self._core.clock()
         return sending.tries_left > 0 and now + sending.pause_seconds < sending.deadline
 

@@ -85,6 +85,7 @@ class Sending:
         "body",
         "code",
         "deadline",
+        "doubtful_tries",
         "flag",
         "msg_id",
         "properties",
@@ -124,6 +125,8 @@ class Sending:
         self.deadline = deadline
         self.tries_left = tries
         self.tries_count = 0
+        self.doubtful_tries = 0
+        """How many of them ended with what mostly does not pass: no such topic."""
         self.avoid_broker: str | None = None
         self.target: PublishQueue | None = None
         self.unknown: ClientError | None = None

@@ -107,6 +107,34 @@ def test_a_route_that_the_name_servers_forgot_is_kept() -> None:
     assert core.routes["orders"].data == ONE_BROKER
 
 
+def test_a_topic_that_a_change_of_the_master_took_away_is_made_anew() -> None:
+    broker = FakeBroker()
+    shell = HandShell({NAME_SERVER: broker})
+    core = producer_core(shell)
+    shell.run(core.refresh_route("orders"))
+    broker.routes.clear()
+    broker.routes["TBW102"] = route_of(("broker-a", {0: SLAVE}), queue_nums=8)
+    shell.run(core.refresh_route("orders"))
+    assert not core.routes["orders"].is_default, "its sends do not fail"
+    core.suspect_route("orders")
+    shell.now += ROUTE_RETRY_SECONDS
+    route = shell.run(core.route("orders", shell.now + 3, for_sends=True))
+    assert route.is_default
+    assert {queue.address for queue in route.publish_queues} == {SLAVE}
+
+
+def test_a_suspected_topic_that_nobody_can_make_anew_keeps_its_route() -> None:
+    broker = FakeBroker()
+    shell = HandShell({NAME_SERVER: broker})
+    core = producer_core(shell)
+    shell.run(core.refresh_route("orders"))
+    broker.routes.clear()
+    core.suspect_route("orders")
+    shell.now += ROUTE_RETRY_SECONDS
+    route = shell.run(core.route("orders", shell.now + 3, for_sends=True))
+    assert (route.is_default, route.data) == (False, ONE_BROKER)
+
+
 def test_a_suspected_route_is_fetched_again_but_not_too_often() -> None:
     shell = HandShell({NAME_SERVER: FakeBroker()})
     core = producer_core(shell)

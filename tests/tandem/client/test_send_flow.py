@@ -471,6 +471,26 @@ def test_a_send_waits_out_a_route_without_master() -> None:
     assert bench.send().status is SendStatus.SEND_OK
 
 
+def test_a_new_topic_waits_for_a_master_also_after_nobody_knew_it() -> None:
+    """A name server that was cut off knows no topics at first, then a group between two masters."""
+    bench = follows()
+    new_master_after(bench, 6.0)
+    start = bench.shell.now
+    route = bench.broker.handlers[RequestCode.GET_ROUTEINFO_BY_TOPIC]
+
+    def told(request: RemotingCommand) -> RemotingCommand | None:
+        answer = route(request)
+        if bench.shell.now >= start + 6.0:
+            bench.broker.routes["TBW102"] = bench.broker.routes["orders"]
+        elif bench.shell.now >= start + 0.5:
+            bench.broker.routes["TBW102"] = route_of(("broker-a", {1: SLAVE}))
+        return answer
+
+    bench.broker.handlers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = told
+    assert bench.send(Message("new", b"")).status is SendStatus.SEND_OK
+    assert bench.shell.now - start >= 6.0
+
+
 def test_a_frozen_master_does_not_use_up_all_the_time() -> None:
     bench = follows()
     new_master_after(bench, 6.0)

@@ -285,7 +285,11 @@ def as_msgpack_wants_it(command: RemotingCommand) -> list[object]:
         values = {
             f.encode_name: getattr(command.ext, f.name) for f in msgspec.structs.fields(command.ext)
         }
-        ext = {name: value for name, value in values.items() if value is not None}
+        ext = {
+            name: value.value if isinstance(value, Enum) else value
+            for name, value in values.items()
+            if value is not None
+        }
     languages = {"JAVA": 0, "PYTHON": 3, "GO": 9}
     return [
         *(command.code, languages[command.language], command.version),
