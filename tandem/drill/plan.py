@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -14,6 +15,9 @@ from tandem.drill.proxied_pair import ProxiedPair
 from tandem.drill.scenario_file import Scenario
 from tandem.drill.workload import ProducerState
 from tandem.tls_files import TLSFiles
+
+
+TOPIC: Final = "tandem-drill"
 
 
 class TargetFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +46,8 @@ class TargetFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a message that was refused is certain not to be stored."""
     patience: float = 1.0
     """By how much the deadlines of scenarios are longer."""
+    topic: str = TOPIC
+    """What the drill sends to: on a cluster that stays, one of this drill alone."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +87,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         if self.target.name_servers:
             return list(self.target.name_servers)
         return [f"{node.address}:{node.name_server_port}" for node in self.group.nodes]
+
+    @property
+    def topic(self) -> str:
+        """What is sent to."""
+        return self.target.topic
 
     @property
     def access(self) -> ClusterAccess:

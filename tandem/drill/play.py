@@ -46,7 +46,6 @@ from tandem.drill.targets.target import Running, Target, Task, cannot
 from tandem.drill.watch import watch_lateness
 from tandem.drill.workload import QueueReader, Retries, Workload
 
-TOPIC: Final = "tandem-drill"
 QUEUE_COUNT: Final = 4
 READER_CLIENTS: Final = 2
 """Queues are shared out among this many consumers."""
@@ -90,7 +89,7 @@ async def play(
             ledger not be written.
     """
     workload = Workload(
-        topic=TOPIC,
+        topic=plan.topic,
         source=source,
         ledger=ledger,
         timeline=recording.timeline,
@@ -185,21 +184,21 @@ async def _create_topic(
     with trio.move_on_after(seconds_max):
         while True:
             try:
-                await admin.create_topic(TOPIC, queue_nums=QUEUE_COUNT, broker_name=broker_name)
-                await admin.topic_route(TOPIC)
+                await admin.create_topic(plan.topic, queue_nums=QUEUE_COUNT, broker_name=broker_name)
+                await admin.topic_route(plan.topic)
             except ClientError as error:
                 reason = str(error)
                 await trio.sleep(LOOK_SECONDS)
             else:
                 reason = "not every node knows it"
-                await running.wait_for_topic(TOPIC)
+                await running.wait_for_topic(plan.topic)
                 for queue_id in range(QUEUE_COUNT):
-                    queue = MessageQueue(TOPIC, broker_name, queue_id)
+                    queue = MessageQueue(plan.topic, broker_name, queue_id)
                     workload.readers[queue_id] = QueueReader(queue)
                 return
     late_seconds = max((each.seconds for each in lateness), default=0.0)
     raise NotReadyError(
-        f"topic {TOPIC} could not be created in {seconds_max:g} s: {reason}",
+        f"topic {plan.topic} could not be created in {seconds_max:g} s: {reason}",
         late_seconds=late_seconds,
         machine_was_slow=is_slow(late_seconds, plan.coordinator.lease_ttl_ms / 1000),
     )
@@ -252,7 +251,7 @@ async def _play_beside_a_stream(
     """Play while a Spark stream reads; then it has to read what is left."""
     log = plan.out / "data" / "logs" / "spark-stream.log"
     console.print(STREAM_TAKES_TIME, highlight=False, soft_wrap=True)
-    async with streaming(order_of(plan, TOPIC), log) as stream:
+    async with streaming(order_of(plan, plan.topic), log) as stream:
         stage.check("a Spark stream reads the topic", Seen(held=True, text="ready"))
         await play_scenarios(stage, plan, recording, target.faults)
         # Expectations that were not seen are in the recording.

@@ -41,6 +41,10 @@ class Recording:
         self.input_lines_acknowledged = 0
         self.ended_at: float | None = None
         self.stopped_because = ""
+        self.no_audit = ""
+        """Why there are no stores to look into; empty if there are."""
+        self.notes: list[str] = []
+        """What its user has to know of a cluster that stays."""
 
     @property
     def history(self) -> Sequence[Change]:

@@ -2,6 +2,8 @@
 
 from tandem.drill.errors import BadOptionsError
 from tandem.drill.options import DrillOptions
+from tandem.drill.targets.process_file import read_process_file
+from tandem.drill.targets.processes import ProcessesTarget
 from tandem.drill.targets.rocketmq import RocketMQTarget
 from tandem.drill.targets.rocketmq_jars import find_jars
 from tandem.drill.targets.rocketmq_layout import Mode, settings_of
@@ -15,12 +17,17 @@ def target_of(options: DrillOptions) -> Target:
     Raises:
         DrillError, ClusterError: it cannot be had.
     """
-    if options.target == "tandem":
-        if options.rocketmq or options.mode or options.broker_settings:
+    if options.file is not None and options.target != "processes":
+        raise BadOptionsError("--file is for --target processes; give that too, or leave it out")
+    if options.target == "processes":
+        if options.file is None:
             raise BadOptionsError(
-                "--rocketmq, --mode and --set are for --target rocketmq; give that too, or none of"
-                " them"
+                "--target processes needs --file: the file that describes the cluster"
             )
+        _no_rocketmq(options)
+        return ProcessesTarget(read_process_file(options.file))
+    if options.target == "tandem":
+        _no_rocketmq(options)
         return TandemTarget(options.config)
     if not options.rocketmq:
         raise BadOptionsError(
@@ -30,3 +37,10 @@ def target_of(options: DrillOptions) -> Target:
     mode = Mode(options.mode or Mode.CONTROLLER)
     settings = settings_of(mode, options.broker_settings)
     return RocketMQTarget(find_jars(options.rocketmq), mode, settings)
+
+
+def _no_rocketmq(options: DrillOptions) -> None:
+    if options.rocketmq or options.mode or options.broker_settings:
+        raise BadOptionsError(
+            "--rocketmq, --mode and --set are for --target rocketmq; give that too, or none of them"
+        )
