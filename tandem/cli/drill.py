@@ -25,6 +25,12 @@ class TargetChoice(enum.StrEnum):
     PROCESSES = "processes"
 
 
+class WitnessChoice(enum.StrEnum):
+    """Which client consumes beside ours."""
+
+    JAVA = "java"
+
+
 class ModeChoice(enum.StrEnum):
     """How a group of RocketMQ replicates."""
 
@@ -131,6 +137,14 @@ FileOption = Annotated[
         show_default=False,
     ),
 ]
+WitnessOption = Annotated[
+    WitnessChoice | None,
+    typer.Option(
+        "--witness",
+        help="Another client that consumes as well, of what --rocketmq names; 'java'.",
+        show_default=False,
+    ),
+]
 RocketMQOption = Annotated[
     str,
     typer.Option(
@@ -212,6 +226,7 @@ def drill(
     label: LabelOption = "",
     target: TargetOption = TargetChoice.TANDEM,
     file: FileOption = None,
+    witness: WitnessOption = None,
     rocketmq: RocketMQOption = "",
     mode: ModeOption = None,
     broker_settings: BrokerSettingOption = None,
@@ -264,6 +279,7 @@ def drill(
         json=output_format is Format.JSON,
         target=target.value,
         file=file,
+        witness=None if witness is None else witness.value,
         rocketmq=rocketmq,
         mode=mode or "",
         broker_settings=tuple(broker_settings or ()),

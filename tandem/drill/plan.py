@@ -9,13 +9,13 @@ import msgspec
 from tandem.client.cluster_access import ClusterAccess
 from tandem.cluster_file.choices import GroupKind
 from tandem.cluster_file.coordinator_settings import CoordinatorSettings
+from tandem.drill.java_witness import WitnessJava
 from tandem.drill.options import DrillOptions
 from tandem.drill.preflight import Group
 from tandem.drill.proxied_pair import ProxiedPair
 from tandem.drill.scenario_file import Scenario
 from tandem.drill.workload import ProducerState
 from tandem.tls_files import TLSFiles
-
 
 TOPIC: Final = "tandem-drill"
 
@@ -75,6 +75,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     stores: dict[str, Path]
     tls: TLSFiles | None = None
     target: TargetFacts = TargetFacts()
+    witness: WitnessJava | None = None
+    """Another client that consumes as well."""
 
     @property
     def is_fenced(self) -> bool:

@@ -20,6 +20,8 @@ from rich.console import Console
 
 from tandem.client import ClientError, MessageQueue, Producer, PullConsumer
 from tandem.drill.errors import NotReadyError
+from tandem.drill.java_witness import finish as finish_witness
+from tandem.drill.java_witness import witnessing
 from tandem.drill.ledger import Ledger
 from tandem.drill.live import LiveView
 from tandem.drill.lost_leases import Late, is_slow
@@ -44,6 +46,7 @@ from tandem.drill.sentences.sentence import Fault
 from tandem.drill.spark_stream import finish, order_of, streaming
 from tandem.drill.targets.target import Running, Target, Task, cannot
 from tandem.drill.watch import watch_lateness
+from tandem.drill.witness_audit import compare_witness
 from tandem.drill.workload import QueueReader, Retries, Workload
 
 QUEUE_COUNT: Final = 4
@@ -98,15 +101,17 @@ async def play(
         producers=plan.producers,
         retries=_retries(plan),
         refusal_is_clear=plan.target.refusal_is_clear,
+        reads=None if plan.witness is None else recording.reads,
     )
     recording.disorder = workload.disorder
     recording.timeline.start_phase(recording.clock.now(), plan.scenarios[0].name, "start")
     try:
         async with _cluster_under_load(plan, target, recording, workload, disks, console) as stage:
-            if plan.options.spark_stream:
-                await _play_beside_a_stream(stage, plan, target, recording, console)
-            else:
-                await play_scenarios(stage, plan, recording, target.faults)
+            async with _witness(stage, plan, recording):
+                if plan.options.spark_stream:
+                    await _play_beside_a_stream(stage, plan, target, recording, console)
+                else:
+                    await play_scenarios(stage, plan, recording, target.faults)
             recording.note_end()
     finally:
         recording.ended_at = recording.clock.now()
@@ -184,7 +189,9 @@ async def _create_topic(
     with trio.move_on_after(seconds_max):
         while True:
             try:
-                await admin.create_topic(plan.topic, queue_nums=QUEUE_COUNT, broker_name=broker_name)
+                await admin.create_topic(
+                    plan.topic, queue_nums=QUEUE_COUNT, broker_name=broker_name
+                )
                 await admin.topic_route(plan.topic)
             except ClientError as error:
                 reason = str(error)
@@ -257,6 +264,23 @@ async def _play_beside_a_stream(
         # Expectations that were not seen are in the recording.
         with suppress(UnmetError):
             await finish(stream, stage)
+
+
+@asynccontextmanager
+async def _witness(stage: Stage, plan: Plan, recording: Recording) -> AsyncIterator[None]:
+    """Have another client consume meanwhile; then it has to be given what is left."""
+    java = plan.witness
+    if java is None:
+        yield
+        return
+    async with witnessing(java, plan.name_servers, plan.topic, plan.out) as witness:
+        stage.check("Java's consumer has started", Seen(held=True, text=java.client))
+        yield
+        # Expectations that were not seen are in the recording.
+        with suppress(UnmetError):
+            await finish_witness(witness, stage, recording.reads)
+        given = [(each.place, each.content) for each in witness.deliveries]
+        recording.witness = compare_witness(java.client, given, recording.reads)
 
 
 async def play_scenarios(

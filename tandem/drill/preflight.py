@@ -59,6 +59,7 @@ REPORT_NAMES: Final = (
     "broken",
     "shortest",
     "defect.txt",
+    "witness.ndjson",
 )
 """What a drill puts into `out`, and what the next one removes from it. Nothing else is touched."""
 

@@ -42,7 +42,7 @@ from tandem.drill.sentences.sentence import Fault
 from tandem.drill.small_disks import Disks, small_disks
 from tandem.drill.spark_stream import audit_output
 from tandem.drill.summary import Summary, summarise
-from tandem.drill.targets.choice import target_of
+from tandem.drill.targets.choice import target_of, witness_of
 from tandem.drill.targets.target import Target
 from tandem.drill.verdict import exit_status, print_verdict
 from tandem.drill.workload import Clock, producer_states
@@ -90,6 +90,7 @@ def _prepared(options: DrillOptions, stack: ExitStack) -> "_Drill":
         java_for_spark()
     if options.spark_stream:
         java_for_spark("--spark-stream")
+    witness = witness_of(options)
     source = _source(options, target.max_message_size_bytes, stack)
     out = stack.enter_context(claimed(options.out))
     ground = target.lay_out(out, scenarios)
@@ -110,6 +111,7 @@ def _prepared(options: DrillOptions, stack: ExitStack) -> "_Drill":
         stores=dict(ground.stores),
         tls=ground.tls,
         target=ground.facts,
+        witness=witness,
     )
     chance = Random(options.seed)
     can_fill = Fault.FULL_DISK in target.faults

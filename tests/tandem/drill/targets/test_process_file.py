@@ -56,7 +56,10 @@ HOSTILE: list[tuple[dict[str, Any], str]] = [
     ({"name_servers": "127.0.0.1:9876"}, "name_servers"),
     ({"kind": "rocketmq-controller"}, "controllers"),
     ({"settings": {"a": "b"}}, "settings"),
-    ({"kind": "rocketmq-classic", "settings": {"inSyncReplicas": "two"}}, "settings.inSyncReplicas"),
+    (
+        {"kind": "rocketmq-classic", "settings": {"inSyncReplicas": "two"}},
+        "settings.inSyncReplicas",
+    ),
     ({"commands": {**COMMANDS, "explode": "x"}}, "commands.explode"),
     ({"commands": {**COMMANDS, "find": "a\nb"}}, "commands.find"),
     ({"commands": {"start": "x"}}, "nodes[0]"),

@@ -1,0 +1,186 @@
+"""Drills of a cluster that was deployed before: nodes started by a shell, faults by commands."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tandem.client import BlockingAdmin
+from tandem.cluster.spec import ClusterSpec
+from tandem.drill.command import run_drill
+from tandem.drill.options import DrillOptions
+from tandem.drill.outcomes import EXIT_BROKEN, EXIT_HELD, EXIT_NOT_POSSIBLE, EXIT_NOT_RUN
+from tests.faults.drills import draw_nothing, signals_as_before, status_of, summary_of, unmet
+from tests.support.deployed import deploy, ended_at_last
+from tests.support.lying_proxy import LyingProxy
+from tests.support.processes import processes_with
+
+pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.thorough]
+
+FETCH = "cp -r data/$NODE/. $STORE/"
+LOSE_ONE = (
+    f"{FETCH}; if [ $NODE = broker-a-0 ]; then"
+    f" {sys.executable} lose.py $STORE/commitlog/* $STORE/../../ledger.ndjson; fi"
+)
+LOSE_PROGRAM = """\
+import json, sys
+*logs, ledger = sys.argv[1:]
+ok = [x for x in map(json.loads, open(ledger)) if x.get("status") == "SEND_OK"]
+key = next(x["send_id"] for x in ok if x["send_id"].startswith("sync-1"))
+for log in logs:
+    data = open(log, "rb").read()
+    # As if another message had been written there: its key is gone from the disk.
+    open(log, "wb").write(data.replace(key.encode(), b"x" * len(key)))
+"""
+
+
+@pytest.fixture(autouse=True)
+def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    draw_nothing(monkeypatch)
+    with signals_as_before(), ended_at_last(tmp_path):
+        yield
+
+
+def options_of(file: Path, *scenarios: str) -> DrillOptions:
+    return DrillOptions(
+        target="processes",
+        file=file,
+        scenarios=scenarios,
+        out=file.parent / "report",
+        duration_seconds=4.0,
+        rate_per_second=120.0,
+    )
+
+
+def topics_of(spec: ClusterSpec) -> list[str]:
+    with BlockingAdmin([node.client_address for node in spec.nodes]) as admin:
+        return [name for name in admin.topics() if name.startswith("tandem-drill")]
+
+
+def test_a_deployed_cluster_is_drilled_twice_and_left_as_it_was(tmp_path: Path) -> None:
+    file, spec = deploy(tmp_path)
+    options = options_of(file, "master-loss", "partition-of-mine.yaml")
+    mine = tmp_path / "partition-of-mine.yaml"
+    mine.write_text(
+        "promise: x\ngroup: classic\nsteps:\n  - start the load\n"
+        "  - fill the disk of the master\n  - drain\n"
+    )
+    options = msgspec.structs.replace(options, scenarios=("master-loss", str(mine)))
+
+    for _ in range(2):
+        assert status_of(options) == EXIT_HELD, unmet(summary_of(options))
+        summary = summary_of(options)
+        assert summary["sync_acknowledged"] > 50
+        assert summary["byte_identical"] is True
+        assert "cannot fill a disk" in summary["runs"][1]["outcome"]
+        assert summary["target"]["topic"] != "tandem-drill"
+        assert processes_with(str(tmp_path)) == []
+    log = (tmp_path / "report" / "logs" / "broker-a-0.commands.log").read_text()
+    assert "kill: " in log
+
+    for node in spec.nodes:  # and of one that runs, nothing is stopped
+        _run_start(file, node.name)
+    assert status_of(options_of(file, str(mine))) == EXIT_NOT_POSSIBLE
+    assert len(processes_with("cluster.yaml", str(tmp_path))) >= 3 or _all_run(tmp_path)
+    assert topics_of(spec) == []
+
+
+def _run_start(file: Path, node: str) -> None:
+    import subprocess
+
+    import yaml
+
+    command = yaml.safe_load(file.read_text())["commands"]["start"]
+    environment = {**__import__("os").environ, "NODE": node}
+    subprocess.run(["sh", "-c", command], cwd=file.parent, env=environment, check=True)
+
+
+def _all_run(directory: Path) -> bool:
+    pids = [int(noted.read_text()) for noted in directory.glob("pids/*")]
+    return len(pids) == 3 and all(Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids)
+
+
+def test_a_store_that_lost_a_message_is_found_with_its_evidence(tmp_path: Path) -> None:
+    file, _ = deploy(tmp_path, fetch=LOSE_ONE)
+    (tmp_path / "lose.py").write_text(LOSE_PROGRAM)
+    options = options_of(file, "master-loss")
+
+    assert run_drill(options) == EXIT_BROKEN
+
+    summary = summary_of(options)
+    assert summary["sync_lost"] == 1
+    (lost,) = (each for each in summary["evidence"] if each["finding"] == "sync_lost")
+    assert lost["is_broken"]
+    assert lost["send_id"].startswith("sync-1")
+    assert lost["disks"]["broker-a-0"].startswith("lacks it")
+    assert lost["disks"]["broker-a-1"].startswith("has it")
+    assert "answered SEND_OK" in lost["ledger"]
+
+
+@pytest.mark.parametrize(
+    ("lie", "finding"),
+    [("forget", "sync_lost"), ("double", "duplicated"), ("reorder", "out_of_order")],
+)
+def test_a_proxy_that_lies_is_found_with_its_evidence(
+    lie: str, finding: str, tmp_path: Path
+) -> None:
+    file, spec = deploy(tmp_path)
+    proxies = []
+    for node in spec.nodes:
+        front = node.address[:-3] + str(int(node.address[-3:]) - 100)
+        proxies.append(LyingProxy(front, node.address, [node.port], lie))
+    servers = [f"{proxy.front}:{node.port}" for proxy, node in zip(proxies, spec.nodes, strict=True)]
+    deploy_again = file.read_text()
+    for node, server in zip(spec.nodes, servers, strict=True):
+        deploy_again = deploy_again.replace(f"- {node.client_address}\n", f"- {server}\n", 1)
+    file.write_text(deploy_again)
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(
+        "promise: x\ngroup: classic\nsteps:\n  - start the load\n  - play 100 %\n  - drain\n"
+    )
+    for proxy in proxies:
+        proxy.start()
+    try:
+        options = options_of(file, str(mine))
+        status = run_drill(options)
+    finally:
+        for proxy in proxies:
+            proxy.close()
+
+    summary = summary_of(options)
+    assert sum(proxy.lies for proxy in proxies) == 1
+    assert status == EXIT_BROKEN
+    assert summary[finding] >= 1
+    found = [each for each in summary["evidence"] if each["finding"] == finding]
+    assert found
+    assert found[0]["is_broken"]
+    assert found[0]["disks"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("find: sleep 3600", "did not end within"),
+        ("find: exit 255", "status 255"),
+        ("start: echo no such unit; exit 5", "no such unit"),
+        ("find: echo 1", "does not answer at"),
+    ],
+)
+def test_a_file_that_does_not_fit_the_cluster_ends_the_drill_in_one_line(
+    change: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, _ = deploy(tmp_path)
+    name, _, command = change.partition(": ")
+    lines = file.read_text().splitlines()
+    at = next(at for at, line in enumerate(lines) if line.startswith(f"  {name}:"))
+    following = next(at for at in range(at + 1, len(lines)) if not lines[at].startswith("   "))
+    lines[at:following] = [f"  {name}: {command}"]
+    file.write_text("\n".join([*lines, "command_seconds: 1", "patience: 1", ""]))
+
+    assert run_drill(options_of(file, "master-loss")) == EXIT_NOT_RUN
+
+    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1
+    assert words in errors[0]
