@@ -12,9 +12,9 @@ from tandem.drill.workload import Clock
 
 if TYPE_CHECKING:
     from tandem.drill.lost_leases import Late
+    from tandem.drill.scenario import Expectation, ScenarioRun
     from tandem.drill.stream_audit import Content, Place
     from tandem.drill.witness_audit import WitnessSummary
-    from tandem.drill.scenario import Expectation, ScenarioRun
 
 
 class Recording:

@@ -11,8 +11,8 @@ from typing import Any, Final
 import msgspec
 
 from tandem.drill.outcomes import EXIT_STATUSES, Verdict
-from tandem.drill.witness_audit import WITNESS_COUNTS
 from tandem.drill.scenario import NOT_POSSIBLE as PREFIX_OF_IMPOSSIBLE
+from tandem.drill.witness_audit import WITNESS_COUNTS
 from tandem.wire.untrusted import UnreadableError, decode_json
 
 RECORD_VERSION: Final = 1

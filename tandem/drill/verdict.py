@@ -139,7 +139,8 @@ def _witness(summary: Summary) -> Cell:
     if witness is None or not witness.deliveries:
         return Cell(NOT_MEASURED)
     if witness.promises_broken:
-        return Cell("; ".join(witness.examples), "" if READS in summary.target.not_promised else BAD)
+        style = "" if READS in summary.target.not_promised else BAD
+        return Cell("; ".join(witness.examples), style)
     again = f", {witness.repeated:,} once more (allowed)" if witness.repeated else ""
     return Cell(f"the same messages as ours{again}", "green")
 

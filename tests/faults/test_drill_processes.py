@@ -1,11 +1,14 @@
 """Drills of a cluster that was deployed before: nodes started by a shell, faults by commands."""
 
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
+import yaml
 
 from tandem.client import BlockingAdmin
 from tandem.cluster.spec import ClusterSpec
@@ -14,8 +17,7 @@ from tandem.drill.options import DrillOptions
 from tandem.drill.outcomes import EXIT_BROKEN, EXIT_HELD, EXIT_NOT_POSSIBLE, EXIT_NOT_RUN
 from tests.faults.drills import draw_nothing, signals_as_before, status_of, summary_of, unmet
 from tests.support.deployed import deploy, ended_at_last
-from tests.support.lying_proxy import LyingProxy
-from tests.support.processes import processes_with
+from tests.support.processes import processes_with, started, wait_output
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.thorough]
 
@@ -88,12 +90,8 @@ def test_a_deployed_cluster_is_drilled_twice_and_left_as_it_was(tmp_path: Path) 
 
 
 def _run_start(file: Path, node: str) -> None:
-    import subprocess
-
-    import yaml
-
     command = yaml.safe_load(file.read_text())["commands"]["start"]
-    environment = {**__import__("os").environ, "NODE": node}
+    environment = {**os.environ, "NODE": node}
     subprocess.run(["sh", "-c", command], cwd=file.parent, env=environment, check=True)
 
 
@@ -127,30 +125,30 @@ def test_a_proxy_that_lies_is_found_with_its_evidence(
     lie: str, finding: str, tmp_path: Path
 ) -> None:
     file, spec = deploy(tmp_path)
-    proxies = []
+    pairs = []
+    text = file.read_text()
     for node in spec.nodes:
-        front = node.address[:-3] + str(int(node.address[-3:]) - 100)
-        proxies.append(LyingProxy(front, node.address, [node.port], lie))
-    servers = [f"{proxy.front}:{node.port}" for proxy, node in zip(proxies, spec.nodes, strict=True)]
-    deploy_again = file.read_text()
-    for node, server in zip(spec.nodes, servers, strict=True):
-        deploy_again = deploy_again.replace(f"- {node.client_address}\n", f"- {server}\n", 1)
-    file.write_text(deploy_again)
+        back = node.client_address
+        front = f"{node.address[:-3]}{int(node.address[-3:]) - 100}:{node.port}"
+        pairs.append(f"{front}={back}")
+        text = text.replace(f"- {back}\n", f"- {front}\n", 1)
+    file.write_text(text)
     mine = tmp_path / "mine.yaml"
     mine.write_text(
         "promise: x\ngroup: classic\nsteps:\n  - start the load\n  - play 100 %\n  - drain\n"
     )
-    for proxy in proxies:
-        proxy.start()
-    try:
-        options = options_of(file, str(mine))
+    options = options_of(file, str(mine))
+    command = [sys.executable, "-m", "tests.support.lying_proxy", lie, *pairs]
+    with started(command, stdin=subprocess.PIPE) as proxy:
+        wait_output(proxy, "ready")
         status = run_drill(options)
-    finally:
-        for proxy in proxies:
-            proxy.close()
+        assert proxy.stdin is not None
+        proxy.stdin.close()
+        assert proxy.stdout is not None
+        said = proxy.stdout.read()
 
     summary = summary_of(options)
-    assert sum(proxy.lies for proxy in proxies) == 1
+    assert said.split() == ["lied"]
     assert status == EXIT_BROKEN
     assert summary[finding] >= 1
     found = [each for each in summary["evidence"] if each["finding"] == finding]

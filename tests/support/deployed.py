@@ -1,4 +1,4 @@
-"""A cluster that was deployed by somebody: nodes that a shell starts, and the drill's file of it."""
+"""A cluster that somebody has deployed: nodes that a shell starts, and the drill's file of it."""
 
 import os
 import signal

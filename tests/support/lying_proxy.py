@@ -1,16 +1,19 @@
-"""A proxy between clients and a broker that forgets, doubles or reorders messages.
+"""A proxy between clients and brokers that forgets, doubles or reorders one message: a program.
 
-It is at addresses beside those of the nodes, as long as they are, and puts itself into the routes
-that name servers answer. To clients it says what a sound broker says.
+    python -m tests.support.lying_proxy forget 127.9.9.101:10911=127.9.9.201:10911 ...
+
+Each pair is where it listens, and for whom. The addresses are as long as those of the brokers: it
+puts itself into the routes that name servers answer. To clients it says what a sound broker says.
+It says `ready`, `lied` when it has, and ends with its standard input.
 """
 
-import contextlib
-import socket
-import threading
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Final
 
 import msgspec
+import trio
 
 from tandem.wire.remoting_command import (
     FRAME_HEAD,
@@ -30,132 +33,149 @@ FIRST_LIE: Final = 12
 OWN_OPAQUE: Final = 1 << 30
 
 
-class _Client:
+class Liar:
+    """Lies once, and says so."""
+
+    def __init__(self, lie: str) -> None:
+        self.lie = lie
+        self._has_lied = False
+
+    def lies_now(self) -> bool:
+        """Whether this is the time."""
+        if self._has_lied:
+            return False
+        self._has_lied = True
+        print("lied", flush=True)  # noqa: T201 - a program of tests
+        return True
+
+
+class Pair:
     """One connection of a client, and the one to the broker that it stands for."""
 
-    def __init__(self, proxy: "LyingProxy", client: socket.socket, broker: socket.socket) -> None:
-        self.proxy = proxy
+    def __init__(
+        self,
+        liar: Liar,
+        swapped: tuple[bytes, bytes],
+        client: trio.abc.Stream,
+        broker: trio.abc.Stream,
+    ) -> None:
+        self._liar = liar
+        self._swapped = swapped
         self._client = client
         self._broker = broker
+        self._to_client = trio.Lock()
+        self._to_broker = trio.Lock()
         self._sends = 0
         self._asked: set[int] = set()
         self._answer: RemotingCommand | None = None
         self._held: RemotingCommand | None = None
         self._after = -1
-        self._lock = threading.Lock()
-        self._ended = 0
 
-    def until_it_ends(self, work: Callable[[], None]) -> None:
-        """Do one direction; when it ends, end the other, and with that close both connections."""
-        with contextlib.suppress(OSError):
-            work()
-        ends = (self._client, self._broker)
-        with self._lock:
-            self._ended += 1
-            for end in ends:
-                with contextlib.suppress(OSError):
-                    end.shutdown(socket.SHUT_RDWR)
-                if self._ended == len(ends):
-                    end.close()
-
-    def requests(self) -> None:
-        for command, data in _frames(self._client):
+    async def requests(self) -> None:
+        """Pass on what the client asks."""
+        async for command, data in _frames(self._client):
             if command.code == SEND_MESSAGE_V2 and not command.is_response:
-                self._send(command, data)
+                await self._send(command, data)
             else:
-                self._broker.sendall(data)
+                await self._ask(data)
 
-    def answers(self) -> None:
-        for command, data in _frames(self._broker):
+    async def answers(self) -> None:
+        """Pass on what the broker answers, but for what the client has not asked."""
+        async for command, data in _frames(self._broker):
             if command.opaque >= OWN_OPAQUE:
                 continue
             if command.opaque in self._asked and command.code == 0:
                 self._answer = command
-            self._client.sendall(data.replace(self.proxy.back.encode(), self.proxy.front.encode()))
+            await self._say(data.replace(*self._swapped))
             if command.opaque == self._after and self._held is not None:
                 late, self._held = self._held, None
-                self._broker.sendall(_with_opaque(late, OWN_OPAQUE))
+                await self._ask(_with_opaque(late, OWN_OPAQUE))
 
-    def _send(self, command: RemotingCommand, data: bytes) -> None:
+    async def _send(self, command: RemotingCommand, data: bytes) -> None:
+        lie = self._liar.lie
         self._asked.add(command.opaque)
         is_sync = OF_A_SYNC_SEND in data
         self._sends += is_sync
-        is_lie = is_sync and self._sends >= FIRST_LIE and self.proxy.may_lie()
+        is_time = is_sync and self._sends >= FIRST_LIE and self._answer is not None
         if self._held is not None and _queue(command) == _queue(self._held):
             self._after = command.opaque
-        if is_lie and self._answer is not None and self.proxy.lie in ("forget", "reorder"):
-            if self.proxy.lie == "reorder":
+        is_lie = is_time and self._liar.lies_now()
+        if is_lie and lie in ("forget", "reorder"):
+            if lie == "reorder":
                 self._held = command
-            self._client.sendall(_with_opaque(self._answer, command.opaque))
+            assert self._answer is not None
+            await self._say(_with_opaque(self._answer, command.opaque))
             return
-        self._broker.sendall(data)
-        if is_lie and self.proxy.lie == "double":
-            self._broker.sendall(_with_opaque(command, OWN_OPAQUE))
+        await self._ask(data)
+        if is_lie and lie == "double":
+            await self._ask(_with_opaque(command, OWN_OPAQUE))
+
+    async def _say(self, data: bytes) -> None:
+        async with self._to_client:
+            await self._client.send_all(data)
+
+    async def _ask(self, data: bytes) -> None:
+        async with self._to_broker:
+            await self._broker.send_all(data)
 
 
-class LyingProxy:
-    """Passes on what goes to `back`, at `front`; lies once, about one sync send."""
-
-    def __init__(self, front: str, back: str, ports: Sequence[int], lie: str) -> None:
-        assert len(front) == len(back), "an address takes the place of another in a frame"
-        self.front = front
-        self.back = back
-        self.lie = lie
-        self.lies = 0
-        self._lock = threading.Lock()
-        self._listeners = [socket.create_server((front, port)) for port in ports]
-
-    def may_lie(self) -> bool:
-        """Whether this is the time; it is only once."""
-        with self._lock:
-            if not self.lie or self.lies:
-                return False
-            self.lies += 1
-            return True
-
-    def start(self) -> None:
-        """Serve in threads, until the listeners are closed."""
-        for listener in self._listeners:
-            threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
-
-    def close(self) -> None:
-        """Take no more connections."""
-        for listener in self._listeners:
-            with contextlib.suppress(OSError):
-                listener.shutdown(socket.SHUT_RDWR)
-            listener.close()
-
-    def _accept(self, listener: socket.socket) -> None:
-        port = listener.getsockname()[1]
-        while True:
-            try:
-                client, _ = listener.accept()
-            except OSError:
-                return
-            try:
-                broker = socket.create_connection((self.back, port))
-            except OSError:
-                client.close()
-                continue
-            both = _Client(self, client, broker)
-            for work in (both.requests, both.answers):
-                threading.Thread(target=both.until_it_ends, args=(work,), daemon=True).start()
+async def _serve(liar: Liar, front: str, back: str, client: trio.SocketStream) -> None:
+    host, _, port = back.rpartition(":")
+    swapped = host.encode(), front.rpartition(":")[0].encode()
+    try:
+        async with client, await trio.open_tcp_stream(host, int(port)) as broker:
+            pair = Pair(liar, swapped, client, broker)
+            async with trio.open_nursery() as nursery:
+                for work in (pair.requests, pair.answers):
+                    nursery.start_soon(_until_one_ends, work, nursery.cancel_scope)
+    except OSError:
+        return  # the broker is down
 
 
-def _frames(stream: socket.socket) -> Iterator[tuple[RemotingCommand, bytes]]:
-    with stream.makefile("rb") as source:
-        while len(head := source.read(FRAME_HEAD.size)) == FRAME_HEAD.size:
-            total, word = FRAME_HEAD.unpack(head)
-            rest = source.read(total - 4)
-            header_bytes = word & 0xFFFFFF
-            command = decode_frame_parts(word >> 24, rest[:header_bytes], rest[header_bytes:])
-            yield command, head + rest
+async def _until_one_ends(work: Callable[[], Awaitable[None]], scope: trio.CancelScope) -> None:
+    try:
+        await work()
+    except (trio.BrokenResourceError, trio.ClosedResourceError):
+        pass  # as when it ends in an orderly way
+    scope.cancel()
+
+
+async def _frames(stream: trio.abc.Stream) -> AsyncIterator[tuple[RemotingCommand, bytes]]:
+    data = bytearray()
+    while part := await stream.receive_some():
+        data += part
+        while len(data) >= FRAME_HEAD.size:
+            total, word = FRAME_HEAD.unpack_from(data)
+            if len(data) < 4 + total:
+                break
+            frame = bytes(data[: 4 + total])
+            del data[: 4 + total]
+            body_at = FRAME_HEAD.size + (word & 0xFFFFFF)
+            header, body = frame[FRAME_HEAD.size : body_at], frame[body_at:]
+            yield decode_frame_parts(word >> 24, header, body), frame
 
 
 def _with_opaque(command: RemotingCommand, opaque: int) -> bytes:
-    other = msgspec.structs.replace(command, ext=dict(command.ext_fields()), opaque=opaque)
-    return encode_frame(other)
+    return encode_frame(msgspec.structs.replace(command, ext=command.ext_fields(), opaque=opaque))
 
 
 def _queue(command: RemotingCommand) -> str | None:
     return command.ext_fields().get(QUEUE_ID)
+
+
+async def main(lie: str, *pairs: str) -> None:
+    """Serve until standard input ends."""
+    liar = Liar(lie)
+    async with trio.open_nursery() as nursery:
+        for front, back in (pair.split("=") for pair in pairs):
+            assert len(front) == len(back), "an address takes the place of another in a frame"
+            host, _, port = front.rpartition(":")
+            serve = partial(_serve, liar, front, back)
+            await nursery.start(partial(trio.serve_tcp, serve, int(port), host=host))
+        print("ready", flush=True)  # noqa: T201 - a program of tests
+        await trio.to_thread.run_sync(sys.stdin.read, abandon_on_cancel=True)
+        nursery.cancel_scope.cancel()
+
+
+if __name__ == "__main__":
+    trio.run(main, *sys.argv[1:])

@@ -250,6 +250,10 @@ def _check(reader: Reader, head: _Head, nodes: Sequence[ProcessNode]) -> None:
         reader.complain("settings", f"are those of RocketMQ's brokers, not of a {head.kind} group")
     if not head.settings.get("inSyncReplicas", "1").isdecimal():
         reader.complain("settings.inSyncReplicas", "is not valid; give a number in quotes")
+    _check_nodes(reader, nodes)
+
+
+def _check_nodes(reader: Reader, nodes: Sequence[ProcessNode]) -> None:
     if len(nodes) < NODES_MIN:
         reader.complain("nodes", f"has {len(nodes)}; a drill needs at least {NODES_MIN}")
     _check_once(reader, "name", [node.name for node in nodes])

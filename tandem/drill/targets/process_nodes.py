@@ -202,7 +202,7 @@ class ProcessNodes:
 
     async def _until_gone(self, node: str, pid: int, name: str) -> None:
         with trio.move_on_after(GONE_SECONDS_MAX):
-            while await self._commands[node].find() == pid:
+            while await self._commands[node].find() == pid:  # noqa: ASYNC110 - another process
                 await trio.sleep(LOOK_SECONDS)
             self._frozen.discard(node)
             if self._watched is not None:

@@ -204,10 +204,14 @@ class ProcessesTarget:
                 )
         else:
             brokers = WatchedBrokers(group.nodes, recording.replication, watched)
-            for node in group.nodes:
-                watchers.append(partial(watch_broker, askers[node.name], node, brokers, clock))
-            for controller in file.controllers:
-                watchers.append(partial(watch_controller, controller, group.name, brokers, clock))
+            watchers += [
+                partial(watch_broker, askers[node.name], node, brokers, clock)
+                for node in group.nodes
+            ]
+            watchers += [
+                partial(watch_controller, controller, group.name, brokers, clock)
+                for controller in file.controllers
+            ]
         cuts = Fault.CUT_OFF in self.faults
         if file.kind.is_rocketmq:
             running: Running = RunningRocketMQ(
