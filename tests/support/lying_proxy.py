@@ -9,6 +9,7 @@ It says `ready`, `lied` when it has, and ends with its standard input.
 
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -133,10 +134,9 @@ async def _serve(liar: Liar, front: str, back: str, client: trio.SocketStream) -
 
 
 async def _until_one_ends(work: Callable[[], Awaitable[None]], scope: trio.CancelScope) -> None:
-    try:
+    # A broken connection is an end as good as an orderly one.
+    with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
         await work()
-    except (trio.BrokenResourceError, trio.ClosedResourceError):
-        pass  # as when it ends in an orderly way
     scope.cancel()
 
 
