@@ -280,7 +280,9 @@ async def _witness(stage: Stage, plan: Plan, recording: Recording) -> AsyncItera
         with suppress(UnmetError):
             await finish_witness(witness, stage, recording.reads)
         given = [(each.place, each.content) for each in witness.deliveries]
-        recording.witness = compare_witness(java.client, given, recording.reads)
+        recording.witness = compare_witness(
+            java.client, given, recording.reads, is_whole=not recording.stopped_because
+        )
 
 
 async def play_scenarios(

@@ -163,8 +163,9 @@ def _queue(command: RemotingCommand) -> str | None:
     return command.ext_fields().get(QUEUE_ID)
 
 
-async def main(lie: str, *pairs: str) -> None:
+async def main(*arguments: str) -> None:
     """Serve until standard input ends."""
+    lie, *pairs = arguments
     liar = Liar(lie)
     async with trio.open_nursery() as nursery:
         for front, back in (pair.split("=") for pair in pairs):

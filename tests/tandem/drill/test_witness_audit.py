@@ -28,6 +28,13 @@ def test_what_has_not_come_yet_is_not_passed_over() -> None:
     assert compare_witness("Java", [], OURS).promises_broken == 0
 
 
+def test_of_a_drill_that_ended_early_the_witness_may_be_ahead() -> None:
+    ahead = [*GIVEN, ((0, 4), ("sync-1-04", 104))]
+    assert compare_witness("Java", ahead, OURS, is_whole=False).promises_broken == 0
+    within = {place: content for place, content in OURS.items() if place != (0, 2)}
+    assert compare_witness("Java", GIVEN, within, is_whole=False).unknown == 1
+
+
 @pytest.mark.parametrize(
     ("given", "finding"),
     [
