@@ -54,38 +54,60 @@ def compare_witness(
 
     Unless that is the `is_whole` topic, the witness may be ahead of them.
     """
-    end: dict[int, int] = {}
-    for queue, offset in ours:
-        end[queue] = max(offset, end.get(queue, -1))
-    count = 0
-    found: Counter[str] = Counter()
-    examples: list[str] = []
-    seen: set[Place] = set()
-    last: dict[int, int] = {}
-
-    def note(what: str, place: Place, keys: str, more: str = "") -> None:
-        found[what] += 1
-        if len(examples) < EXAMPLES_MAX:
-            examples.append(f"{what}: queue {place[0]}, offset {place[1]}, keys '{keys}'{more}")
-
+    comparison = _Comparison(ours, is_whole=is_whole)
     for place, content in deliveries:
-        count += 1
+        comparison.given(place, content)
+    comparison.end()
+    return WitnessSummary(
+        client=client,
+        deliveries=comparison.deliveries,
+        examples=tuple(comparison.examples),
+        **comparison.found,
+    )
+
+
+class _Comparison:
+    """Deliveries, one after the other, against what is known."""
+
+    def __init__(self, ours: Mapping[Place, Content], *, is_whole: bool) -> None:
+        self.deliveries = 0
+        self.found: Counter[str] = Counter()
+        self.examples: list[str] = []
+        self._ours = ours
+        self._is_whole = is_whole
+        self._seen: set[Place] = set()
+        self._last: dict[int, int] = {}
+        self._end: dict[int, int] = {}
+        for queue, offset in ours:
+            self._end[queue] = max(offset, self._end.get(queue, -1))
+
+    def given(self, place: Place, content: Content) -> None:
+        """Take the next delivery."""
+        self.deliveries += 1
         queue, offset = place
-        expected = ours.get(place)
-        if expected is None and not is_whole and offset > end.get(queue, -1):
-            pass  # ours would have read it a moment later
-        elif expected is None:
-            note("unknown", place, content[0])
-        elif expected != content:
-            note("different", place, content[0], f"; ours read '{expected[0]}'")
-        if place in seen:
-            found["repeated"] += 1
-            continue
-        seen.add(place)
-        if offset < last.get(queue, -1):
-            note("out_of_order", place, content[0], f"; given after offset {last[queue]}")
-        last[queue] = max(offset, last.get(queue, -1))
-    for place in sorted(ours.keys() - seen):
-        if place[1] < last.get(place[0], -1):
-            note("missing", place, ours[place][0])
-    return WitnessSummary(client=client, deliveries=count, examples=tuple(examples), **found)
+        expected = self._ours.get(place)
+        is_ahead = not self._is_whole and offset > self._end.get(queue, -1)
+        if expected is None and not is_ahead:
+            self._note("unknown", place, content[0])
+        elif expected is not None and expected != content:
+            self._note("different", place, content[0], f"; ours read '{expected[0]}'")
+        if place in self._seen:
+            self.found["repeated"] += 1
+            return
+        self._seen.add(place)
+        last = self._last.get(queue, -1)
+        if offset < last:
+            self._note("out_of_order", place, content[0], f"; given after offset {last}")
+        self._last[queue] = max(offset, last)
+
+    def end(self) -> None:
+        """Look for what was passed over."""
+        for place in sorted(self._ours.keys() - self._seen):
+            if place[1] < self._last.get(place[0], -1):
+                self._note("missing", place, self._ours[place][0])
+
+    def _note(self, what: str, place: Place, keys: str, more: str = "") -> None:
+        self.found[what] += 1
+        if len(self.examples) < EXAMPLES_MAX:
+            where = f"queue {place[0]}, offset {place[1]}, keys '{keys}'"
+            self.examples.append(f"{what}: {where}{more}")
