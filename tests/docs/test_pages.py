@@ -125,7 +125,7 @@ def test_a_file_that_is_shown_can_be_read(block: Block, tmp_path: Path) -> None:
 
 
 def read_yaml(text: str, file: Path) -> None:
-    """A scenario, a deployed cluster, settings of a job, or a cluster file or some of its sections; with known keys."""
+    """A scenario, a deployed cluster, settings of a job, a cluster file or a part of one."""
     content = yaml.safe_load(text)
     if job := re.match(r"# (\w+)\.yaml\n", text):
         file.write_text(text, encoding="utf-8")
