@@ -11,7 +11,8 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -21,9 +22,6 @@ from tandem.drill.targets.rocketmq_jars import find_jars
 from tests.support.deployed import ended_at_last, in_background, write_file
 from tests.support.loopback import own_network
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200), pytest.mark.xdist_group("rocketmq")]
 
@@ -93,7 +91,8 @@ def deploy(directory: Path, class_path: str, base: str) -> Path:
             brokerFastFailureEnable="false",
         )
         nodes.append({"name": name, "address": address, "port": 10911, "store": str(store)})
-    broker = java(class_path, BROKER, f"{directory}/$NODE")
+    program = java(class_path, BROKER, f"{directory}/$NODE")
+    (directory / "broker.sh").write_text(f"mkdir -p $NODE/store\n{program}\n")
     content = {
         "kind": "rocketmq-classic",
         "version": "5.3.3",
@@ -103,9 +102,7 @@ def deploy(directory: Path, class_path: str, base: str) -> Path:
         "patience": 10,
         "nodes": nodes,
     }
-    # The store of a broker that has not run yet is not there.
-    start = in_background(f'sh -c "{broker}"')
-    return write_file(directory, content, start=f"mkdir -p $NODE/store; {start}")
+    return write_file(directory, content, start=in_background("sh broker.sh"))
 
 
 def drill(file: Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -128,6 +125,9 @@ def test_a_deployed_sync_master_is_drilled_with_javas_client_as_witness(tmp_path
         jars = find_jars("maven:5.3.3")
     except MissingRequirementError as error:
         pytest.skip(str(error))
+    (tmp_path / "jars").mkdir()
+    for jar in map(Path, jars.class_path.split(os.pathsep)):
+        (tmp_path / "jars" / jar.name).symlink_to(jar)
     file = deploy(tmp_path, jars.class_path, own_network())
     name_server = java(jars.class_path, NAME_SERVER, str(tmp_path / "name-server"))
     with ended_at_last(tmp_path), (tmp_path / "name-server.out").open("wb") as output:
@@ -136,7 +136,7 @@ def test_a_deployed_sync_master_is_drilled_with_javas_client_as_witness(tmp_path
             done = drill(
                 file,
                 *("master-loss", "freeze-and-resume", "--rate", "60", "--duration", "16"),
-                *("--witness", "java", "--rocketmq", "maven:5.3.3"),
+                *("--witness", "java", "--rocketmq", str(tmp_path / "jars")),
             )
         finally:
             with suppress(ProcessLookupError):
