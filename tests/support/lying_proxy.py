@@ -28,7 +28,7 @@ QUEUE_ID: Final = "e"
 """In the header of that request."""
 
 OF_A_SYNC_SEND: Final = b"TAGS\x01sync"
-FIRST_LIE: Final = 12
+FIRST_LIE: Final = 3
 """Sends of one client that are let through before one is lied about."""
 
 OWN_OPAQUE: Final = 1 << 30
