@@ -22,7 +22,7 @@ from tandem.cluster_file.coordinator_settings import CoordinatorSettings
 from tandem.cluster_file.secret_file import read_secret
 from tandem.drill.errors import BadOptionsError, DrillError, TargetError
 from tandem.drill.outcomes import FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE
-from tandem.drill.plan import Plan, TargetFacts
+from tandem.drill.plan import TOPIC, Plan, TargetFacts
 from tandem.drill.preflight import Group
 from tandem.drill.recording import Recording
 from tandem.drill.scenario import LOOK_SECONDS
@@ -59,7 +59,6 @@ ANSWER_SECONDS_MAX: Final = 20.0
 """For a node that was started, times the patience of the file."""
 
 TOPIC_SECONDS_MAX: Final = 20.0
-TOPIC_PREFIX: Final = "tandem-drill"
 LOG_FOLDER: Final = "commitlog"
 
 _CLASSIC_4: Final = (
@@ -118,7 +117,7 @@ class ProcessesTarget:
             name_servers=file.name_servers,
             contract=_words_of(file, self._contract),
             patience=float(file.patience),
-            topic=f"{TOPIC_PREFIX}-{secrets.token_hex(4)}",
+            topic=f"{TOPIC}-{secrets.token_hex(4)}",
         )
         lease_ttl_ms = file.lease_ttl_ms
         if self._contract is not None:
