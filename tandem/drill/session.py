@@ -24,7 +24,7 @@ from rich.console import Console
 
 from tandem.cluster_file.errors import ClusterError
 from tandem.drill.auditing import AuditRequest, audit_with_progress, java_for_spark
-from tandem.drill.errors import AuditError, DrillError
+from tandem.drill.errors import AuditError, BadOptionsError, DrillError
 from tandem.drill.evidence import Evidence, collect
 from tandem.drill.ledger import Ledger, write_parquet
 from tandem.drill.options import (
@@ -94,6 +94,11 @@ def _prepared(options: DrillOptions, stack: ExitStack) -> "_Drill":
     source = _source(options, target.max_message_size_bytes, stack)
     out = stack.enter_context(claimed(options.out))
     ground = target.lay_out(out, scenarios)
+    if witness is not None and ground.tls is not None:
+        raise BadOptionsError(
+            "--witness java: the cluster has TLS, and the witness has no certificate of it; leave"
+            " --witness out, or set tls.mode: disabled"
+        )
     plan = Plan(
         options=options,
         config=ground.config,

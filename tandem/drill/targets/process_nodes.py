@@ -153,7 +153,10 @@ class ProcessNodes:
             if not self._should_run[node]:
                 continue
             changes = self._changes[node]
-            pid = await self._commands[node].find()
+            try:
+                pid = await self._commands[node].find()
+            except CommandError:
+                continue  # nothing is known; the node's log of commands has it
             if not pid and changes == self._changes[node] and self._should_run[node]:
                 self._exits[node] = f"{node} ended by itself: `find` finds no process"
 
