@@ -66,13 +66,12 @@ def topics_of(spec: ClusterSpec) -> list[str]:
 
 def test_a_deployed_cluster_is_drilled_twice_and_left_as_it_was(tmp_path: Path) -> None:
     file, spec = deploy(tmp_path)
-    options = options_of(file, "master-loss", "partition-of-mine.yaml")
-    mine = tmp_path / "partition-of-mine.yaml"
+    mine = tmp_path / "mine.yaml"
     mine.write_text(
         "promise: x\ngroup: classic\nsteps:\n  - start the load\n"
         "  - fill the disk of the master\n  - drain\n"
     )
-    options = msgspec.structs.replace(options, scenarios=("master-loss", str(mine)))
+    options = options_of(file, "master-loss", str(mine))
 
     for _ in range(2):
         assert status_of(options) == EXIT_HELD, unmet(summary_of(options))
@@ -175,13 +174,13 @@ def test_a_proxy_that_lies_is_found_with_its_evidence(
 def test_a_file_that_does_not_fit_the_cluster_ends_the_drill_in_one_line(
     change: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file, _ = deploy(tmp_path)
+    file, _ = deploy(tmp_path, patience=1)
     name, _, command = change.partition(": ")
     lines = file.read_text().splitlines()
     at = next(at for at, line in enumerate(lines) if line.startswith(f"  {name}:"))
     following = next(at for at in range(at + 1, len(lines)) if not lines[at].startswith("   "))
     lines[at:following] = [f"  {name}: {command}"]
-    file.write_text("\n".join([*lines, "command_seconds: 1", "patience: 1", ""]))
+    file.write_text("\n".join([*lines, "command_seconds: 1", ""]))
 
     assert run_drill(options_of(file, "master-loss")) == EXIT_NOT_RUN
 

@@ -47,6 +47,7 @@ def deploy(
     kind: Kind = "classic",
     *,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
+    patience: int = 10,
     **commands: str,
 ) -> tuple[Path, ClusterSpec]:
     """Write a cluster file and the drill's file of it: three nodes of ours. Nothing runs yet."""
@@ -56,6 +57,7 @@ def deploy(
     content = {
         "kind": kind,
         "group": spec.nodes[0].group,
+        "patience": patience,
         "name_servers": [each.client_address for each in spec.nodes],
         "nodes": [
             {"name": each.name, "address": each.address, "port": each.port}
