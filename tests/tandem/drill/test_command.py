@@ -1,3 +1,5 @@
+import io
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -201,6 +203,31 @@ def test_a_mistake_before_there_is_a_report_shows_its_traceback(
     assert run_drill(DrillOptions(out=tmp_path)) == EXIT_DEFECT
     assert "Traceback" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["of-somebody"]
+
+
+class NobodyReads(io.StringIO):
+    """A standard output whose reader has gone."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self._number = number
+
+    def flush(self) -> None:
+        raise BrokenPipeError
+
+    def fileno(self) -> int:
+        return self._number
+
+
+def test_that_nobody_reads_the_output_changes_no_verdict(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plant(monkeypatch, samples.summary())
+    with (tmp_path / "output").open("w") as output:
+        monkeypatch.setattr(sys, "stdout", NobodyReads(output.fileno()))
+        assert run_drill(DrillOptions(out=tmp_path / "report")) == 0
+        os.write(output.fileno(), b"the rest of a buffer")
+    assert (tmp_path / "output").read_text() == ""
 
 
 def test_an_interruption_among_other_errors_is_an_interruption(
