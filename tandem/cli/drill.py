@@ -22,6 +22,13 @@ class TargetChoice(enum.StrEnum):
 
     TANDEM = "tandem"
     ROCKETMQ = "rocketmq"
+    PROCESSES = "processes"
+
+
+class WitnessChoice(enum.StrEnum):
+    """Which client consumes beside ours."""
+
+    JAVA = "java"
 
 
 class ModeChoice(enum.StrEnum):
@@ -116,7 +123,27 @@ LabelOption = Annotated[
 ]
 
 TargetOption = Annotated[
-    TargetChoice, typer.Option("--target", help="What is broken: our own cluster, or RocketMQ's.")
+    TargetChoice,
+    typer.Option(
+        "--target", help="What is broken: our own cluster, RocketMQ's, or one that is deployed."
+    ),
+]
+FileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--file",
+        metavar="FILE",
+        help="Of --target processes: how the deployed cluster's nodes are reached and hurt.",
+        show_default=False,
+    ),
+]
+WitnessOption = Annotated[
+    WitnessChoice | None,
+    typer.Option(
+        "--witness",
+        help="Another client that consumes as well, of what --rocketmq names; 'java'.",
+        show_default=False,
+    ),
 ]
 RocketMQOption = Annotated[
     str,
@@ -198,6 +225,8 @@ def drill(
     history: HistoryOption = None,
     label: LabelOption = "",
     target: TargetOption = TargetChoice.TANDEM,
+    file: FileOption = None,
+    witness: WitnessOption = None,
     rocketmq: RocketMQOption = "",
     mode: ModeOption = None,
     broker_settings: BrokerSettingOption = None,
@@ -206,8 +235,8 @@ def drill(
     """Start the cluster, break it under load, and audit every log against every send.
 
     Exit status: 0 every promise held; 1 one did not, or something expected was not seen; 2 it could
-    not be run; 3 inconclusive, the machine was too slow; 4 not possible on this machine; 130 it was
-    interrupted. Of 'diff': 1 if the second run is worse.
+    not be run; 3 inconclusive, the machine was too slow; 4 not possible on this machine; 5 the
+    drill itself failed; 130 it was interrupted. Of 'diff': 1 if the second run is worse.
     """
     from tandem.cluster.spec import default_config
     from tandem.drill.command import listed, run_drill
@@ -249,6 +278,8 @@ def drill(
         minutes=minutes,
         json=output_format is Format.JSON,
         target=target.value,
+        file=file,
+        witness=None if witness is None else witness.value,
         rocketmq=rocketmq,
         mode=mode or "",
         broker_settings=tuple(broker_settings or ()),

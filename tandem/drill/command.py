@@ -1,9 +1,11 @@
 """`tandem drill`: functions for the command line."""
 
 import io
+import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -19,8 +21,14 @@ from tandem.drill.errors import BadOptionsError, DrillError, NotReadyError
 from tandem.drill.history import History, check_history, find_run, read_history
 from tandem.drill.nemesis import World
 from tandem.drill.options import DrillOptions
-from tandem.drill.outcomes import EXIT_HELD, EXIT_INCONCLUSIVE, EXIT_INTERRUPTED, EXIT_NOT_RUN
-from tandem.drill.preflight import check_libraries, choose_group, claimed
+from tandem.drill.outcomes import (
+    EXIT_DEFECT,
+    EXIT_HELD,
+    EXIT_INCONCLUSIVE,
+    EXIT_INTERRUPTED,
+    EXIT_NOT_RUN,
+)
+from tandem.drill.preflight import MARKER_NAME, check_libraries, choose_group, claimed
 from tandem.drill.scenario_file import FOLDER, catalogue
 from tandem.plain_text import plain_json, plain_lines
 
@@ -29,13 +37,17 @@ __all__ = ["DrillOptions", "ListedScenario", "compared", "history_of", "listed",
 RANDOM: Final = "random"
 """In the place of scenarios: those of a seed."""
 
+DEFECT_NAME: Final = "defect.txt"
+"""The traceback of a drill that failed by a mistake of ours, beside what it has left."""
+
 
 def run_drill(options: DrillOptions) -> int:
     """Hold a drill, or drills of chance, and print how it went; return the exit status.
 
     0: every promise and expectation held. 1: one did not. 2: it could not be run, as one line on
     standard error says. 3: the machine was too slow to say. 4: this machine could play none of the
-    scenarios. 130: it was interrupted.
+    scenarios. 5: the drill itself failed, which says nothing about the cluster. 130: it was
+    interrupted.
 
     To be called by a program that does nothing else: SIGTERM and SIGHUP count as Ctrl-C from here.
     """
@@ -45,23 +57,68 @@ def run_drill(options: DrillOptions) -> int:
         # A terminal that has no sign for a check mark or an input's name is no reason to stop.
         sys.stdout.reconfigure(errors="replace")
     try:
-        if complaints := options.complaints():
-            raise BadOptionsError("; ".join(complaints))
-        check_libraries(spark=options.spark or options.spark_stream)
-        if options.history is not None:
-            check_history(options.history)
-        # Only now: it needs libraries of the `drill` extra, and their absence is one clear line.
-        from tandem.drill.session import hold  # noqa: PLC0415
-
-        if options.scenarios == (RANDOM,):
-            return _hold_by_chance(options, hold)
-        status = hold(options)
-        return _kept(options, status)
+        status = _run(options)
     except (DrillError, ClusterError) as error:
-        return _not_run(error)
+        status = _not_run(error)
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted; there is no report\n")
-        return EXIT_INTERRUPTED
+        status = _interrupted()
+    except BaseExceptionGroup as errors:
+        is_asked_for = errors.subgroup(KeyboardInterrupt) is not None
+        status = _interrupted() if is_asked_for else _failed_itself(errors, options)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is not a broken promise
+        status = _failed_itself(error, options)
+    return _said(status)
+
+
+def _run(options: DrillOptions) -> int:
+    if complaints := options.complaints():
+        raise BadOptionsError("; ".join(complaints))
+    check_libraries(spark=options.spark or options.spark_stream)
+    if options.history is not None:
+        check_history(options.history)
+    # Only now: it needs libraries of the `drill` extra, and their absence is one clear line.
+    from tandem.drill.session import hold  # noqa: PLC0415
+
+    if options.scenarios == (RANDOM,):
+        return _hold_by_chance(options, hold)
+    return _kept(options, hold(options))
+
+
+def _interrupted() -> int:
+    sys.stderr.write("interrupted; there is no report\n")
+    return EXIT_INTERRUPTED
+
+
+def _failed_itself(error: BaseException, options: DrillOptions) -> int:
+    """Say in one line that the drill has a mistake, and keep the traceback for who mends it."""
+    cause = error
+    while isinstance(cause, BaseExceptionGroup):
+        cause = cause.exceptions[0]
+    words = plain_lines(f"{type(cause).__name__}: {cause}").partition("\n")[0]
+    lines = "".join(traceback.format_exception(error))
+    kept = options.out / DEFECT_NAME
+    where = f"its traceback is in {kept}"
+    try:
+        if not (options.out / MARKER_NAME).exists():
+            raise FileNotFoundError(options.out)
+        kept.write_text(lines, encoding="utf-8", errors="backslashreplace")
+    except OSError:
+        sys.stderr.write(lines)
+        where = "its traceback is above"
+    sys.stderr.write(
+        f"error: the drill itself failed, and says nothing about the cluster: {words}; {where}:"
+        " report it as a mistake of TandemMQ\n"
+    )
+    return EXIT_DEFECT
+
+
+def _said(status: int) -> int:
+    """Let the output be written now: that nobody reads it any more changes no verdict."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return status
 
 
 def _kept(options: DrillOptions, status: int) -> int:
@@ -160,5 +217,5 @@ def listed(target: str = "tandem") -> list[ListedScenario]:
             needs=[needs[need] for need in scenario.needs],
             seconds=scenario.seconds or None,
         )
-        for scenario in catalogue(FOLDER if target == "tandem" else FOLDER / target)
+        for scenario in catalogue(FOLDER / target if target == "rocketmq" else FOLDER)
     ]

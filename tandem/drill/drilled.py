@@ -2,6 +2,7 @@
 
 import random
 import sys
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 import trio
@@ -189,6 +190,13 @@ class DrilledNetwork:
         """Hold all bytes from one to the other."""
         self._change(source, target, FlowRule(stalled=True), replication_only=replication_only)
 
+    async def cut_off(self, node: str, others: Sequence[str]) -> None:
+        """Hold all bytes between a node and each of the others."""
+        await trio.lowlevel.checkpoint()
+        for other in others:
+            self.cut(node, other)
+            self.cut(other, node)
+
     def slow(
         self, source: str, target: str, *, delay_seconds: float = 0, bytes_per_second: float = 0
     ) -> None:
@@ -200,8 +208,9 @@ class DrilledNetwork:
         """Break all connections of a node that exist."""
         self._proxy.reset(node)
 
-    def heal(self) -> None:
+    async def heal(self) -> None:
         """Let everything pass."""
+        await trio.lowlevel.checkpoint()
         self._proxy.rules.heal()
 
     async def disturb(self, node: str) -> str:

@@ -157,3 +157,7 @@ class StreamStartError(DrillError):
     def __init__(self, text: str, reason: str) -> None:
         super().__init__(text, reason)
         self.reason = reason
+
+
+class WitnessStartError(DrillError):
+    """The consumer of another client did not start. The text says what it said."""

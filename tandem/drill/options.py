@@ -28,7 +28,10 @@ REPEAT_MAX: Final = 10_000
 LABEL_CHARACTERS_MAX: Final = 200
 
 
-TargetName = Literal["tandem", "rocketmq"]
+TargetName = Literal["tandem", "rocketmq", "processes"]
+
+
+WitnessName = Literal["java"]
 
 
 class DrillOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +49,8 @@ class DrillOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     With `target` "rocketmq" it is not the cluster of `config` that is broken, but three brokers of
     the RocketMQ that `rocketmq` names, in a `mode` of `targets.rocketmq_layout`, with
-    `broker_settings` as KEY=VALUE.
+    `broker_settings` as KEY=VALUE. With "processes" it is the deployed cluster that `file`
+    describes. With a `witness`, RocketMQ's own client, of what `rocketmq` names, consumes as well.
     """
 
     config: Path = Path("cluster.yaml")
@@ -65,6 +69,8 @@ class DrillOptions(msgspec.Struct, frozen=True, kw_only=True):
     label: str = ""
     minutes: float | None = None
     target: TargetName = "tandem"
+    file: Path | None = None
+    witness: WitnessName | None = None
     rocketmq: str = ""
     mode: str = ""
     broker_settings: tuple[str, ...] = ()

@@ -39,6 +39,8 @@ EXIT_NOT_RUN: Final = 2
 """The drill could not be held: there is no verdict and, most times, no report."""
 EXIT_INCONCLUSIVE: Final = 3
 EXIT_NOT_POSSIBLE: Final = 4
+EXIT_DEFECT: Final = 5
+"""The drill itself failed, by a mistake of ours: nothing is known about the cluster."""
 EXIT_INTERRUPTED: Final = 130
 """As a shell reports a program that Ctrl-C ended: 128 + SIGINT."""
 

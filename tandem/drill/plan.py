@@ -2,18 +2,22 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from tandem.client.cluster_access import ClusterAccess
 from tandem.cluster_file.choices import GroupKind
 from tandem.cluster_file.coordinator_settings import CoordinatorSettings
+from tandem.drill.java_witness import WitnessJava
 from tandem.drill.options import DrillOptions
 from tandem.drill.preflight import Group
 from tandem.drill.proxied_pair import ProxiedPair
 from tandem.drill.scenario_file import Scenario
 from tandem.drill.workload import ProducerState
 from tandem.tls_files import TLSFiles
+
+TOPIC: Final = "tandem-drill"
 
 
 class TargetFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +46,8 @@ class TargetFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a message that was refused is certain not to be stored."""
     patience: float = 1.0
     """By how much the deadlines of scenarios are longer."""
+    topic: str = TOPIC
+    """What the drill sends to: on a cluster that stays, one of this drill alone."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +75,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     stores: dict[str, Path]
     tls: TLSFiles | None = None
     target: TargetFacts = TargetFacts()
+    witness: WitnessJava | None = None
+    """Another client that consumes as well."""
 
     @property
     def is_fenced(self) -> bool:
@@ -81,6 +89,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         if self.target.name_servers:
             return list(self.target.name_servers)
         return [f"{node.address}:{node.name_server_port}" for node in self.group.nodes]
+
+    @property
+    def topic(self) -> str:
+        """What is sent to."""
+        return self.target.topic
 
     @property
     def access(self) -> ClusterAccess:

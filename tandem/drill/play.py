@@ -20,6 +20,8 @@ from rich.console import Console
 
 from tandem.client import ClientError, MessageQueue, Producer, PullConsumer
 from tandem.drill.errors import NotReadyError
+from tandem.drill.java_witness import finish as finish_witness
+from tandem.drill.java_witness import witnessing
 from tandem.drill.ledger import Ledger
 from tandem.drill.live import LiveView
 from tandem.drill.lost_leases import Late, is_slow
@@ -44,9 +46,9 @@ from tandem.drill.sentences.sentence import Fault
 from tandem.drill.spark_stream import finish, order_of, streaming
 from tandem.drill.targets.target import Running, Target, Task, cannot
 from tandem.drill.watch import watch_lateness
+from tandem.drill.witness_audit import compare_witness
 from tandem.drill.workload import QueueReader, Retries, Workload
 
-TOPIC: Final = "tandem-drill"
 QUEUE_COUNT: Final = 4
 READER_CLIENTS: Final = 2
 """Queues are shared out among this many consumers."""
@@ -90,7 +92,7 @@ async def play(
             ledger not be written.
     """
     workload = Workload(
-        topic=TOPIC,
+        topic=plan.topic,
         source=source,
         ledger=ledger,
         timeline=recording.timeline,
@@ -99,15 +101,17 @@ async def play(
         producers=plan.producers,
         retries=_retries(plan),
         refusal_is_clear=plan.target.refusal_is_clear,
+        reads=None if plan.witness is None else recording.reads,
     )
     recording.disorder = workload.disorder
     recording.timeline.start_phase(recording.clock.now(), plan.scenarios[0].name, "start")
     try:
         async with _cluster_under_load(plan, target, recording, workload, disks, console) as stage:
-            if plan.options.spark_stream:
-                await _play_beside_a_stream(stage, plan, target, recording, console)
-            else:
-                await play_scenarios(stage, plan, recording, target.faults)
+            async with _witness(stage, plan, recording):
+                if plan.options.spark_stream:
+                    await _play_beside_a_stream(stage, plan, target, recording, console)
+                else:
+                    await play_scenarios(stage, plan, recording, target.faults)
             recording.note_end()
     finally:
         recording.ended_at = recording.clock.now()
@@ -185,21 +189,23 @@ async def _create_topic(
     with trio.move_on_after(seconds_max):
         while True:
             try:
-                await admin.create_topic(TOPIC, queue_nums=QUEUE_COUNT, broker_name=broker_name)
-                await admin.topic_route(TOPIC)
+                await admin.create_topic(
+                    plan.topic, queue_nums=QUEUE_COUNT, broker_name=broker_name
+                )
+                await admin.topic_route(plan.topic)
             except ClientError as error:
                 reason = str(error)
                 await trio.sleep(LOOK_SECONDS)
             else:
                 reason = "not every node knows it"
-                await running.wait_for_topic(TOPIC)
+                await running.wait_for_topic(plan.topic)
                 for queue_id in range(QUEUE_COUNT):
-                    queue = MessageQueue(TOPIC, broker_name, queue_id)
+                    queue = MessageQueue(plan.topic, broker_name, queue_id)
                     workload.readers[queue_id] = QueueReader(queue)
                 return
     late_seconds = max((each.seconds for each in lateness), default=0.0)
     raise NotReadyError(
-        f"topic {TOPIC} could not be created in {seconds_max:g} s: {reason}",
+        f"topic {plan.topic} could not be created in {seconds_max:g} s: {reason}",
         late_seconds=late_seconds,
         machine_was_slow=is_slow(late_seconds, plan.coordinator.lease_ttl_ms / 1000),
     )
@@ -252,12 +258,31 @@ async def _play_beside_a_stream(
     """Play while a Spark stream reads; then it has to read what is left."""
     log = plan.out / "data" / "logs" / "spark-stream.log"
     console.print(STREAM_TAKES_TIME, highlight=False, soft_wrap=True)
-    async with streaming(order_of(plan, TOPIC), log) as stream:
+    async with streaming(order_of(plan, plan.topic), log) as stream:
         stage.check("a Spark stream reads the topic", Seen(held=True, text="ready"))
         await play_scenarios(stage, plan, recording, target.faults)
         # Expectations that were not seen are in the recording.
         with suppress(UnmetError):
             await finish(stream, stage)
+
+
+@asynccontextmanager
+async def _witness(stage: Stage, plan: Plan, recording: Recording) -> AsyncIterator[None]:
+    """Have another client consume meanwhile; then it has to be given what is left."""
+    java = plan.witness
+    if java is None:
+        yield
+        return
+    async with witnessing(java, plan.name_servers, plan.topic, plan.out) as witness:
+        stage.check("Java's consumer has started", Seen(held=True, text=java.client))
+        yield
+        # Expectations that were not seen are in the recording.
+        with suppress(UnmetError):
+            await finish_witness(witness, stage, recording.reads)
+        given = [(each.place, each.content) for each in witness.deliveries]
+        recording.witness = compare_witness(
+            java.client, given, recording.reads, is_whole=not recording.stopped_because
+        )
 
 
 async def play_scenarios(

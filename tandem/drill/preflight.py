@@ -58,6 +58,8 @@ REPORT_NAMES: Final = (
     "episode",
     "broken",
     "shortest",
+    "defect.txt",
+    "witness.ndjson",
 )
 """What a drill puts into `out`, and what the next one removes from it. Nothing else is touched."""
 

@@ -13,6 +13,8 @@ from tandem.drill.workload import Clock
 if TYPE_CHECKING:
     from tandem.drill.lost_leases import Late
     from tandem.drill.scenario import Expectation, ScenarioRun
+    from tandem.drill.stream_audit import Content, Place
+    from tandem.drill.witness_audit import WitnessSummary
 
 
 class Recording:
@@ -41,6 +43,13 @@ class Recording:
         self.input_lines_acknowledged = 0
         self.ended_at: float | None = None
         self.stopped_because = ""
+        self.reads: dict[Place, Content] = {}
+        """What our consumers have read, for a witness to be compared with."""
+        self.witness: WitnessSummary | None = None
+        self.no_audit = ""
+        """Why there are no stores to look into; empty if there are."""
+        self.notes: list[str] = []
+        """What its user has to know of a cluster that stays."""
 
     @property
     def history(self) -> Sequence[Change]:

@@ -39,8 +39,9 @@ class Replication:
     """The master's view of the other nodes, by name. Pure: the caller asks, this remembers."""
 
     def __init__(self, slave_addresses: dict[str, str], timeline: Timeline) -> None:
-        """Take by what the master names each node, by node name."""
-        self._node_by_address = {address: node for node, address in slave_addresses.items()}
+        """Take by what the master names each node, by node name; its name is as good."""
+        self._node_by_address = {node: node for node in slave_addresses}
+        self._node_by_address |= {address: node for node, address in slave_addresses.items()}
         self._timeline = timeline
         self.states = {node: SlaveState() for node in slave_addresses}
         self.sampled_at = float("-inf")

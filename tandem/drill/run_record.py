@@ -12,6 +12,7 @@ import msgspec
 
 from tandem.drill.outcomes import EXIT_STATUSES, Verdict
 from tandem.drill.scenario import NOT_POSSIBLE as PREFIX_OF_IMPOSSIBLE
+from tandem.drill.witness_audit import WITNESS_COUNTS
 from tandem.wire.untrusted import UnreadableError, decode_json
 
 RECORD_VERSION: Final = 1
@@ -163,6 +164,7 @@ class _Summary(msgspec.Struct, kw_only=True):
     switches: list[_Switch] = []
     expectations: list[_Expectation] = []
     stream: dict[str, Any] | None = None
+    witness: dict[str, Any] | None = None
     exits: list[str] = []
     late_seconds_max: float = 0.0
     target: _Target = msgspec.field(default_factory=_Target)
@@ -227,6 +229,10 @@ def _broken(summary: _Summary) -> Iterator[tuple[str, int]]:
         count = (summary.stream or {}).get(name)
         if isinstance(count, int) and count:
             yield f"stream_{name}", count
+    for name in WITNESS_COUNTS if "read_out_of_order" not in summary.target.not_promised else ():
+        count = (summary.witness or {}).get(name)
+        if isinstance(count, int) and count:
+            yield f"witness_{name}", count
 
 
 def _why(summary: _Summary) -> Iterator[str]:

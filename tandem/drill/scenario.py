@@ -143,6 +143,10 @@ class Network(Protocol):
         """Hold all bytes from one to the other."""
         ...
 
+    async def cut_off(self, node: str, others: Sequence[str]) -> None:
+        """Hold all bytes between a node and all others, in both directions."""
+        ...
+
     def slow(
         self, source: str, target: str, *, delay_seconds: float = 0, bytes_per_second: float = 0
     ) -> None:
@@ -153,7 +157,7 @@ class Network(Protocol):
         """Break all connections of a node that exist."""
         ...
 
-    def heal(self) -> None:
+    async def heal(self) -> None:
         """Undo everything."""
         ...
 

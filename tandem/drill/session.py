@@ -24,7 +24,7 @@ from rich.console import Console
 
 from tandem.cluster_file.errors import ClusterError
 from tandem.drill.auditing import AuditRequest, audit_with_progress, java_for_spark
-from tandem.drill.errors import AuditError, DrillError
+from tandem.drill.errors import AuditError, BadOptionsError, DrillError
 from tandem.drill.evidence import Evidence, collect
 from tandem.drill.ledger import Ledger, write_parquet
 from tandem.drill.options import (
@@ -34,7 +34,7 @@ from tandem.drill.options import (
 )
 from tandem.drill.orders import BodySource, FileLines, Orders
 from tandem.drill.plan import Plan
-from tandem.drill.play import TOPIC, play
+from tandem.drill.play import play
 from tandem.drill.preflight import claimed
 from tandem.drill.recording import Recording
 from tandem.drill.report import CHECKS, write_report
@@ -42,7 +42,7 @@ from tandem.drill.sentences.sentence import Fault
 from tandem.drill.small_disks import Disks, small_disks
 from tandem.drill.spark_stream import audit_output
 from tandem.drill.summary import Summary, summarise
-from tandem.drill.targets.choice import target_of
+from tandem.drill.targets.choice import target_of, witness_of
 from tandem.drill.targets.target import Target
 from tandem.drill.verdict import exit_status, print_verdict
 from tandem.drill.workload import Clock, producer_states
@@ -90,9 +90,15 @@ def _prepared(options: DrillOptions, stack: ExitStack) -> "_Drill":
         java_for_spark()
     if options.spark_stream:
         java_for_spark("--spark-stream")
+    witness = witness_of(options)
     source = _source(options, target.max_message_size_bytes, stack)
     out = stack.enter_context(claimed(options.out))
     ground = target.lay_out(out, scenarios)
+    if witness is not None and ground.tls is not None:
+        raise BadOptionsError(
+            "--witness java: the cluster has TLS, and the witness has no certificate of it; leave"
+            " --witness out, or set tls.mode: disabled"
+        )
     plan = Plan(
         options=options,
         config=ground.config,
@@ -110,6 +116,7 @@ def _prepared(options: DrillOptions, stack: ExitStack) -> "_Drill":
         stores=dict(ground.stores),
         tls=ground.tls,
         target=ground.facts,
+        witness=witness,
     )
     chance = Random(options.seed)
     can_fill = Fault.FULL_DISK in target.faults
@@ -178,6 +185,9 @@ class _Drill:
                 nursery.cancel_scope.cancel()
         except* (DrillError, ClusterError) as errors:
             raise _first(errors) from errors
+        finally:
+            for note in recording.notes:
+                self._console.print(note, highlight=False, soft_wrap=True, markup=False)
         return self._conclude(recording)
 
     async def _watch_signals(
@@ -196,12 +206,16 @@ class _Drill:
 
     async def _run_audit(self, recording: Recording) -> None:
         plan = self._plan
+        if recording.no_audit:
+            self._audit_failed = f"the audit could not be done: {recording.no_audit}"
+            write_parquet(plan.out / "ledger.ndjson", plan.out / "ledger.parquet")
+            return
         write_parquet(plan.out / "ledger.ndjson", plan.out / "ledger.parquet")
         request = AuditRequest(
             ledger=plan.out / "ledger.parquet",
             stores=plan.stores,
             master=recording.master,
-            topic=TOPIC,
+            topic=plan.topic,
             out=plan.out,
             spark=plan.options.spark,
             spark_log=plan.out / "data" / "logs" / "spark.log",
@@ -214,7 +228,7 @@ class _Drill:
             self._evidence = await trio.to_thread.run_sync(self._collect, abandon_on_cancel=True)
             if plan.options.spark_stream:
                 self._stream = await trio.to_thread.run_sync(
-                    audit_output, plan, recording, TOPIC, abandon_on_cancel=True
+                    audit_output, plan, recording, plan.topic, abandon_on_cancel=True
                 )
         except* AuditError as errors:
             self._audit_failed = str(_first(errors))
@@ -226,7 +240,7 @@ class _Drill:
             return collect(
                 plan.out,
                 plan.stores,
-                TOPIC,
+                plan.topic,
                 promised=plan.target.rules or dict(CHECKS),
                 not_promised=plan.target.not_promised,
             )
@@ -240,10 +254,14 @@ class _Drill:
         (out / "ledger.ndjson").unlink()
         summary = self._summarise(recording)
         page = write_report(summary, recording.timeline, recording.history, out)
-        if plan.options.json:
-            sys.stdout.buffer.write(plain_json(msgspec.json.encode(summary)) + b"\n")
-        else:
-            print_verdict(Console(), summary, page)
+        try:
+            if plan.options.json:
+                sys.stdout.buffer.write(plain_json(msgspec.json.encode(summary)) + b"\n")
+            else:
+                print_verdict(Console(), summary, page)
+        except (BrokenPipeError, SystemExit):
+            # Nobody reads the output any more, for which rich ends a program. The report has it.
+            self._console.print(f"the output cannot be written; the report is {page}")
         self._keep_data = summary.verdict in ("FAILED", "INCONCLUSIVE")
         return exit_status(summary)
 

@@ -21,9 +21,13 @@ from tandem.drill.story import Outage, outages
 from tandem.drill.stream_audit import StreamSummary
 from tandem.drill.switches import Switch, switches_of
 from tandem.drill.timeline import Fault, Phase, Reason, percentile
+from tandem.drill.witness_audit import WitnessSummary
 from tandem.spark.audit.rules import AuditSummary
 
 EXAMPLES_MAX: Final = 10
+
+READS: Final = "read_out_of_order"
+"""What consumers were given in another order, or not at all."""
 
 NOT_MEASURED: Final = "not measured"
 """Said of a count that is 0 or missing because there was nothing to count."""
@@ -150,6 +154,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     slow_nodes: list[str] = []
     """What nodes that nobody froze say of machines that do not run them in time, in words."""
 
+    witness: WitnessSummary | None = None
+    """What another client was given, compared with what ours has read."""
+
     exits: list[str] = []
     """Nodes that ended although nobody stopped them, and how."""
 
@@ -226,6 +233,7 @@ def summarise(
         lost_leases=lost,
         slow_nodes=_slow_nodes(recording),
         exits=sorted(recording.exits),
+        witness=recording.witness,
         ready_seconds=round(recording.ready_at, 3),
         late_seconds_max=max((each.seconds for each in recording.lateness), default=0.0),
         target=plan.target,
@@ -245,8 +253,13 @@ def _nothing_broken(
         audit is not None
         and not held_to(audit, not_promised)
         and not (stream is not None and stream.promises_broken)
-        and (not recording.disorder or "read_out_of_order" in not_promised)
+        and (not recording.disorder or READS in not_promised)
+        and (READS in not_promised or not _of_witness(recording.witness))
     )
+
+
+def _of_witness(witness: WitnessSummary | None) -> int:
+    return 0 if witness is None else witness.promises_broken
 
 
 def _slow_nodes(recording: Recording) -> list[str]:
@@ -402,7 +415,9 @@ def broken_promises(summary: Summary) -> list[tuple[str, int]]:
     ]
     of_stream = summary.stream.broken() if summary.stream is not None else []
     promised = [(n, count) for n, count in counts if count and n not in summary.target.not_promised]
-    return [*promised, *of_stream]
+    is_judged = summary.witness is not None and READS not in summary.target.not_promised
+    of_witness = summary.witness.broken() if summary.witness is not None and is_judged else []
+    return [*promised, *of_stream, *of_witness]
 
 
 def why(summary: Summary) -> list[str]:
@@ -455,7 +470,8 @@ def in_words(summary: Summary) -> str:
             return "INCONCLUSIVE: the machine was too slow to say"
         case "FAILED":
             of_stream = summary.stream.promises_broken if summary.stream is not None else 0
-            broken = (summary.promises_broken or 0) + of_stream
+            of_witness = 0 if READS in summary.target.not_promised else _of_witness(summary.witness)
+            broken = (summary.promises_broken or 0) + of_stream + of_witness
             unmet = summary.expectations_failed
             parts = [_many(broken, "broken promise"), _many(unmet, "expectation", " not met")]
             parts.append(_many(summary.read_out_of_order, "message", " read out of order"))

@@ -9,6 +9,7 @@ from tandem.drill.outcomes import EXIT_STATUSES
 from tandem.drill.stream_audit import StreamSummary
 from tandem.drill.summary import (
     NOT_MEASURED,
+    READS,
     Summary,
     broken_promises,
     failed_expectations,
@@ -112,6 +113,8 @@ def _counts(summary: Summary, width: int | None) -> list[Line]:
     )
     if summary.stream is not None:
         rows.append(("Spark stream", _of(summary.stream.rows, "rows"), _stream(summary.stream)))
+    if summary.witness is not None:
+        rows.append(("Java's client", _of(summary.witness.deliveries, "given"), _witness(summary)))
     broken = ", ".join(f"{count:,} {name}" for name, count in broken_promises(summary))
     if not summary.sends:
         held = Cell(NOT_MEASURED)
@@ -129,6 +132,17 @@ def _stream(stream: StreamSummary) -> Cell:
     if not stream.rows:
         return Cell(NOT_MEASURED)
     return Cell("each record of the log once, and nothing else", "green")
+
+
+def _witness(summary: Summary) -> Cell:
+    witness = summary.witness
+    if witness is None or not witness.deliveries:
+        return Cell(NOT_MEASURED)
+    if witness.promises_broken:
+        style = "" if READS in summary.target.not_promised else BAD
+        return Cell("; ".join(witness.examples), style)
+    again = f", {witness.repeated:,} once more (allowed)" if witness.repeated else ""
+    return Cell(f"the same messages as ours{again}", "green")
 
 
 def _switches(summary: Summary, width: int | None) -> list[Line]:

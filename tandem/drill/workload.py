@@ -27,6 +27,7 @@ from tandem.client import (
 from tandem.drill.ledger import NO_ANSWER, Answered, Ledger, Sending
 from tandem.drill.orders import BodySource
 from tandem.drill.outcomes import NOT_SENT, REJECTED, SEND_OK, UNKNOWN, SendMode
+from tandem.drill.stream_audit import Content, Place
 from tandem.drill.timeline import Phase, Timeline
 from tandem.wire.crc import crc32
 from tandem.wire.message import Message, MessageExt, decode_offset_msg_id
@@ -164,12 +165,14 @@ class Workload:
         producers: Sequence[ProducerState],
         retries: Retries | None = None,
         refusal_is_clear: bool = True,
+        reads: dict[Place, Content] | None = None,
     ) -> None:
         self.producers = list(producers)
         self.readers: dict[int, QueueReader] = {}
         self.disorder: list[str] = []
         self.read_again = 0
         """Messages that came once more because they had been sent again."""
+        self._reads = reads
         self._topic = topic
         self._source = source
         self._ledger = ledger
@@ -323,6 +326,9 @@ class Workload:
         if message.queue_offset != reader.next_offset:
             self.disorder.append(f"{place}: expected offset {reader.next_offset}")
         reader.next_offset = message.queue_offset + 1
+        if self._reads is not None:
+            read = reader.queue.queue_id, message.queue_offset
+            self._reads[read] = message.keys, crc32(message.body)
         name, _, sequence_text = message.keys.rpartition("-")
         if not name or not sequence_text.isdecimal():
             self.disorder.append(f"{place}: key {message.keys!r} is not of this drill")

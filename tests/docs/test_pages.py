@@ -16,6 +16,7 @@ import yaml
 
 from tandem.cluster_file.load import load_config
 from tandem.drill.scenario_file import read_scenario
+from tandem.drill.targets.process_file import read_process_file
 from tandem.spark.jobs.settings import JOBS, load_settings
 from tests.support.loopback import own_network
 from tests.support.page_blocks import (
@@ -124,11 +125,15 @@ def test_a_file_that_is_shown_can_be_read(block: Block, tmp_path: Path) -> None:
 
 
 def read_yaml(text: str, file: Path) -> None:
-    """A scenario, settings of a job, or a cluster file or some of its sections; with known keys."""
+    """A scenario, a deployed cluster, settings of a job, a cluster file or a part of one."""
     content = yaml.safe_load(text)
     if job := re.match(r"# (\w+)\.yaml\n", text):
         file.write_text(text, encoding="utf-8")
         load_settings(JOBS[job[1]], file, {})
+        return
+    if "commands" in content:
+        file.write_text(text, encoding="utf-8")
+        read_process_file(file)
         return
     if "steps" in content:
         file.write_text(text, encoding="utf-8")

@@ -5,7 +5,7 @@ from typing import Final
 
 from tandem.cluster_file.coordinator_settings import COORDINATOR
 from tandem.drill.scenario import Stage
-from tandem.drill.sentences.sentence import Sentence, Words
+from tandem.drill.sentences.sentence import Fault, Sentence, Words
 
 
 def _ends(stage: Stage, words: str) -> list[str]:
@@ -28,6 +28,11 @@ def _named(stage: Stage, words: str) -> str:
 async def _cut_both_ways(stage: Stage, words: Words) -> None:
     sources, network = _ends(stage, words["who"]), stage.network
     stage.fault(f"cut {', '.join(sources)} from {_named(stage, words['other'])}")
+    if words["other"] == "everything":
+        for source in sources:
+            targets = [target for _, target in _links(stage, [source], "everything")]
+            await network.cut_off(source, targets)
+        return
     for source, target in _links(stage, sources, words["other"]):
         network.cut(source, target)
         network.cut(target, source)
@@ -74,7 +79,7 @@ async def _reset(stage: Stage, words: Words) -> None:
 
 
 async def _heal(stage: Stage, words: Words) -> None:
-    stage.network.heal()
+    await stage.network.heal()
     stage.mark("heal the network")
 
 
@@ -85,7 +90,9 @@ async def _disturb(stage: Stage, words: Words) -> None:
 
 
 NETWORK: Final = (
-    Sentence("cut {who} from {other}", _cut_both_ways, "network", fenced_only=True),
+    Sentence(
+        "cut {who} from {other}", _cut_both_ways, "network", fenced_only=True, fault=Fault.CUT_OFF
+    ),
     Sentence("cut bytes from {who} to {other}", _cut_one_way, "network", fenced_only=True),
     Sentence(
         "cut replication between {who} and {other}", _cut_replication, "network", fenced_only=True
@@ -93,6 +100,6 @@ NETWORK: Final = (
     Sentence("delay {who} and {other} by {number} ms", _delay, "network", fenced_only=True),
     Sentence("limit bytes to {who} to {number} kB/s", _limit, "network", fenced_only=True),
     Sentence("reset connections of {who}", _reset, "network", fenced_only=True),
-    Sentence("heal the network", _heal, "network", fenced_only=True),
+    Sentence("heal the network", _heal, "network", fenced_only=True, fault=Fault.CUT_OFF),
     Sentence("disturb {who}", _disturb, "network", fenced_only=True),
 )

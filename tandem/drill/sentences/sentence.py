@@ -36,6 +36,7 @@ class Fault(enum.StrEnum):
     BY_HAND = "run `tandem ha`"
     COORDINATOR = "stop the coordinator"
     NETWORK = "cut the network"
+    CUT_OFF = "cut the network around a node"
     FULL_DISK = "fill a disk"
     COPY = "put a copy of a directory back"
     TORN_TAIL = "damage the end of a log"
@@ -83,7 +84,13 @@ class Step(msgspec.Struct, frozen=True):
     @property
     def faults(self) -> frozenset[Fault]:
         """What a target has to be able to do for this line."""
-        found = {self.sentence.fault, _FAULT_OF_NEED.get(self.sentence.needs)}
+        fault = self.sentence.fault
+        if fault is Fault.CUT_OFF and self.words.get("other", "everything") == "everything":
+            found: set[Fault | None] = {fault}
+        elif fault is Fault.CUT_OFF:
+            found = {Fault.NETWORK}
+        else:
+            found = {fault, _FAULT_OF_NEED.get(self.sentence.needs)}
         if "the coordinator" in self.words.values():
             found.add(Fault.COORDINATOR)
         return frozenset(fault for fault in found if fault is not None)

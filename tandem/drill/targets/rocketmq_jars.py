@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,7 @@ MAVEN_SECONDS_MAX: Final = 600.0
 
 _VERSION: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z.-]*")
 _BROKER_JAR: Final = re.compile(r"rocketmq-broker-(\d[0-9A-Za-z.-]*)\.jar")
+_CLIENT_JAR: Final = re.compile(r"rocketmq-client-(\d[0-9A-Za-z.-]*)\.jar")
 _POM: Final = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>drill</groupId><artifactId>drill</artifactId><version>1</version><dependencies>
@@ -72,6 +74,33 @@ def find_jars(place: str) -> Jars:
         if not _VERSION.fullmatch(version):
             raise _missing(f"--rocketmq {place}: give a version, such as {MAVEN}5.3.3")
         return _in_jars(place, _from_maven(version))
+    return _in_jars(place, _jars_of(place))
+
+
+def find_client(place: str) -> tuple[str, str]:
+    """Return the version of the client of RocketMQ that `place` names, and its class path.
+
+    Raises:
+        MissingRequirementError: it is not there, or in two versions.
+    """
+    if place.startswith(MAVEN):
+        version = place.removeprefix(MAVEN)
+        if not _VERSION.fullmatch(version):
+            raise _missing(f"--rocketmq {place}: give a version, such as {MAVEN}5.3.3")
+        jars = _from_maven(version, ("rocketmq-client",))
+    else:
+        jars = _jars_of(place)
+    versions = sorted({m[1] for jar in jars if (m := _CLIENT_JAR.fullmatch(jar.name))})
+    if len(versions) != 1:
+        what = f"clients of {' and '.join(versions)}" if versions else "no rocketmq-client-*.jar"
+        raise _missing(
+            f"--rocketmq {place}: it has {what}; give a directory with one version of it and all"
+            " that it needs"
+        )
+    return versions[0], os.pathsep.join(map(str, jars))
+
+
+def _jars_of(place: str) -> list[Path]:
     directory = Path(place)
     if not directory.is_dir():
         what = "is no directory" if directory.exists() else "does not exist"
@@ -80,7 +109,7 @@ def find_jars(place: str) -> Jars:
             f" {MAVEN}5.3.3"
         )
     lib = directory / "lib"
-    return _in_jars(place, sorted((lib if lib.is_dir() else directory).resolve().glob("*.jar")))
+    return sorted((lib if lib.is_dir() else directory).resolve().glob("*.jar"))
 
 
 def _in_jars(place: str, jars: list[Path]) -> Jars:
@@ -118,13 +147,14 @@ def _is_zip(jar: Path) -> bool:
         return False
 
 
-def _from_maven(version: str) -> list[Path]:
+def _from_maven(
+    version: str, names: Sequence[str] = ("rocketmq-broker", "rocketmq-namesrv")
+) -> list[Path]:
     if shutil.which("mvn") is None:
         raise _missing(
             f"--rocketmq {MAVEN}{version}: there is no mvn on the path; install Maven, or give a"
             " directory of RocketMQ"
         )
-    names = ("rocketmq-broker", "rocketmq-namesrv")
     lines = [_DEPENDENCY.format(name=name, version=version) for name in names]
     with tempfile.TemporaryDirectory(prefix="tandem-drill-") as scratch:
         pom, found = Path(scratch, "pom.xml"), Path(scratch, "found")

@@ -240,8 +240,7 @@ class WatchedBrokers:
                 continue
             end = _log_end(info)
             lag = 0 if name == master else max(0, master_end - end)
-            key = name if watched is not None else self._nodes[name].address
-            reports.append(SlaveReport(key, end, lag))
+            reports.append(SlaveReport(name, end, lag))
         return reports
 
 

@@ -57,6 +57,13 @@ def test_every_option_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
+def test_a_deployed_cluster_and_a_witness_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = "--target processes --file x.yaml --witness java --rocketmq maven:5.3.3"
+    (options,) = drill(monkeypatch, *line.split())[1]
+    assert (options.target, options.file) == ("processes", Path("x.yaml"))
+    assert (options.witness, options.rocketmq) == ("java", "maven:5.3.3")
+
+
 def test_drills_of_chance_have_minutes_and_are_played_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

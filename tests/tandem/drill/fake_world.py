@@ -15,7 +15,7 @@ from tandem.wire.group_state import GroupState, LeaderRecord
 from tests.tandem.drill.samples import status as samples_status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 MASTER = "broker-a-0"
 SLAVES = ("broker-a-1", "broker-a-2")
@@ -199,7 +199,14 @@ class World:
     def reset(self, node: str) -> None:
         self.done.append(f"reset {node}")
 
-    def heal(self) -> None:
+    async def cut_off(self, node: str, others: "Sequence[str]") -> None:
+        await trio.lowlevel.checkpoint()
+        for other in others:
+            self.cut(node, other)
+            self.cut(other, node)
+
+    async def heal(self) -> None:
+        await trio.lowlevel.checkpoint()
         self.done.append("heal")
 
     async def disturb(self, node: str) -> str:

@@ -20,6 +20,7 @@ from tandem.drill.stream_audit import StreamSummary
 from tandem.drill.summary import Summary, summarise
 from tandem.drill.timeline import Timeline
 from tandem.drill.watched_group import Change
+from tandem.drill.witness_audit import WitnessSummary
 from tandem.drill.workload import Clock, producer_states
 from tandem.spark.audit.rules import AuditSummary
 from tandem.wire.ha_status import FencedStatus
@@ -223,10 +224,12 @@ def summary(
     stream: StreamSummary | None = None,
     lateness: list[Late] | None = None,
     exits: set[str] | None = None,
+    witness: WitnessSummary | None = None,
 ) -> Summary:
     of_drill = recording(expectations=expectations, disorder=disorder, runs=runs, history=history)
     of_drill.lateness = lateness or []
     of_drill.exits = exits or set()
+    of_drill.witness = witness
     of_drill.stopped_because = stopped_because
     return summarise(
         plan(kind=GroupKind.CLASSIC if history is None else GroupKind.FENCED),

@@ -1,3 +1,5 @@
+import io
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -7,7 +9,7 @@ import msgspec
 import pytest
 
 from tandem.drill import command, keeping, session
-from tandem.drill.command import compared, history_of, listed, run_drill
+from tandem.drill.command import DEFECT_NAME, compared, history_of, listed, run_drill
 from tandem.drill.errors import (
     MissingRequirementError,
     NoScenarioError,
@@ -15,11 +17,18 @@ from tandem.drill.errors import (
     Requirement,
 )
 from tandem.drill.options import DrillOptions
-from tandem.drill.outcomes import EXIT_STATUSES
+from tandem.drill.outcomes import (
+    EXIT_DEFECT,
+    EXIT_INTERRUPTED,
+    EXIT_NOT_RUN,
+    EXIT_STATUSES,
+)
+from tandem.drill.preflight import claimed
 from tandem.drill.scenario_file import catalogue, find_scenario
 from tandem.drill.summary import Summary
 from tandem.testing import write_cluster_file
 from tests.faults.drills import signals_as_before
+from tests.support.paths import ROOT
 from tests.tandem.drill import samples
 
 
@@ -148,6 +157,95 @@ def test_drills_of_chance_give_one_result(
         assert captured.out.startswith(b"FAILED: 1 episode,")
     assert captured.err.count(b"a verdict of a drill") == 2
     assert (tmp_path / "report/random-7-shortest.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyError("x"),
+        MemoryError(),
+        OSError(28, "No space left on device"),
+        ExceptionGroup("several", [ExceptionGroup("more", [ValueError("a\nb")])]),
+        BaseExceptionGroup("several", [SystemExit(1)]),
+    ],
+)
+def test_a_mistake_of_the_drill_itself_is_no_broken_promise(
+    error: BaseException,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def hold(options: DrillOptions) -> int:
+        with claimed(options.out):
+            raise error
+
+    monkeypatch.setattr(session, "hold", hold)
+    out = tmp_path / "report"
+
+    assert run_drill(DrillOptions(out=out)) == EXIT_DEFECT
+
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert str(out / DEFECT_NAME) in said
+    assert "Traceback" in (out / DEFECT_NAME).read_text()
+    with claimed(out):
+        assert not (out / DEFECT_NAME).exists(), "the next drill takes it away"
+
+
+def test_a_mistake_before_there_is_a_report_shows_its_traceback(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def hold(options: DrillOptions) -> int:
+        raise KeyError("x")
+
+    monkeypatch.setattr(session, "hold", hold)
+    (tmp_path / "of-somebody").touch()
+    assert run_drill(DrillOptions(out=tmp_path)) == EXIT_DEFECT
+    assert "Traceback" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["of-somebody"]
+
+
+class NobodyReads(io.StringIO):
+    """A standard output whose reader has gone."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self._number = number
+
+    def flush(self) -> None:
+        raise BrokenPipeError
+
+    def fileno(self) -> int:
+        return self._number
+
+
+def test_that_nobody_reads_the_output_changes_no_verdict(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plant(monkeypatch, samples.summary())
+    with (tmp_path / "output").open("w") as output:
+        monkeypatch.setattr(sys, "stdout", NobodyReads(output.fileno()))
+        assert run_drill(DrillOptions(out=tmp_path / "report")) == 0
+        os.write(output.fileno(), b"the rest of a buffer")
+    assert (tmp_path / "output").read_text() == ""
+
+
+def test_an_interruption_among_other_errors_is_an_interruption(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def hold(options: DrillOptions) -> int:
+        raise BaseExceptionGroup("several", [KeyboardInterrupt(), ValueError()])
+
+    monkeypatch.setattr(session, "hold", hold)
+    assert run_drill(DrillOptions(out=tmp_path)) == EXIT_INTERRUPTED
+
+
+def test_each_status_is_one_of_those_that_the_page_documents() -> None:
+    page = (ROOT / "docs" / "drill.md").read_text(encoding="utf-8")
+    table = page.partition("## Exit status")[2].partition("\n\n")[2].partition("\n\n")[0]
+    documented = [int(row.split("|")[1]) for row in table.splitlines()[2:]]
+    others = {EXIT_NOT_RUN, EXIT_DEFECT}
+    assert documented == sorted({*EXIT_STATUSES.values(), *others})
 
 
 def test_drills_of_chance_are_not_repeated(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ async def test_strangers_are_let_go_even_if_nobody_listens(tmp_path: Path) -> No
     assert await network.disturb("a") == "16 strangers sent nonsense"
 
 
-def test_replication_is_cut_by_its_port_alone(tmp_path: Path) -> None:
+async def test_replication_is_cut_by_its_port_alone(tmp_path: Path) -> None:
     spec = fake_spec(tmp_path, "a", "b")
     group = Group(name="broker-a", kind=GroupKind.FENCED, nodes=spec.nodes)
     proxy = FaultProxy([])
@@ -146,5 +146,5 @@ def test_replication_is_cut_by_its_port_alone(tmp_path: Path) -> None:
     assert not proxy.rules.of("a", "b", 10_911).stalled
     network.slow("b", "a", delay_seconds=0.05)
     assert proxy.rules.of("b", "a", 10_911).delay_seconds == 0.05
-    network.heal()
+    await network.heal()
     assert not proxy.rules.of("a", "b", 10_913).stalled

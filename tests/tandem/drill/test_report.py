@@ -9,6 +9,7 @@ from tandem.drill.errors import ReportError
 from tandem.drill.report import render, write_report
 from tandem.drill.stream_audit import StreamSummary
 from tandem.drill.watched_group import Change
+from tandem.drill.witness_audit import WitnessSummary
 from tests.tandem.drill import samples
 
 
@@ -88,6 +89,14 @@ def test_a_broken_promise_is_named_with_its_number() -> None:
 
     assert "FAILED: 2 broken promises" in page
     assert "<b>2</b> sync_lost" in page
+
+
+def test_what_a_witness_was_given_is_said_with_examples() -> None:
+    assert "A second witness" not in render(samples.summary(), samples.timeline())
+    other = WitnessSummary(client="Java 5", deliveries=9, unknown=1, examples=("unknown: here",))
+    page = render(samples.summary(witness=other), samples.timeline())
+    assert "Java 5 consumed the same topic" in page
+    assert "unknown: here" in page
 
 
 def test_what_a_stream_wrote_is_said_with_examples() -> None:

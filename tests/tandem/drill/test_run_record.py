@@ -6,6 +6,7 @@ from tandem.drill.outcomes import EXIT_STATUSES
 from tandem.drill.run_record import NotASummaryError, RunRecord, record_of
 from tandem.drill.scenario import NOT_POSSIBLE
 from tandem.drill.stream_audit import StreamSummary
+from tandem.drill.witness_audit import WitnessSummary
 from tests.tandem.drill import samples
 
 FIRST = msgspec.structs.replace(samples.RUN, name="slave-loss", ended_at_seconds=5.0)
@@ -73,6 +74,14 @@ def test_a_stream_and_consumers_count_too() -> None:
         samples.summary(stream=StreamSummary(rows=9, repeated=2), disorder=["queue 1"])
     )
     assert found.broken == {"read_out_of_order": 1, "stream_repeated": 2}
+
+
+def test_what_a_witness_was_not_given_counts_too() -> None:
+    found = samples.record(
+        samples.summary(witness=WitnessSummary(client="Java", deliveries=9, missing=2))
+    )
+    assert found.broken == {"witness_missing": 2}
+    assert found.verdict == "FAILED"
 
 
 def test_what_was_not_possible_and_what_shows_nothing_have_outcomes_of_their_own() -> None:

@@ -18,6 +18,7 @@ from tandem.drill.summary import (
     why,
 )
 from tandem.drill.timeline import Fault
+from tandem.drill.witness_audit import WitnessSummary
 from tests.tandem.drill import samples
 
 
@@ -234,6 +235,7 @@ def test_no_slow_machine_excuses_a_lost_message_or_a_node_that_ended() -> None:
         {"disorder": ["queue 0: 5 after 7"]},
         {"stream": StreamSummary(rows=9, missing=1)},
         {"stream": StreamSummary(rows=9, repeated=1)},
+        {"witness": WitnessSummary(client="Java", deliveries=9, missing=1)},
         {"audited": False},
     ],
 )

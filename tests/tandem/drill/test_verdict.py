@@ -10,6 +10,7 @@ from tandem.drill.stream_audit import StreamSummary
 from tandem.drill.summary import Summary
 from tandem.drill.verdict import exit_status, print_verdict
 from tandem.drill.watched_group import Change
+from tandem.drill.witness_audit import WitnessSummary
 from tests.tandem.drill import samples
 
 
@@ -38,6 +39,21 @@ def test_the_verdict_says_what_was_acknowledged_and_lost() -> None:
     assert "3 lost (allowed)" in text
     assert "2 of 2 equal the master" in text
     assert "report: report/index.html" in text
+
+
+def test_a_witness_has_its_line() -> None:
+    assert "Java's client" not in printed(samples.summary())
+    same = WitnessSummary(client="Java", deliveries=1105, repeated=3)
+    text = printed(samples.summary(witness=same))
+    assert "1,105 given" in text
+    assert "3 once more (allowed)" in text
+    silent = WitnessSummary(client="Java", deliveries=0)
+    assert "not measured" in printed(samples.summary(witness=silent))
+    other = WitnessSummary(client="Java", deliveries=9, different=1, examples=("different: x",))
+    text = printed(samples.summary(witness=other))
+    assert "FAILED: 1 broken promise" in text
+    assert "different: x" in text
+    assert "1 witness_different" in text
 
 
 def test_a_stream_has_its_line() -> None:

@@ -1,5 +1,8 @@
+import pytest
 import trio.testing
 
+from tandem.drill.scenario_file import parse_scenario
+from tandem.drill.sentences.sentence import Fault
 from tests.tandem.drill.fake_world import MASTER, SLAVES, World
 
 
@@ -31,3 +34,18 @@ async def test_links_are_cut_by_direction_and_port(
         f"disturb {two}",
         "heal",
     ]
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("cut the master from everything", Fault.CUT_OFF),
+        ("heal the network", Fault.CUT_OFF),
+        ("cut the master from slave 1", Fault.NETWORK),
+        ("cut bytes from the master to everything", Fault.NETWORK),
+        ("delay slave 1 and everything by 5 ms", Fault.NETWORK),
+    ],
+)
+def test_to_cut_a_node_off_is_less_than_to_cut_a_link(line: str, fault: Fault) -> None:
+    scenario = parse_scenario(f"promise: x\nsteps:\n  - {line}\n", "x", "here")
+    assert scenario.faults == {fault}

@@ -11,7 +11,7 @@ def test_a_scenario_that_needs_what_the_target_has_can_be_played() -> None:
 
 def test_what_the_target_cannot_do_is_named() -> None:
     assert cannot("rocketmq", OF_ROCKETMQ, find_scenario("partition")) == (
-        "the target rocketmq cannot cut the network"
+        "the target rocketmq cannot cut the network around a node"
     )
     assert Fault.RESIGN in cannot("rocketmq", OF_ROCKETMQ, find_scenario("master-resign"))
     assert Fault.COORDINATOR in cannot("x", OF_ROCKETMQ, find_scenario("coordinator-restart"))

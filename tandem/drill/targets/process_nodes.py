@@ -1,0 +1,271 @@
+"""The nodes of a deployed cluster, to be hurt by the commands of a file, and put in order again.
+
+A command that fails says nothing about the cluster, so that it ends the drill (`CommandError`). Two
+may fail because of the node, and are noted as such: `start` and `stop`.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+import trio
+
+from tandem.client import ClientError
+from tandem.drill.errors import TargetError
+from tandem.drill.scenario import LOOK_SECONDS, NodeFailedError, NotPossibleError
+from tandem.drill.targets.node_commands import CommandError, NodeCommands
+from tandem.drill.watched_group import WatchedGroup
+from tandem.wire.ha_status import FencedCommand, FencedCommandResult
+
+FIND_SECONDS: Final = 2.0
+"""How often it is looked whether a node still has a process."""
+
+GONE_SECONDS_MAX: Final = 60.0
+RESTORE_SECONDS_MAX: Final = 120.0
+
+Answers = Callable[[str], Awaitable[bool]]
+"""Whether a node answers now."""
+
+
+class Orders(Protocol):
+    """Tells a node of a fenced group what an operator wants."""
+
+    async def fenced_command(self, address: str, command: FencedCommand) -> FencedCommandResult:
+        """Send it; raises ClientError."""
+        ...
+
+
+class ProcessNodes:
+    """What is done to nodes, and what has to be undone at the end."""
+
+    def __init__(
+        self,
+        commands: Mapping[str, NodeCommands],
+        *,
+        answers: Answers,
+        watched: WatchedGroup | None,
+        orders: Orders | None,
+        now: Callable[[], float],
+    ) -> None:
+        self._commands = commands
+        self._answers = answers
+        self._watched = watched
+        self._orders = orders
+        self._now = now
+        self._should_run: dict[str, bool] = {}
+        self._changes: dict[str, int] = dict.fromkeys(commands, 0)
+        self._frozen: set[str] = set()
+        self._ran_before: dict[str, bool] = {}
+        self._exits: dict[str, str] = {}
+
+    async def begin(self, seconds_max: float) -> None:
+        """Start the nodes that do not run; return when all answer.
+
+        Raises:
+            TargetError: a command fails, or a node does not answer in time.
+        """
+        for node, commands in self._commands.items():
+            self._ran_before[node] = bool(await commands.find())
+            if not self._ran_before[node]:
+                if not commands.has("start"):
+                    raise TargetError(
+                        f"{node} does not run, as `find` says, and it has no command `start`; start"
+                        " it, or add that"
+                    )
+                await commands.run("start")
+            self._should_run[node] = True
+        for node, commands in self._commands.items():
+            with trio.move_on_after(seconds_max):
+                await self._until_it_answers(node)
+                continue
+            address = commands.node.client_address
+            raise TargetError(
+                f"{node} does not answer at {address} within {seconds_max:g} s: nobody listens"
+                " there, or not a broker; correct `address` and `port`, or start it"
+            )
+
+    async def start(self, node: str) -> None:
+        """Start a node, unless something else has; returns once it answers."""
+        commands = self._commands[node]
+        self._changes[node] += 1
+        if not await commands.find():
+            try:
+                await commands.run("start")
+            except CommandError as error:
+                raise NodeFailedError(str(error)) from error
+        await self._until_it_answers(node)
+        self._should_run[node] = True
+        self._exits.pop(node, None)
+
+    async def stop(self, node: str) -> None:
+        """Stop a node in an orderly way; returns when it is gone."""
+        pid = await self._going(node)
+        try:
+            await self._commands[node].run("stop", {"PID": str(pid)})
+        except CommandError as error:
+            raise NodeFailedError(str(error)) from error
+        await self._until_gone(node, pid, "stop")
+
+    async def kill(self, node: str) -> None:
+        """End the process of a node at once; returns when it is gone."""
+        pid = await self._going(node)
+        await self._commands[node].run("kill", {"PID": str(pid)})
+        await self._until_gone(node, pid, "kill")
+
+    async def freeze(self, node: str) -> None:
+        """Let the process of a node stand still."""
+        pid = await self._pid(node)
+        self._frozen.add(node)
+        await self._commands[node].run("freeze", {"PID": str(pid)})
+
+    async def wake(self, node: str) -> None:
+        """Let a frozen process go on."""
+        pid = await self._pid(node)
+        await self._commands[node].run("resume", {"PID": str(pid)})
+        self._frozen.discard(node)
+
+    async def resign(self, node: str) -> None:
+        """Ask a master to give up."""
+        await self._order(node, FencedCommand(command="resign"))
+
+    async def promote(self, node: str) -> None:
+        """Ask the master of now to hand over to this node."""
+        master = self._watched.master if self._watched is not None else ""
+        if not master:
+            raise NodeFailedError("there is no master to ask")
+        await self._order(master, FencedCommand(command="promote", node=node))
+
+    async def by_hand(self, *order: str) -> str:
+        """Say that it cannot be done: there is no cluster file here."""
+        raise NotPossibleError("`tandem ha` needs a cluster file, and the target is not one")
+
+    def runs(self, node: str) -> bool:
+        """Whether a node has a process, as far as is known."""
+        return self._should_run.get(node, False) and node not in self._exits
+
+    def unexpected_exits(self) -> list[str]:
+        """Nodes that ended although nobody stopped them."""
+        return list(self._exits.values())
+
+    async def watch(self, node: str) -> None:
+        """Look again and again whether a node that should run does, until cancelled."""
+        while True:
+            await trio.sleep(FIND_SECONDS)
+            if not self._should_run[node]:
+                continue
+            changes = self._changes[node]
+            try:
+                pid = await self._commands[node].find()
+            except CommandError:
+                continue  # nothing is known; the node's log of commands has it
+            if not pid and changes == self._changes[node] and self._should_run[node]:
+                self._exits[node] = f"{node} ended by itself: `find` finds no process"
+
+    async def let_run(self) -> list[str]:
+        """Let everything run that ran before; return what could not be done."""
+        left: list[str] = []
+        for node in sorted(self._frozen):
+            await self._put_back(node, "resume", left)
+        for node, ran in self._ran_before.items():
+            if ran and not await self._put_back(node, "", left):
+                await self._put_back(node, "start", left)
+        return left
+
+    async def stop_started(self) -> list[str]:
+        """Stop what did not run before; return what could not be done."""
+        left: list[str] = []
+        for node, ran in self._ran_before.items():
+            if not ran and await self._put_back(node, "", left):
+                await self._put_back(node, "stop", left)
+        return left
+
+    async def _put_back(self, node: str, name: str, left: list[str]) -> bool:
+        """Run a command if the node has it; return whether its process runs before that."""
+        commands = self._commands[node]
+        try:
+            pid = await commands.find()
+            if commands.has(name):
+                await commands.run(name, {"PID": str(pid)})
+        except CommandError as error:
+            left.append(f"not put back: {error}")
+            return False
+        return bool(pid)
+
+    async def _pid(self, node: str) -> int:
+        pid = await self._commands[node].find()
+        if not pid:
+            raise NodeFailedError(f"{node} does not run: `find` finds no process")
+        return pid
+
+    async def _going(self, node: str) -> int:
+        """The process id of a node that is about to be ended."""
+        pid = await self._pid(node)
+        self._changes[node] += 1
+        self._should_run[node] = False
+        return pid
+
+    async def _until_gone(self, node: str, pid: int, name: str) -> None:
+        with trio.move_on_after(GONE_SECONDS_MAX):
+            while await self._commands[node].find() == pid:  # noqa: ASYNC110 - another process
+                await trio.sleep(LOOK_SECONDS)
+            self._frozen.discard(node)
+            if self._watched is not None:
+                self._watched.node_ended(self._now(), node)
+            return
+        command = getattr(self._commands[node].node.commands, name)
+        raise TargetError(
+            f"{node} still has its process {pid}, {GONE_SECONDS_MAX:g} s after `{name}`: {command}"
+        )
+
+    async def _until_it_answers(self, node: str) -> None:
+        while not await self._answers(node):  # noqa: ASYNC110 - another process
+            await trio.sleep(LOOK_SECONDS)
+
+    async def _order(self, node: str, command: FencedCommand) -> None:
+        if self._orders is None:
+            raise NotPossibleError("orders need `secret_file`, of a fenced group")
+        address = self._commands[node].node.client_address
+        try:
+            result = await self._orders.fenced_command(address, command)
+        except ClientError as error:
+            raise NodeFailedError(f"{node} did not answer {command.command}: {error}") from error
+        if not result.done:
+            raise NodeFailedError(f"{node} refused to {command.command}: {result.text}")
+
+
+class ProcessNetwork:
+    """Nodes that are cut off from all others by their command `cut`, until `heal`."""
+
+    def __init__(self, commands: Mapping[str, NodeCommands]) -> None:
+        self._commands = commands
+        self._cut: set[str] = set()
+
+    async def cut_off(self, node: str, others: Sequence[str]) -> None:
+        """Cut a node off from all others."""
+        if node not in self._commands:
+            raise NotPossibleError(f"the file has no command that cuts {node} off")
+        self._cut.add(node)
+        await self._commands[node].run("cut")
+
+    async def heal(self) -> None:
+        """Heal what was cut."""
+        for node in sorted(self._cut):
+            await self._commands[node].run("heal")
+            self._cut.discard(node)
+
+    def cut(self, source: str, target: str, *, replication_only: bool = False) -> None:
+        """Say that it cannot be done."""
+        raise NotPossibleError("commands cut a node off from everything, and no single link")
+
+    def slow(
+        self, source: str, target: str, *, delay_seconds: float = 0, bytes_per_second: float = 0
+    ) -> None:
+        """Say that it cannot be done."""
+        raise NotPossibleError("the file has no command that slows a link down")
+
+    def reset(self, node: str) -> None:
+        """Say that it cannot be done."""
+        raise NotPossibleError("the file has no command that breaks connections")
+
+    async def disturb(self, node: str) -> str:
+        """Say that it cannot be done."""
+        raise NotPossibleError("strangers disturb nodes of our own target alone")

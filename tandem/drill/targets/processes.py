@@ -1,0 +1,388 @@
+"""A deployed cluster as a target: a file says by which commands its nodes are hurt.
+
+The drill finds the nodes as they are, starts what does not run, and leaves them as it found them.
+Each drill has a topic of its own, and takes it away again.
+"""
+
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import trio
+
+from tandem.client import Admin, ClientError
+from tandem.client.cluster_access import ClusterAccess
+from tandem.cluster.spec import NodeSpec
+from tandem.cluster_file.choices import GroupKind
+from tandem.cluster_file.coordinator_settings import CoordinatorSettings
+from tandem.cluster_file.secret_file import read_secret
+from tandem.drill.errors import BadOptionsError, DrillError, TargetError
+from tandem.drill.outcomes import FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE
+from tandem.drill.plan import TOPIC, Plan, TargetFacts
+from tandem.drill.preflight import Group
+from tandem.drill.recording import Recording
+from tandem.drill.scenario import LOOK_SECONDS
+from tandem.drill.scenario_file import FOLDER, Scenario, choose
+from tandem.drill.sentences.sentence import Fault
+from tandem.drill.targets.node_commands import CommandError, NodeCommands
+from tandem.drill.targets.process_file import Kind, ProcessFile, ProcessNode
+from tandem.drill.targets.process_nodes import (
+    RESTORE_SECONDS_MAX,
+    ProcessNetwork,
+    ProcessNodes,
+)
+from tandem.drill.targets.process_watch import watch_words
+from tandem.drill.targets.rocketmq import (
+    ATTEMPT_MS,
+    HEARTBEAT_MS,
+    MESSAGE_BYTES_MAX,
+    SEND_SECONDS_MAX,
+    SLAVE_TIMEOUT_MS,
+    RunningRocketMQ,
+)
+from tandem.drill.targets.rocketmq_contract import Contract, contract_of
+from tandem.drill.targets.rocketmq_layout import Mode
+from tandem.drill.targets.rocketmq_watch import (
+    WatchedBrokers,
+    as_given,
+    watch_broker,
+    watch_controller,
+)
+from tandem.drill.targets.target import Ground, Running, Task
+from tandem.drill.watch import SILENT_SECONDS, watch_node
+
+ANSWER_SECONDS_MAX: Final = 20.0
+"""For a node that was started, times the patience of the file."""
+
+TOPIC_SECONDS_MAX: Final = 20.0
+LOG_FOLDER: Final = "commitlog"
+
+_CLASSIC_4: Final = (
+    "SEND_OK waits for one slave, and says so if there is none. No master is elected: it is the"
+    " master's log that counts"
+)
+_CLASSIC_5: Final = (
+    "SEND_OK waits for {count} replicas, the master counted (in_sync_replicas). No master is"
+    " elected: it is the master's log that counts"
+)
+_FENCED: Final = (
+    "SEND_OK waits for every member of the in-sync set, and a master is elected from it alone"
+)
+
+
+class ProcessesTarget:
+    """The cluster that a file describes."""
+
+    name: Final = "processes"
+    max_message_size_bytes: Final = MESSAGE_BYTES_MAX
+
+    def __init__(self, file: ProcessFile) -> None:
+        """Take a checked file.
+
+        Raises:
+            BadOptionsError: its settings promise nothing that is known here.
+        """
+        self._file = file
+        self.faults: frozenset[Fault] = file.faults
+        self._contract = _contract_of_rocketmq(file) if file.kind.is_rocketmq else None
+        self.group = _group_of(file, self._contract)
+
+    def choose(self, names: Sequence[str], *, short: bool) -> list[Scenario]:
+        """Return what is to be played; raises BadScenarioError."""
+        folder = FOLDER / "rocketmq" if self._file.kind.is_rocketmq else FOLDER
+        return choose(names, self.group.kind, short=short, folder=folder)
+
+    def check(self, scenarios: Sequence[Scenario]) -> None:
+        """Raise BadOptionsError for scenarios that need another cluster than there is."""
+        for scenario in scenarios:
+            if scenario.settings:
+                raise BadOptionsError(
+                    f"scenario {scenario.name} needs settings of its own"
+                    f" ({', '.join(scenario.settings)}), and a deployed cluster has its settings;"
+                    " leave it out"
+                )
+
+    def lay_out(self, out: Path, scenarios: Sequence[Scenario]) -> Ground:
+        """Decide where the stores will be, and what answers mean."""
+        file = self._file
+        stores = {node.name: node.store or out / "data" / node.name for node in file.nodes}
+        facts = TargetFacts(
+            name=self.name,
+            version=f"{file.kind} {file.version}".strip(),
+            settings=file.settings,
+            name_servers=file.name_servers,
+            contract=_words_of(file, self._contract),
+            patience=float(file.patience),
+            topic=f"{TOPIC}-{secrets.token_hex(4)}",
+        )
+        lease_ttl_ms = file.lease_ttl_ms
+        if self._contract is not None:
+            lease_ttl_ms = HEARTBEAT_MS
+            facts = msgspec.structs.replace(
+                facts,
+                rules=self._contract.rules,
+                not_promised=self._contract.not_promised,
+                attempt_ms=ATTEMPT_MS,
+                send_seconds_max=SEND_SECONDS_MAX,
+                refusal_is_clear=False,
+            )
+        return Ground(
+            config=file.file,
+            cluster=self.name,
+            coordinator=CoordinatorSettings(lease_ttl_ms=lease_ttl_ms),
+            slave_timeout_ms=SLAVE_TIMEOUT_MS,
+            stores=stores,
+            facts=facts,
+        )
+
+    @asynccontextmanager
+    async def running(self, plan: Plan, recording: Recording) -> AsyncIterator[Running]:
+        """Have all nodes up; leave them as they were found.
+
+        Raises:
+            TargetError: a node cannot be found, started or asked, or has no store where it should.
+        """
+        file = self._file
+        commands = {node.name: self._commands_of(node, plan.out) for node in file.nodes}
+        network = ProcessNetwork(commands)
+        async with AsyncExitStack() as stack:
+            secret = read_secret(file.secret_file) if file.secret_file is not None else ""
+            access = ClusterAccess(plan.name_servers, secret=secret)
+            admin = await stack.enter_async_context(Admin(access))
+            askers = {
+                # One connection set each: a frozen node must not hold up the others.
+                node.name: await stack.enter_async_context(Admin(access))
+                for node in plan.group.nodes
+            }
+            nodes = ProcessNodes(
+                commands,
+                answers=partial(_answers, askers, self._file),
+                watched=recording.watched,
+                orders=admin if file.kind is Kind.FENCED and secret else None,
+                now=recording.clock.now,
+            )
+            topic = ""
+            try:
+                await nodes.begin(ANSWER_SECONDS_MAX * file.patience)
+                _check_stores(file)
+                await self._check_settings(admin)
+                topic = plan.topic
+                yield self._what_runs(nodes, network, access, admin, askers, recording)
+                await self._fetch(commands, plan, recording)
+            finally:
+                with trio.CancelScope(shield=True):
+                    recording.notes += await _put_back(nodes, network, admin, topic)
+
+    def _commands_of(self, node: ProcessNode, out: Path) -> NodeCommands:
+        log = out / "data" / "logs" / f"{node.name}.commands.log"
+        return NodeCommands(node, self._file.file.parent, log, float(self._file.command_seconds))
+
+    def _what_runs(
+        self,
+        nodes: ProcessNodes,
+        network: ProcessNetwork,
+        access: ClusterAccess,
+        admin: Admin,
+        askers: dict[str, Admin],
+        recording: Recording,
+    ) -> Running:
+        file, group, clock = self._file, self.group, recording.clock
+        watchers: list[Task] = [partial(nodes.watch, node.name) for node in group.nodes]
+        watched = recording.watched
+        if file.kind is Kind.FENCED and watched is not None:
+            watchers.append(partial(watch_words, watched, clock))
+            for node in group.nodes:
+                asker, address = askers[node.name], node.client_address
+                replication = recording.replication
+                watchers.append(
+                    partial(watch_node, asker, node.name, address, watched, replication, clock)
+                )
+        else:
+            brokers = WatchedBrokers(group.nodes, recording.replication, watched)
+            watchers += [
+                partial(watch_broker, askers[node.name], node, brokers, clock)
+                for node in group.nodes
+            ]
+            watchers += [
+                partial(watch_controller, controller, group.name, brokers, clock)
+                for controller in file.controllers
+            ]
+        cuts = Fault.CUT_OFF in self.faults
+        if file.kind.is_rocketmq:
+            running: Running = RunningRocketMQ(
+                addresses=[node.client_address for node in group.nodes],
+                nodes=nodes,
+                access=access,
+                admin=admin,
+                watchers=watchers,
+            )
+        else:
+            running = Running(
+                nodes=nodes, network=None, access=access, admin=admin, watchers=watchers
+            )
+        running.network = network if cuts else None
+        return running
+
+    async def _check_settings(self, admin: Admin) -> None:
+        """Compare the settings that the file gives with those that brokers say they have."""
+        if not self._file.kind.is_rocketmq:
+            return
+        for node in self._file.nodes:
+            given = dict(self._file.settings)
+            if node is not self._file.nodes[0]:
+                given.pop("brokerRole", None)
+            try:
+                said = await admin.broker_config(node.client_address)
+            except ClientError as error:
+                raise TargetError(f"{node.name} does not say its settings: {error}") from error
+            others = as_given(given, said)
+            if others:
+                raise TargetError(
+                    f"{node.name} has other settings than the file gives: {'; '.join(others)}: what"
+                    " it promises would not be what the drill judges by; correct `settings`"
+                )
+
+    async def _fetch(
+        self, commands: dict[str, NodeCommands], plan: Plan, recording: Recording
+    ) -> None:
+        """Copy the stores that are elsewhere. Without one there is no audit, and a report."""
+        for node in self._file.nodes:
+            if node.store is not None:
+                if not (node.store / LOG_FOLDER).is_dir():
+                    recording.no_audit = (
+                        f"the store of {node.name}, {node.store}, has no {LOG_FOLDER} in it;"
+                        " correct `store`"
+                    )
+                    return
+                continue
+            store = plan.stores[node.name]
+            store.mkdir(parents=True, exist_ok=True)
+            seconds_max = float(self._file.fetch_seconds)
+            try:
+                given = {"STORE": str(store)}
+                await commands[node.name].run("fetch", given, seconds_max=seconds_max)
+            except CommandError as error:
+                recording.no_audit = str(error)
+                return
+            if not (store / LOG_FOLDER).is_dir():
+                recording.no_audit = (
+                    f"{node.name}: `fetch` brought no {LOG_FOLDER} to $STORE:"
+                    f" {node.commands.fetch}; correct it"
+                )
+                return
+
+
+def _group_of(file: ProcessFile, contract: Contract | None) -> Group:
+    nodes = [
+        NodeSpec(
+            name=node.name,
+            group=file.group,
+            broker_id=number,
+            role="NODE" if file.kind.elects else "SLAVE" if number else "MASTER",
+            address=node.address,
+            port=node.port,
+            ha_port=0,
+            name_server_port=0,
+            replication_port=0,
+            directory=node.store or Path(node.name),
+            commit_log_directories=(),
+        )
+        for number, node in enumerate(file.nodes)
+    ]
+    without = FLUSH_SLAVE_TIMEOUT if file.in_sync_replicas else SLAVE_NOT_AVAILABLE
+    return Group(
+        name=file.group,
+        kind=GroupKind.FENCED if file.kind.elects else GroupKind.CLASSIC,
+        nodes=nodes,
+        status_without_slaves=without if contract is None else contract.status_without_slaves,
+    )
+
+
+def _contract_of_rocketmq(file: ProcessFile) -> Contract:
+    if file.kind is Kind.ROCKETMQ_CONTROLLER:
+        mode = Mode.CONTROLLER
+    else:
+        roles = {"SYNC_MASTER": Mode.SYNC_MASTER, "ASYNC_MASTER": Mode.ASYNC_MASTER}
+        role = file.settings.get("brokerRole", "")
+        if role not in roles:
+            raise BadOptionsError(
+                f"{file.file}: settings.brokerRole is {role!r}; give that of the master,"
+                " SYNC_MASTER or ASYNC_MASTER: it says what SEND_OK means"
+            )
+        mode = roles[role]
+    is_4 = file.version.startswith("4.")
+    return contract_of(mode, file.settings, is_4=is_4, node_count=len(file.nodes))
+
+
+def _words_of(file: ProcessFile, contract: Contract | None) -> str:
+    if contract is not None:
+        return contract.send_ok
+    if file.kind is Kind.FENCED:
+        return _FENCED
+    count = file.in_sync_replicas
+    return _CLASSIC_5.format(count=count) if count else _CLASSIC_4
+
+
+async def _answers(askers: dict[str, Admin], file: ProcessFile, name: str) -> bool:
+    """Whether a node answers what a drill asks it all the time."""
+    (node,) = (each for each in file.nodes if each.name == name)
+    asker = askers[name]
+    try:
+        with trio.move_on_after(SILENT_SECONDS):
+            if file.kind is Kind.FENCED:
+                await asker.fenced_status(node.client_address)
+            else:
+                await asker.ha_runtime_info(node.client_address)
+            return True
+    except ClientError:
+        pass  # not yet
+    return False
+
+
+def _check_stores(file: ProcessFile) -> None:
+    for node in file.nodes:
+        if node.store is not None and not node.store.is_dir():
+            what = "is no directory" if node.store.exists() else "does not exist"
+            raise TargetError(
+                f"the store of {node.name}, {node.store}, {what}; correct `store`, or give a"
+                " command `fetch` if it is on another machine"
+            )
+
+
+async def _put_back(
+    nodes: ProcessNodes, network: ProcessNetwork, admin: Admin, topic: str
+) -> list[str]:
+    """Leave the cluster as it was found, without the drill's topic; return what could not be."""
+    left: list[str] = []
+    with trio.move_on_after(RESTORE_SECONDS_MAX):
+        try:
+            await network.heal()
+        except DrillError as error:
+            left.append(f"not put back: {error}")
+        left += await nodes.let_run()
+        if topic:
+            left += await _take_away(admin, topic)
+        return left + await nodes.stop_started()
+    return [
+        *left,
+        f"the cluster was not put in order within {RESTORE_SECONDS_MAX:g} s; look after it",
+    ]
+
+
+async def _take_away(admin: Admin, topic: str) -> list[str]:
+    """Delete the drill's topic: after a failover it may take a moment until somebody can."""
+    reason = "no answer"
+    with trio.move_on_after(TOPIC_SECONDS_MAX):
+        while True:
+            try:
+                await admin.delete_topic(topic)
+            except ClientError as error:
+                reason = str(error)
+                await trio.sleep(LOOK_SECONDS)
+            else:
+                return []
+    return [f"topic {topic} is still there: {reason}; `tandem topic delete {topic}` takes it away"]

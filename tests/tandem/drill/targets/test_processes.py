@@ -1,0 +1,91 @@
+"""A deployed cluster as a target, before anything runs; whole drills: tests/faults."""
+
+from pathlib import Path
+
+import pytest
+
+from tandem.drill.errors import BadOptionsError, TargetError
+from tandem.drill.outcomes import FLUSH_SLAVE_TIMEOUT, SEND_OK, SLAVE_NOT_AVAILABLE
+from tandem.drill.scenario_file import FOLDER, catalogue
+from tandem.drill.targets import processes
+from tandem.drill.targets.processes import ProcessesTarget
+from tandem.drill.targets.target import cannot
+from tests.tandem.drill.targets.process_samples import COMMANDS, read
+
+
+def test_its_stores_are_where_the_file_says_or_are_fetched_below_the_report(tmp_path: Path) -> None:
+    local = ProcessesTarget(read(tmp_path)).lay_out(tmp_path / "report", ())
+    assert local.stores == {"a": tmp_path / "a", "b": tmp_path / "b"}
+    nodes = [{"name": name, "address": "127.0.0.1", "port": 1 + at} for at, name in enumerate("ab")]
+    file = read(tmp_path, commands={**COMMANDS, "fetch": "x"}, nodes=nodes)
+    fetched = ProcessesTarget(file).lay_out(tmp_path / "report", ())
+    assert fetched.stores["a"] == tmp_path / "report" / "data" / "a"
+
+
+def test_each_drill_has_a_topic_of_its_own(tmp_path: Path) -> None:
+    target = ProcessesTarget(read(tmp_path))
+    first, second = (target.lay_out(tmp_path, ()).facts.topic for _ in range(2))
+    assert first != second
+    assert first.startswith("tandem-drill-")
+
+
+def test_a_scenario_whose_fault_has_no_command_is_not_possible(tmp_path: Path) -> None:
+    target = ProcessesTarget(read(tmp_path, kind="fenced"))
+    (partition,) = target.choose(["partition"], short=False)
+    (cut,) = target.choose(["ha-link-cut-one"], short=False)
+    (kill,) = target.choose(["master-kill"], short=False)
+    assert cannot(target.name, target.faults, kill) == ""
+    assert "cut the network around a node" in cannot(target.name, target.faults, partition)
+    both = ProcessesTarget(
+        read(tmp_path, kind="fenced", commands={**COMMANDS, "cut": "x", "heal": "y"})
+    )
+    assert cannot(both.name, both.faults, partition) == ""
+    assert "cut the network" in cannot(both.name, both.faults, cut)
+
+
+def test_a_scenario_with_settings_of_its_own_is_refused(tmp_path: Path) -> None:
+    target = ProcessesTarget(read(tmp_path, kind="fenced"))
+    with_settings = [scenario for scenario in catalogue() if scenario.settings]
+    assert with_settings
+    with pytest.raises(BadOptionsError):
+        target.check(with_settings[:1])
+    target.check(target.choose((), short=False))
+
+
+def test_the_contract_of_rocketmq_follows_from_the_settings(tmp_path: Path) -> None:
+    settings = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
+    target = ProcessesTarget(read(tmp_path, kind="rocketmq-classic", settings=settings))
+    assert target.group.status_without_slaves == FLUSH_SLAVE_TIMEOUT
+    ground = target.lay_out(tmp_path, ())
+    assert "sync_lost" in ground.facts.rules
+    assert not ground.facts.refusal_is_clear
+    own = {scenario.promise for scenario in catalogue(FOLDER / "rocketmq")}
+    assert {scenario.promise for scenario in target.choose((), short=False)} <= own
+
+    elected = read(tmp_path, kind="rocketmq-controller", controllers=["127.0.0.1:1"])
+    target = ProcessesTarget(elected)
+    assert target.group.status_without_slaves == SEND_OK
+    assert "sync_lost" in target.lay_out(tmp_path, ()).facts.not_promised
+
+
+@pytest.mark.parametrize("settings", [{}, {"brokerRole": "SLAVE"}])
+def test_a_classic_master_of_rocketmq_has_a_role(settings: dict[str, str], tmp_path: Path) -> None:
+    with pytest.raises(BadOptionsError):
+        ProcessesTarget(read(tmp_path, kind="rocketmq-classic", settings=settings))
+
+
+def test_what_our_classic_groups_answer_without_slaves_is_in_the_file(tmp_path: Path) -> None:
+    assert ProcessesTarget(read(tmp_path)).group.status_without_slaves == SLAVE_NOT_AVAILABLE
+    five = ProcessesTarget(read(tmp_path, in_sync_replicas=2))
+    assert five.group.status_without_slaves == FLUSH_SLAVE_TIMEOUT
+    assert "2 replicas" in five.lay_out(tmp_path, ()).facts.contract
+
+
+def test_a_store_that_is_not_there_is_said(tmp_path: Path) -> None:
+    file = read(tmp_path)
+    (tmp_path / "a").mkdir()
+    with pytest.raises(TargetError) as refused:
+        processes._check_stores(file)
+    assert str(tmp_path / "b") in str(refused.value)
+    (tmp_path / "b").mkdir()
+    processes._check_stores(file)
