@@ -108,4 +108,5 @@ def _is_broken(
         or recording.disorder
         or recording.exits
         or (stream is not None and stream.promises_broken)
+        or (recording.promises is not None and recording.promises.counts)
     )

@@ -42,6 +42,10 @@ class TargetFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a message that was refused is certain not to be stored."""
     patience: float = 1.0
     """By how much the deadlines of scenarios are longer."""
+    has_consumers: bool = False
+    """Whether groups are audited: the consumers' load needs topics and groups of its own."""
+    has_timers: bool = False
+    """Whether messages may have a time of their own."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,12 +13,17 @@ interrupted drill can still say what it saw. Cancelling `play` kills the nodes a
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
+from random import Random
 from typing import Final
 
 import trio
 from rich.console import Console
 
 from tandem.client import ClientError, MessageQueue, Producer, PullConsumer
+from tandem.drill.consumers.both_loads import BothLoads
+from tandem.drill.consumers.clients import GROUPS, consumer_tasks, create_topics
+from tandem.drill.consumers.load import ConsumerLoad
+from tandem.drill.consumers.promises import Promises
 from tandem.drill.errors import NotReadyError
 from tandem.drill.ledger import Ledger
 from tandem.drill.live import LiveView
@@ -32,6 +37,7 @@ from tandem.drill.scenario import (
     NOT_POSSIBLE,
     PLAYED,
     Disks,
+    Load,
     NotPossibleError,
     ScenarioRun,
     Seen,
@@ -47,6 +53,7 @@ from tandem.drill.watch import watch_lateness
 from tandem.drill.workload import QueueReader, Retries, Workload
 
 TOPIC: Final = "tandem-drill"
+CONSUMERS_LEDGER: Final = "consumers.ndjson"
 QUEUE_COUNT: Final = 4
 READER_CLIENTS: Final = 2
 """Queues are shared out among this many consumers."""
@@ -103,7 +110,12 @@ async def play(
     recording.disorder = workload.disorder
     recording.timeline.start_phase(recording.clock.now(), plan.scenarios[0].name, "start")
     try:
-        async with _cluster_under_load(plan, target, recording, workload, disks, console) as stage:
+        async with (
+            _consumer_load(plan, recording) as consumers,
+            _cluster_under_load(
+                plan, target, recording, workload, consumers, disks, console
+            ) as stage,
+        ):
             if plan.options.spark_stream:
                 await _play_beside_a_stream(stage, plan, target, recording, console)
             else:
@@ -117,11 +129,31 @@ async def play(
 
 
 @asynccontextmanager
+async def _consumer_load(plan: Plan, recording: Recording) -> AsyncIterator[ConsumerLoad | None]:
+    """Give the consumers' load with its ledger open, or None where consumers are not audited."""
+    if not plan.target.has_consumers:
+        yield None
+        return
+    recording.promises = Promises(GROUPS, repeats_delays=not plan.is_fenced)
+    with Ledger(plan.out / CONSUMERS_LEDGER) as ledger:
+        yield ConsumerLoad(
+            ledger=ledger,
+            promises=recording.promises,
+            clock=recording.clock,
+            broker_of=lambda _: plan.group.name,
+            retries=_retries(plan),
+            refusal_is_clear=plan.target.refusal_is_clear,
+            chance=Random(plan.options.seed),
+        )
+
+
+@asynccontextmanager
 async def _cluster_under_load(
     plan: Plan,
     target: Target,
     recording: Recording,
     workload: Workload,
+    consumers: ConsumerLoad | None,
     disks: Disks,
     console: Console,
 ) -> AsyncIterator[Stage]:
@@ -141,24 +173,32 @@ async def _cluster_under_load(
             await _create_topic(running, plan, workload, recording.lateness)
             recording.ready_at = recording.clock.now()
             tasks = [*running.watchers, *await _clients(stack, plan, workload)]
+            if consumers is not None:
+                tasks += await consumer_tasks(
+                    stack,
+                    plan.access,
+                    consumers,
+                    broker_names=[plan.group.name],
+                    attempt_ms=_attempt_ms(plan),
+                    has_timers=plan.target.has_timers,
+                )
             # Inside of the clients: a nursery around them would be left before them.
             async with trio.open_nursery() as nursery:
                 for task in tasks:
                     nursery.start_soon(task)
-                yield _stage(running, disks, plan, recording, workload)
+                loads = BothLoads(workload, consumers)
+                yield _stage(running, disks, plan, recording, loads)
                 nursery.cancel_scope.cancel()
         outer.cancel_scope.cancel()
 
 
-def _stage(
-    running: Running, disks: Disks, plan: Plan, recording: Recording, workload: Workload
-) -> Stage:
+def _stage(running: Running, disks: Disks, plan: Plan, recording: Recording, load: Load) -> Stage:
     return Stage(
         nodes=[node.name for node in plan.group.nodes],
         cluster=running.nodes,
         network=running.network,
         disks=disks,
-        load=workload,
+        load=load,
         replication=recording.replication,
         watched=recording.watched,
         timeline=recording.timeline,
@@ -186,6 +226,8 @@ async def _create_topic(
         while True:
             try:
                 await admin.create_topic(TOPIC, queue_nums=QUEUE_COUNT, broker_name=broker_name)
+                if plan.target.has_consumers:
+                    await create_topics(admin, broker_name)
                 await admin.topic_route(TOPIC)
             except ClientError as error:
                 reason = str(error)

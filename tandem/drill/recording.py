@@ -11,6 +11,7 @@ from tandem.drill.watched_group import Change, WatchedGroup
 from tandem.drill.workload import Clock
 
 if TYPE_CHECKING:
+    from tandem.drill.consumers.promises import Promises
     from tandem.drill.lost_leases import Late
     from tandem.drill.scenario import Expectation, ScenarioRun
 
@@ -41,6 +42,8 @@ class Recording:
         self.input_lines_acknowledged = 0
         self.ended_at: float | None = None
         self.stopped_because = ""
+        self.promises: Promises | None = None
+        """What consumers were promised; None where they are not audited."""
 
     @property
     def history(self) -> Sequence[Change]:

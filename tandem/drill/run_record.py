@@ -134,6 +134,10 @@ class _Settings(msgspec.Struct, kw_only=True):
     machine: str = ""
 
 
+class _Consumers(msgspec.Struct, kw_only=True):
+    broken_counts: dict[str, int] = {}
+
+
 class _Target(msgspec.Struct, kw_only=True):
     not_promised: dict[str, str] = {}
 
@@ -163,6 +167,7 @@ class _Summary(msgspec.Struct, kw_only=True):
     switches: list[_Switch] = []
     expectations: list[_Expectation] = []
     stream: dict[str, Any] | None = None
+    consumers: _Consumers | None = None
     exits: list[str] = []
     late_seconds_max: float = 0.0
     target: _Target = msgspec.field(default_factory=_Target)
@@ -227,6 +232,10 @@ def _broken(summary: _Summary) -> Iterator[tuple[str, int]]:
         count = (summary.stream or {}).get(name)
         if isinstance(count, int) and count:
             yield f"stream_{name}", count
+    if summary.consumers is not None:
+        for name, count in summary.consumers.broken_counts.items():
+            if count:
+                yield f"consumers_{name}", count
 
 
 def _why(summary: _Summary) -> Iterator[str]:

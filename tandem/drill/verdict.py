@@ -5,6 +5,7 @@ from typing import Final
 
 from rich.console import Console
 
+from tandem.drill.consumers.promises import ConsumerSummary
 from tandem.drill.outcomes import EXIT_STATUSES
 from tandem.drill.stream_audit import StreamSummary
 from tandem.drill.summary import (
@@ -112,6 +113,8 @@ def _counts(summary: Summary, width: int | None) -> list[Line]:
     )
     if summary.stream is not None:
         rows.append(("Spark stream", _of(summary.stream.rows, "rows"), _stream(summary.stream)))
+    if summary.consumers is not None:
+        rows.append(("groups", *_consumers(summary.consumers)))
     broken = ", ".join(f"{count:,} {name}" for name, count in broken_promises(summary))
     if not summary.sends:
         held = Cell(NOT_MEASURED)
@@ -129,6 +132,19 @@ def _stream(stream: StreamSummary) -> Cell:
     if not stream.rows:
         return Cell(NOT_MEASURED)
     return Cell("each record of the log once, and nothing else", "green")
+
+
+def _consumers(consumers: ConsumerSummary) -> tuple[Cell, Cell]:
+    acknowledged = sum(consumers.acknowledged.values())
+    first = _of(acknowledged, "acknowledged for them")
+    if consumers.promises_broken:
+        return first, Cell(f"{consumers.promises_broken:,} promises broken", BAD)
+    if consumers.left:
+        left = ", ".join(f"{count:,} {words}" for words, count in consumers.left.items())
+        return first, Cell(left, BAD)
+    if not acknowledged:
+        return first, Cell(NOT_MEASURED)
+    return first, Cell("each of them handled, none early or passed over", "green")
 
 
 def _switches(summary: Summary, width: int | None) -> list[Line]:

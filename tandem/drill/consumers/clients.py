@@ -1,0 +1,108 @@
+"""Topics, producers and members of groups for the consumers' load, on a cluster that runs."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Final
+
+from tandem.client import Admin, Consumer, MessageQueue, Producer, PullConsumer
+from tandem.client.cluster_access import ClusterAccess
+from tandem.drill.consumers.load import (
+    PLAIN_TOPIC,
+    QUEUE_COUNT,
+    RECONSUME_MAX,
+    RETRIED_TOPIC,
+    TOPICS,
+    TRANSACTION_TOPIC,
+    WAITING_TOPIC,
+    ConsumerLoad,
+    Rates,
+)
+from tandem.drill.consumers.promises import GroupRules
+
+_ALL: Final = (PLAIN_TOPIC, WAITING_TOPIC, TRANSACTION_TOPIC)
+
+FIRST: Final = GroupRules(name="tandem-drill-first", topics=_ALL)
+SECOND: Final = GroupRules(name="tandem-drill-second", topics=_ALL)
+ORDERED: Final = GroupRules(name="tandem-drill-ordered", topics=(PLAIN_TOPIC,), is_orderly=True)
+RETRYING: Final = GroupRules(
+    name="tandem-drill-retrying", topics=(RETRIED_TOPIC,), reconsume_max=RECONSUME_MAX
+)
+GROUPS: Final = (FIRST, SECOND, ORDERED, RETRYING)
+
+MEMBERS: Final = {FIRST.name: 2, SECOND.name: 1, ORDERED.name: 2, RETRYING.name: 2}
+
+COMMIT_INTERVAL_MS: Final = 1_000
+"""Often, so that there is something to see."""
+
+Task = Callable[[], Awaitable[None]]
+
+
+async def create_topics(admin: Admin, broker_name: str) -> None:
+    """Create the topics of the load at one broker; raises ClientError."""
+    for topic in TOPICS:
+        await admin.create_topic(topic, queue_nums=QUEUE_COUNT, broker_name=broker_name)
+
+
+async def consumer_tasks(
+    stack: AsyncExitStack,
+    access: ClusterAccess,
+    load: ConsumerLoad,
+    *,
+    broker_names: Sequence[str],
+    attempt_ms: int,
+    has_timers: bool,
+    rates: Rates = Rates(),  # noqa: B008 - frozen
+) -> list[Task]:
+    """Open every client of the load, which the stack closes; return the work of each."""
+    producer = await stack.enter_async_context(
+        Producer(
+            access,
+            group="tandem-drill-effects",
+            # The drill sends again by itself, so that it can count the attempts.
+            retry_times_when_send_failed=0,
+            resend_until_ok=False,
+            send_msg_timeout_ms=attempt_ms,
+            transaction_check=load.answer,
+        )
+    )
+    tasks: list[Task] = [
+        partial(load.send_plain, producer, rates.plain),
+        partial(load.send_delayed, producer, rates.delayed),
+        partial(load.send_retried, producer, rates.retried),
+        partial(load.send_transactions, producer, rates.transaction),
+    ]
+    if has_timers:
+        tasks.append(partial(load.send_timed, producer, rates.timed))
+    for group in GROUPS:
+        tasks += await _members(stack, access, load, group)
+        watcher = await stack.enter_async_context(PullConsumer(access, group=group.name))
+        queues = [
+            MessageQueue(topic, broker_name, queue_id)
+            for topic in group.topics
+            for broker_name in broker_names
+            for queue_id in range(QUEUE_COUNT)
+        ]
+        tasks.append(partial(load.watch_offsets, group, watcher, queues))
+        if group.reconsume_max is not None:
+            tasks.append(partial(load.watch_dead_letters, group, watcher))
+    return tasks
+
+
+async def _members(
+    stack: AsyncExitStack, access: ClusterAccess, load: ConsumerLoad, group: GroupRules
+) -> list[Task]:
+    tasks: list[Task] = []
+    for number in range(1, MEMBERS[group.name] + 1):
+        member = f"{group.name}-{number}"
+        consumer = await stack.enter_async_context(
+            Consumer(
+                access,
+                group=group.name,
+                orderly=group.is_orderly,
+                max_reconsume_times=group.reconsume_max,
+                commit_interval_ms=COMMIT_INTERVAL_MS,
+            )
+        )
+        tasks += [partial(load.read, group, member, consumer, topic) for topic in group.topics]
+    return tasks
