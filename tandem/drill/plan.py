@@ -80,6 +80,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return self.group.kind is GroupKind.FENCED
 
     @property
+    def patience(self) -> float:
+        """By how much the deadlines of scenarios are longer."""
+        return self.target.patience * self.options.patience
+
+    @property
     def name_servers(self) -> list[str]:
         """Where each node answers questions about routes."""
         if self.target.name_servers:

@@ -21,6 +21,7 @@ from rich.console import Console
 
 from tandem.client import ClientError, MessageQueue, Producer, PullConsumer
 from tandem.drill.consumers.both_loads import BothLoads
+from tandem.drill.consumers.client_log import client_log
 from tandem.drill.consumers.clients import GROUPS, consumer_tasks, create_topics
 from tandem.drill.consumers.load import ConsumerLoad
 from tandem.drill.consumers.promises import Promises
@@ -135,7 +136,8 @@ async def _consumer_load(plan: Plan, recording: Recording) -> AsyncIterator[Cons
         yield None
         return
     recording.promises = Promises(GROUPS, repeats_delays=not plan.is_fenced)
-    with Ledger(plan.out / CONSUMERS_LEDGER) as ledger:
+    log = plan.out / "data" / "logs" / "consumers.log"
+    with Ledger(plan.out / CONSUMERS_LEDGER) as ledger, client_log(log):
         yield ConsumerLoad(
             ledger=ledger,
             promises=recording.promises,
@@ -206,7 +208,7 @@ def _stage(running: Running, disks: Disks, plan: Plan, recording: Recording, loa
         status_without_slaves=plan.group.status_without_slaves,
         expectations=recording.expectations,
         seed=plan.options.seed,
-        patience=plan.target.patience,
+        patience=plan.patience,
     )
 
 
@@ -221,7 +223,7 @@ async def _create_topic(
     broker_name = plan.group.name
     reason = "no answer"
     admin = running.admin
-    seconds_max = TOPIC_SECONDS_MAX * plan.target.patience
+    seconds_max = TOPIC_SECONDS_MAX * plan.patience
     with trio.move_on_after(seconds_max):
         while True:
             try:
@@ -279,7 +281,8 @@ async def _clients(stack: AsyncExitStack, plan: Plan, workload: Workload) -> lis
 def _retries(plan: Plan) -> Retries | None:
     if not plan.is_fenced:
         return None
-    return Retries(plan.target.send_seconds_max or FENCED_SEND_SECONDS_MAX)
+    seconds_max = plan.target.send_seconds_max or FENCED_SEND_SECONDS_MAX
+    return Retries(seconds_max * plan.options.patience)
 
 
 def _attempt_ms(plan: Plan) -> int:
