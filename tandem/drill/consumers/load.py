@@ -8,7 +8,7 @@ line of the ledger is written before what it speaks of has any effect, and judge
 
 import itertools
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from random import Random
 from typing import Final, Protocol
@@ -186,25 +186,34 @@ class ConsumerLoad:
         """Let producers send again."""
         self._running.set()
 
+    def _is_running(self) -> trio.Event:
+        return self._running
+
     def left(self) -> str:
         """Return in words what is owed to consumers; nothing if all have all."""
         return ", ".join(f"{count:,} {words}" for words, count in self.promises.left().items())
 
     async def send_plain(self, client: SendsMessages, rate_per_second: float) -> None:
         """Send messages that are to be handled at once."""
-        async for _ in self._ticks(rate_per_second):
+        pace = Pace(rate_per_second)
+        while True:
+            await pace.wait(self._is_running)
             await self._send(client, self._sent(Kind.PLAIN, PLAIN_TOPIC))
 
     async def send_delayed(self, client: SendsMessages, rate_per_second: float) -> None:
         """Send messages of the first delay levels, most of them of the shortest."""
-        async for _ in self._ticks(rate_per_second):
+        pace = Pace(rate_per_second)
+        while True:
+            await pace.wait(self._is_running)
             level = 2 if self._chance.random() < LONG_SHARE else 1
             sent = self._sent(Kind.DELAYED, WAITING_TOPIC, delay_ms=DELAYS_MS[level])
             await self._send(client, sent, delay_level=level)
 
     async def send_timed(self, client: SendsMessages, rate_per_second: float) -> None:
         """Send messages with a time of their own."""
-        async for _ in self._ticks(rate_per_second):
+        pace = Pace(rate_per_second)
+        while True:
+            await pace.wait(self._is_running)
             sent = self._sent(
                 Kind.TIMED, WAITING_TOPIC, delay_ms=float(self._chance.randint(*TIMED_MS))
             )
@@ -212,13 +221,17 @@ class ConsumerLoad:
 
     async def send_retried(self, client: SendsMessages, rate_per_second: float) -> None:
         """Send messages that fail as often as they may, or once more: dead letters."""
-        async for number in self._ticks(rate_per_second):
+        pace = Pace(rate_per_second)
+        for number in itertools.count():
+            await pace.wait(self._is_running)
             failures = (0, 1, RECONSUME_MAX, ALWAYS)[number % 4]
             await self._send(client, self._sent(Kind.RETRIED, RETRIED_TOPIC, failures=failures))
 
     async def send_transactions(self, client: BeginsTransactions, rate_per_second: float) -> None:
         """Begin transactions and end them, or leave the end to a question."""
-        async for number in self._ticks(rate_per_second):
+        pace = Pace(rate_per_second)
+        for number in itertools.count():
+            await pace.wait(self._is_running)
             await self._transact(client, *ENDS[number % len(ENDS)])
 
     def answer(self, message: MessageExt) -> TransactionState:
@@ -295,17 +308,6 @@ class ConsumerLoad:
                             )
                         )
             await trio.sleep(PAUSE_SECONDS)
-
-    async def _ticks(self, rate_per_second: float) -> AsyncIterator[int]:
-        """Count at a steady pace while the load runs. Slots that were missed are given up."""
-        due = trio.current_time()
-        for number in itertools.count():
-            await self._running.wait()
-            due = max(due, trio.current_time())
-            await trio.sleep_until(due)
-            await self._running.wait()
-            due += 1 / rate_per_second
-            yield number
 
     def _sent(self, kind: Kind, topic: str, *, delay_ms: float = 0.0, failures: int = 0) -> Sent:
         number = self._numbers[kind]
@@ -431,6 +433,22 @@ class ConsumerLoad:
     def _write(self, line: Line) -> None:
         self._ledger.write(line)
         self.promises.take(line)
+
+
+class Pace:
+    """When the next message of a kind is due. Slots that were missed are given up."""
+
+    def __init__(self, rate_per_second: float) -> None:
+        self._period_seconds = 1 / rate_per_second
+        self._due = trio.current_time()
+
+    async def wait(self, running: Callable[[], trio.Event]) -> None:
+        """Return when it is due, and the load runs."""
+        await running().wait()
+        self._due = max(self._due, trio.current_time())
+        await trio.sleep_until(self._due)
+        await running().wait()
+        self._due += self._period_seconds
 
 
 def body_of(message_id: str) -> bytes:
