@@ -3,9 +3,9 @@
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
-from tandem.client import Admin, Consumer, MessageQueue, Producer, PullConsumer
+from tandem.client import Consumer, MessageQueue, Producer, PullConsumer
 from tandem.client.cluster_access import ClusterAccess
 from tandem.drill.consumers.load import (
     PLAIN_TOPIC,
@@ -38,7 +38,15 @@ COMMIT_INTERVAL_MS: Final = 1_000
 Task = Callable[[], Awaitable[None]]
 
 
-async def create_topics(admin: Admin, broker_name: str) -> None:
+class CreatesTopics(Protocol):
+    """What is needed of tandem.Admin."""
+
+    async def create_topic(self, topic: str, *, queue_nums: int, broker_name: str) -> object:
+        """Create a topic at one broker; raises ClientError."""
+        ...
+
+
+async def create_topics(admin: CreatesTopics, broker_name: str) -> None:
     """Create the topics of the load at one broker; raises ClientError."""
     for topic in TOPICS:
         await admin.create_topic(topic, queue_nums=QUEUE_COUNT, broker_name=broker_name)

@@ -10,6 +10,7 @@ from tandem.drill.report import render, write_report
 from tandem.drill.stream_audit import StreamSummary
 from tandem.drill.watched_group import Change
 from tests.tandem.drill import samples
+from tests.tandem.drill.consumers.planted_consumers import PLANTS, judged_promises
 
 
 @pytest.fixture(autouse=True)
@@ -88,6 +89,15 @@ def test_a_broken_promise_is_named_with_its_number() -> None:
 
     assert "FAILED: 2 broken promises" in page
     assert "<b>2</b> sync_lost" in page
+
+
+def test_what_groups_got_is_said_with_findings() -> None:
+    assert "Groups of consumers" not in render(samples.summary(), samples.timeline())
+    sound = render(samples.summary(promises=judged_promises()), samples.timeline())
+    assert "0 promises to them were broken" in sound
+    page = render(samples.summary(promises=judged_promises(PLANTS[0])), samples.timeline())
+    assert "1 promises to them were broken" in page
+    assert "<b>1</b> consumers_passed_over: a group" in page
 
 
 def test_what_a_stream_wrote_is_said_with_examples() -> None:

@@ -7,6 +7,7 @@ from tandem.drill.run_record import NotASummaryError, RunRecord, record_of
 from tandem.drill.scenario import NOT_POSSIBLE
 from tandem.drill.stream_audit import StreamSummary
 from tests.tandem.drill import samples
+from tests.tandem.drill.consumers.planted_consumers import PLANTS, judged_promises
 
 FIRST = msgspec.structs.replace(samples.RUN, name="slave-loss", ended_at_seconds=5.0)
 SECOND = msgspec.structs.replace(
@@ -73,6 +74,12 @@ def test_a_stream_and_consumers_count_too() -> None:
         samples.summary(stream=StreamSummary(rows=9, repeated=2), disorder=["queue 1"])
     )
     assert found.broken == {"read_out_of_order": 1, "stream_repeated": 2}
+
+
+def test_promises_to_groups_count_too() -> None:
+    found = samples.record(samples.summary(promises=judged_promises(PLANTS[0])))
+    assert found.broken == {"consumers_passed_over": 1}
+    assert found.verdict == "FAILED"
 
 
 def test_what_was_not_possible_and_what_shows_nothing_have_outcomes_of_their_own() -> None:

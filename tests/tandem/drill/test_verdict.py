@@ -11,6 +11,7 @@ from tandem.drill.summary import Summary
 from tandem.drill.verdict import exit_status, print_verdict
 from tandem.drill.watched_group import Change
 from tests.tandem.drill import samples
+from tests.tandem.drill.consumers.planted_consumers import OWED, PLANTS, judged_promises
 
 
 def printed(summary: Summary, *, terminal: bool = False, width: int = 120) -> str:
@@ -38,6 +39,16 @@ def test_the_verdict_says_what_was_acknowledged_and_lost() -> None:
     assert "3 lost (allowed)" in text
     assert "2 of 2 equal the master" in text
     assert "report: report/index.html" in text
+
+
+def test_groups_have_their_line() -> None:
+    assert "groups" not in printed(samples.summary())
+    assert "each of them handled" in printed(samples.summary(promises=judged_promises()))
+    text = printed(samples.summary(promises=judged_promises(PLANTS[0])))
+    assert "FAILED" in text
+    assert "1 consumers_passed_over" in text
+    owed = printed(samples.summary(promises=judged_promises(OWED[0])))
+    assert "1 not handled by first" in owed
 
 
 def test_a_stream_has_its_line() -> None:

@@ -28,6 +28,7 @@ from tandem.drill.consumers.promises import (
     STRANGE,
     UNCOMMITTED,
     GroupRules,
+    Promises,
 )
 
 PLAIN, WAITING, PAID, FLAKY = "plain", "waiting", "paid", "flaky"
@@ -341,3 +342,14 @@ OWED: tuple[Callable[[PlantedConsumers], str], ...] = (
     a_send_without_an_answer,
 )
 """Each takes something away that comes sooner or later, and returns what is owed then."""
+
+
+def judged_promises(*plants: Callable[[PlantedConsumers], str]) -> Promises:
+    """What is known after a ledger with these faults."""
+    planted = PlantedConsumers()
+    for plant in plants:
+        plant(planted)
+    promises = Promises(GROUPS)
+    for line in planted.lines:
+        promises.take(line)
+    return promises

@@ -212,7 +212,7 @@ class Watcher:
     async def fetch_message_queues(self, topic: str) -> list[MessageQueue]:
         await trio.sleep(0.001)
         if not self._broker.dead:
-            raise RouteNotFoundError(topic, RouteCause.NO_TOPIC)
+            raise RouteNotFoundError(topic, RouteCause.NO_TOPIC, "x")
         return [MessageQueue(topic, BROKER, 0)]
 
     async def pull(
