@@ -71,6 +71,11 @@ frozen master never answers, and sending again is harmless there."""
 FENCED_SEND_SECONDS_MAX: Final = 45.0
 """All attempts of a send together: longer than the slowest failover of the catalogue."""
 
+SEND_PAUSE_SECONDS: Final = 0.05
+CONSUMERS_PAUSE_SECONDS: Final = 0.5
+"""Between two attempts of a send. Each asks all name servers while there is no master, and the
+coordinator of a local cluster is in the process of the drill: it has to get its turn."""
+
 STREAM_TAKES_TIME: Final = (
     "starting Java and Spark for the stream: the load begins when it is ready, after 10 s or more"
 )
@@ -143,7 +148,7 @@ async def _consumer_load(plan: Plan, recording: Recording) -> AsyncIterator[Cons
             promises=recording.promises,
             clock=recording.clock,
             broker_of=lambda _: plan.group.name,
-            retries=_retries(plan),
+            retries=_retries(plan, CONSUMERS_PAUSE_SECONDS),
             refusal_is_clear=plan.target.refusal_is_clear,
             chance=Random(plan.options.seed),
         )
@@ -278,17 +283,19 @@ async def _clients(stack: AsyncExitStack, plan: Plan, workload: Workload) -> lis
     return tasks
 
 
-def _retries(plan: Plan) -> Retries | None:
+def _retries(plan: Plan, pause_seconds: float = SEND_PAUSE_SECONDS) -> Retries | None:
     if not plan.is_fenced:
         return None
     seconds_max = plan.target.send_seconds_max or FENCED_SEND_SECONDS_MAX
-    return Retries(seconds_max * plan.options.patience)
+    return Retries(seconds_max * plan.options.patience, pause_seconds * plan.patience)
 
 
 def _attempt_ms(plan: Plan) -> int:
     if plan.target.attempt_ms is not None:
         return plan.target.attempt_ms
-    return FENCED_ATTEMPT_MS if plan.is_fenced else plan.slave_timeout_ms + SEND_MARGIN_MS
+    if plan.is_fenced:
+        return round(FENCED_ATTEMPT_MS * plan.patience)
+    return plan.slave_timeout_ms + SEND_MARGIN_MS
 
 
 async def _play_beside_a_stream(

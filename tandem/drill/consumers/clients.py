@@ -9,10 +9,9 @@ from tandem.client import Consumer, MessageQueue, Producer, PullConsumer
 from tandem.client.cluster_access import ClusterAccess
 from tandem.drill.consumers.load import (
     PLAIN_TOPIC,
-    QUEUE_COUNT,
+    QUEUE_COUNTS,
     RECONSUME_MAX,
     RETRIED_TOPIC,
-    TOPICS,
     TRANSACTION_TOPIC,
     WAITING_TOPIC,
     ConsumerLoad,
@@ -30,7 +29,7 @@ RETRYING: Final = GroupRules(
 )
 GROUPS: Final = (FIRST, SECOND, ORDERED, RETRYING)
 
-MEMBERS: Final = {FIRST.name: 2, SECOND.name: 1, ORDERED.name: 2, RETRYING.name: 2}
+MEMBERS: Final = {FIRST.name: 2, SECOND.name: 1, ORDERED.name: 2, RETRYING.name: 1}
 
 COMMIT_INTERVAL_MS: Final = 1_000
 """Often, so that there is something to see."""
@@ -48,8 +47,8 @@ class CreatesTopics(Protocol):
 
 async def create_topics(admin: CreatesTopics, broker_name: str) -> None:
     """Create the topics of the load at one broker; raises ClientError."""
-    for topic in TOPICS:
-        await admin.create_topic(topic, queue_nums=QUEUE_COUNT, broker_name=broker_name)
+    for topic, queue_nums in QUEUE_COUNTS.items():
+        await admin.create_topic(topic, queue_nums=queue_nums, broker_name=broker_name)
 
 
 async def consumer_tasks(
@@ -89,7 +88,7 @@ async def consumer_tasks(
             MessageQueue(topic, broker_name, queue_id)
             for topic in group.topics
             for broker_name in broker_names
-            for queue_id in range(QUEUE_COUNT)
+            for queue_id in range(QUEUE_COUNTS[topic])
         ]
         tasks.append(partial(load.watch_offsets, group, watcher, queues))
         if group.reconsume_max is not None:

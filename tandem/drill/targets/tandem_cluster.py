@@ -24,6 +24,7 @@ from tandem.drill.scenario_file import Scenario, choose
 from tandem.drill.sentences.sentence import Fault
 from tandem.drill.targets.target import Ground, Running, Task
 from tandem.drill.watch import (
+    SILENT_SECONDS,
     watch_classic_master,
     watch_node,
     watch_records,
@@ -145,14 +146,24 @@ async def _watchers(
     coordinator = connect(plan.coordinator, secret=secret)
     stack.push_async_callback(coordinator.aclose)
     keys = GroupKeys(plan.cluster, plan.group.name)
+    silent_seconds = SILENT_SECONDS * plan.patience
     found: list[Task] = [
-        partial(watch_records, coordinator, keys, watched, clock),
+        partial(watch_records, coordinator, keys, watched, clock, silent_seconds=silent_seconds),
     ]
     for node in plan.group.nodes:
         # One connection set each: a frozen node must not hold up the answers of the others.
         asker = await stack.enter_async_context(Admin(plan.access))
         address = node.client_address
         found.append(
-            partial(watch_node, asker, node.name, address, watched, recording.replication, clock)
+            partial(
+                watch_node,
+                asker,
+                node.name,
+                address,
+                watched,
+                recording.replication,
+                clock,
+                silent_seconds=silent_seconds,
+            )
         )
     return found

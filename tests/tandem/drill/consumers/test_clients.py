@@ -10,7 +10,7 @@ import trio.testing
 
 from tandem.client.cluster_access import ClusterAccess
 from tandem.drill.consumers.clients import GROUPS, MEMBERS, consumer_tasks, create_topics
-from tandem.drill.consumers.load import QUEUE_COUNT, RECONSUME_MAX, TOPICS, ConsumerLoad
+from tandem.drill.consumers.load import QUEUE_COUNTS, RECONSUME_MAX, ConsumerLoad
 from tandem.drill.consumers.promises import Promises
 from tandem.drill.ledger import Ledger
 from tandem.drill.workload import Clock
@@ -30,12 +30,13 @@ class Topics:
 
 
 def test_every_topic_is_read_by_a_group_and_each_group_has_members() -> None:
-    assert {topic for group in GROUPS for topic in group.topics} == set(TOPICS)
+    assert {topic for group in GROUPS for topic in group.topics} == set(QUEUE_COUNTS)
     assert set(MEMBERS) == {group.name for group in GROUPS}
     assert min(MEMBERS.values()) >= 1
     assert [group.reconsume_max for group in GROUPS if group.reconsume_max] == [RECONSUME_MAX]
     (orderly,) = (group for group in GROUPS if group.is_orderly)
     assert MEMBERS[orderly.name] > 1, "a queue goes from one member to another"
+    assert all(QUEUE_COUNTS[topic] >= MEMBERS[orderly.name] for topic in orderly.topics)
 
 
 async def test_every_topic_is_created_at_the_broker() -> None:
@@ -43,7 +44,7 @@ async def test_every_topic_is_created_at_the_broker() -> None:
 
     await create_topics(admin, "broker-b")
 
-    assert admin.created == [(topic, QUEUE_COUNT, "broker-b") for topic in TOPICS]
+    assert admin.created == [(topic, count, "broker-b") for topic, count in QUEUE_COUNTS.items()]
 
 
 async def test_each_kind_of_message_and_each_member_is_a_task(

@@ -264,7 +264,7 @@ class Bench:
         self.path = directory / "consumers.ndjson"
         self.broker = Broker()
         self.promises = Promises(GROUPS)
-        self.retries: Retries | None = Retries(0.2)
+        self.retries: Retries | None = Retries(0.2, 0.05)
 
     async def run(self, seconds: float = 5.0, drain_seconds: float = 12.0) -> ConsumerLoad:
         broker = self.broker
