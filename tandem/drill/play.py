@@ -185,7 +185,6 @@ async def _cluster_under_load(
                     stack,
                     plan.access,
                     consumers,
-                    broker_names=[plan.group.name],
                     attempt_ms=_attempt_ms(plan),
                     has_timers=plan.target.has_timers,
                 )

@@ -1,11 +1,11 @@
 """Topics, producers and members of groups for the consumers' load, on a cluster that runs."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final, Protocol
 
-from tandem.client import Consumer, MessageQueue, Producer, PullConsumer
+from tandem.client import Admin, Consumer, Producer, PullConsumer
 from tandem.client.cluster_access import ClusterAccess
 from tandem.drill.consumers.load import (
     PLAIN_TOPIC,
@@ -56,7 +56,6 @@ async def consumer_tasks(
     access: ClusterAccess,
     load: ConsumerLoad,
     *,
-    broker_names: Sequence[str],
     attempt_ms: int,
     has_timers: bool,
     rates: Rates = Rates(),  # noqa: B008 - frozen
@@ -83,16 +82,11 @@ async def consumer_tasks(
         tasks.append(partial(load.send_timed, producer, rates.timed))
     for group in GROUPS:
         tasks += await _members(stack, access, load, group)
-        watcher = await stack.enter_async_context(PullConsumer(access, group=group.name))
-        queues = [
-            MessageQueue(topic, broker_name, queue_id)
-            for topic in group.topics
-            for broker_name in broker_names
-            for queue_id in range(QUEUE_COUNTS[topic])
-        ]
-        tasks.append(partial(load.watch_offsets, group, watcher, queues))
-        if group.reconsume_max is not None:
-            tasks.append(partial(load.watch_dead_letters, group, watcher))
+    # In a group that it asks about it would be a member itself, and get queues that nobody reads.
+    letters = await stack.enter_async_context(PullConsumer(access, group="tandem-drill-letters"))
+    tasks.append(partial(load.watch_dead_letters, RETRYING, letters))
+    admin = await stack.enter_async_context(Admin(access))
+    tasks.append(partial(load.watch_offsets, admin, GROUPS))
     return tasks
 
 

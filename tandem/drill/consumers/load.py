@@ -25,6 +25,7 @@ from tandem.client import (
     SendResult,
     TransactionState,
 )
+from tandem.client.admin_results import GroupDescription, GroupQueue
 from tandem.drill.consumers.lines import (
     Answered,
     Committed,
@@ -106,12 +107,16 @@ class Consumes(Protocol):
         ...
 
 
-class ReadsOffsets(Protocol):
-    """What is needed of tandem.PullConsumer."""
+class DescribesGroups(Protocol):
+    """What is needed of tandem.Admin."""
 
-    async def fetch_consume_offset(self, queue: MessageQueue) -> int | None:
-        """Return the group's offset; raises ClientError."""
+    async def describe_group(self, group: str) -> GroupDescription:
+        """Return how far a group is; raises ClientError."""
         ...
+
+
+class ReadsLetters(Protocol):
+    """What is needed of tandem.PullConsumer, in a group of its own: it would be a member."""
 
     async def fetch_message_queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic; raises ClientError."""
@@ -267,30 +272,30 @@ class ConsumerLoad:
                 )
             await trio.sleep(PAUSE_SECONDS)
 
-    async def watch_offsets(
-        self, group: GroupRules, client: ReadsOffsets, queues: Sequence[MessageQueue]
-    ) -> None:
-        """Look at the group's offsets again and again."""
+    async def watch_offsets(self, client: DescribesGroups, groups: Sequence[GroupRules]) -> None:
+        """Look at the groups' offsets again and again."""
         while True:
-            for queue in queues:
-                try:
-                    offset = await client.fetch_consume_offset(queue)
-                except ClientError:
-                    break  # no master: it is asked again
-                if offset is not None:
-                    self._write(
-                        Committed(
-                            group=group.name,
-                            topic=queue.topic,
-                            broker_name=queue.broker_name,
-                            queue_id=queue.queue_id,
-                            offset=offset,
-                            at_ms=self._now_ms(),
-                        )
-                    )
+            for group in groups:
+                # No master, or nobody has committed anything yet: it is asked again.
+                with suppress(ClientError):
+                    for queue in (await client.describe_group(group.name)).queues:
+                        if queue.topic in group.topics:
+                            self._committed(group, queue)
             await trio.sleep(PAUSE_SECONDS)
 
-    async def watch_dead_letters(self, group: GroupRules, client: ReadsOffsets) -> None:
+    def _committed(self, group: GroupRules, queue: GroupQueue) -> None:
+        self._write(
+            Committed(
+                group=group.name,
+                topic=queue.topic,
+                broker_name=queue.broker_name,
+                queue_id=queue.queue_id,
+                offset=queue.consumer_offset,
+                at_ms=self._now_ms(),
+            )
+        )
+
+    async def watch_dead_letters(self, group: GroupRules, client: ReadsLetters) -> None:
         """Read the dead letters of a group as they come. There is no topic before the first."""
         next_offsets: dict[MessageQueue, int] = {}
         while True:

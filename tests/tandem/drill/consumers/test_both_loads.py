@@ -2,6 +2,7 @@ from pathlib import Path
 
 import trio
 
+from tandem.client import SendResult
 from tandem.drill.consumers.both_loads import BothLoads
 from tandem.drill.consumers.load import ConsumerLoad
 from tandem.drill.consumers.promises import Promises
@@ -9,6 +10,7 @@ from tandem.drill.ledger import Ledger
 from tandem.drill.orders import Orders
 from tandem.drill.timeline import Timeline
 from tandem.drill.workload import Clock, Workload, producer_states
+from tandem.wire.message import Message
 from tests.tandem.drill.consumers.planted_consumers import GROUPS, PlantedConsumers
 
 
@@ -52,9 +54,10 @@ async def test_both_are_paused_and_resumed_together(
     sent: list[str] = []
 
     class Sends:
-        async def send(self, message: object) -> None:
-            sent.append("x")
+        async def send(self, message: Message) -> SendResult:
+            sent.append(message.keys if isinstance(message.keys, str) else "")
             await trio.sleep_forever()
+            raise AssertionError
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(loads.consumers.send_plain, Sends(), 10.0)

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import trio.testing
 from tandem.client import (
     BrokerError,
     ClientError,
+    GroupNotFoundError,
     MessageQueue,
     PullResult,
     PullStatus,
@@ -24,6 +25,7 @@ from tandem.client import (
     SendTimeoutError,
     TransactionState,
 )
+from tandem.client.admin_results import GroupDescription, GroupQueue
 from tandem.drill.consumers.clients import FIRST, GROUPS, ORDERED, RETRYING
 from tandem.drill.consumers.lines import Answered, Ended, read_lines
 from tandem.drill.consumers.load import DELAYS_MS, ConsumerLoad
@@ -66,8 +68,8 @@ class Broker:
         self.grown = trio.Event()
 
     def put(self, message: Message | MessageExt) -> int:
+        of_topic = self.log.setdefault(message.topic, [])
         for _ in range(2 if self.stores_twice else 1):
-            of_topic = self.log.setdefault(message.topic, [])
             of_topic.append(stored(message, len(of_topic), garbled=self.garbles))
         self.grown.set()
         self.grown = trio.Event()
@@ -135,7 +137,7 @@ class Delivery:
     def is_lost(self) -> bool:
         return False
 
-    def handling(self) -> AbstractAsyncContextManager[object]:
+    def handling(self) -> AbstractContextManager[object]:
         raise NotImplementedError
 
     def put_back(self) -> None:
@@ -198,16 +200,28 @@ class Member:
 
 
 class Watcher:
-    """What a master says of a group."""
+    """What masters say of groups, and dead letters."""
 
-    def __init__(self, broker: Broker, group: str) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._group = group
 
-    async def fetch_consume_offset(self, queue: MessageQueue) -> int | None:
+    async def describe_group(self, group: str) -> GroupDescription:
         await trio.sleep(0.001)
-        handled = self._broker.handled.get((self._group, queue.topic))
-        return None if handled is None else handled + self._broker.passes_over
+        queues = [
+            GroupQueue(
+                topic=topic,
+                broker_name=BROKER,
+                queue_id=0,
+                consumer_offset=handled + self._broker.passes_over,
+                pull_offset=0,
+                broker_offset=len(self._broker.log[topic]),
+            )
+            for (name, topic), handled in self._broker.handled.items()
+            if name == group
+        ]
+        if not queues:
+            raise GroupNotFoundError(group)
+        return GroupDescription(group=group, members=[], queues=queues)
 
     async def fetch_message_queues(self, topic: str) -> list[MessageQueue]:
         await trio.sleep(0.001)
@@ -303,10 +317,9 @@ class Bench:
             for topic in group.topics:
                 member = Member(self.broker, group.name)
                 nursery.start_soon(load.read, group, f"{group.name}-1", member, topic, 1)
-            queues = [MessageQueue(topic, BROKER, 0) for topic in group.topics]
-            watcher = Watcher(self.broker, group.name)
-            nursery.start_soon(load.watch_offsets, group, watcher, queues)
-        nursery.start_soon(load.watch_dead_letters, RETRYING, Watcher(self.broker, RETRYING.name))
+        watcher = Watcher(self.broker)
+        nursery.start_soon(load.watch_offsets, watcher, (FIRST, ORDERED, RETRYING))
+        nursery.start_soon(load.watch_dead_letters, RETRYING, watcher)
 
 
 @pytest.fixture
