@@ -78,7 +78,10 @@ ENDS: Final[tuple[tuple[TransactionState, TransactionState], ...]] = (
 UNIQUE_KEY_PREFIX: Final = "tandem-drill-"
 
 PAUSE_SECONDS: Final = 1.0
-"""Between two looks at offsets and dead letters, and after an error."""
+"""Between two looks at dead letters, and after an error."""
+
+OFFSETS_PAUSE_SECONDS: Final = 2.0
+"""Between two looks at offsets: to describe a group is several requests."""
 
 DEAD_LETTERS_MAX: Final = 32
 
@@ -240,8 +243,11 @@ class ConsumerLoad:
             await self._transact(client, *ENDS[number % len(ENDS)])
 
     def answer(self, message: MessageExt) -> TransactionState:
-        """Say what became of a transaction: a broker asks."""
-        state = self._answers.get(message.keys, "rollback")
+        """Say what became of a transaction: a broker asks.
+
+        It may ask before the answer to the half has come: then nothing is decided yet.
+        """
+        state = self._answers.get(message.keys, "unknown")
         if message.keys in self._answers:
             decided = Decided(
                 message_id=message.keys, state=state, at_ms=self._now_ms(), was_asked=True
@@ -281,7 +287,7 @@ class ConsumerLoad:
                     for queue in (await client.describe_group(group.name)).queues:
                         if queue.topic in group.topics:
                             self._committed(group, queue)
-            await trio.sleep(PAUSE_SECONDS)
+            await trio.sleep(OFFSETS_PAUSE_SECONDS)
 
     def _committed(self, group: GroupRules, queue: GroupQueue) -> None:
         self._write(
@@ -378,6 +384,7 @@ class ConsumerLoad:
                 status, reason = transaction.result.status.name, transaction.result.reason
                 self._answered(sent, status, reason)
                 if status != SEND_OK:
+                    self._answers[sent.message_id] = "rollback"
                     transaction.rollback()
                     self._decide(sent, "rollback")
                     return
@@ -396,6 +403,8 @@ class ConsumerLoad:
                 status = UNKNOWN if error.outcome_unknown else NOT_SENT
         finally:
             if not is_begun:
+                # Its half may be stored all the same.
+                self._answers[sent.message_id] = "rollback"
                 self._answered(sent, status, reason)
 
     def _decide(self, sent: Sent, state: TransactionState) -> None:

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -421,3 +421,43 @@ async def test_a_member_that_an_error_ended_is_noted_and_begins_again(
     ended = [line for line in read_lines(bench.path) if isinstance(line, Ended)]
     assert len(ended) == bench.promises.counts[MEMBER_ENDED]
     assert len(ended) > len({(line.member, line.topic) for line in ended})
+
+
+async def test_a_question_before_the_answer_to_the_half_decides_nothing(
+    bench: Bench, autojump_clock: trio.testing.MockClock
+) -> None:
+    asked: list[TransactionState] = []
+    begin = bench.broker.transaction
+
+    def early(message: Message) -> AbstractAsyncContextManager[Half]:
+        asked.append(bench.broker.check(stored(message, 0)))
+        return begin(message)
+
+    bench.broker.transaction = early  # type: ignore[method-assign]
+
+    load = await bench.run(seconds=3.0)
+
+    assert set(asked) == {"unknown"}
+    assert load.left() == ""
+    assert not bench.promises.counts
+
+
+async def test_a_half_that_may_be_stored_is_rolled_back_when_a_broker_asks(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    broker = Broker()
+    broker.send_error = SendTimeoutError("x", outcome_unknown=True)
+    half = Message("tandem-drill-transactions", b"x", keys="transaction-000000")
+    with Ledger(tmp_path / "consumers.ndjson") as ledger:
+        load = ConsumerLoad(
+            ledger=ledger,
+            promises=Promises(GROUPS),
+            clock=Clock(0.0, 0.0),
+            broker_of=lambda _: BROKER,
+        )
+        load.resume()
+        with trio.move_on_after(0.5):
+            await load.send_transactions(broker, 4.0)
+
+        assert load.answer(stored(half, 0)) == "rollback"
+    assert not load.promises.counts
