@@ -106,6 +106,13 @@ MinutesOption = Annotated[
         show_default=False,
     ),
 ]
+PatienceOption = Annotated[
+    float,
+    typer.Option(
+        metavar="N",
+        help="Deadlines of scenarios are this many times as long: for a slow machine.",
+    ),
+]
 HistoryOption = Annotated[
     Path | None,
     typer.Option(
@@ -222,6 +229,7 @@ def drill(
     spark_stream: SparkStreamOption = False,
     seed: SeedOption = 1,
     minutes: MinutesOption = None,
+    patience: PatienceOption = 1.0,
     history: HistoryOption = None,
     label: LabelOption = "",
     target: TargetOption = TargetChoice.TANDEM,
@@ -276,6 +284,7 @@ def drill(
         history=history,
         label=label,
         minutes=minutes,
+        patience=patience,
         json=output_format is Format.JSON,
         target=target.value,
         file=file,

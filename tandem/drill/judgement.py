@@ -109,4 +109,5 @@ def _is_broken(
         or recording.exits
         or (stream is not None and stream.promises_broken)
         or (recording.witness is not None and recording.witness.promises_broken)
+        or (recording.promises is not None and recording.promises.counts)
     )

@@ -148,7 +148,7 @@ class Ledger:
     ) -> None:
         os.close(self._fd)
 
-    def write(self, line: Sending | Answered) -> None:
+    def write(self, line: msgspec.Struct) -> None:
         """Append one line; it is the kernel's when this returns.
 
         Raises:

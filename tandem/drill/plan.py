@@ -48,6 +48,10 @@ class TargetFacts(msgspec.Struct, frozen=True, kw_only=True):
     """By how much the deadlines of scenarios are longer."""
     topic: str = TOPIC
     """What the drill sends to: on a cluster that stays, one of this drill alone."""
+    has_consumers: bool = False
+    """Whether groups are audited: the consumers' load needs topics and groups of its own."""
+    has_timers: bool = False
+    """Whether messages may have a time of their own."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +86,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def is_fenced(self) -> bool:
         """Whether the group elects its master."""
         return self.group.kind is GroupKind.FENCED
+
+    @property
+    def patience(self) -> float:
+        """By how much the deadlines of scenarios are longer."""
+        return self.target.patience * self.options.patience
 
     @property
     def name_servers(self) -> list[str]:

@@ -13,12 +13,18 @@ interrupted drill can still say what it saw. Cancelling `play` kills the nodes a
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
+from random import Random
 from typing import Final
 
 import trio
 from rich.console import Console
 
 from tandem.client import ClientError, MessageQueue, Producer, PullConsumer
+from tandem.drill.consumers.both_loads import BothLoads
+from tandem.drill.consumers.client_log import client_log
+from tandem.drill.consumers.clients import GROUPS, consumer_tasks, create_topics
+from tandem.drill.consumers.load import ConsumerLoad
+from tandem.drill.consumers.promises import Promises
 from tandem.drill.errors import NotReadyError
 from tandem.drill.java_witness import finish as finish_witness
 from tandem.drill.java_witness import witnessing
@@ -34,6 +40,7 @@ from tandem.drill.scenario import (
     NOT_POSSIBLE,
     PLAYED,
     Disks,
+    Load,
     NotPossibleError,
     ScenarioRun,
     Seen,
@@ -49,6 +56,7 @@ from tandem.drill.watch import watch_lateness
 from tandem.drill.witness_audit import compare_witness
 from tandem.drill.workload import QueueReader, Retries, Workload
 
+CONSUMERS_LEDGER: Final = "consumers.ndjson"
 QUEUE_COUNT: Final = 4
 READER_CLIENTS: Final = 2
 """Queues are shared out among this many consumers."""
@@ -64,6 +72,11 @@ frozen master never answers, and sending again is harmless there."""
 
 FENCED_SEND_SECONDS_MAX: Final = 45.0
 """All attempts of a send together: longer than the slowest failover of the catalogue."""
+
+SEND_PAUSE_SECONDS: Final = 0.05
+CONSUMERS_PAUSE_SECONDS: Final = 0.5
+"""Between two attempts of a send. Each asks all name servers while there is no master, and the
+coordinator of a local cluster is in the process of the drill: it has to get its turn."""
 
 STREAM_TAKES_TIME: Final = (
     "starting Java and Spark for the stream: the load begins when it is ready, after 10 s or more"
@@ -106,7 +119,12 @@ async def play(
     recording.disorder = workload.disorder
     recording.timeline.start_phase(recording.clock.now(), plan.scenarios[0].name, "start")
     try:
-        async with _cluster_under_load(plan, target, recording, workload, disks, console) as stage:
+        async with (
+            _consumer_load(plan, recording) as consumers,
+            _cluster_under_load(
+                plan, target, recording, workload, consumers, disks, console
+            ) as stage,
+        ):
             async with _witness(stage, plan, recording):
                 if plan.options.spark_stream:
                     await _play_beside_a_stream(stage, plan, target, recording, console)
@@ -121,11 +139,32 @@ async def play(
 
 
 @asynccontextmanager
+async def _consumer_load(plan: Plan, recording: Recording) -> AsyncIterator[ConsumerLoad | None]:
+    """Give the consumers' load with its ledger open, or None where consumers are not audited."""
+    if not plan.target.has_consumers:
+        yield None
+        return
+    recording.promises = Promises(GROUPS, repeats_delays=not plan.is_fenced)
+    log = plan.out / "data" / "logs" / "consumers.log"
+    with Ledger(plan.out / CONSUMERS_LEDGER) as ledger, client_log(log):
+        yield ConsumerLoad(
+            ledger=ledger,
+            promises=recording.promises,
+            clock=recording.clock,
+            broker_of=lambda _: plan.group.name,
+            retries=_retries(plan, CONSUMERS_PAUSE_SECONDS),
+            refusal_is_clear=plan.target.refusal_is_clear,
+            chance=Random(plan.options.seed),
+        )
+
+
+@asynccontextmanager
 async def _cluster_under_load(
     plan: Plan,
     target: Target,
     recording: Recording,
     workload: Workload,
+    consumers: ConsumerLoad | None,
     disks: Disks,
     console: Console,
 ) -> AsyncIterator[Stage]:
@@ -145,24 +184,31 @@ async def _cluster_under_load(
             await _create_topic(running, plan, workload, recording.lateness)
             recording.ready_at = recording.clock.now()
             tasks = [*running.watchers, *await _clients(stack, plan, workload)]
+            if consumers is not None:
+                tasks += await consumer_tasks(
+                    stack,
+                    plan.access,
+                    consumers,
+                    attempt_ms=_attempt_ms(plan),
+                    has_timers=plan.target.has_timers,
+                )
             # Inside of the clients: a nursery around them would be left before them.
             async with trio.open_nursery() as nursery:
                 for task in tasks:
                     nursery.start_soon(task)
-                yield _stage(running, disks, plan, recording, workload)
+                loads = BothLoads(workload, consumers)
+                yield _stage(running, disks, plan, recording, loads)
                 nursery.cancel_scope.cancel()
         outer.cancel_scope.cancel()
 
 
-def _stage(
-    running: Running, disks: Disks, plan: Plan, recording: Recording, workload: Workload
-) -> Stage:
+def _stage(running: Running, disks: Disks, plan: Plan, recording: Recording, load: Load) -> Stage:
     return Stage(
         nodes=[node.name for node in plan.group.nodes],
         cluster=running.nodes,
         network=running.network,
         disks=disks,
-        load=workload,
+        load=load,
         replication=recording.replication,
         watched=recording.watched,
         timeline=recording.timeline,
@@ -170,7 +216,7 @@ def _stage(
         status_without_slaves=plan.group.status_without_slaves,
         expectations=recording.expectations,
         seed=plan.options.seed,
-        patience=plan.target.patience,
+        patience=plan.patience,
     )
 
 
@@ -185,13 +231,15 @@ async def _create_topic(
     broker_name = plan.group.name
     reason = "no answer"
     admin = running.admin
-    seconds_max = TOPIC_SECONDS_MAX * plan.target.patience
+    seconds_max = TOPIC_SECONDS_MAX * plan.patience
     with trio.move_on_after(seconds_max):
         while True:
             try:
                 await admin.create_topic(
                     plan.topic, queue_nums=QUEUE_COUNT, broker_name=broker_name
                 )
+                if plan.target.has_consumers:
+                    await create_topics(admin, broker_name)
                 await admin.topic_route(plan.topic)
             except ClientError as error:
                 reason = str(error)
@@ -240,16 +288,19 @@ async def _clients(stack: AsyncExitStack, plan: Plan, workload: Workload) -> lis
     return tasks
 
 
-def _retries(plan: Plan) -> Retries | None:
+def _retries(plan: Plan, pause_seconds: float = SEND_PAUSE_SECONDS) -> Retries | None:
     if not plan.is_fenced:
         return None
-    return Retries(plan.target.send_seconds_max or FENCED_SEND_SECONDS_MAX)
+    seconds_max = plan.target.send_seconds_max or FENCED_SEND_SECONDS_MAX
+    return Retries(seconds_max * plan.options.patience, pause_seconds * plan.patience)
 
 
 def _attempt_ms(plan: Plan) -> int:
     if plan.target.attempt_ms is not None:
         return plan.target.attempt_ms
-    return FENCED_ATTEMPT_MS if plan.is_fenced else plan.slave_timeout_ms + SEND_MARGIN_MS
+    if plan.is_fenced:
+        return round(FENCED_ATTEMPT_MS * plan.patience)
+    return plan.slave_timeout_ms + SEND_MARGIN_MS
 
 
 async def _play_beside_a_stream(

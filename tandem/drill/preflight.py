@@ -48,6 +48,7 @@ REPORT_NAMES: Final = (
     "summary.json",
     "ledger.ndjson",
     "ledger.parquet",
+    "consumers.ndjson",
     "cluster.yaml",
     "audit",
     "stream",

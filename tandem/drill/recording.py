@@ -11,6 +11,7 @@ from tandem.drill.watched_group import Change, WatchedGroup
 from tandem.drill.workload import Clock
 
 if TYPE_CHECKING:
+    from tandem.drill.consumers.promises import Promises
     from tandem.drill.lost_leases import Late
     from tandem.drill.scenario import Expectation, ScenarioRun
     from tandem.drill.stream_audit import Content, Place
@@ -50,6 +51,8 @@ class Recording:
         """Why there are no stores to look into; empty if there are."""
         self.notes: list[str] = []
         """What its user has to know of a cluster that stays."""
+        self.promises: Promises | None = None
+        """What consumers were promised; None where they are not audited."""
 
     @property
     def history(self) -> Sequence[Change]:

@@ -8,6 +8,7 @@ from typing import Final, Literal
 import jinja2
 import msgspec
 
+from tandem.drill.consumers.promises import RULES
 from tandem.drill.errors import ReportError
 from tandem.drill.outcomes import STATUSES
 from tandem.drill.plots import STATUS_COLOURS, details_svg
@@ -115,7 +116,7 @@ def render(summary: Summary, timeline: Timeline, history: Sequence[Change] = ())
     return environment.get_template("report.html").render(
         summary=summary,
         broken=broken_promises(summary),
-        meanings=dict(CHECKS),
+        meanings=dict(CHECKS) | {f"consumers_{name}": text for name, text in RULES.items()},
         why=why(summary),
         failed=[(each, last_fault_before(summary, each)) for each in failed_expectations(summary)],
         failed_scenarios={each.scenario for each in failed_expectations(summary)},

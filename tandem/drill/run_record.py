@@ -4,7 +4,7 @@ Made from the bytes of `summary.json`, also from one that another version wrote:
 there is not known here.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any, Final
 
@@ -135,6 +135,10 @@ class _Settings(msgspec.Struct, kw_only=True):
     machine: str = ""
 
 
+class _Consumers(msgspec.Struct, kw_only=True):
+    broken_counts: dict[str, int] = {}
+
+
 class _Target(msgspec.Struct, kw_only=True):
     not_promised: dict[str, str] = {}
 
@@ -165,6 +169,7 @@ class _Summary(msgspec.Struct, kw_only=True):
     expectations: list[_Expectation] = []
     stream: dict[str, Any] | None = None
     witness: dict[str, Any] | None = None
+    consumers: _Consumers | None = None
     exits: list[str] = []
     late_seconds_max: float = 0.0
     target: _Target = msgspec.field(default_factory=_Target)
@@ -225,14 +230,21 @@ def _broken(summary: _Summary) -> Iterator[tuple[str, int]]:
         differing -= len(summary.shorter_slaves or ())  # they had no time to catch up
     if differing > 0:
         yield "slaves_not_identical", differing
-    for name in STREAM_COUNTS:
-        count = (summary.stream or {}).get(name)
+    yield from _counted("stream", summary.stream, STREAM_COUNTS)
+    if "read_out_of_order" not in summary.target.not_promised:
+        yield from _counted("witness", summary.witness, WITNESS_COUNTS)
+    if summary.consumers is not None:
+        counts = summary.consumers.broken_counts
+        yield from _counted("consumers", counts, counts)
+
+
+def _counted(
+    whose: str, counts: Mapping[str, object] | None, names: Iterable[str]
+) -> Iterator[tuple[str, int]]:
+    for name in names:
+        count = (counts or {}).get(name)
         if isinstance(count, int) and count:
-            yield f"stream_{name}", count
-    for name in WITNESS_COUNTS if "read_out_of_order" not in summary.target.not_promised else ():
-        count = (summary.witness or {}).get(name)
-        if isinstance(count, int) and count:
-            yield f"witness_{name}", count
+            yield f"{whose}_{name}", count
 
 
 def _why(summary: _Summary) -> Iterator[str]:

@@ -221,6 +221,10 @@ class Load(Protocol):
         """Acknowledged messages that the consumers have not seen yet."""
         ...
 
+    def left_to_handle(self) -> str | None:
+        """Return in words what is owed to groups; None where no groups are audited."""
+        ...
+
 
 class Roles:
     """Who is meant by "the master" and "slave 1": bound when a scenario begins."""

@@ -10,6 +10,7 @@ from typing import Final, Literal
 import msgspec
 
 from tandem import __version__
+from tandem.drill.consumers.promises import ConsumerSummary
 from tandem.drill.evidence import PROMISES, Evidence, held_to
 from tandem.drill.judgement import READY_SECONDS_SLOW, excused, verdict_of
 from tandem.drill.lost_leases import LostLease, lost_leases
@@ -25,6 +26,8 @@ from tandem.drill.witness_audit import WitnessSummary
 from tandem.spark.audit.rules import AuditSummary
 
 EXAMPLES_MAX: Final = 10
+SAID_MAX: Final = 5
+"""Findings about consumers on the terminal; the report has more."""
 
 READS: Final = "read_out_of_order"
 """What consumers were given in another order, or not at all."""
@@ -166,6 +169,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     evidence: list[Evidence] = []
     """What the first broken promises rest on, and losses that were allowed."""
 
+    consumers: ConsumerSummary | None = None
+    """What groups got of what they were promised; None where they are not audited."""
+
 
 def summarise(
     plan: Plan,
@@ -238,6 +244,7 @@ def summarise(
         late_seconds_max=max((each.seconds for each in recording.lateness), default=0.0),
         target=plan.target,
         evidence=list(evidence),
+        consumers=None if recording.promises is None else recording.promises.summary(),
         promises_broken=None if audit is None else held_to(audit, not_promised),
         **{name: getattr(audit, name, None) for name in _AUDIT_FIELDS},
     )
@@ -253,6 +260,7 @@ def _nothing_broken(
         audit is not None
         and not held_to(audit, not_promised)
         and not (stream is not None and stream.promises_broken)
+        and not (recording.promises is not None and recording.promises.counts)
         and (not recording.disorder or READS in not_promised)
         and (READS in not_promised or not _of_witness(recording.witness))
     )
@@ -417,7 +425,8 @@ def broken_promises(summary: Summary) -> list[tuple[str, int]]:
     promised = [(n, count) for n, count in counts if count and n not in summary.target.not_promised]
     is_judged = summary.witness is not None and READS not in summary.target.not_promised
     of_witness = summary.witness.broken() if summary.witness is not None and is_judged else []
-    return [*promised, *of_stream, *of_witness]
+    of_consumers = summary.consumers.broken() if summary.consumers is not None else []
+    return [*promised, *of_stream, *of_witness, *of_consumers]
 
 
 def why(summary: Summary) -> list[str]:
@@ -438,6 +447,8 @@ def why(summary: Summary) -> list[str]:
         said.append(
             f"consumers saw {summary.read_out_of_order:,} messages out of order, such as {examples}"
         )
+    if summary.consumers is not None:
+        said += [f"{each.rule}: {each.text}" for each in summary.consumers.findings[:SAID_MAX]]
     if summary.stopped_because and summary.shorter_slaves:
         said.append(
             f"the drill stopped before {' and '.join(summary.shorter_slaves)} could catch up: that"
@@ -471,7 +482,8 @@ def in_words(summary: Summary) -> str:
         case "FAILED":
             of_stream = summary.stream.promises_broken if summary.stream is not None else 0
             of_witness = 0 if READS in summary.target.not_promised else _of_witness(summary.witness)
-            broken = (summary.promises_broken or 0) + of_stream + of_witness
+            of_consumers = summary.consumers.promises_broken if summary.consumers else 0
+            broken = (summary.promises_broken or 0) + of_stream + of_witness + of_consumers
             unmet = summary.expectations_failed
             parts = [_many(broken, "broken promise"), _many(unmet, "expectation", " not met")]
             parts.append(_many(summary.read_out_of_order, "message", " read out of order"))

@@ -5,6 +5,7 @@ from typing import Final
 
 from rich.console import Console
 
+from tandem.drill.consumers.promises import ConsumerSummary
 from tandem.drill.outcomes import EXIT_STATUSES
 from tandem.drill.stream_audit import StreamSummary
 from tandem.drill.summary import (
@@ -115,6 +116,8 @@ def _counts(summary: Summary, width: int | None) -> list[Line]:
         rows.append(("Spark stream", _of(summary.stream.rows, "rows"), _stream(summary.stream)))
     if summary.witness is not None:
         rows.append(("Java's client", _of(summary.witness.deliveries, "given"), _witness(summary)))
+    if summary.consumers is not None:
+        rows.append(("groups", *_consumers(summary.consumers)))
     broken = ", ".join(f"{count:,} {name}" for name, count in broken_promises(summary))
     if not summary.sends:
         held = Cell(NOT_MEASURED)
@@ -143,6 +146,19 @@ def _witness(summary: Summary) -> Cell:
         return Cell("; ".join(witness.examples), style)
     again = f", {witness.repeated:,} once more (allowed)" if witness.repeated else ""
     return Cell(f"the same messages as ours{again}", "green")
+
+
+def _consumers(consumers: ConsumerSummary) -> tuple[Cell, Cell]:
+    acknowledged = sum(consumers.acknowledged.values())
+    first = _of(acknowledged, "acknowledged for them")
+    if consumers.promises_broken:
+        return first, Cell(f"{consumers.promises_broken:,} promises broken", BAD)
+    if consumers.left:
+        left = ", ".join(f"{count:,} {words}" for words, count in consumers.left.items())
+        return first, Cell(left, BAD)
+    if not acknowledged:
+        return first, Cell(NOT_MEASURED)
+    return first, Cell("each of them handled, none early or passed over", "green")
 
 
 def _switches(summary: Summary, width: int | None) -> list[Line]:

@@ -29,7 +29,7 @@ from tandem.wire.request_headers import HARuntimeInfo
 POLL_SECONDS: Final = 0.05
 CLASSIC_POLL_SECONDS: Final = 0.25
 SILENT_SECONDS: Final = 1.0
-"""No answer is waited for longer than this."""
+"""No answer is waited for longer than this, by a drill that is not more patient."""
 
 
 class ReadsRecords(Protocol):
@@ -75,13 +75,18 @@ async def watch_lateness(lateness: list[Late], clock: Clock) -> None:
 
 
 async def watch_records(
-    coordinator: ReadsRecords, keys: GroupKeys, watched: WatchedGroup, clock: Clock
+    coordinator: ReadsRecords,
+    keys: GroupKeys,
+    watched: WatchedGroup,
+    clock: Clock,
+    *,
+    silent_seconds: float = SILENT_SECONDS,
 ) -> None:
     """Read the group's records again and again, until cancelled."""
     while True:
         asked_at = clock.now()
         try:
-            with trio.move_on_after(SILENT_SECONDS):
+            with trio.move_on_after(silent_seconds):
                 values = (await coordinator.read(keys.prefix)).values
                 state, leader = values.get(keys.state), values.get(keys.leader)
                 watched.coordinator_said(
@@ -103,13 +108,15 @@ async def watch_node(
     watched: WatchedGroup,
     replication: Replication,
     clock: Clock,
+    *,
+    silent_seconds: float = SILENT_SECONDS,
 ) -> None:
     """Ask one node for its status again and again, until cancelled."""
     while True:
         asked_at = clock.now()
         status = None
         try:
-            with trio.move_on_after(SILENT_SECONDS):
+            with trio.move_on_after(silent_seconds):
                 status = await admin.fenced_status(address)
         except ClientError:
             pass  # it is down

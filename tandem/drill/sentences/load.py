@@ -10,6 +10,9 @@ from tandem.drill.sentences.sentence import Sentence, Words
 
 REST_OF_INPUT: Final = "rest-of-input"
 DRAIN_SECONDS_MAX: Final = 40.0
+HANDLED_SECONDS_MAX: Final = 60.0
+"""Messages wait, fail and come back, and brokers ask about transactions: seconds each."""
+
 FIRST_SENDS_SECONDS_MAX: Final = 20.0
 
 
@@ -74,6 +77,16 @@ async def drain(stage: Stage) -> None:
         DRAIN_SECONDS_MAX,
         is_liveness=False,
     )
+    if stage.load.left_to_handle() is not None:
+        await stage.expect(
+            "groups have got what they were promised",
+            lambda: _nothing_owed(stage.load.left_to_handle()),
+            HANDLED_SECONDS_MAX,
+        )
+
+
+def _nothing_owed(left: str | None) -> Seen:
+    return Seen(not left, left or "all of it")
 
 
 async def _expect_answers(stage: Stage, within_seconds: float = SEEN_SECONDS_MAX) -> None:

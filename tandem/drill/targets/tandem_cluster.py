@@ -12,10 +12,11 @@ from tandem.client import Admin
 from tandem.client.cluster_access import ClusterAccess
 from tandem.cluster.local_cluster import LocalCluster
 from tandem.cluster.spec import read_spec
+from tandem.cluster_file.choices import GroupKind
 from tandem.coordinator.client import connect
 from tandem.drill.drilled import DrilledNetwork, DrilledNodes
 from tandem.drill.fault_proxy import FaultProxy
-from tandem.drill.plan import Plan
+from tandem.drill.plan import Plan, TargetFacts
 from tandem.drill.preflight import check_ports, choose_group, proxied_pairs, write_config
 from tandem.drill.proxied_pair import ProxiedPair
 from tandem.drill.recording import Recording
@@ -23,6 +24,7 @@ from tandem.drill.scenario_file import Scenario, choose
 from tandem.drill.sentences.sentence import Fault
 from tandem.drill.targets.target import Ground, Running, Task
 from tandem.drill.watch import (
+    SILENT_SECONDS,
     watch_classic_master,
     watch_node,
     watch_records,
@@ -61,7 +63,7 @@ class TandemTarget:
 
     def lay_out(self, out: Path, scenarios: Sequence[Scenario]) -> Ground:
         """Write the cluster file of the drill; raises OutError."""
-        wanted = _settings_of(scenarios)
+        wanted = _settings_of(scenarios, self.group.kind)
         own = read_spec(write_config(self._spec.file, out, settings=wanted, pairs=self._pairs))
         return Ground(
             config=own.file,
@@ -72,6 +74,7 @@ class TandemTarget:
             coordinator_directory=own.coordinator_directory,
             pairs=self._pairs,
             tls=own.tls,
+            facts=TargetFacts(has_consumers=True, has_timers=own.store.timer_wheel_enable),
         )
 
     @asynccontextmanager
@@ -95,9 +98,26 @@ class TandemTarget:
             nursery.cancel_scope.cancel()
 
 
-def _settings_of(scenarios: Sequence[Scenario]) -> Mapping[str, Mapping[str, Any]]:
-    """The sections of a cluster file that the scenarios ask for; later ones win."""
-    found: dict[str, dict[str, Any]] = {}
+CONSUMER_SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "broker": {
+        "auto_create_subscription_group": True,
+        "reject_transaction_message": False,
+        "transaction_check_interval_ms": 2_000,
+        "transaction_timeout_ms": 1_000,
+        "transaction_check_max": 1_000,
+    }
+}
+"""What the consumers' load needs: brokers that ask soon, and do not give up during a fault."""
+
+FENCED_SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {"store": {"timer_wheel_enable": True}}
+"""There timers cost nothing; on a classic master they are files of 144 MB."""
+
+
+def _settings_of(scenarios: Sequence[Scenario], kind: GroupKind) -> Mapping[str, Mapping[str, Any]]:
+    """The sections of a cluster file that load and scenarios ask for; later ones win."""
+    found = {section: dict(keys) for section, keys in CONSUMER_SETTINGS.items()}
+    for section, keys in FENCED_SETTINGS.items() if kind is GroupKind.FENCED else ():
+        found.setdefault(section, {}).update(keys)
     for scenario in scenarios:
         for section, keys in scenario.settings.items():
             found.setdefault(section, {}).update(keys)
@@ -126,14 +146,24 @@ async def _watchers(
     coordinator = connect(plan.coordinator, secret=secret)
     stack.push_async_callback(coordinator.aclose)
     keys = GroupKeys(plan.cluster, plan.group.name)
+    silent_seconds = SILENT_SECONDS * plan.patience
     found: list[Task] = [
-        partial(watch_records, coordinator, keys, watched, clock),
+        partial(watch_records, coordinator, keys, watched, clock, silent_seconds=silent_seconds),
     ]
     for node in plan.group.nodes:
         # One connection set each: a frozen node must not hold up the answers of the others.
         asker = await stack.enter_async_context(Admin(plan.access))
         address = node.client_address
         found.append(
-            partial(watch_node, asker, node.name, address, watched, recording.replication, clock)
+            partial(
+                watch_node,
+                asker,
+                node.name,
+                address,
+                watched,
+                recording.replication,
+                clock,
+                silent_seconds=silent_seconds,
+            )
         )
     return found

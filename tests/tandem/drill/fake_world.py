@@ -40,6 +40,8 @@ class World:
         self.sending = False
         self.reading = True
         self.lines_left = 0
+        self.owed: str | None = None
+        """What groups have not got yet, in words; None: they are not audited."""
         self._latest: dict[str, tuple[Phase, str]] = {}
         self.exits: list[str] = []
         self.frozen: set[str] = set()
@@ -258,6 +260,9 @@ class World:
 
     def left_to_send(self) -> int:
         return self.lines_left
+
+    def left_to_handle(self) -> str | None:
+        return self.owed
 
     def left_to_read(self) -> int:
         return 0 if self.reading else 7

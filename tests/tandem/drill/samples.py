@@ -7,6 +7,7 @@ import msgspec
 from tandem.cluster.spec import NodeSpec
 from tandem.cluster_file.choices import GroupKind
 from tandem.cluster_file.coordinator_settings import CoordinatorSettings
+from tandem.drill.consumers.promises import Promises
 from tandem.drill.lost_leases import Late
 from tandem.drill.options import DrillOptions
 from tandem.drill.outcomes import NOT_SENT, SEND_OK, SLAVE_NOT_AVAILABLE, UNKNOWN, SendMode
@@ -225,11 +226,13 @@ def summary(
     lateness: list[Late] | None = None,
     exits: set[str] | None = None,
     witness: WitnessSummary | None = None,
+    promises: Promises | None = None,
 ) -> Summary:
     of_drill = recording(expectations=expectations, disorder=disorder, runs=runs, history=history)
     of_drill.lateness = lateness or []
     of_drill.exits = exits or set()
     of_drill.witness = witness
+    of_drill.promises = promises
     of_drill.stopped_because = stopped_because
     return summarise(
         plan(kind=GroupKind.CLASSIC if history is None else GroupKind.FENCED),

@@ -6,6 +6,7 @@ import pytest
 from tandem.drill.lost_leases import Late
 from tandem.drill.summary import Summary, summarise
 from tests.tandem.drill import samples
+from tests.tandem.drill.consumers.planted_consumers import PLANTS, judged_promises
 
 BEFORE_FAULT = msgspec.structs.replace(samples.expectation(held=False), at_seconds=2.0)
 """The samples' first fault is at 3 s, their lease takes some seconds."""
@@ -100,3 +101,16 @@ def test_a_machine_on_which_the_cluster_took_long_to_start_is_too_slow_for_the_r
         samples.plan(), of_drill, audit=samples.audit(), audit_seconds=1.0, interrupted=False
     )
     assert (found.verdict, found.ready_seconds) == (verdict, ready_at)
+
+
+def test_a_promise_to_consumers_is_broken_on_the_slowest_machine() -> None:
+    promises = judged_promises(PLANTS[0])
+
+    found = samples.summary(
+        expectations=[BEFORE_FAULT],
+        runs=[samples.RUN],
+        lateness=[Late(1.0, 2.5)],
+        promises=promises,
+    )
+
+    assert found.verdict == "FAILED"

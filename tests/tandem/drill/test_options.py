@@ -25,3 +25,9 @@ def test_each_scenario_has_its_time_unless_a_time_for_all_is_given() -> None:
 
 def test_a_repetition_is_a_number_above_0() -> None:
     assert DrillOptions(repeat=0).complaints()[0].startswith("--repeat 0:")
+
+
+def test_patience_is_a_number_of_at_least_1() -> None:
+    assert DrillOptions(patience=6.0).complaints() == []
+    assert DrillOptions(patience=0.5).complaints()[0].startswith("--patience 0.5:")
+    assert DrillOptions(patience=float("nan")).complaints()

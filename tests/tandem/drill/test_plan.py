@@ -1,4 +1,8 @@
+import msgspec
+
 from tandem.cluster_file.choices import GroupKind
+from tandem.drill.options import DrillOptions
+from tandem.drill.plan import TargetFacts
 from tests.tandem.drill import samples
 
 
@@ -24,3 +28,13 @@ def test_every_node_is_a_name_server() -> None:
 def test_only_a_fenced_group_elects() -> None:
     assert samples.plan(kind=GroupKind.FENCED).is_fenced
     assert not samples.plan().is_fenced
+
+
+def test_patience_is_that_of_the_target_and_of_the_person_together() -> None:
+    plan = samples.plan()
+    plan = msgspec.structs.replace(
+        plan,
+        options=DrillOptions(patience=2.0),
+        target=TargetFacts(patience=3.0),
+    )
+    assert plan.patience == 6.0

@@ -11,6 +11,7 @@ from tandem.drill.stream_audit import StreamSummary
 from tandem.drill.watched_group import Change
 from tandem.drill.witness_audit import WitnessSummary
 from tests.tandem.drill import samples
+from tests.tandem.drill.consumers.planted_consumers import PLANTS, judged_promises
 
 
 @pytest.fixture(autouse=True)
@@ -97,6 +98,15 @@ def test_what_a_witness_was_given_is_said_with_examples() -> None:
     page = render(samples.summary(witness=other), samples.timeline())
     assert "Java 5 consumed the same topic" in page
     assert "unknown: here" in page
+
+
+def test_what_groups_got_is_said_with_findings() -> None:
+    assert "Groups of consumers" not in render(samples.summary(), samples.timeline())
+    sound = render(samples.summary(promises=judged_promises()), samples.timeline())
+    assert "0 promises to them were broken" in sound
+    page = render(samples.summary(promises=judged_promises(PLANTS[0])), samples.timeline())
+    assert "1 promises to them were broken" in page
+    assert "<b>1</b> consumers_passed_over: a group" in page
 
 
 def test_what_a_stream_wrote_is_said_with_examples() -> None:

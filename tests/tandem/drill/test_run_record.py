@@ -8,6 +8,7 @@ from tandem.drill.scenario import NOT_POSSIBLE
 from tandem.drill.stream_audit import StreamSummary
 from tandem.drill.witness_audit import WitnessSummary
 from tests.tandem.drill import samples
+from tests.tandem.drill.consumers.planted_consumers import PLANTS, judged_promises
 
 FIRST = msgspec.structs.replace(samples.RUN, name="slave-loss", ended_at_seconds=5.0)
 SECOND = msgspec.structs.replace(
@@ -81,6 +82,11 @@ def test_what_a_witness_was_not_given_counts_too() -> None:
         samples.summary(witness=WitnessSummary(client="Java", deliveries=9, missing=2))
     )
     assert found.broken == {"witness_missing": 2}
+
+
+def test_promises_to_groups_count_too() -> None:
+    found = samples.record(samples.summary(promises=judged_promises(PLANTS[0])))
+    assert found.broken == {"consumers_passed_over": 1}
     assert found.verdict == "FAILED"
 
 

@@ -12,6 +12,7 @@ from tandem.drill.verdict import exit_status, print_verdict
 from tandem.drill.watched_group import Change
 from tandem.drill.witness_audit import WitnessSummary
 from tests.tandem.drill import samples
+from tests.tandem.drill.consumers.planted_consumers import OWED, PLANTS, judged_promises
 
 
 def printed(summary: Summary, *, terminal: bool = False, width: int = 120) -> str:
@@ -54,6 +55,16 @@ def test_a_witness_has_its_line() -> None:
     assert "FAILED: 1 broken promise" in text
     assert "different: x" in text
     assert "1 witness_different" in text
+
+
+def test_groups_have_their_line() -> None:
+    assert "groups" not in printed(samples.summary())
+    assert "each of them handled" in printed(samples.summary(promises=judged_promises()))
+    text = printed(samples.summary(promises=judged_promises(PLANTS[0])))
+    assert "FAILED" in text
+    assert "1 consumers_passed_over" in text
+    owed = printed(samples.summary(promises=judged_promises(OWED[0])))
+    assert "1 not handled by first" in owed
 
 
 def test_a_stream_has_its_line() -> None:

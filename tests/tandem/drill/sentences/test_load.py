@@ -24,3 +24,23 @@ async def test_the_drain_waits_for_readers(
         await drain(world.stage)
     assert world.failed[0].seen == "7 messages to go"
     assert not world.failed[0].is_liveness  # they were acknowledged
+
+
+async def test_the_drain_waits_for_what_groups_are_owed(
+    world: World, autojump_clock: trio.testing.MockClock
+) -> None:
+    world.owed = "3 not handled by a group"
+    await world.play()
+    with pytest.raises(UnmetError):
+        await drain(world.stage)
+    assert world.failed[0].seen == "3 not handled by a group"
+    assert world.failed[0].is_liveness  # they come sooner or later
+
+
+async def test_a_drain_says_that_groups_have_what_they_were_promised(
+    world: World, autojump_clock: trio.testing.MockClock
+) -> None:
+    world.owed = ""
+    await world.play("drain")
+    assert not world.failed
+    assert any("groups" in each.expected for each in world.stage.expectations)

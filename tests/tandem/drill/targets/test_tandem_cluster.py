@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tandem.cluster_file.choices import GroupKind
 from tandem.drill.errors import NoPromiseError, WrongGroupError
 from tandem.drill.scenario_file import find_scenario
 from tandem.drill.sentences.sentence import Fault
@@ -15,9 +16,12 @@ from tandem.testing import write_cluster_file
 def test_settings_that_scenarios_ask_for_are_put_together() -> None:
     scenarios = [find_scenario("slave-disk-full"), find_scenario("master-kill")]
 
-    wanted = tandem_cluster._settings_of(scenarios)
+    wanted = tandem_cluster._settings_of(scenarios, GroupKind.FENCED)
 
     assert wanted["store"]["mapped_file_size_commit_log_bytes"] == 2_097_152
+    assert wanted["store"]["timer_wheel_enable"], "timers are audited where they cost nothing"
+    assert wanted["broker"]["transaction_check_interval_ms"] < 5_000
+    assert "store" not in tandem_cluster._settings_of([], GroupKind.CLASSIC)
 
 
 def test_its_ground_is_below_the_directory_of_the_report(tmp_path: Path) -> None:
@@ -33,6 +37,8 @@ def test_its_ground_is_below_the_directory_of_the_report(tmp_path: Path) -> None
     assert all(store.is_relative_to(out) for store in ground.stores.values())
     assert ground.config.is_relative_to(out)
     assert not ground.facts.not_promised
+    assert ground.facts.has_consumers
+    assert ground.facts.has_timers
 
 
 def test_a_scenario_of_the_other_kind_and_a_group_without_a_promise_are_refused(

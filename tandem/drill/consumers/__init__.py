@@ -1,0 +1,1 @@
+"""What a drill knows of consumers: their load, its ledger, and what was promised to them."""

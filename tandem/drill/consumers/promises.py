@@ -1,0 +1,362 @@
+"""What consumers were promised, judged line by line as the ledger grows. Pure.
+
+    plain, delayed, timed   each acknowledged message is handled by each group, sooner or later
+    transaction             one that was committed is handled, any other one never; a question comes
+                            for each that was left open
+    retried                 it is handled when it has failed as often as it has to; one that always
+                            fails is a dead letter at last
+
+    in a queue              a group's offset passes nothing that the group has not handled; what was
+                            read at a place stays there; a group in order hands out nothing before
+                            all that is before it
+
+What is promised sooner or later is *owed*: `left` counts it, and a scenario waits for it. What may
+never be is broken at once, whatever comes later: `broken`.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from tandem.drill.consumers.lines import (
+    Answered,
+    Committed,
+    DeadLetter,
+    Decided,
+    Ended,
+    GivenBack,
+    Kind,
+    Line,
+    Seen,
+    Sent,
+)
+from tandem.drill.outcomes import SEND_OK
+
+CLOCK_MS: Final = 50.0
+"""By how much the clocks of drill and nodes may differ: they are of one machine, but the drill
+counts from its start on."""
+
+EXAMPLES_MAX: Final = 20
+
+PASSED_OVER: Final = "passed_over"
+OUT_OF_ORDER: Final = "consumed_out_of_order"
+CHANGED: Final = "changed_after_read"
+STRANGE: Final = "strange"
+REPEATED: Final = "repeated"
+EARLY: Final = "early"
+UNCOMMITTED: Final = "uncommitted_seen"
+RETRIED_EARLY: Final = "retried_early"
+DEAD_EARLY: Final = "dead_letter_early"
+MEMBER_ENDED: Final = "member_ended"
+
+RULES: Final = {
+    PASSED_OVER: "a group's offset passes a message only when the group has handled it",
+    OUT_OF_ORDER: "a group in order gets a message after all that are before it in its queue",
+    CHANGED: "what a consumer read at a place of a queue stays there",
+    STRANGE: "a consumer gets what was sent, with the body that it was sent with",
+    REPEATED: "a message is in its queue at most as often as it was sent, and a transaction once",
+    EARLY: "a message that waits is not seen before its time",
+    UNCOMMITTED: "the message of a transaction is seen only when it has been committed",
+    RETRIED_EARLY: "a message that was given back comes again when its pause is over",
+    DEAD_EARLY: "a message is a dead letter only when it has failed as often as its group allows",
+    MEMBER_ENDED: "a member of a group reads on through whatever happens to nodes",
+}
+"""Count: what was promised."""
+
+
+class GroupRules(msgspec.Struct, frozen=True, kw_only=True):
+    """A group of the load: what it reads, and how."""
+
+    name: str
+    topics: tuple[str, ...]
+    is_orderly: bool = False
+    reconsume_max: int | None = None
+    """How often a message may come back; None: nothing fails there."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """A broken promise, and what it rests on, in words."""
+
+    rule: str
+    text: str
+
+
+class ConsumerSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What consumers got. `broken_counts` has the counts above 0: each of them has to be 0."""
+
+    sent: dict[str, int]
+    acknowledged: dict[str, int]
+    handled: dict[str, int]
+    """Messages by group, each counted once."""
+    seen_again: int = 0
+    """Deliveries of messages that their group had handled before: allowed."""
+    dead_letters: int = 0
+    asked: int = 0
+    """Questions about transactions."""
+    left: dict[str, int] = {}
+    """What was still owed at the end."""
+    broken_counts: dict[str, int] = {}
+    findings: list[Finding] = []
+    """The first of them."""
+
+    @property
+    def promises_broken(self) -> int:
+        """All of them together."""
+        return sum(self.broken_counts.values())
+
+    def broken(self) -> list[tuple[str, int]]:
+        """The counts above 0, with their names in the report."""
+        return [(f"consumers_{name}", count) for name, count in self.broken_counts.items()]
+
+
+class _Message:
+    """What is known of one message."""
+
+    def __init__(self, sent: Sent) -> None:
+        self.sent = sent
+        self.answer: Answered | None = None
+        self.state = ""
+        self.is_asked = False
+        self.places: set[tuple[str, str, int, int]] = set()
+        self.is_repeated = False
+
+    @property
+    def is_acknowledged(self) -> bool:
+        return self.answer is not None and self.answer.status == SEND_OK
+
+
+class _Queue:
+    """What a group has handled of a queue: all below `next_offset`, and some beyond."""
+
+    def __init__(self) -> None:
+        self.next_offset = 0
+        self._beyond: set[int] = set()
+
+    def handle(self, offset: int) -> None:
+        self._beyond.add(offset)
+        while self.next_offset in self._beyond:
+            self._beyond.discard(self.next_offset)
+            self.next_offset += 1
+
+
+_QueueKey = tuple[str, str, str, int]
+_Failure = tuple[str, str, int]
+
+
+class Promises:
+    """Takes lines in the order in which they were written.
+
+    `repeats_delays`: whether delayed messages may come twice after a crash, as in a classic group,
+    whose progress is a file.
+    """
+
+    def __init__(self, groups: Sequence[GroupRules], *, repeats_delays: bool = False) -> None:
+        self.counts: Counter[str] = Counter()
+        """Broken promises, by the names of `RULES`."""
+        self.findings: list[Finding] = []
+        self._groups = {group.name: group for group in groups}
+        self._repeats_delays = repeats_delays
+        self._messages: dict[str, _Message] = {}
+        self._seen: dict[str, set[str]] = {group.name: set() for group in groups}
+        self._owed: dict[str, set[str]] = {group.name: set() for group in groups}
+        self._dead: dict[str, set[str]] = {group.name: set() for group in groups}
+        self._unasked: set[str] = set()
+        self._in_flight = 0
+        self._queues: defaultdict[_QueueKey, _Queue] = defaultdict(_Queue)
+        self._at: dict[tuple[str, str, int, int], str] = {}
+        self._tries: Counter[tuple[str, str]] = Counter()
+        self._given_back: dict[_Failure, GivenBack] = {}
+        self._seen_again = 0
+        self._asked = 0
+
+    def take(self, line: Line) -> None:
+        """Take the next line."""
+        match line:
+            case Sent():
+                self._messages[line.message_id] = _Message(line)
+                self._in_flight += 1
+            case Answered():
+                self._answered(line)
+            case Decided():
+                self._decided(line)
+            case Seen():
+                self._saw(line)
+            case GivenBack():
+                key = (line.group, line.message_id, line.reconsume_times)
+                self._given_back.setdefault(key, line)
+            case DeadLetter():
+                self._dead_letter(line)
+            case Committed():
+                self._committed(line)
+            case Ended():
+                self._break(MEMBER_ENDED, f"{line.member} of {line.group}: {line.reason}")
+
+    def failures_of(self, message_id: str) -> int:
+        """Return how often the handler of a message fails; 0 for one that nobody sent."""
+        message = self._messages.get(message_id)
+        return 0 if message is None else message.sent.failures
+
+    def left(self) -> dict[str, int]:
+        """Return what is owed, by words; nothing where all have all."""
+        found = {f"not handled by {name}": len(owed) for name, owed in self._owed.items()}
+        found["transactions that no broker asked about"] = len(self._unasked)
+        found["sends in flight"] = self._in_flight
+        return {words: count for words, count in found.items() if count}
+
+    def summary(self) -> ConsumerSummary:
+        """Return what came of it so far."""
+        sent: Counter[str] = Counter()
+        acknowledged: Counter[str] = Counter()
+        for message in self._messages.values():
+            sent[message.sent.kind] += 1
+            acknowledged[message.sent.kind] += message.is_acknowledged
+        return ConsumerSummary(
+            sent=dict(sent),
+            acknowledged=dict(acknowledged),
+            handled={name: len(seen) for name, seen in self._seen.items()},
+            seen_again=self._seen_again,
+            dead_letters=sum(map(len, self._dead.values())),
+            asked=self._asked,
+            left=self.left(),
+            broken_counts={name: self.counts[name] for name in RULES if self.counts[name]},
+            findings=self.findings,
+        )
+
+    def _break(self, rule: str, text: str) -> None:
+        self.counts[rule] += 1
+        if len(self.findings) < EXAMPLES_MAX:
+            self.findings.append(Finding(rule, text))
+
+    def _answered(self, line: Answered) -> None:
+        message = self._messages[line.message_id]
+        message.answer = line
+        self._in_flight -= 1
+        self._check_copies(message)
+        self._owe(message)
+
+    def _owe(self, message: _Message) -> None:
+        """Note for each group what it has to get from now on."""
+        sent = message.sent
+        if not message.is_acknowledged:
+            return
+        if sent.kind is Kind.TRANSACTION and message.state != "commit":
+            return
+        for group in self._groups.values():
+            if sent.topic in group.topics and not self._has(group, sent):
+                self._owed[group.name].add(sent.message_id)
+
+    def _has(self, group: GroupRules, sent: Sent) -> bool:
+        """Whether a group has got all that it can of a message."""
+        if group.reconsume_max is not None and sent.failures > group.reconsume_max:
+            return sent.message_id in self._dead[group.name]
+        return sent.message_id in self._seen[group.name]
+
+    def _decided(self, line: Decided) -> None:
+        message = self._messages[line.message_id]
+        if line.was_asked:
+            self._asked += 1
+            self._unasked.discard(line.message_id)
+        message.is_asked = message.is_asked or line.was_asked
+        # What was decided first counts: answers to later questions say the same.
+        if message.state in ("", "unknown"):
+            message.state = line.state
+        self._owe(message)
+        if message.state == "unknown" and message.is_acknowledged and not message.is_asked:
+            self._unasked.add(line.message_id)
+
+    def _saw(self, line: Seen) -> None:
+        group = self._groups[line.group]
+        message = self._messages.get(line.message_id)
+        if message is None or not line.is_whole or message.sent.topic != line.topic:
+            what = "with another body or topic" if message is not None else "that nobody sent"
+            self._break(STRANGE, f"{_place(line)}: {line.message_id or 'a message'}, {what}")
+        if not line.reconsume_times:
+            self._place(group, line)
+        if message is None:
+            return
+        self._check_time(message, line)
+        self._tries[line.group, line.message_id] += 1
+        sent = message.sent
+        if sent.kind is Kind.TRANSACTION and message.state != "commit":
+            state = message.state or "not decided"
+            self._break(UNCOMMITTED, f"{_place(line)}: {line.message_id} is {state}")
+        if line.reconsume_times < sent.failures:
+            return
+        seen = self._seen[line.group]
+        self._seen_again += line.message_id in seen
+        seen.add(line.message_id)
+        self._owed[line.group].discard(line.message_id)
+
+    def _place(self, group: GroupRules, line: Seen) -> None:
+        """Judge a message by where it is in the queue that it was sent to."""
+        at = (line.topic, line.broker_name, line.queue_id, line.queue_offset)
+        before = self._at.setdefault(at, line.message_id)
+        if before != line.message_id:
+            self._break(CHANGED, f"{_place(line)}: {line.message_id}, and it was {before}")
+        message = self._messages.get(line.message_id)
+        if message is not None:
+            message.places.add(at)
+            self._check_copies(message)
+        queue = self._queues[line.group, line.topic, line.broker_name, line.queue_id]
+        if group.is_orderly and line.queue_offset > queue.next_offset:
+            self._break(OUT_OF_ORDER, f"{_place(line)}: before offset {queue.next_offset}")
+        queue.handle(line.queue_offset)
+
+    def _check_copies(self, message: _Message) -> None:
+        """Find a message that is in its queue more often than it was sent."""
+        waits = message.sent.kind in (Kind.DELAYED, Kind.TIMED)
+        if message.answer is None or message.is_repeated or (waits and self._repeats_delays):
+            return
+        if len(message.places) > max(1, message.answer.attempts):
+            message.is_repeated = True
+            times = f"{len(message.places)} times, sent {message.answer.attempts}"
+            self._break(REPEATED, f"{message.sent.message_id} is there {times} times")
+
+    def _check_time(self, message: _Message, line: Seen) -> None:
+        early = message.sent.due_ms - CLOCK_MS - line.at_ms
+        if early > 0 and not line.reconsume_times:
+            self._break(
+                EARLY, f"{_place(line)}: {line.message_id}, {early + CLOCK_MS:.0f} ms early"
+            )
+        key = (line.group, line.message_id, line.reconsume_times - 1)
+        failed = self._given_back.get(key)
+        if failed is None:
+            return
+        early_ms = failed.at_ms + failed.delay_ms - line.at_ms
+        if early_ms > CLOCK_MS:
+            text = f"{_place(line)}: {line.message_id}, {early_ms:.0f} ms early"
+            self._break(RETRIED_EARLY, text)
+
+    def _dead_letter(self, line: DeadLetter) -> None:
+        group, message = self._groups[line.group], self._messages.get(line.message_id)
+        if message is None:
+            self._break(STRANGE, f"dead letter of {line.group}: {line.message_id} is unknown")
+            return
+        tries_min = (group.reconsume_max or 0) + 1
+        tries = self._tries[line.group, line.message_id]
+        if tries < tries_min or message.sent.failures < tries_min:
+            self._break(
+                DEAD_EARLY,
+                f"{line.message_id} of {line.group}: tried {tries} times, of {tries_min}; it was to"
+                f" fail {message.sent.failures} times",
+            )
+        self._dead[line.group].add(line.message_id)
+        self._owed[line.group].discard(line.message_id)
+
+    def _committed(self, line: Committed) -> None:
+        queue = self._queues[line.group, line.topic, line.broker_name, line.queue_id]
+        if line.offset > queue.next_offset:
+            self._break(
+                PASSED_OVER,
+                f"{line.group}, {line.topic} of {line.broker_name}, queue {line.queue_id}: the"
+                f" offset is {line.offset}, and offset {queue.next_offset} was not handled",
+            )
+
+
+def _place(line: Seen) -> str:
+    return (
+        f"{line.group}, {line.topic} of {line.broker_name}, queue {line.queue_id} offset"
+        f" {line.queue_offset}"
+    )
