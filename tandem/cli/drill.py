@@ -288,7 +288,7 @@ def drill(
         json=output_format is Format.JSON,
         target=target.value,
         file=file,
-        witness=None if witness is None else witness.value,
+        witness="java" if witness is WitnessChoice.JAVA else None,
         rocketmq=rocketmq,
         mode=mode or "",
         broker_settings=tuple(broker_settings or ()),
