@@ -93,9 +93,7 @@ class TandemDataSource(DataSource):
         from tandem.spark.pruning import is_pruned
 
         options = self._live_options
-        check_schema(
-            [(field.name, field.dataType) for field in schema.fields], options.body_schema
-        )
+        check_schema([(field.name, field.dataType) for field in schema.fields], options.body_schema)
         check_batch(self._live_options)
         reader: DataSourceReader
         if self._archive is not None:
@@ -117,9 +115,7 @@ class TandemDataSource(DataSource):
         from tandem.spark.live.stream import LiveStreamReader
 
         options = self._live_options
-        check_schema(
-            [(field.name, field.dataType) for field in schema.fields], options.body_schema
-        )
+        check_schema([(field.name, field.dataType) for field in schema.fields], options.body_schema)
         check_stream(self._live_options)
         if self._archive is not None:
             from tandem.spark.errors import OptionError

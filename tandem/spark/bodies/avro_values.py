@@ -167,6 +167,6 @@ def _plain(schema: Mapping[str, Any], kind: str, field: str) -> tuple[Any, pa.Da
     logical = schema.get("logicalType")
     if logical == "decimal" and kind in ("bytes", "fixed"):
         return schema, decimal_of(schema.get("precision", 0), schema.get("scale", 0), field)
-    if (kind, logical) in _LOGICAL:
-        return schema, _LOGICAL[kind, logical]
+    if (arrow := _LOGICAL.get((kind, str(logical)))) is not None:
+        return schema, arrow
     return {name: value for name, value in schema.items() if name != "logicalType"}, _PLAIN[kind]

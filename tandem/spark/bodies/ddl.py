@@ -165,7 +165,7 @@ class _Parser:
         return decimal_of(digits, scale, field)
 
     def _number(self) -> int:
-        token = self.token or ""
+        token = "" if self.token is None else self.token
         if not (token.isascii() and token.isdecimal() and len(token) < 4):
             raise self.unexpected("a number of digits")
         self._at += 1

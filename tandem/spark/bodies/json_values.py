@@ -26,7 +26,7 @@ def decoder_of(fields: pa.StructType) -> Decoder:
 
 def _record(fields: pa.StructType, name: str) -> Any:  # noqa: ANN401 - a type that is made here
     kinds = {field.name: _kind(field.type, field.name) | None for field in fields}
-    return TypedDict(name, kinds, total=False)  # type: ignore[operator, misc]
+    return TypedDict(name, kinds, total=False)  # type: ignore[operator]
 
 
 def _kind(kind: pa.DataType, name: str) -> Any:  # noqa: ANN401 - as above
@@ -35,9 +35,11 @@ def _kind(kind: pa.DataType, name: str) -> Any:  # noqa: ANN401 - as above
     if types.is_struct(kind):
         return _record(kind, name)
     if types.is_list(kind):
-        return list[_kind(kind.value_type, name) | None]
+        items = _kind(kind.value_type, name)
+        return list[items | None]
     if types.is_map(kind):
-        return dict[str, _kind(kind.item_type, name) | None]
+        items = _kind(kind.item_type, name)
+        return dict[str, items | None]
     if types.is_integer(kind):
         half = 1 << (kind.bit_width - 1)
         return Annotated[int, msgspec.Meta(ge=-half, le=half - 1)]

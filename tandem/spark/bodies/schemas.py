@@ -1,8 +1,10 @@
 """The option `bodySchema`: what bodies are, for all topics that are read or for each of them.
 
-    order long, region string                       JSON objects, by a schema as Spark writes it
-    {"type": "record", "name": …, "fields": […]}    Avro, by its schema
-    {"orders": "order long", "paid": {"type": …}}   one of both for each topic
+order long, region string                       JSON objects, by a schema as Spark writes it
+{"type": "record", "name": …, "fields": […]}    Avro, by its schema
+{"orders": "order long", "paid": {"type": …}}   one of both for each topic
+
+What is given for all topics alike begins with no brace, or is a record.
 """
 
 import functools

@@ -23,15 +23,14 @@ def read_part(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the selected records of a part in log order, with the columns called `names`.
 
-    Those of the option `bodySchema` are made here. None is what Spark makes up where there is no part.
+    Those of the option `bodySchema` are made here. None is what Spark makes up where there is no
+    part.
 
     Raises:
         LogDamagedError: a record is torn or corrupt and `options.on_error` is `fail`.
         DataLossError: a file is gone and `options.fail_on_data_loss` is true.
     """
-    yield from with_bodies(
-        lambda stored: _read(part, options, stored), names, options.body_schema
-    )
+    yield from with_bodies(lambda stored: _read(part, options, stored), names, options.body_schema)
 
 
 def _read(

@@ -43,7 +43,7 @@ def test_fields_have_the_types_that_spark_gives_them() -> None:
         ("a array<int", ""),
         ("a struct<>", ""),
         ("a int; b int", ""),
-        ("d decimal(١)", ""),
+        ("d decimal(\u0661)", ""),
         ("long", ""),
         ("a " + "array<" * (DEPTH_MAX + 1), "a"),
     ],
