@@ -52,7 +52,7 @@ def parse_ddl(text: str) -> pa.StructType:
     """
     parser = _Parser(text)
     fields = parser.fields("")
-    if parser.token is not None:
+    if parser.token() is not None:
         raise parser.unexpected("a comma")
     return struct_of(fields)
 
@@ -72,52 +72,51 @@ def struct_of(fields: list[tuple[str, pa.DataType]]) -> pa.StructType:
 
 
 class _Parser:
-    """Reads tokens from left to right; `token` is the next one, None at the end."""
+    """Reads tokens from left to right; `token()` is the next one, None at the end."""
 
     def __init__(self, text: str) -> None:
         self._tokens = _tokens(text)
         self._at = 0
         self._depth = 0
 
-    @property
     def token(self) -> str | None:
         return self._tokens[self._at] if self._at < len(self._tokens) else None
 
     def unexpected(self, wanted: str) -> BodySchemaError:
-        found = "the end" if self.token is None else repr(self.token)
+        found = "the end" if self.token() is None else repr(self.token())
         return BodySchemaError(f"expected {wanted}, found {found}")
 
     def fields(self, end: str) -> list[tuple[str, pa.DataType]]:
         """Read `name type, name type` up to `end`, or to what is no comma."""
         found = []
-        while self.token is not None and self.token != end:
+        while self.token() is not None and self.token() != end:
             name = self._name()
-            if self.token == ":":
+            if self.token() == ":":
                 self._at += 1
             found.append((name, self._kind(name)))
-            if self.token != ",":
+            if self.token() != ",":
                 break
             self._at += 1
-            if self.token is None or self.token == end:
+            if self.token() is None or self.token() == end:
                 raise self.unexpected("another field")
         if not found:
             raise self.unexpected("a field such as `order long`")
         return found
 
     def _name(self) -> str:
-        token = self.token
+        token = self.token()
         if token is None or token in "<>(),:":
             raise self.unexpected("the name of a field")
         self._at += 1
         return token[1:-1].replace("``", "`") if token.startswith("`") else token
 
     def _take(self, wanted: str) -> None:
-        if self.token != wanted:
+        if self.token() != wanted:
             raise self.unexpected(repr(wanted))
         self._at += 1
 
     def _kind(self, field: str) -> pa.DataType:
-        token = self.token
+        token = self.token()
         if token is None or token in "<>(),:":
             raise self.unexpected(f"the type of {field}")
         self._at += 1
@@ -154,18 +153,18 @@ class _Parser:
         return kind
 
     def _decimal(self, field: str) -> pa.DataType:
-        if self.token != "(":
+        if self.token() != "(":
             return pa.decimal128(10, 0)  # as Spark
         self._at += 1
         digits, scale = self._number(), 0
-        if self.token == ",":
+        if self.token() == ",":
             self._at += 1
             scale = self._number()
         self._take(")")
         return decimal_of(digits, scale, field)
 
     def _number(self) -> int:
-        token = "" if self.token is None else self.token
+        token = "" if self.token() is None else self.token()
         if not (token.isascii() and token.isdecimal() and len(token) < 4):
             raise self.unexpected("a number of digits")
         self._at += 1

@@ -8,7 +8,7 @@ bytes are base 64; decimals are numbers, or text.
 import datetime as dt
 import decimal
 from collections.abc import Callable
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, Final, TypedDict
 
 import msgspec
 import pyarrow as pa
@@ -17,6 +17,9 @@ from tandem.wire.untrusted import json_decoder
 
 Decoder = Callable[[bytes], dict[str, Any]]
 """Reads a body; UnreadableError if it is none of the schema."""
+
+_LIST: Final[Any] = list
+_MAP: Final[Any] = dict
 
 
 def decoder_of(fields: pa.StructType) -> Decoder:
@@ -35,11 +38,9 @@ def _kind(kind: pa.DataType, name: str) -> Any:  # noqa: ANN401 - as above
     if types.is_struct(kind):
         return _record(kind, name)
     if types.is_list(kind):
-        items = _kind(kind.value_type, name)
-        return list[items | None]
+        return _LIST[_kind(kind.value_type, name) | None]
     if types.is_map(kind):
-        items = _kind(kind.item_type, name)
-        return dict[str, items | None]
+        return _MAP[str, _kind(kind.item_type, name) | None]
     if types.is_integer(kind):
         half = 1 << (kind.bit_width - 1)
         return Annotated[int, msgspec.Meta(ge=-half, le=half - 1)]
