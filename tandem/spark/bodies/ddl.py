@@ -164,7 +164,7 @@ class _Parser:
         return decimal_of(digits, scale, field)
 
     def _number(self) -> int:
-        token = "" if self.token() is None else self.token()
+        token = self.token() or ""
         if not (token.isascii() and token.isdecimal() and len(token) < 4):
             raise self.unexpected("a number of digits")
         self._at += 1
