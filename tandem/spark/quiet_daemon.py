@@ -4,8 +4,10 @@
 
 A session that stops, or a query that needs no more rows, closes the connections of workers. One
 that had something left to write ends with a BrokenPipeError, which pyspark's daemon prints on the
-terminal of whoever started the session, after a query that has succeeded. Nothing can be done about
-it, and nobody waits for these bytes. All other errors are printed as before.
+terminal of whoever started the session, after a query that has succeeded. Nobody waits for these
+bytes. All other errors are printed as before. Processes that plan are not concerned: Spark 4.3
+starts them by `pyspark.daemon`, whatever the setting says, and on a busy machine they may still
+print theirs.
 
 Run as a program, in place of `pyspark.daemon`, whose loop finds the function that serves one
 connection by its name. A version of pyspark that has no such function is left as it is.
