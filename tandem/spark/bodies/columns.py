@@ -72,7 +72,7 @@ def _value(
     if not body:
         return None, "the body is empty"
     try:
-        return of_topic.decode(body), None
+        return of_topic.read(body), None
     except UnreadableError as error:
         return None, f"the body is no {of_topic.form} of this schema: {error}"
 

@@ -32,7 +32,7 @@ class TopicBodies(msgspec.Struct, frozen=True):
 
     form: str
     fields: pa.StructType
-    decode: Decoder
+    read: Decoder
 
 
 class Bodies(msgspec.Struct, frozen=True):
