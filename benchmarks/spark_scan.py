@@ -107,25 +107,31 @@ def build(root: Path, files: int, body_bytes: int) -> int:
     ints[starts + 12] = 0
     topics = np.arange(len(starts)) % TOPICS
     counts = np.bincount(topics)
-    offsets: list[NDArray[np.int64]] = []
     for number in range(files):
         longs[starts + 28] = number * FILE_BYTES + starts
         longs[starts + 20] = number * counts[topics] + np.arange(len(starts)) // TOPICS
-        offsets.append(number * FILE_BYTES + starts)
         (root / "commitlog" / f"{number * FILE_BYTES:020d}").write_bytes(data)
-    sizes = ints[starts].astype(np.int64)
+    build_queues(root, files, starts, ints[starts].astype(np.int64))
+    return files * len(starts)
+
+
+def build_queues(
+    root: Path, files: int, starts: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> None:
+    """Write the queues of a log whose files have records of these sizes at these places."""
+    kind = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags", ">i8")])
+    topics = np.arange(len(starts)) % TOPICS
     for topic in range(TOPICS):
         chosen = topics == topic
-        units = np.zeros(
-            QUEUE_FILE_UNITS, np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags", ">i8")])
-        )
-        mine = np.concatenate([each[chosen] for each in offsets])
+        mine = np.concatenate([number * FILE_BYTES + starts[chosen] for number in range(files)])
+        units = np.zeros(-(-len(mine) // QUEUE_FILE_UNITS) * QUEUE_FILE_UNITS, kind)
         units["offset"][: len(mine)] = mine
         units["size"][: len(mine)] = np.tile(sizes[chosen], files)
         folder = root / "consumequeue" / f"Topic{topic:02d}" / "0"
         folder.mkdir(parents=True)
-        (folder / ("0" * 20)).write_bytes(units.tobytes())
-    return files * len(starts)
+        for first in range(0, len(units), QUEUE_FILE_UNITS):
+            name = f"{first * kind.itemsize:020d}"
+            (folder / name).write_bytes(units[first : first + QUEUE_FILE_UNITS].tobytes())
 
 
 def processor_seconds() -> float:

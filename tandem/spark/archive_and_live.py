@@ -23,6 +23,7 @@ from tandem.spark.archive.columns import BROKER, FILE_COLUMNS
 from tandem.spark.archive.errors import ArchiveDamagedError, ArchiveError, ArchiveFault
 from tandem.spark.archive.manifest import Manifest, read_manifest
 from tandem.spark.archive.read import ArchivePiece, plan_archive, read_piece
+from tandem.spark.bodies.columns import with_bodies
 from tandem.spark.commitlog.offsets import EARLIEST, LATEST
 from tandem.spark.errors import LossCause, OptionError
 from tandem.spark.live.bounds import KnownCluster, ending_offsets
@@ -76,7 +77,12 @@ class ArchiveAndLiveReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the Arrow batches of one task."""
         if isinstance(partition.value, ArchivedRange):
-            yield from read_archived(partition.value, self._options, self._names)
+            archived: ArchivedRange = partition.value
+            yield from with_bodies(
+                lambda stored: read_archived(archived, self._options, stored),
+                self._names,
+                self._options.body_schema,
+            )
         elif partition.value is not None:
             yield from read_ranges(partition.value, self._options, self._names)
 

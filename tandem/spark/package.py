@@ -24,7 +24,7 @@ from tandem.spark.errors import PackageError
 
 DISTRIBUTION: Final = "tandem-mq"
 
-EXTRAS: Final = ("spark", "fast", "compression")
+EXTRAS: Final = ("spark", "fast", "compression", "avro")
 """Extras of ours whose packages go along where they are installed."""
 
 BROUGHT_BY_SPARK: Final = frozenset({"pyspark", "py4j"})

@@ -146,6 +146,7 @@ def _settings(java_options: str) -> dict[str, str]:
     return {
         **_quiet_driver(java_options),
         "spark.driver.memory": DRIVER_MEMORY,
+        "spark.python.daemon.module": "tandem.spark.quiet_daemon",
         # Workers have to find this package also where it is not installed.
         "spark.executorEnv.PYTHONPATH": str(_PACKAGE_ROOT),
         "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),

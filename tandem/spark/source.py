@@ -75,9 +75,11 @@ class TandemDataSource(DataSource):
         Raises:
             OptionError: an option is wrong. This is the first thing Spark asks for.
         """
+        from tandem.spark.bodies.columns import types_of
         from tandem.spark.live.columns import schema_of
 
-        return schema_of(self._live_options.columns)
+        options = self._live_options
+        return schema_of(options.columns, types_of(options.body_schema))
 
     @in_one_sentence
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -90,7 +92,8 @@ class TandemDataSource(DataSource):
         from tandem.spark.live.reader import LiveReader
         from tandem.spark.pruning import is_pruned
 
-        check_schema([(field.name, field.dataType) for field in schema.fields])
+        options = self._live_options
+        check_schema([(field.name, field.dataType) for field in schema.fields], options.body_schema)
         check_batch(self._live_options)
         reader: DataSourceReader
         if self._archive is not None:
@@ -111,7 +114,8 @@ class TandemDataSource(DataSource):
         from tandem.spark.live.options import check_schema, check_stream
         from tandem.spark.live.stream import LiveStreamReader
 
-        check_schema([(field.name, field.dataType) for field in schema.fields])
+        options = self._live_options
+        check_schema([(field.name, field.dataType) for field in schema.fields], options.body_schema)
         check_stream(self._live_options)
         if self._archive is not None:
             from tandem.spark.errors import OptionError

@@ -24,6 +24,8 @@
     ignoreMissingTopics   false (default): a topic that no store knows is an error; true: it has no
                           rows
     columns               which columns, separated by commas, in this order
+    bodySchema            fields of bodies, JSON or Avro: adds the columns value and bodyError
+                          (`tandem.spark.bodies.schemas`)
     onError               fail (default): the first torn or corrupt record ends the query with its
                           file and offset; row: it becomes a row that only says so
     decompress            false (default): bodies as they are stored, one row a record; true: as a
@@ -43,6 +45,7 @@ from typing import Final, Literal, cast
 
 import msgspec
 
+from tandem.spark.bodies.schemas import read_bodies
 from tandem.spark.commitlog.offsets import Position, read_position
 from tandem.spark.commitlog.time_window import MARGIN_MS_DEFAULT
 from tandem.spark.option_reader import OptionReader
@@ -76,6 +79,7 @@ OPTIONS: Final = (
     "includeUnconfirmed",
     "ignoreMissingTopics",
     "columns",
+    "bodySchema",
     "decompress",
     "includeSystemTopics",
     "onError",
@@ -109,6 +113,7 @@ class ScanOptions(msgspec.Struct, frozen=True):
     check_crc: bool = True
     split_bytes: int = SPLIT_BYTES_DEFAULT
     tags: frozenset[str] | None = None
+    body_schema: str | None = None
 
 
 def parse_options(raw: Mapping[str, str]) -> ScanOptions:
@@ -129,6 +134,7 @@ def parse_options(raw: Mapping[str, str]) -> ScanOptions:
         topic_pattern=_pattern(given),
         queues=read_queues(given),
         tags=read_tags(given),
+        body_schema=read_bodies(given),
         start_ms=start_ms,
         end_ms=end_ms,
         margin_ms=MARGIN_MS_DEFAULT if margin_ms is None else margin_ms,

@@ -6,6 +6,7 @@ from typing import Final, TypeAlias
 import msgspec
 import pyarrow as pa
 
+from tandem.spark.bodies.columns import with_bodies
 from tandem.spark.commitlog.data_loss import read_lost, read_scan
 from tandem.spark.commitlog.options import ScanOptions
 from tandem.spark.commitlog.queue_read import read_queue_split
@@ -22,12 +23,19 @@ def read_part(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the selected records of a part in log order, with the columns called `names`.
 
-    None is what Spark makes up where there is no part.
+    Those of the option `bodySchema` are made here. None is what Spark makes up where there is no
+    part.
 
     Raises:
         LogDamagedError: a record is torn or corrupt and `options.on_error` is `fail`.
         DataLossError: a file is gone and `options.fail_on_data_loss` is true.
     """
+    yield from with_bodies(lambda stored: _read(part, options, stored), names, options.body_schema)
+
+
+def _read(
+    part: Part | None, options: ScanOptions, names: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
     if options.check_crc and _OF_BODIES.isdisjoint(names):
         options = msgspec.structs.replace(options, check_crc=False)
     match part:

@@ -167,9 +167,9 @@ class StoreQueues:
         self._log = log
         self._storage = log.place.storage
         self._folder = log.place.beside("consumequeue")
+        listed = self._storage.listed(self._folder) if self._folder else self._storage
         self._units = {
-            path: QueueUnits(self._storage, path)
-            for path in queue_folders(self._storage, self._folder)
+            path: QueueUnits(listed, path) for path in queue_folders(listed, self._folder)
         }
 
     @property

@@ -38,7 +38,8 @@ class QueueStarts:
     """
 
     def __init__(self, storage: Storage, folder: str) -> None:
-        queues = [QueueUnits(storage, path) for path in queue_folders(storage, folder)]
+        listed = storage.listed(folder) if folder else storage
+        queues = [QueueUnits(listed, path) for path in queue_folders(listed, folder)]
         queues.sort(key=lambda queue: -queue.unit_places)
         self._queues = queues[:QUEUES_ASKED_MAX]
 

@@ -43,6 +43,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from tandem.spark.bodies.columns import types_of
 from tandem.spark.commitlog.data_loss import looking_again
 from tandem.spark.commitlog.options import ScanOptions, parse_options
 from tandem.spark.commitlog.parts import read_part
@@ -70,6 +71,12 @@ class CommitLogDataSource(DataSource):
     def _scan_options(self) -> ScanOptions:
         return parse_options(self.options)
 
+    @cached_property
+    def _every_column(self) -> StructType:
+        """The columns of records, and those of `bodySchema`."""
+        of_bodies = types_of(self._scan_options.body_schema)
+        return StructType([*SCHEMA.fields, *from_arrow_schema(pa.schema([*of_bodies.items()]))])
+
     @in_one_sentence
     def schema(self) -> StructType:
         """All columns, or those of the option `columns` in their order.
@@ -77,14 +84,16 @@ class CommitLogDataSource(DataSource):
         Raises:
             OptionError: an option is wrong. This is the first thing Spark asks for.
         """
-        names = self._scan_options.columns or SCHEMA.names
-        unknown = [name for name in names if name not in COLUMNS]
+        every = self._every_column
+        names = self._scan_options.columns or every.names
+        unknown = [name for name in names if name not in every.names]
         if unknown:
             raise OptionError(
-                f"commitlog source: no column {', '.join(unknown)}; there are {', '.join(COLUMNS)}",
+                f"commitlog source: no column {', '.join(unknown)}; there are"
+                f" {', '.join(every.names)}",
                 ["columns"],
             )
-        return StructType([SCHEMA[name] for name in names])
+        return StructType([every[name] for name in names])
 
     @in_one_sentence
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -118,11 +127,12 @@ class CommitLogDataSource(DataSource):
         return CommitLogStreamReader(self._scan_options, schema.names)
 
     def _check(self, schema: StructType, *, may_lack_error: bool = False) -> None:
+        every = self._every_column
         for field in schema.fields:
-            if field.name not in COLUMNS or SCHEMA[field.name].dataType != field.dataType:
+            if field.name not in every.names or every[field.name].dataType != field.dataType:
                 raise OptionError(
                     f"commitlog source: column {field.simpleString()} of the schema given is not"
-                    f" one of {SCHEMA.simpleString()}",
+                    f" one of {every.simpleString()}",
                     [field.name],
                 )
         as_rows = self._scan_options.on_error == "row" and not may_lack_error

@@ -15,7 +15,7 @@ opening, and `shown` is what goes into tables and errors.
 import functools
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -65,6 +65,12 @@ class Storage(Protocol):
     @contextmanager
     def opened(self, path: str) -> Iterator[OpenedFile]:
         """Open a file for reading. A refusal of the system is an OSError."""
+
+    def listed(self, directory: str) -> "Storage":
+        """Return this storage, with what is below a directory listed at once if that is cheaper.
+
+        What is created there later is not in the listing.
+        """
 
 
 def is_remote(address: str) -> bool:
@@ -158,6 +164,10 @@ class LocalStorage:
         with data_file.opened(path) as descriptor:
             yield LocalFile(descriptor)
 
+    def listed(self, directory: str) -> "Storage":
+        """See `Storage`."""
+        return self
+
 
 class LocalFile:
     """A file of this machine, by its descriptor."""
@@ -203,8 +213,50 @@ class RemoteStorage:
         with self._system.open_input_file(self._path(path)) as file:
             yield RemoteFile(file)
 
+    def listed(self, directory: str) -> "Storage":
+        """See `Storage`. An object store lists a thousand objects with one request."""
+        root = self._path(directory).rstrip("/")
+        selector = fs.FileSelector(root, allow_not_found=True, recursive=True)
+        found: dict[str, dict[str, Entry]] = {}
+        for info in self._system.get_file_info(selector):
+            is_directory = info.type == fs.FileType.Directory
+            above, _, name = info.path.rpartition("/")
+            found.setdefault(above, {})[name] = Entry(name, is_directory, info.size or 0)
+            if is_directory:
+                found.setdefault(info.path, {})
+        return ListedStorage(self, {f"{self._prefix}{path}": each for path, each in found.items()})
+
     def _path(self, address: str) -> str:
         return address.removeprefix(self._prefix)
+
+
+class ListedStorage:
+    """A storage whose directories, as far as they are in a listing, are not asked for again."""
+
+    def __init__(self, storage: Storage, found: Mapping[str, Mapping[str, Entry]]) -> None:
+        self._storage = storage
+        self._found = found
+        self.gap_bytes = storage.gap_bytes
+        self.block_bytes = storage.block_bytes
+
+    def entries(self, directory: str) -> list[Entry]:
+        """See `Storage`."""
+        known = self._found.get(directory.rstrip("/"))
+        return self._storage.entries(directory) if known is None else list(known.values())
+
+    def is_directory(self, path: str) -> bool:
+        """See `Storage`."""
+        return path.rstrip("/") in self._found or self._storage.is_directory(path)
+
+    @contextmanager
+    def opened(self, path: str) -> Iterator[OpenedFile]:
+        """See `Storage`."""
+        with self._storage.opened(path) as file:
+            yield file
+
+    def listed(self, directory: str) -> Storage:
+        """See `Storage`."""
+        return self._storage.listed(directory)
 
 
 class RemoteFile:

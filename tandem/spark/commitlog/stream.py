@@ -12,11 +12,13 @@ takes back a message that a sink has; what is planned again after a restart is w
 is known to be confirmed by then.
 
 A limit in bytes is shared between stores by how much each has, and a batch takes at least one
-record of each that has any. A store that a pattern fits later on is read from its start.
+record of each that has any. A store that a pattern fits later on is read from its start. One that
+a pattern fits no more is said once, and is read on from its mark if it comes back.
 
 No clock, no Spark: the caller asks, again and again.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
@@ -39,6 +41,8 @@ from tandem.spark.commitlog.split import LostRange
 
 Marks: TypeAlias = Mapping[str, Mark]
 
+_log = logging.getLogger(__name__)
+
 
 class CommitLogStream:
     """Where a stream starts, how far a batch may go, what it reads. Looks anew at every call."""
@@ -46,6 +50,7 @@ class CommitLogStream:
     def __init__(self, options: ScanOptions) -> None:
         self._options = options
         self._bounds: Marks | None = None
+        self._gone: frozenset[str] = frozenset()
         self.ends: Marks = {}
         """How far the logs were sound at the last look."""
 
@@ -83,6 +88,7 @@ class CommitLogStream:
             DataLossError: what is between `start` and the logs' ends is not all there.
         """
         logs = {log.place.name: log for log in open_logs(self._options)}
+        self._say_gone(start, frozenset(start.keys() - logs.keys()))
         starts: dict[str, int] = {}
         for name, log in logs.items():
             starts[name], loss = self._start_of(log, start)
@@ -101,6 +107,17 @@ class CommitLogStream:
             for name, log in logs.items()
             if name not in start or ends[name] != starts[name]
         }
+
+    def _say_gone(self, start: Marks, gone: frozenset[str]) -> None:
+        """Say of each store that is not there any more that it is not, once for each time."""
+        for name in sorted(gone - self._gone):
+            _log.warning(
+                "store %s, read up to physical offset %d, is not there any more: what it had after"
+                " that is not read until it is there again; was it moved, or deleted?",
+                name,
+                start[name].offset,
+            )
+        self._gone = gone
 
     def _start_of(self, log: StoreLog, start: Marks) -> tuple[int, LostRange | None]:
         known = start.get(log.place.name)

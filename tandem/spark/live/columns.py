@@ -1,6 +1,6 @@
 """The columns of the source `tandem`: those of a record, and where it was read."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -28,6 +28,12 @@ TYPES: Final[dict[str, pa.DataType]] = _types()
 SCHEMA: Final[StructType] = from_arrow_schema(pa.schema(list(TYPES.items())))
 
 
-def schema_of(names: Sequence[str]) -> StructType:
+def every_column(of_bodies: Mapping[str, pa.DataType]) -> StructType:
+    """Return the schema of all columns, and of those that are made of bodies."""
+    return StructType([*SCHEMA.fields, *from_arrow_schema(pa.schema([*of_bodies.items()]))])
+
+
+def schema_of(names: Sequence[str], of_bodies: Mapping[str, pa.DataType]) -> StructType:
     """Return the schema of the columns called `names`, all of which exist."""
-    return StructType([SCHEMA[name] for name in names])
+    every = every_column(of_bodies)
+    return StructType([every[name] for name in names])

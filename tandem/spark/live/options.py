@@ -13,9 +13,11 @@ import msgspec
 
 from tandem.client.cluster_access import ClusterAccess
 from tandem.client.core import parse_addresses
+from tandem.spark.bodies.columns import types_of
+from tandem.spark.bodies.schemas import read_bodies
 from tandem.spark.commitlog.offsets import EARLIEST, LATEST
 from tandem.spark.errors import OptionError
-from tandem.spark.live.columns import SCHEMA, TYPES
+from tandem.spark.live.columns import TYPES, every_column
 from tandem.spark.live.offsets import Offsets, offsets_of_option
 from tandem.spark.option_reader import TLS_OPTIONS, OptionReader
 from tandem.spark.row_filter import RowFilter, check_times, read_queues, read_tags
@@ -62,6 +64,7 @@ OPTIONS: Final = (
     "failOnDataLoss",
     "groupId",
     "columns",
+    "bodySchema",
     "includeProperties",
     "includeSystemTopics",
     "decompress",
@@ -128,6 +131,7 @@ class LiveOptions(msgspec.Struct, frozen=True):
     given: frozenset[str] = frozenset()
     queues: frozenset[int] | None = None
     tags: frozenset[str] | None = None
+    body_schema: str | None = None
 
     @property
     def rows(self) -> RowFilter:
@@ -154,6 +158,7 @@ def parse_options(raw: Mapping[str, str]) -> LiveOptions:
     """
     given = OptionReader(WHOSE, OPTIONS, raw)
     topics, pattern, assigned = _subscription(given)
+    body_schema = read_bodies(given)
     starting, ending = _bound(given, "starting"), _bound(given, "ending")
     if ending == Bound("earliest"):
         given.refuse("endingOffsets=earliest would read nothing: latest, or JSON", "endingOffsets")
@@ -180,7 +185,7 @@ def parse_options(raw: Mapping[str, str]) -> LiveOptions:
         partition_records_max=given.integer("maxRecordsPerPartition", at_least=1),
         fail_on_data_loss=given.flag("failOnDataLoss", default=True),
         group=given.text("groupId"),
-        columns=_columns(given),
+        columns=_columns(given, body_schema),
         with_system_topics=given.flag("includeSystemTopics", default=False),
         decompress=given.flag("decompress", default=True),
         check_crc=given.flag("checkCrc", default=True),
@@ -191,6 +196,7 @@ def parse_options(raw: Mapping[str, str]) -> LiveOptions:
         given=frozenset(given.given),
         queues=read_queues(given),
         tags=read_tags(given),
+        body_schema=body_schema,
     )
     _check_together(given, options)
     given.finish()
@@ -229,17 +235,18 @@ def check_stream(options: LiveOptions) -> None:
     )
 
 
-def check_schema(fields: Sequence[tuple[str, object]]) -> None:
+def check_schema(fields: Sequence[tuple[str, object]], body_schema: str | None = None) -> None:
     """Check the names and types of a schema that the user gave.
 
     Raises:
         OptionError: it has a column that we do not have, or one of another type.
     """
+    every = every_column(types_of(body_schema))
     _finish(
         {
-            name: f"column {name} of the schema given is not one of {SCHEMA.simpleString()}"
+            name: f"column {name} of the schema given is not one of {every.simpleString()}"
             for name, kind in fields
-            if name not in TYPES or SCHEMA[name].dataType != kind
+            if name not in every.names or every[name].dataType != kind
         }
     )
 
@@ -406,17 +413,18 @@ def _delay_ms(given: OptionReader) -> int:
     return int(match[1]) * _DELAY_MS[unit if unit == "ms" else unit[:1]]
 
 
-def _columns(given: OptionReader) -> tuple[str, ...]:
+def _columns(given: OptionReader, body_schema: str | None) -> tuple[str, ...]:
+    every = (*TYPES, *types_of(body_schema))
     with_properties = given.flag("includeProperties", default=True)
     columns = given.names("columns")
     if columns is None:
-        return tuple(name for name in TYPES if with_properties or name != "properties")
+        return tuple(name for name in every if with_properties or name != "properties")
     twice = sorted({name for name in columns if columns.count(name) > 1})
     if twice:
         given.refuse(f"columns names {', '.join(twice)} more than once: name each once", "columns")
-    unknown = [name for name in columns if name not in TYPES]
+    unknown = [name for name in columns if name not in every]
     if unknown:
-        given.refuse(f"no column {', '.join(unknown)}; there are {', '.join(TYPES)}", "columns")
+        given.refuse(f"no column {', '.join(unknown)}; there are {', '.join(every)}", "columns")
     if "includeProperties" in given:
         given.refuse(
             "columns and includeProperties exclude each other: give one",

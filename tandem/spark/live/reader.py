@@ -6,6 +6,7 @@ from typing import Final, cast
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from tandem.spark.bodies.columns import with_bodies
 from tandem.spark.live.backfill import Backfill, file_pieces
 from tandem.spark.live.bounds import KnownCluster, ending_offsets, starting_offsets
 from tandem.spark.live.chunks import arrow_batch, chunks, records_of
@@ -76,10 +77,20 @@ def read_ranges(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of ranges of one broker name, or of one store, as Arrow batches, in order.
 
+    The columns of the option `bodySchema` are made here.
+
     Raises:
         SparkSourceError: they cannot be had.
     """
     of_task = cast("list[QueueRange]", ranges)
+    yield from with_bodies(
+        lambda stored: _read(of_task, options, stored), names, options.body_schema
+    )
+
+
+def _read(
+    of_task: list[QueueRange], options: LiveOptions, names: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
     rows = options.rows
     check_crc = options.check_crc and not OF_BODIES.isdisjoint(names)
     pieces = file_pieces(of_task) if of_task[0].store else _puller(of_task, options).pieces()

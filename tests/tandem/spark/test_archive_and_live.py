@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import InputPartition
 
 from tandem.client.results import MessageQueue
 from tandem.spark.archive.errors import ArchiveDamagedError, ArchiveFault
-from tandem.spark.archive_and_live import plan_batch, read_archived
+from tandem.spark.archive_and_live import ArchiveAndLiveReader, plan_batch, read_archived
 from tandem.spark.errors import DataLossError, LossCause, OptionError
 from tandem.spark.live.columns import TYPES
 from tandem.wire.batch_body import encode_batch_entry
@@ -134,6 +135,22 @@ def rows_of(small: SmallArchive, **given: str) -> list[dict[str, Any]]:
         for batch in read_archived(each, chosen, list(TYPES))
         for row in batch.to_pylist()
     ]
+
+
+def test_columns_of_bodies_are_made_of_archived_messages(tmp_path: Path) -> None:
+    small = SmallArchive(tmp_path, messages=0)
+    for body in (b'{"order": 7}', b"seven"):
+        small.log.put("orders", body)
+    small.log.roll()
+    small.put(1)
+    small.archive()
+    chosen = options(bodySchema="order long")
+    archived, _ = plan_batch(chosen, small.manifest, Asked(q0=10))
+    reader = ArchiveAndLiveReader(str(tmp_path), chosen, ["bodyError", "value"])
+    (batch,) = reader.read(InputPartition(archived[0]))
+    assert batch.schema.names == ["bodyError", "value"]
+    assert batch.column("value").to_pylist() == [{"order": 7}, None]
+    assert [each is None for each in batch.column("bodyError").to_pylist()] == [True, False]
 
 
 def test_bodies_come_plain_and_batches_apart(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 from pyarrow import fs
 
+from tandem.spark.commitlog.queue_starts import QueueStarts
 from tandem.spark.commitlog.storage import (
     REMOTE_BLOCK_BYTES,
     LocalStorage,
@@ -14,6 +15,7 @@ from tandem.spark.commitlog.storage import (
     storage_at,
 )
 from tandem.spark.errors import NotAStoreError, StoreFault
+from tests.support.log_builder import LogBuilder
 
 SIZE = REMOTE_BLOCK_BYTES * 3 + 17
 
@@ -79,3 +81,49 @@ def test_an_address_that_nothing_can_read_is_refused_in_words() -> None:
     with pytest.raises(NotAStoreError, match="nonsense://") as caught:
         storage_at("nonsense://there/data")
     assert caught.value.fault is StoreFault.UNREACHABLE
+
+
+def test_a_listing_gives_what_directories_give(storage: Storage, tmp_path: Path) -> None:
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/empty").mkdir()
+    (tmp_path / "a/b/file").write_bytes(b"12")
+    (tmp_path / "beside").mkdir()
+    listed = storage.listed(str(tmp_path / "a"))
+    for name in ("a", "a/b", "a/empty", "beside"):
+        at = str(tmp_path / name)
+        assert listed.is_directory(at)
+        assert set(listed.entries(at)) == set(storage.entries(at))
+    with pytest.raises(FileNotFoundError):
+        listed.entries(str(tmp_path / "a/c"))
+    buffer = bytearray(2)
+    with listed.opened(str(tmp_path / "a/b/file")) as file:
+        assert file.read_into(memoryview(buffer), 0) == 2
+    whole, below = listed.listed(str(tmp_path)), str(tmp_path / "a/b")
+    assert set(whole.entries(below)) == set(storage.entries(below))
+    nothing = str(tmp_path / "nothing")
+    with pytest.raises(FileNotFoundError):
+        storage.listed(nothing).entries(nothing)
+
+
+class Counted(fs.FSSpecHandler):  # type: ignore[misc]
+    """Counts what a file system is asked for."""
+
+    listings = 0
+
+    def get_file_info_selector(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
+        self.listings += 1
+        found: list[fs.FileInfo] = super().get_file_info_selector(selector)
+        return found
+
+
+def test_queues_of_an_object_store_are_listed_at_once(tmp_path: Path) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    log = LogBuilder()
+    for number in range(60):
+        log.put(topic=f"Topic{number % 20}", queue_id=number // 20)
+    root = log.write(tmp_path)
+    handler = Counted(fsspec.filesystem("file"))
+    storage = RemoteStorage(fs.PyFileSystem(handler), "")
+    starts = QueueStarts(storage, str(root / "consumequeue"))
+    assert starts.first_at(1) == log.messages[1].physical_offset
+    assert handler.listings == 1

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tandem.spark.commitlog import log_files
+from tandem.spark.commitlog import log_files, stream
 from tandem.spark.commitlog.offsets import Mark
 from tandem.spark.commitlog.options import parse_options
 from tandem.spark.commitlog.parts import read_part
@@ -13,6 +13,7 @@ from tandem.spark.commitlog.stream import CommitLogStream, Marks, from_json, to_
 from tandem.spark.errors import DataLossError, LogDamagedError, LossCause, OptionError
 from tests.support.fenced_store import note_confirmed
 from tests.support.log_builder import LogBuilder
+from tests.support.logged import logged
 
 FILE_BYTES = 8192
 
@@ -395,3 +396,29 @@ def test_a_stream_begins_at_the_end_of_what_is_confirmed(tmp_path: Path) -> None
     assert reader.batch() == []
     note_confirmed(tmp_path, log.end_offset)
     assert len(reader.batch()) == 40
+
+
+def test_a_store_that_a_pattern_fits_no_more_is_said_once_and_read_on_when_it_is_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept, moved = LogBuilder(file_bytes=FILE_BYTES), LogBuilder(file_bytes=FILE_BYTES)
+    for name, log in (("a", kept), ("b", moved)):
+        log.put()
+        log.write(tmp_path / name)
+    reader = Reader(f"{tmp_path}/?")
+    assert len(reader.batch()) == 2
+    assert logged(caplog, stream.__name__) == []
+    end = moved.end_offset
+    for _ in range(2):  # each time that it goes, and not in every batch
+        caplog.clear()
+        (tmp_path / "b").rename(tmp_path / "elsewhere")
+        kept.put()
+        kept.write(tmp_path / "a")
+        assert [name for name, _ in reader.batch()] == ["a"]
+        assert reader.batch() == []
+        assert logged(caplog, stream.__name__) == [(f"{tmp_path}/b", end)]
+        (tmp_path / "elsewhere").rename(tmp_path / "b")
+        assert reader.batch() == []
+    moved.put()
+    moved.write(tmp_path / "b")
+    assert reader.batch() == [("b", end)]

@@ -12,4 +12,4 @@ def test_the_columns_of_a_record_and_where_it_was_read() -> None:
 
 
 def test_a_selection_is_in_the_order_asked_for() -> None:
-    assert schema_of(["body", "topic"]).names == ["body", "topic"]
+    assert schema_of(["body", "topic"], {}).names == ["body", "topic"]

@@ -3,8 +3,9 @@ import json
 import pytest
 
 from tandem.client.results import MessageQueue
+from tandem.spark.bodies.columns import types_of
 from tandem.spark.errors import OptionError
-from tandem.spark.live.columns import SCHEMA, TYPES
+from tandem.spark.live.columns import SCHEMA, TYPES, every_column
 from tandem.spark.live.options import (
     ANY_BROKER,
     Bound,
@@ -231,3 +232,16 @@ def test_a_schema_of_the_user_is_a_selection_of_ours() -> None:
         with pytest.raises(OptionError) as caught:
             check_schema([(name, SCHEMA["topic"].dataType)])
         assert caught.value.names == (name,)
+
+
+def test_a_schema_of_bodies_adds_columns_that_may_be_chosen() -> None:
+    schema = "order long"
+    assert options(bodySchema=schema).columns == (*TYPES, "value", "bodyError")
+    assert options(bodySchema=schema, columns="value,topic").columns == ("value", "topic")
+    with pytest.raises(OptionError) as caught:
+        options(columns="value")
+    assert caught.value.names == ("columns",)
+    value = every_column(types_of(schema))["value"].dataType
+    check_schema([("value", value)], schema)
+    with pytest.raises(OptionError):
+        check_schema([("value", value)], "order string")

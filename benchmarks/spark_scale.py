@@ -1,0 +1,200 @@
+"""Does a scan cost the same for each megabyte, however long the log is? And what is planned?
+
+    python benchmarks/spark_scale.py [--directory DIR] [--mebibytes 64 256 1024 2048]
+                                     [--body-bytes 1024] [--rounds 3] [--ranges 10000]
+
+Builds one log of files of 64 MiB, as `spark_scan.py` does, and stores that share its first files by
+hard links. Each is read into the `noop` sink, all columns and then five, in one session of two
+cores. Prints processor seconds of all processes together for each GB of log: in all, and without
+those of a query that reads nothing; then what the driver's heap holds after a collection, and the
+most that a Python worker had in memory.
+
+Then it plans `--ranges` splits of the longest log, and as many ranges of queues, without Spark, and
+prints the seconds of that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pickle
+import re
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.spark_scan import (
+    FILE_BYTES,
+    NARROW,
+    build,
+    build_queues,
+    cost_of,
+    noop,
+)
+from tandem.client.results import MessageQueue
+from tandem.spark.commitlog.options import ScanOptions
+from tandem.spark.commitlog.table import plan_table
+from tandem.spark.live.options import parse_options
+from tandem.spark.live.ranges import QueueRange
+from tandem.spark.live.reader import partitions_of
+from tandem.spark.session import local_session
+from tandem.wire.record_scan import walk_records
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from pyspark.sql import SparkSession
+
+WARM_UP_ROUNDS: Final = 3
+_MIB: Final = 1 << 20
+_PEAK: Final = re.compile(r"VmHWM:\s+(\d+) kB")
+
+
+def shorter(root: Path, whole: Path, files: int, starts: NDArray[np.int64]) -> Path:
+    """Make a store of the first files of another one, and queues of that length."""
+    (root / "commitlog").mkdir(parents=True)
+    for number in range(files):
+        name = f"{number * FILE_BYTES:020d}"
+        os.link(whole / "commitlog" / name, root / "commitlog" / name)
+    data = (whole / "commitlog" / ("0" * 20)).read_bytes()
+    sizes = np.ndarray((len(data) - 3,), ">i4", data, strides=(1,))[starts].astype(np.int64)
+    build_queues(root, files, starts, sizes)
+    return root
+
+
+def record_places(whole: Path) -> NDArray[np.int64]:
+    """Where records start in each file."""
+    data = (whole / "commitlog" / ("0" * 20)).read_bytes()
+    return np.array(walk_records(data).starts, np.int64)
+
+
+def heap_mib(spark: SparkSession) -> float:
+    """What the driver's heap holds after a collection."""
+    java = spark.sparkContext._jvm.java.lang  # type: ignore[union-attr]  # noqa: SLF001
+    java.System.gc()
+    runtime = java.Runtime.getRuntime()
+    return float(runtime.totalMemory() - runtime.freeMemory()) / _MIB
+
+
+def worker_peak_mib() -> float:
+    """The most memory that any Python worker of this process has had."""
+    peaks = [0.0]
+    for entry in Path("/proc").iterdir():
+        try:
+            command = (entry / "cmdline").read_bytes()
+            is_worker = b"pyspark" in command and (b"daemon" in command or b"worker" in command)
+            if entry.name.isdecimal() and is_worker and _is_ours(int(entry.name)):
+                found = _PEAK.search((entry / "status").read_text())
+                peaks.append(int(found[1]) / 1024 if found else 0.0)
+        except OSError:  # it has ended in this moment, or is no process
+            continue
+    return max(peaks)
+
+
+def _is_ours(process_id: int) -> bool:
+    while process_id > 1:
+        if process_id == os.getpid():
+            return True
+        stat = Path(f"/proc/{process_id}/stat").read_text()
+        process_id = int(stat.rsplit(")", 1)[1].split()[1])
+    return False
+
+
+def scan(spark: SparkSession, store: Path, columns: tuple[str, ...], **options: str) -> None:
+    """Read a store and throw its rows away."""
+    reader = spark.read.format("commitlog").options(**options)
+    if columns:
+        reader = reader.option("columns", ",".join(columns))
+    noop(reader.load(str(store)))
+
+
+def measure(spark: SparkSession, store: Path, columns: tuple[str, ...], rounds: int) -> float:
+    """Return the median of the processor seconds of a scan, after one to warm up."""
+    scan(spark, store, columns)
+    return statistics.median(cost_of(lambda: scan(spark, store, columns)) for _ in range(rounds))
+
+
+def nothing(spark: SparkSession, store: Path, rounds: int) -> float:
+    """Return the median of the processor seconds of a query that finds nothing to read."""
+
+    def none() -> None:
+        scan(spark, store, (), topic="Nobody", ignoreMissingTopics="true", consumeQueues="always")
+
+    none()
+    return statistics.median(cost_of(none) for _ in range(rounds))
+
+
+def plan(store: Path, ranges: int) -> None:
+    """Plan `ranges` splits of a log, and as many ranges of queues; print the seconds."""
+    size = sum(file.stat().st_size for file in (store / "commitlog").iterdir())
+    options = ScanOptions(paths=(str(store),), split_bytes=max(size // ranges, 4096))
+    began, before = time.perf_counter(), time.process_time()
+    parts = plan_table(options)
+    print(
+        f"{len(parts):,} splits of {size >> 20:,} MiB of log planned:"
+        f" {time.process_time() - before:.2f} s of processor, {time.perf_counter() - began:.2f} s,"
+        f" {len(pickle.dumps(parts)):,} bytes",
+        flush=True,
+    )
+    live = parse_options({"nameServers": "10.0.0.1:9876", "subscribe": "orders"})
+    queues = [
+        QueueRange(MessageQueue("orders", f"broker-{n % 10}", n // 10), 0, 1000, "cluster")
+        for n in range(ranges)
+    ]
+    began, before = time.perf_counter(), time.process_time()
+    partitions = partitions_of(queues, live)
+    print(
+        f"{len(queues):,} ranges of queues as {len(partitions):,} tasks:"
+        f" {time.process_time() - before:.2f} s of processor, {time.perf_counter() - began:.2f} s"
+    )
+
+
+def main() -> None:
+    """Build, measure, print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--directory", type=Path)
+    parser.add_argument("--mebibytes", type=int, nargs="+", default=[64, 256, 1024, 2048])
+    parser.add_argument("--body-bytes", type=int, default=1024)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--ranges", type=int, default=10_000)
+    given = parser.parse_args()
+    lengths = sorted({max(1, size >> 6) for size in given.mebibytes})
+    with tempfile.TemporaryDirectory(dir=given.directory) as folder:
+        whole = Path(folder, "whole")
+        records = build(whole, lengths[-1], given.body_bytes)
+        starts = record_places(whole)
+        print(f"{records:,} records with bodies of {given.body_bytes:,} bytes\n", flush=True)
+        plan(whole, given.ranges)
+        stores = {
+            files: shorter(Path(folder, f"files-{files}"), whole, files, starts)
+            for files in lengths
+        }
+        with local_session(master="local[2]") as spark:
+            for _ in range(WARM_UP_ROUNDS):
+                scan(spark, stores[lengths[0]], ())
+            base = nothing(spark, stores[lengths[0]], given.rounds)
+            print(f"a query that reads nothing: {base:.2f} s of processor\n")
+            print(
+                "| log, MiB | all columns: CPU s | by GB | without the query's own | five columns:"
+                " CPU s | by GB | without | heap after, MiB | a worker's peak, MiB |"
+            )
+            print("|---|---|---|---|---|---|---|---|---|")
+            for files, store in stores.items():
+                giga_bytes = files * FILE_BYTES / 1e9
+                cells = [f"{files * FILE_BYTES >> 20:,}"]
+                for columns in ((), NARROW):
+                    cost = measure(spark, store, columns, given.rounds)
+                    own = (cost - base) / giga_bytes
+                    cells += [f"{cost:.2f}", f"{cost / giga_bytes:.2f}", f"{own:.2f}"]
+                cells += [f"{heap_mib(spark):.0f}", f"{worker_peak_mib():.0f}"]
+                print(f"| {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

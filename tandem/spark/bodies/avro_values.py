@@ -1,0 +1,172 @@
+"""Avro records as values: schemas of Avro as Arrow types, and a decoder by fastavro.
+
+A body is one record in Avro's binary encoding, with nothing before or after it: neither the header
+of a file nor that of a registry.
+
+What is read is not trusted. Items of arrays take a byte at least, by the schema, so that a count of
+2^60 ends with the bytes that there are.
+"""
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from tandem.spark.bodies.ddl import TIMESTAMP, decimal_of, struct_of
+from tandem.spark.bodies.schema_error import BodySchemaError
+from tandem.wire.untrusted import UnreadableError
+
+_PLAIN: Final[dict[str, pa.DataType]] = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+    "enum": pa.string(),
+    "fixed": pa.binary(),
+}
+_LOGICAL: Final[dict[tuple[str, str], pa.DataType]] = {
+    ("int", "date"): pa.date32(),
+    ("long", "timestamp-millis"): TIMESTAMP,
+    ("long", "timestamp-micros"): TIMESTAMP,
+    ("long", "local-timestamp-millis"): pa.timestamp("us"),
+    ("long", "local-timestamp-micros"): pa.timestamp("us"),
+}
+"""All others are read as what they are stored as, decimals excepted."""
+
+_WIDER: Final = ({"int32", "int64"}, "long"), ({"float", "double"}, "double")
+"""Unions that Spark reads as one type."""
+
+_UNREADABLE: Final = (
+    ArithmeticError,  # decimals, and times that Python has no date for
+    EOFError,
+    LookupError,  # an index past a union or enum
+    TypeError,
+    ValueError,  # UnicodeError, too
+)
+"""What fastavro raises for its input alone."""
+
+
+def avro_decoder(schema: Mapping[str, Any]) -> tuple[pa.StructType, Callable[[bytes], Any]]:
+    """Return the fields of a record, and what reads a body; see `json_values.Decoder`.
+
+    Raises:
+        BodySchemaError: fastavro is not installed, the schema is none, or has a type that Spark
+            has not.
+    """
+    try:
+        import fastavro  # noqa: PLC0415 - an extra
+        import fastavro.schema  # noqa: PLC0415
+    except ImportError as error:
+        raise BodySchemaError(
+            "Avro needs fastavro, here and on workers: pip install 'tandem-mq[avro]'"
+        ) from error
+    try:
+        whole = fastavro.parse_schema(dict(schema))
+    except (fastavro.schema.SchemaParseException, LookupError, TypeError, ValueError) as error:
+        raise BodySchemaError(f"this is no schema of Avro: {error}") from error
+    plain, fields = _Walk().as_read(whole, "")
+    if not pa.types.is_struct(fields):
+        raise BodySchemaError("the schema of Avro has to be a record")
+    parsed = fastavro.parse_schema(plain)
+    read = fastavro.schemaless_reader
+
+    def decode(body: bytes) -> Any:  # noqa: ANN401 - a record of the schema
+        source = io.BytesIO(body)
+        try:
+            value = read(source, parsed, None)
+        except _UNREADABLE as error:
+            raise UnreadableError(str(error) or "it ends too early") from error
+        if source.tell() != len(body):
+            raise UnreadableError(f"{len(body) - source.tell()} bytes follow the record")
+        return value
+
+    return fields, decode
+
+
+class _Walk:
+    """One walk through a parsed schema, whose names are whole and defined where they come first."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, pa.DataType | None] = {}
+        """None while the walk is inside of it."""
+
+    def as_read(self, schema: Any, field: str) -> tuple[Any, pa.DataType]:  # noqa: ANN401 - JSON
+        """Return a schema without the logical types that stay as they are, and its Arrow type."""
+        if isinstance(schema, list):
+            return self._union(schema, field)
+        if isinstance(schema, str):
+            if schema in self._named:
+                return schema, self._known(schema, field)
+            schema = {"type": schema}
+        kind = schema["type"]
+        if not isinstance(kind, str) or kind in self._named:
+            return self.as_read(kind, field)
+        name = schema.get("name") if kind in ("record", "enum", "fixed") else None
+        if name is not None:
+            self._named[name] = None
+        plain, arrow = self._defined(schema, kind, field)
+        if name is not None:
+            self._named[name] = arrow
+        return plain, arrow
+
+    def _known(self, name: str, field: str) -> pa.DataType:
+        arrow = self._named[name]
+        if arrow is None:
+            raise BodySchemaError(
+                f"field {field} is a {name} inside of a {name}, which Spark has no type for", field
+            )
+        return arrow
+
+    def _defined(self, schema: Any, kind: str, field: str) -> tuple[Any, pa.DataType]:  # noqa: ANN401
+        if kind == "record":
+            return self._record(schema, field)
+        if kind == "array":
+            plain, items = self.as_read(schema["items"], field)
+            return {"type": "array", "items": plain}, pa.list_(items)
+        if kind == "map":
+            plain, values = self.as_read(schema["values"], field)
+            return {"type": "map", "values": plain}, pa.map_(pa.string(), values)
+        if kind not in _PLAIN:
+            text = f"field {field} has the type {kind}, which Spark has no type for"
+            raise BodySchemaError(text, field)
+        if kind == "fixed" and schema["size"] < 1:
+            raise BodySchemaError(f"field {field} has no bytes at all", field)
+        return _plain(schema, kind, field)
+
+    def _record(self, schema: Any, field: str) -> tuple[Any, pa.DataType]:  # noqa: ANN401
+        plain, fields = [], []
+        for each in schema["fields"]:
+            name = str(each["name"])
+            kind, arrow = self.as_read(each["type"], f"{field}.{name}" if field else name)
+            plain.append({"name": name, "type": kind})
+            fields.append((name, arrow))
+        if not fields:
+            raise BodySchemaError(f"record {schema['name']} has no fields", field)
+        return {"type": "record", "name": schema["name"], "fields": plain}, struct_of(fields)
+
+    def _union(self, kinds: Sequence[Any], field: str) -> tuple[Any, pa.DataType]:
+        """A union with null is a field that may be null."""
+        read = [(each, None) if each == "null" else self.as_read(each, field) for each in kinds]
+        plain = [each for each, _ in read]
+        types = [arrow for _, arrow in read if arrow is not None]
+        if len(types) == 1:
+            return plain, types[0]
+        for narrow, wide in _WIDER:
+            if {str(kind) for kind in types} == narrow:
+                return plain, _PLAIN[wide]
+        raise BodySchemaError(
+            f"field {field} is a union of {len(types)} types, which Spark has no type for", field
+        )
+
+
+def _plain(schema: Mapping[str, Any], kind: str, field: str) -> tuple[Any, pa.DataType]:
+    logical = schema.get("logicalType")
+    if logical == "decimal" and kind in ("bytes", "fixed"):
+        return schema, decimal_of(schema.get("precision", 0), schema.get("scale", 0), field)
+    if (arrow := _LOGICAL.get((kind, str(logical)))) is not None:
+        return schema, arrow
+    return {name: value for name, value in schema.items() if name != "logicalType"}, _PLAIN[kind]

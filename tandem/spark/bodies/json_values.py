@@ -1,0 +1,59 @@
+"""JSON objects as values of a schema: what a decoder takes follows from the Arrow types.
+
+A field that is absent, or null, is null. A value of another type is an error, a number in quotes as
+well; fields that the schema lacks are passed over. Times are ISO 8601, those without a zone UTC;
+bytes are base 64; decimals are numbers, or text.
+"""
+
+import datetime as dt
+import decimal
+from collections.abc import Callable
+from typing import Annotated, Any, Final, TypedDict
+
+import msgspec
+import pyarrow as pa
+
+from tandem.wire.untrusted import json_decoder
+
+Decoder = Callable[[bytes], dict[str, Any]]
+"""Reads a body; UnreadableError if it is none of the schema."""
+
+_LIST: Final[Any] = list
+_MAP: Final[Any] = dict
+
+
+def decoder_of(fields: pa.StructType) -> Decoder:
+    """Return what reads JSON objects with these fields."""
+    return json_decoder(_record(fields, "body"))
+
+
+def _record(fields: pa.StructType, name: str) -> Any:  # noqa: ANN401 - a type that is made here
+    kinds = {field.name: _kind(field.type, field.name) | None for field in fields}
+    return TypedDict(name, kinds, total=False)  # type: ignore[operator]
+
+
+def _kind(kind: pa.DataType, name: str) -> Any:  # noqa: ANN401 - as above
+    """Return the type of Python that values of an Arrow type are decoded as."""
+    types = pa.types
+    if types.is_struct(kind):
+        return _record(kind, name)
+    if types.is_list(kind):
+        return _LIST[_kind(kind.value_type, name) | None]
+    if types.is_map(kind):
+        return _MAP[str, _kind(kind.item_type, name) | None]
+    if types.is_integer(kind):
+        half = 1 << (kind.bit_width - 1)
+        return Annotated[int, msgspec.Meta(ge=-half, le=half - 1)]
+    if types.is_timestamp(kind):
+        return dt.datetime if kind.tz else Annotated[dt.datetime, msgspec.Meta(tz=False)]
+    for is_one, python in (
+        (types.is_boolean, bool),
+        (types.is_floating, float),
+        (types.is_string, str),
+        (types.is_binary, bytes),
+        (types.is_date, dt.date),
+        (types.is_decimal, decimal.Decimal),
+    ):
+        if is_one(kind):
+            return python
+    raise AssertionError(f"no schema has {kind}")

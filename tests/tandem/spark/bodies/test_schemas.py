@@ -1,0 +1,64 @@
+import json
+
+import pyarrow as pa
+import pytest
+
+from tandem.spark.bodies.schema_error import BodySchemaError
+from tandem.spark.bodies.schemas import AVRO, JSON, bodies_of, read_bodies
+from tandem.spark.errors import OptionError
+from tandem.spark.option_reader import OptionReader
+
+AN_AVRO = {"type": "record", "name": "Paid", "fields": [{"name": "sum", "type": "long"}]}
+
+
+def test_one_schema_is_that_of_all_topics() -> None:
+    for text, form in (("order long", JSON), (json.dumps(AN_AVRO), AVRO)):
+        bodies = bodies_of(text)
+        of_topic = bodies.of("any")
+        assert of_topic is not None
+        assert (of_topic.form, of_topic.fields) == (form, bodies.fields)
+
+
+def test_topics_have_schemas_of_their_own_and_the_table_has_all_fields() -> None:
+    pytest.importorskip("fastavro")
+    bodies = bodies_of(json.dumps({"orders": "order long, region string", "paid": AN_AVRO}))
+    assert [field.name for field in bodies.fields] == ["order", "region", "sum"]
+    orders, paid = bodies.of("orders"), bodies.of("paid")
+    assert orders is not None
+    assert paid is not None
+    assert (orders.form, paid.form) == (JSON, AVRO)
+    assert bodies.of("other") is None
+    shared = bodies_of('{"a": "order long, x int", "b": "order long, y int"}')
+    assert [(field.name, field.type) for field in shared.fields] == [
+        ("order", pa.int64()),
+        ("x", pa.int32()),
+        ("y", pa.int32()),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ('{"a": "order long", "b": "order string"}', "order"),
+        ('{"a": "order long", "b": "ORDER long"}', "ORDER"),
+        ('{"a": "order lnog"}', "order"),
+        ('{"a": 7}', ""),
+        ("{}", ""),
+        ('{"a"', ""),
+        ("[]", ""),
+        (" ", ""),
+    ],
+)
+def test_what_is_no_schema_is_refused(text: str, field: str) -> None:
+    with pytest.raises(BodySchemaError) as caught:
+        bodies_of(text)
+    assert caught.value.field == field
+
+
+def test_the_option_is_checked_with_all_others() -> None:
+    given = OptionReader("source", ["bodySchema"], {"bodyschema": "order lnog"})
+    assert read_bodies(given) is None
+    with pytest.raises(OptionError) as caught:
+        given.finish()
+    assert caught.value.names == ("bodySchema",)
+    assert read_bodies(OptionReader("source", ["bodySchema"], {})) is None

@@ -1,0 +1,63 @@
+import os
+import select
+import socket
+import struct
+import subprocess
+import sys
+
+import pytest
+
+from tandem.spark.quiet_daemon import HUNG_UP, quietly
+from tests.support.patience import PATIENCE_SECONDS
+
+_INT = struct.Struct(">i")
+
+
+def test_a_worker_whose_jvm_has_hung_up_is_done_and_others_fail_as_before() -> None:
+    def serve(error: type[Exception] | None) -> int:
+        if error is not None:
+            raise error
+        return 0
+
+    serves = quietly(serve)
+    assert serves(None) == 0
+    assert serves(BrokenPipeError) == HUNG_UP
+    assert serves(ConnectionResetError) == HUNG_UP
+    with pytest.raises(FileNotFoundError):
+        serves(FileNotFoundError)
+
+
+def said_when_hung_up(module: str) -> str:
+    """What a daemon prints when a connection is closed that a worker would write to."""
+    environment = {
+        **os.environ,
+        "PYTHON_WORKER_FACTORY_SECRET": "secret",
+        "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1",
+    }
+    with subprocess.Popen(
+        [sys.executable, "-m", module, "pyspark.worker"],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as daemon:
+        assert daemon.stdin is not None
+        assert daemon.stdout is not None
+        assert daemon.stderr is not None
+        (port,) = _INT.unpack(daemon.stdout.read(_INT.size))
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.sendall(_INT.pack(len(b"secret")) + b"secret")
+            (worker,) = _INT.unpack(connection.recv(_INT.size, socket.MSG_WAITALL))
+            ends = os.pidfd_open(worker)
+            # As a JVM that has what it wants: no more is read, and nothing is waited for.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        assert select.select([ends], [], [], PATIENCE_SECONDS)[0]
+        os.close(ends)
+        daemon.stdin.close()
+        return daemon.stderr.read().decode()
+
+
+@pytest.mark.slow
+def test_a_daemon_says_nothing_of_a_jvm_that_has_hung_up() -> None:
+    assert said_when_hung_up("tandem.spark.quiet_daemon") == ""
+    assert "Error" in said_when_hung_up("pyspark.daemon")
