@@ -1,0 +1,174 @@
+"""rocketmq-streams 1.1.0 counts words at RocketMQ's broker and at ours, and goes on where it was.
+
+Its counts are in a directory of each process, and in a topic of the broker. So a process that comes
+after another one, which was stopped or killed, has them from the topic alone.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import struct
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import pytest
+
+import tandem
+from tests.compat.programs import NotToBeHadError, classpath
+from tests.compat.targets import TARGET_NAMES, running_target
+from tests.support.patience import PATIENCE_SECONDS, wait_until
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from tests.compat.conftest import StartJava
+    from tests.compat.targets import Target
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900), pytest.mark.xdist_group("rocketmq")]
+
+WORDS: Final = "the of and to in is you that it he was for on are as with his they I at".split()
+LINES: Final = 60
+QUEUES: Final = 4
+GROUP: Final = "rocketmq_streams_consumer_group"
+LENGTHS: Final = struct.Struct(">ii")
+
+
+@pytest.fixture(scope="module")
+def streams_classpath() -> str:
+    """The jars of rocketmq-streams; skips where they cannot be fetched."""
+    try:
+        return classpath("streams1.xml")
+    except NotToBeHadError as error:
+        pytest.skip(f"rocketmq-streams cannot be fetched: {error}")
+
+
+@pytest.fixture(scope="module", params=TARGET_NAMES)
+def target(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Target]:
+    try:
+        with running_target(request.param, tmp_path_factory.mktemp("target")) as target:
+            yield target
+    except NotToBeHadError as error:
+        pytest.skip(str(error))
+
+
+class Count:
+    """One job: what it was given, its processes, and what it made of that."""
+
+    def __init__(self, target: Target, job: str, start_java: StartJava, jars: str) -> None:
+        self.job, self.lines, self.counts = job, f"{job}-lines", f"{job}-counts"
+        self.given: Counter[str] = Counter()
+        self._target = target
+        self._start_java = start_java
+        self._jars = jars
+        self._random = random.Random(job)  # noqa: S311
+        self._process: subprocess.Popen[str] | None = None
+        with tandem.BlockingAdmin(target.name_servers) as admin:
+            for topic in (self.lines, self.counts):
+                admin.create_topic(topic, queue_nums=QUEUES)
+
+    def start(self, log: Path) -> None:
+        """Begin a process, which has nothing from others."""
+        self._process = self._start_java(
+            *("StreamsProbe", self._target.name_servers, self.job, self.lines, self.counts),
+            classpath=self._jars,
+            options=("-Xmx512m", f"-Djava.io.tmpdir={log.parent}"),
+            log_file=log,
+        )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "started\n"
+
+    def stop(self) -> None:
+        assert self._process is not None
+        said, _ = self._process.communicate(timeout=PATIENCE_SECONDS)
+        assert (said, self._process.returncode) == ("stopped\n", 0)
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+        for left in Path("/tmp/rocksdb").glob(f"*/{self._process.pid}"):
+            shutil.rmtree(left)
+
+    def send(self) -> None:
+        """Give it more lines."""
+        with tandem.BlockingProducer(self._target.name_servers, "lines") as producer:
+            for _ in range(LINES):
+                words = self._random.choices(WORDS, k=8)
+                self.given.update(words)
+                result = producer.send(tandem.Message(self.lines, " ".join(words).encode()))
+                assert result.status is tandem.SendStatus.SEND_OK
+
+    @property
+    def topics(self) -> dict[str, str]:
+        """The topics that it made, by what comes after the last hyphen."""
+        with tandem.BlockingAdmin(self._target.name_servers) as admin:
+            mine = [each for each in admin.topics() if each.startswith(f"{self.job}-ROCKETMQ")]
+        return {topic.rpartition("-")[2]: topic for topic in mine}
+
+    def read(self, topic: str) -> list[tuple[int, bytes]]:
+        """All messages of a topic, each with its queue."""
+        with tandem.BlockingPullConsumer(self._target.name_servers, "judge") as consumer:
+            return [
+                (message.queue_id, message.body)
+                for queue in consumer.fetch_message_queues(topic)
+                for message in _all_of(consumer, queue)
+            ]
+
+    def said(self) -> dict[str, list[int]]:
+        """The counts of each word, in the order of their messages."""
+        found: dict[str, list[int]] = {}
+        for _, body in self.read(self.counts):
+            word, count = body.decode().split()
+            found.setdefault(word, []).append(int(count))
+        return found
+
+    def kept(self) -> dict[str, int]:
+        """The last count of each word in the topic of its state."""
+        found = {}
+        for _, body in self.read(self.topics["stateTopic"]):
+            key_bytes, _ = LENGTHS.unpack_from(body)
+            at = LENGTHS.size + key_bytes
+            found[msgspec.json.decode(body[LENGTHS.size : at], type=str)] = int(body[at:])
+        return found
+
+    def is_committed(self) -> bool:
+        """Whether its group is at the end of all that it reads."""
+        group = f"{self.job}_{GROUP}"
+        with tandem.BlockingPullConsumer(self._target.name_servers, group) as consumer:
+            return all(
+                (consumer.fetch_consume_offset(queue) or 0) == consumer.max_offset(queue)
+                for topic in (self.lines, self.topics["shuffleTopic"])
+                for queue in consumer.fetch_message_queues(topic)
+            )
+
+    def has_counted(self) -> bool:
+        """Whether everything was counted, kept and committed."""
+        return "stateTopic" in self.topics and self.kept() == self.given and self.is_committed()
+
+
+def _all_of(
+    consumer: tandem.BlockingPullConsumer, queue: tandem.MessageQueue
+) -> Iterable[tandem.MessageExt]:
+    offset = consumer.min_offset(queue)
+    while offset < consumer.max_offset(queue):
+        result = consumer.pull(queue, offset)
+        yield from result.messages
+        offset = result.next_begin_offset
+
+
+def test_counts_go_on_after_a_stop_and_after_a_kill(
+    target: Target, start_java: StartJava, streams_classpath: str, tmp_path: Path
+) -> None:
+    count = Count(target, "words", start_java, streams_classpath)
+    for number, end in enumerate((count.stop, count.kill, count.stop)):
+        count.start(tmp_path / f"streams-{number}.log")
+        count.send()
+        wait_until(count.has_counted)
+        end()
+    assert count.said() == {word: [*range(1, n + 1)] for word, n in count.given.items()}
