@@ -6,20 +6,27 @@ import java.util.Arrays;
 import java.util.Comparator;
 import java.util.List;
 import java.util.Properties;
+import java.util.concurrent.Callable;
 import java.util.stream.Stream;
+import org.apache.rocketmq.client.exception.MQBrokerException;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.common.UtilAll;
 import org.apache.rocketmq.remoting.common.RemotingUtil;
+import org.apache.rocketmq.remoting.exception.RemotingException;
 import org.apache.rocketmq.streams.core.RocketMQStream;
 import org.apache.rocketmq.streams.core.rstream.StreamBuilder;
 import org.apache.rocketmq.streams.core.util.Pair;
+import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /**
  * The word count of rocketmq-streams: lines of one topic in, "WORD COUNT" of another one out.
  *
- * Arguments: name servers, job, topic of lines, topic of counts. Counts until its standard input ends; then it
- * stops the stream. What it counted is in RocksDB below /tmp/rocksdb, in a directory of this process alone, and in
- * topics of the broker: there alone it is for the next process.
+ * Arguments: name servers, job, topic of lines, topic of counts. Says "started" when its group has a member, and counts
+ * until its standard input ends; then it stops the stream. What it counted is in RocksDB below /tmp/rocksdb, in a directory
+ * of this process alone, and in topics of the broker: there alone it is for the next process.
+ *
+ * A stream gives up at the first request that takes longer than its client waits, which may be a second: status 3.
  */
 public class StreamsProbe {
     public static void main(String[] arguments) {
@@ -47,7 +54,23 @@ public class StreamsProbe {
         Properties properties = new Properties();
         properties.put(MixAll.NAMESRV_ADDR_PROPERTY, arguments[0]);
         RocketMQStream stream = new RocketMQStream(builder.build(), properties);
+        Thread.setDefaultUncaughtExceptionHandler((thread, error) -> {
+            if (thread.getName().startsWith("worker_thread")) {
+                error.printStackTrace();
+                Runtime.getRuntime().halt(3);
+            }
+        });
+        DefaultMQAdminExt admin = new DefaultMQAdminExt(30_000);
+        admin.setInstanceName("probe");
+        admin.setNamesrvAddr(arguments[0]);
+        admin.start();
+        // Java needs a while for the first request of a kind; the stream's own may take a second.
+        untilAnswered(() -> admin.examineTopicRouteInfo(arguments[2]));
+        untilAnswered(admin::examineBrokerClusterInfo);
         stream.start();
+        String group = arguments[1] + "_rocketmq_streams_consumer_group";
+        untilAnswered(() -> admin.examineConsumerConnectionInfo(group));
+        admin.shutdown();
         answers.println("started");
         answers.flush();
         while (System.in.read() >= 0) { }
@@ -56,6 +79,17 @@ public class StreamsProbe {
         answers.println("stopped");
         answers.flush();
         Runtime.getRuntime().halt(0);
+    }
+
+    private static void untilAnswered(Callable<?> request) throws Exception {
+        while (true) {
+            try {
+                request.call();
+                return;
+            } catch (MQClientException | MQBrokerException | RemotingException notYet) {
+                Thread.sleep(100);
+            }
+        }
     }
 
     private static void delete(Path directory) throws Exception {
