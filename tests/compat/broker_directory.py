@@ -46,7 +46,7 @@ def fill(servers: str, who: str, *, recall_by_topic: bool = True) -> None:
         producer.send_batch(
             [tandem.Message("Plain", f"{who} batch {n}".encode()) for n in range(5)]
         )
-        producer.send(tandem.Message("Plain", f"{who} large".encode() * 9_000))
+        producer.send(tandem.Message("Plain", f"{who} large".encode() * 5_000))
         producer.send(
             tandem.Message("Later", f"{who} level".encode(), delay_time_level=LATER_LEVEL)
         )
