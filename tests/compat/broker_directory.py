@@ -60,6 +60,7 @@ def fill(servers: str, who: str, *, recall_by_topic: bool = True) -> None:
         assert producer.send(message).status is tandem.SendStatus.SEND_OK
     with tandem.BlockingPullConsumer(servers, "readers") as consumer:
         for queue in consumer.fetch_message_queues("Plain"):
+            consumer.pull(queue, 0)  # makes the group, which 5.5 wants before it takes offsets
             consumer.update_consume_offset(queue, consumer.max_offset(queue) - 3)
 
 
