@@ -51,10 +51,13 @@ def fill(servers: str, who: str, *, recall_by_topic: bool = True) -> None:
             tandem.Message("Later", f"{who} level".encode(), delay_time_level=LATER_LEVEL)
         )
         due_ms = int(time.time() * 1000) + LATER_MS  # noqa: TID251 - of another process's clock
-        for body in ("timed", "recalled"):
-            message = tandem.Message("Later", f"{who} {body}".encode(), deliver_time_ms=due_ms)
-            sent = producer.send(message)
-        key = f"Later+{sent.msg_id}" if recall_by_topic else sent.msg_id
+        timed, recalled = (
+            tandem.Message("Later", f"{who} {body}".encode(), deliver_time_ms=due_ms)
+            for body in ("timed", "recalled")
+        )
+        producer.send(timed)
+        key = producer.send(recalled).msg_id
+        key = f"Later+{key}" if recall_by_topic else key
         recall = {"TIMER_DEL_UNIQKEY": key}
         message = tandem.Message("Later", b"recall", deliver_time_ms=due_ms, properties=recall)
         assert producer.send(message).status is tandem.SendStatus.SEND_OK
