@@ -89,12 +89,13 @@ answer, and the application's client waits for its timeout, 3 s, before it tries
 
 
 AFTER: Final = (Path(__file__).parent / "after-5.3.md").read_text()
+STREAMS: Final = (Path(__file__).parent / "streams.md").read_text()
 
 
 def page_of(rows: Sequence[Row]) -> str:
     """Render the whole page."""
     parts = [HEAD, _sums(rows), _refusals(rows), _failures(rows), AFTER]
-    parts += [page_section(load()), PROXY]
+    parts += [page_section(load()), PROXY, STREAMS]
     parts += [_suite(suite, title, rows) for suite, title in SUITE_TITLES.items()]
     return "\n".join(part for part in [*parts, request_list()] if part)
 

@@ -6,6 +6,7 @@ import secrets
 from typing import TYPE_CHECKING, Final, Self
 
 from tests.compat.targets import BROKER_SETTINGS, QUIET, start_program
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     import subprocess
@@ -37,6 +38,13 @@ class RealProgram:
 
     def start(self) -> None:
         self._process = start_program(self._jars, self.home, self._program, self.settings)
+
+    def stop(self) -> None:
+        """In good order."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(PATIENCE_SECONDS)
+            self._process = None
 
     def kill(self) -> None:
         """As `kill -9` does."""
