@@ -84,6 +84,12 @@ class Entrance:
             session.say_goodbye()
             self._outbox.flush()
 
+    def ask_alive(self, connection: Connection) -> None:
+        """See `OtherProtocol`."""
+        session = self.sessions.get(connection)
+        if session is not None:
+            session.ask_alive()
+
     def say_goodbye(self, connection: Connection) -> None:
         """See `OtherProtocol`."""
         session = self.sessions.get(connection)

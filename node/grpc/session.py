@@ -209,6 +209,12 @@ class Session:
         self.write()
         self._end_calls()
 
+    def ask_alive(self) -> None:
+        """Have a client that has calls open show that it is there; others may go."""
+        if self._calls and not self.is_ending:
+            self._http2.ping()
+            self.write()
+
     def say_goodbye(self) -> None:
         """Take no new calls, and end those that have no end: their clients go elsewhere."""
         self.is_ending = True

@@ -63,6 +63,9 @@ class OtherProtocol(Protocol):
             ConnectionLost: The stream broke.
         """
 
+    def ask_alive(self, connection: Connection) -> None:
+        """Nothing has moved on a connection for a while: ask its peer for a sign of life."""
+
     def say_goodbye(self, connection: Connection) -> None:
         """A connection is closed soon, on which nothing moves: its peer may be told why."""
 
@@ -134,13 +137,17 @@ class Server:
         """Close connections on which nothing moves any more, until cancelled."""
         while True:
             await trio.sleep(IDLE_SCAN_SECONDS)
-            oldest = trio.current_time() - IDLE_SECONDS_MAX
+            now = trio.current_time()
             for connection in self._places:
-                if connection.last_active < oldest:
+                still_seconds = now - connection.last_active
+                if still_seconds > IDLE_SECONDS_MAX:
                     if self._other is not None:
                         self._other.say_goodbye(connection)
                         connection.flush()
                     connection.close()
+                elif still_seconds > IDLE_SECONDS_MAX / 2 and self._other is not None:
+                    self._other.ask_alive(connection)
+                    connection.flush()
 
     async def _wait_for_place(self) -> None:
         """Each listener may then accept one more, so the limit is kept up to their number."""

@@ -48,6 +48,12 @@ class Result(msgspec.Struct, frozen=True):
     ok: bool
     reason: str = ""
     note: str = ""
+    lacks: str = ""
+    """What the client's library would need for it: then it was not run."""
+
+    @property
+    def has_failed(self) -> bool:
+        return not self.ok and not self.lacks
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -62,13 +68,22 @@ def load() -> list[Result]:
 def record(results: Iterable[Result]) -> None:
     """Keep results; those of other scenarios, clients and places stay, in their order."""
     kept = {each.key: each for each in load()} | {each.key: each for each in results}
-    lines = ",\n".join(msgspec.json.encode(each).decode() for each in kept.values())
+    lines = ",\n".join(_encoded(each) for each in kept.values())
     FILE.write_text(f"[\n{lines}\n]\n")
+
+
+def _encoded(result: Result) -> str:
+    fields = msgspec.to_builtins(result)
+    if not result.lacks:
+        del fields["lacks"]
+    return msgspec.json.encode(fields).decode()
 
 
 def verdict(results: dict[tuple[str, str, str], Result], *key: str) -> str:
     result = results.get((key[0], key[1], key[2]))
-    return "-" if result is None else ("yes" if result.ok else "no")
+    if result is None:
+        return "-"
+    return "cannot" if result.lacks else ("yes" if result.ok else "no")
 
 
 def section(results: Sequence[Result]) -> str:
@@ -99,14 +114,18 @@ def _sums(results: Sequence[Result]) -> str:
     for name in LANGUAGES:
         cells = []
         for place in PLACES:
-            mine = [each for each in results if (each.client, each.place) == (name, place)]
+            mine = [
+                each
+                for each in results
+                if (each.client, each.place) == (name, place) and not each.lacks
+            ]
             cells.append(f"{sum(each.ok for each in mine)} of {len(mine)}")
         lines.append(_line(LIBRARIES[name], *cells))
     return "\n".join(lines)
 
 
 def _wrong(results: Sequence[Result]) -> str:
-    wrong = [each for each in results if not each.ok]
+    wrong = [each for each in results if each.has_failed]
     if not wrong:
         return 'Nothing is "no".'
     lines = [_line("no", "client, where", "what was seen"), _line("---", "---", "---")]
