@@ -84,11 +84,10 @@ class Entrance:
             session.say_goodbye()
             self._outbox.flush()
 
-    def ask_alive(self, connection: Connection) -> None:
+    def ask_alive(self, connection: Connection, seconds: float) -> bool:
         """See `OtherProtocol`."""
         session = self.sessions.get(connection)
-        if session is not None:
-            session.ask_alive()
+        return session is None or session.ask_alive(seconds)
 
     def say_goodbye(self, connection: Connection) -> None:
         """See `OtherProtocol`."""

@@ -38,6 +38,9 @@ RECEIVE_BYTES_MAX: Final = 256 * 1024
 IDLE_SECONDS_MAX: Final = 120.0
 """A connection on which nothing moved for this long is closed. Source: NettyServerConfig."""
 
+ALIVE_SECONDS: Final = IDLE_SECONDS_MAX / 2
+"""After this its peer may be asked whether it is there, and has as long for an answer."""
+
 IDLE_SCAN_SECONDS: Final = 10.0
 
 PLACE_SECONDS: Final = 1.0
@@ -63,8 +66,11 @@ class OtherProtocol(Protocol):
             ConnectionLost: The stream broke.
         """
 
-    def ask_alive(self, connection: Connection) -> None:
-        """Nothing has moved on a connection for a while: ask its peer for a sign of life."""
+    def ask_alive(self, connection: Connection, seconds: float) -> bool:
+        """Nothing moves on a connection: its peer may be asked for a sign of life.
+
+        Returns False if it was, more than this many seconds ago, and has given none.
+        """
 
     def say_goodbye(self, connection: Connection) -> None:
         """A connection is closed soon, on which nothing moves: its peer may be told why."""
@@ -140,14 +146,16 @@ class Server:
             now = trio.current_time()
             for connection in self._places:
                 still_seconds = now - connection.last_active
-                if still_seconds > IDLE_SECONDS_MAX:
-                    if self._other is not None:
-                        self._other.say_goodbye(connection)
-                        connection.flush()
-                    connection.close()
-                elif still_seconds > IDLE_SECONDS_MAX / 2 and self._other is not None:
-                    self._other.ask_alive(connection)
+                if still_seconds <= ALIVE_SECONDS:
+                    continue
+                is_over, other = still_seconds > IDLE_SECONDS_MAX, self._other
+                if other is not None:
+                    is_over = is_over or not other.ask_alive(connection, ALIVE_SECONDS)
+                    if is_over:
+                        other.say_goodbye(connection)
                     connection.flush()
+                if is_over:
+                    connection.close()
 
     async def _wait_for_place(self) -> None:
         """Each listener may then accept one more, so the limit is kept up to their number."""

@@ -270,7 +270,7 @@ async def test_a_client_that_gives_no_sign_of_life_loses_its_stream(
         stream = await client.begin("Telemetry", publishing("T"), is_end=False)
         await client.until(stream, 1)
         monkeypatch.setattr(client, "flush", trio.lowlevel.checkpoint)
-        await trio.sleep(IDLE_SECONDS_MAX + 2 * IDLE_SCAN_SECONDS)
+        await trio.sleep(IDLE_SECONDS_MAX + 4 * IDLE_SCAN_SECONDS)
         assert client.engine.went_away == 0
         reply = client.engine.replies[stream]
         assert (reply.is_over, reply.status) == (True, 0)
