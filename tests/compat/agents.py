@@ -109,6 +109,15 @@ class Agent:
         """The orders that this library has nothing for."""
         return LACKS.get(self.language, {})
 
+    def need(self, op: str) -> None:
+        """Check that the library can do something.
+
+        Raises:
+            NotInLibraryError: It cannot.
+        """
+        if op in self.lacks:
+            raise NotInLibraryError(self.lacks[op])
+
     @property
     def is_alive(self) -> bool:
         return self._process.poll() is None
@@ -124,8 +133,7 @@ class Agent:
             NotInLibraryError: The library cannot do it.
             TimeoutError: It is not done.
         """
-        if op in self.lacks:
-            raise NotInLibraryError(self.lacks[op])
+        self.need(op)
         number = next(self._numbers)
         answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._answers[number] = answers

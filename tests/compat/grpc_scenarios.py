@@ -81,6 +81,7 @@ def delayed(scene: Scene) -> None:
 
 
 def recalled(scene: Scene) -> None:
+    scene.agent.need("recall")
     topic, group = scene.topic("delay"), scene.group()
     consumer, producer = scene.simple(group, topic), scene.producer(topic)
     due_ms = int(time.time() * 1000) + 12_000  # noqa: TID251 - the clock of applications

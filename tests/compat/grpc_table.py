@@ -215,7 +215,7 @@ class Runner:
         seconds = time.monotonic() - began
         sys.stderr.write(
             f"{self._place:8} {agent.language:7} {seconds:6.1f} s  {name}"
-            f"  {reason or (lacks and f'has no {lacks}') or 'yes'} {note}\n"
+            f"  {reason or (lacks and f'cannot: {lacks}') or 'yes'} {note}\n"
         )
         return result
 
