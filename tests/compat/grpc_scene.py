@@ -51,7 +51,7 @@ class Scene:
             return AWAIT_SECONDS
         # Its receives have no more time than they wait for: a proxy answers when that is over, or
         # after 20 s, and there as here 5 s are too little to begin with.
-        return 25 if self.place.name == "real" else 8
+        return 25 if self.place.name == "real" else 15
 
     def producer(self, *topics: str, check: str = "") -> str:
         return self._made("producer", topics=list(topics), check=check)
