@@ -132,7 +132,9 @@ def _wrong(results: Sequence[Result]) -> str:
     lines = [_line("no", "client, where", "what was seen"), _line("---", "---", "---")]
     for each in wrong:
         where = "proxy" if each.place == "real" else "here"
-        reason = " ".join(each.reason.split())[:REASON_CHARACTERS_MAX]
+        # A body that was not decompressed may be shown.
+        shown = "".join(c if " " <= c <= "~" else " " for c in each.reason)
+        reason = " ".join(shown.split())[:REASON_CHARACTERS_MAX]
         lines.append(_line(each.scenario, f"{each.client}, {where}", reason))
     return "\n".join(lines)
 
