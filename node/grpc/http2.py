@@ -219,6 +219,10 @@ class Http2:
             self._drop(stream)
             self._out.append(number_frame(RST_STREAM, stream_id, code))
 
+    def ping(self) -> None:
+        """Ask for a sign of life."""
+        self._out.append(frame(PING, 0, 0, bytes(_SIZES[PING])))
+
     def say_goodbye(self) -> None:
         """Take no new streams; those that are open go on."""
         if not self.is_ending:

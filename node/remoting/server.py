@@ -38,6 +38,9 @@ RECEIVE_BYTES_MAX: Final = 256 * 1024
 IDLE_SECONDS_MAX: Final = 120.0
 """A connection on which nothing moved for this long is closed. Source: NettyServerConfig."""
 
+ALIVE_SECONDS: Final = IDLE_SECONDS_MAX / 2
+"""After this its peer may be asked whether it is there, and has as long for an answer."""
+
 IDLE_SCAN_SECONDS: Final = 10.0
 
 PLACE_SECONDS: Final = 1.0
@@ -61,6 +64,12 @@ class OtherProtocol(Protocol):
 
         Raises:
             ConnectionLost: The stream broke.
+        """
+
+    def ask_alive(self, connection: Connection, seconds: float) -> bool:
+        """Nothing moves on a connection: its peer may be asked for a sign of life.
+
+        Returns False if it was, more than this many seconds ago, and has given none.
         """
 
     def say_goodbye(self, connection: Connection) -> None:
@@ -134,12 +143,18 @@ class Server:
         """Close connections on which nothing moves any more, until cancelled."""
         while True:
             await trio.sleep(IDLE_SCAN_SECONDS)
-            oldest = trio.current_time() - IDLE_SECONDS_MAX
+            now = trio.current_time()
             for connection in self._places:
-                if connection.last_active < oldest:
-                    if self._other is not None:
-                        self._other.say_goodbye(connection)
-                        connection.flush()
+                still_seconds = now - connection.last_active
+                if still_seconds <= ALIVE_SECONDS:
+                    continue
+                is_over, other = still_seconds > IDLE_SECONDS_MAX, self._other
+                if other is not None:
+                    is_over = is_over or not other.ask_alive(connection, ALIVE_SECONDS)
+                    if is_over:
+                        other.say_goodbye(connection)
+                    connection.flush()
+                if is_over:
                     connection.close()
 
     async def _wait_for_place(self) -> None:

@@ -26,7 +26,7 @@ from tests.compat.programs import JAVA, classpath, fetch, java_command, need
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-Language = Literal["python", "java", "node", "go"]
+Language = Literal["python", "java", "node", "go", "rust"]
 LANGUAGES: Final[tuple[Language, ...]] = get_args(Language)
 
 LIBRARIES: Final[Mapping[Language, str]] = {
@@ -34,17 +34,32 @@ LIBRARIES: Final[Mapping[Language, str]] = {
     "java": "rocketmq-client-java 5.2.0",
     "node": "rocketmq-client-nodejs 1.0.8",
     "go": "golang/v5 5.1.4",
+    "rust": "crate rocketmq 5.0.0",
 }
+LACKS: Final[Mapping[Language, Mapping[str, str]]] = {
+    "rust": {
+        "push": "push consumers",
+        "change": "a change of the invisible time",
+        "recall": "recalls",
+    },
+}
+"""Orders that a library has nothing for, and what it would need."""
+
 PYTHON_PACKAGE: Final = "rocketmq-python-client==5.1.2"
 PROGRAMS: Final = Path(__file__).parent
 ORDER_SECONDS_MAX: Final = 120.0
 READY_SECONDS_MAX: Final = 120.0
+COMPILE_SECONDS_MAX: Final = 1_800.0
 
 Answer = dict[str, Any]
 
 
 class OrderError(Exception):
     """What an application's library raised, in its words."""
+
+
+class NotInLibraryError(Exception):
+    """A library has nothing for an order. Says what it would need."""
 
 
 class Agent:
@@ -89,6 +104,24 @@ class Agent:
             else:
                 self._answers[line["id"]].put(line)
 
+    @property
+    def lacks(self) -> Mapping[str, str]:
+        """The orders that this library has nothing for."""
+        return LACKS.get(self.language, {})
+
+    def need(self, op: str) -> None:
+        """Check that the library can do something.
+
+        Raises:
+            NotInLibraryError: It cannot.
+        """
+        if op in self.lacks:
+            raise NotInLibraryError(self.lacks[op])
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
     def log(self) -> str:
         return (self.home / "log").read_text(errors="replace")[-2000:]
 
@@ -97,8 +130,10 @@ class Agent:
 
         Raises:
             OrderError: The library raised this.
+            NotInLibraryError: The library cannot do it.
             TimeoutError: It is not done.
         """
+        self.need(op)
         number = next(self._numbers)
         answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._answers[number] = answers
@@ -147,6 +182,7 @@ def running_agent(
         environment |= {
             "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(ca_file),
             "NODE_EXTRA_CA_CERTS": str(ca_file),
+            "SSL_CERT_FILE": str(ca_file),
         }
     agent = Agent(language, [*command, json.dumps({"tls": tls})], home, environment)
     try:
@@ -173,7 +209,11 @@ def _go(home: Path) -> tuple[list[str], dict[str, str]]:
     return [str(go_program())], {}
 
 
-_COMMANDS: Final = {"python": _python, "java": _java, "node": _node, "go": _go}
+def _rust(home: Path) -> tuple[list[str], dict[str, str]]:
+    return [str(rust_program())], {}
+
+
+_COMMANDS: Final = {"python": _python, "java": _java, "node": _node, "go": _go, "rust": _rust}
 
 _made: dict[str, Path] = {}
 _making = threading.Lock()
@@ -235,6 +275,23 @@ def go_program() -> Path:
         fetch(["go", "build", "-o", "agent", "."], cwd=directory)
 
     return _once("go", make) / "agent"
+
+
+def rust_program() -> Path:
+    """The application with the crate rocketmq, compiled, with 200 others: that takes minutes.
+
+    `CARGO_TARGET_DIR` names a directory in which what was compiled is kept.
+    """
+
+    def make(directory: Path) -> None:
+        need("cargo")
+        shutil.copytree(PROGRAMS / "rust" / "grpc", directory, dirs_exist_ok=True)
+        build = ["cargo", "build", "--locked", "--quiet"]
+        fetch(build, cwd=directory, seconds_max=COMPILE_SECONDS_MAX)
+
+    directory = _once("rust", make)
+    target = Path(os.environ.get("CARGO_TARGET_DIR", directory / "target"))
+    return target / "debug" / "agent"
 
 
 def unique(prefix: str) -> str:

@@ -92,10 +92,10 @@ class Load:
         # One topic each: Node's waits for ever if its settings come before a second route.
         producer, orders = scene.producer(plain), scene.producer(ordered)
         send = scene.send
-        self.consumer = scene.push(
+        self.consumer = scene.listen(
             scene.group(), plain, warm=lambda n: send(producer, plain, f"{WARM} {n}")
         )
-        self.ordered_consumer = scene.push(
+        self.ordered_consumer = scene.listen(
             scene.group(in_order=True),
             ordered,
             warm=lambda n: send(orders, ordered, f"{WARM} {n}", group="one"),
@@ -105,7 +105,7 @@ class Load:
         if with_transactions:
             topic = scene.topic("transaction")
             self._transacts = scene.producer(topic, check="commit")
-            self.transacted_consumer = scene.push(
+            self.transacted_consumer = scene.listen(
                 scene.group(), topic, warm=lambda n: self._commit(topic, f"{WARM} {n}")
             )
             self.transactions = Sender(lambda body: self._transact(topic, body), "half")
@@ -117,8 +117,8 @@ class Load:
 
     def _transact(self, topic: str, body: str) -> None:
         """By turns: committed, rolled back, left open (and committed when asked)."""
-        # These libraries open a stream anew only after up to 5 minutes, and are not asked before.
-        last = "commit" if self.scene.agent.language in ("python", "go") else "leave"
+        # These libraries open a stream anew after up to 5 minutes, or never: so long nobody asks.
+        last = "commit" if self.scene.agent.language in ("python", "go", "rust") else "leave"
         how = ("commit", "rollback", last)[int(body[-6:]) % 3]
         body = f"{body} {how}"
         half = self.scene.half(self._transacts, topic, body)
@@ -304,7 +304,7 @@ def _begin_at_one(scene: Scene) -> tuple[Scene, dict[str, Any]]:
     topic, halves_topic, group = scene.topic(), scene.topic("transaction"), scene.group()
     producer, consumer = scene.producer(topic), scene.simple(group, topic)
     pushed_group = scene.group()
-    pushed = scene.push(
+    pushed = scene.listen(
         pushed_group, topic, warm=lambda n: scene.send(producer, topic, f"{WARM} {n}")
     )
     scene.receive_until(consumer, 0)
@@ -312,9 +312,10 @@ def _begin_at_one(scene: Scene) -> tuple[Scene, dict[str, Any]]:
     (held,) = _received(scene, consumer, 120)
     # Asked at the earliest after 3 s: the node is gone by then.
     transacts = scene.producer(halves_topic, check="commit")
+    decided = scene.simple(scene.group(), halves_topic)
     half = scene.half(transacts, halves_topic, "open")
     kept = {"topic": topic, "producer": producer, "consumer": consumer, "pushed": pushed}
-    more = {"held": held, "half": half, "halves_topic": halves_topic}
+    more = {"held": held, "half": half, "decided": decided}
     return scene, kept | more
 
 
@@ -332,7 +333,7 @@ def _received(scene: Scene, consumer: str, invisible_s: int) -> list[Answer]:
 
 
 def _go_on_at_one(scene: Scene, kept: Mapping[str, Any], *, back: float) -> dict[str, float]:
-    """Sends and receives resume, a handle from before is good, and a half is decided."""
+    """Sends and receives resume, a handle from before is good, and a half is committed."""
     seconds: dict[str, float] = {}
 
     def send() -> bool:
@@ -341,21 +342,24 @@ def _go_on_at_one(scene: Scene, kept: Mapping[str, Any], *, back: float) -> dict
 
     eventually(send, 60, "it sends again")
     seconds["send"] = time.monotonic() - back
-    eventually(lambda: "after" in scene.bodies(kept["pushed"]), 90, "its push consumer goes on")
-    seconds["push"] = time.monotonic() - back
+    eventually(lambda: "after" in scene.bodies(kept["pushed"]), 90, "its listener goes on")
+    seconds["loop" if "push" in scene.agent.lacks else "push"] = time.monotonic() - back
 
-    def receive() -> bool:
+    def receive(consumer: str, body: str) -> bool:
         try:
-            found = scene.receive(kept["consumer"])
+            found = scene.receive(consumer)
         except OrderError:
             return False
         for each in found:
-            scene.ack(kept["consumer"], each)
-        return any(each["body"] == "after" for each in found)
+            scene.ack(consumer, each)
+        return any(each["body"] == body for each in found)
 
-    eventually(receive, 90, "its simple consumer goes on")
+    eventually(lambda: receive(kept["consumer"], "after"), 90, "its simple consumer goes on")
     seconds["receive"] = time.monotonic() - back
     scene.ack(kept["consumer"], kept["held"])
+    # Some libraries have been asked by now, and have committed it; then this is refused.
+    refusal(scene.agent, "end", half=kept["half"]["half"], how="commit")
+    eventually(lambda: receive(kept["decided"], "open"), 90, "its transaction is committed")
     return seconds
 
 

@@ -149,7 +149,7 @@ def unknown_user(scene: Scene) -> None:
 def _check_unauthorized(scene: Scene, said: str) -> None:
     assert said, "it is taken"
     # The other two say that they have no route, and not why.
-    if scene.agent.language in ("java", "go"):
+    if scene.agent.language in ("java", "go", "rust"):
         assert "40100" in said or "UNAUTHORIZED" in said.upper(), f"it said {said!r}"
 
 
@@ -172,7 +172,7 @@ def may_not_receive(scene: Scene) -> None:
     sender.send(sender.producer(topic), topic, "sent")
     said, found = "", []
     try:
-        consumer = sender._made("simple", group=group, topic=topic, await_s=5)
+        consumer = sender._made("simple", group=group, topic=topic, await_s=sender.await_s)
         found = sender.receive(consumer)
     except OrderError as error:
         said = str(error)

@@ -65,6 +65,7 @@ def _result(name: str, language: Language, place: PlaceName, answer: Answer) -> 
         "halves failed": "{} of them failed",
         "send": "sends after {:.1f} s",
         "push": "push after {:.1f} s",
+        "loop": "a loop of receives after {:.1f} s",
         "receive": "simple after {:.1f} s",
         "ack": "acknowledged after {:.1f} s",
     }

@@ -81,6 +81,7 @@ def delayed(scene: Scene) -> None:
 
 
 def recalled(scene: Scene) -> None:
+    scene.agent.need("recall")
     topic, group = scene.topic("delay"), scene.group()
     consumer, producer = scene.simple(group, topic), scene.producer(topic)
     due_ms = int(time.time() * 1000) + 12_000  # noqa: TID251 - the clock of applications
@@ -268,7 +269,7 @@ def remoting_and_back(scene: Scene) -> None:
     with tandem.BlockingProducer(access, unique("PG"), compress_over_bytes=4_096) as remoting:
         remoting.send(tandem.Message(topic, text.encode(), tags="T", keys=["k"]))
     (found,) = scene.receive_until(consumer, 1)
-    assert found["size"] == len(text), found
+    assert found["size"] == len(text), f"{found['size']} bytes, and not {len(text)}"
     assert found["body"] == text[:200], found
     assert (found["tag"], found["keys"]) == ("T", ["k"]), found
     sent = scene.send(producer, topic, "back", tag="T", keys=["k"], properties={"p": "q"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading  # noqa: TID251 - an application receives on and on
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +19,9 @@ ARRIVES_SECONDS_MAX: Final = 60.0
 INVISIBLE_SECONDS: Final = 60
 TIMEOUT_SECONDS: Final = 15
 """Of a client's requests: its own, 3 s, is what a busy machine needs for one of them."""
+
+AWAIT_SECONDS: Final = 5
+"""How long a receive waits for messages."""
 
 WARM: Final = "warm"
 
@@ -41,6 +45,14 @@ class Scene:
         self.place.make_group(name, in_order=in_order, retries=retries)
         return name
 
+    @property
+    def await_s(self) -> int:
+        if self.agent.language != "rust":
+            return AWAIT_SECONDS
+        # Its receives have no more time than they wait for: a proxy answers when that is over, or
+        # after 20 s, and there as here 5 s are too little to begin with.
+        return 25 if self.place.name == "real" else 15
+
     def producer(self, *topics: str, check: str = "") -> str:
         return self._made("producer", topics=list(topics), check=check)
 
@@ -57,7 +69,9 @@ class Scene:
 
     def simple(self, group: str, topic: str, *, tags: str = "", sql: str = "") -> str:
         """A simple consumer that has received once: from now on its group gets everything."""
-        name = self._made("simple", group=group, topic=topic, tags=tags, sql=sql, await_s=5)
+        name = self._made(
+            "simple", group=group, topic=topic, tags=tags, sql=sql, await_s=self.await_s
+        )
         deadline = time.monotonic() + ARRIVES_SECONDS_MAX
         while True:
             try:
@@ -122,6 +136,23 @@ class Scene:
             number += 1
             time.sleep(1)  # noqa: TID251
         return name
+
+    def listen(self, group: str, topic: str, *, warm: Callable[[int], object]) -> str:
+        """A push consumer that has begun; where a library has none, receives without an end."""
+        if "push" not in self.agent.lacks:
+            return self.push(group, topic, warm=warm)
+        name = self.simple(group, topic)
+        threading.Thread(target=self._receive_on, args=(name,), daemon=True).start()
+        return name
+
+    def _receive_on(self, consumer: str) -> None:
+        while self.agent.is_alive:
+            try:
+                for each in self.receive(consumer):
+                    self.agent.events.append({"event": "message", "name": consumer, **each})
+                    self.ack(consumer, each)
+            except (OrderError, TimeoutError):
+                time.sleep(0.2)  # noqa: TID251 - what was not acknowledged comes again
 
     def pushed(self, consumer: str) -> list[Answer]:
         """What its listener was given, without what was sent to warm it up."""

@@ -17,7 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tandem.client import ClientError
-from tests.compat.agents import LANGUAGES, Agent, Language, OrderError, running_agent
+from tests.compat.agents import (
+    LANGUAGES,
+    Agent,
+    Language,
+    NotInLibraryError,
+    OrderError,
+    running_agent,
+)
 from tests.compat.grpc_codes import codes_at, expected_at
 from tests.compat.grpc_failures import killed_while_it_holds
 from tests.compat.grpc_guarded import (
@@ -75,7 +82,7 @@ def main() -> int:
                     record(done)
     if options.markdown:
         options.markdown.write_text(with_section(options.markdown.read_text(), load()))
-    failed = [each for each in results if not each.ok and each.place != "real"]
+    failed = [each for each in results if each.has_failed and each.place != "real"]
     return int(bool(failed))
 
 
@@ -146,7 +153,7 @@ class Runner:
             scenes = [lambda agent=agent: Scene(place, agent) for agent in agents]
             results = self._all(TLS_SCENARIOS, agents, scenes, self._at_once)
             # Java's and Go's libraries believe any certificate.
-            looking = [agent for agent in agents if agent.language in ("python", "node")]
+            looking = [agent for agent in agents if agent.language in ("python", "node", "rust")]
             scenes = [lambda agent=agent: Scene(place, agent) for agent in looking]
             return results + self._all({TLS_OTHER_CA: self._other_ca}, looking, scenes, 2)
 
@@ -192,19 +199,23 @@ class Runner:
         agent: Agent,
         new_scene: Callable[[], Scene],
     ) -> Result:
-        scene, began, reason, note = new_scene(), time.monotonic(), "", ""
+        scene, began = new_scene(), time.monotonic()
+        reason = note = lacks = ""
         try:
             said = run(scene)
             scene.close()
+        except NotInLibraryError as error:
+            lacks = str(error)
         except (AssertionError, OrderError, TimeoutError, ClientError, OSError) as error:
             reason = f"{type(error).__name__}: {error}"[:500]
         else:
             note = said_in_words(said)
-        result = Result(name, agent.language, self._place, not reason, reason, note)
+        ok = not reason and not lacks
+        result = Result(name, agent.language, self._place, ok, reason, note, lacks)
         seconds = time.monotonic() - began
         sys.stderr.write(
             f"{self._place:8} {agent.language:7} {seconds:6.1f} s  {name}"
-            f"  {reason or 'yes'} {note}\n"
+            f"  {reason or (lacks and f'cannot: {lacks}') or 'yes'} {note}\n"
         )
         return result
 

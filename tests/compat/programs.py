@@ -46,7 +46,7 @@ def classpath(pom: str, *profiles: str, version: str = "") -> str:
     return next(line for line in lines if ".jar" in line and not line.startswith("["))
 
 
-def fetch(command: list[str], *, cwd: Path) -> str:
+def fetch(command: list[str], *, cwd: Path, seconds_max: float = FETCH_SECONDS_MAX) -> str:
     """Run something that may need the network; return what it prints.
 
     Raises:
@@ -54,10 +54,10 @@ def fetch(command: list[str], *, cwd: Path) -> str:
     """
     try:
         done = subprocess.run(
-            command, check=False, capture_output=True, text=True, timeout=FETCH_SECONDS_MAX, cwd=cwd
+            command, check=False, capture_output=True, text=True, timeout=seconds_max, cwd=cwd
         )
     except subprocess.TimeoutExpired:
-        raise NotToBeHadError(f"`{command[0]}` took more than {FETCH_SECONDS_MAX:g} s") from None
+        raise NotToBeHadError(f"`{command[0]}` took more than {seconds_max:g} s") from None
     if done.returncode != 0:
         words = (done.stdout + done.stderr)[-400:]
         raise NotToBeHadError(f"`{' '.join(command[:3])}` failed (no network?): {words}")

@@ -17,7 +17,7 @@ from tests.compat.programs import classpath, java_command
 from tests.compat.targets import CLUSTER
 from tests.compat.users import Keys
 
-START_SECONDS_MAX: Final = 120.0
+START_SECONDS_MAX: Final = 400.0
 POLL_SECONDS: Final = 0.1
 ADDRESS: Final = "127.0.0.1"
 

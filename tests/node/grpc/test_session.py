@@ -247,9 +247,30 @@ async def test_a_connection_that_is_idle_for_long_is_said_goodbye_to(
 ) -> None:
     async with open_client(world._client, MASTER) as client:
         assert (await send(client, message())).status.code == pb.OK
+        await trio.sleep(IDLE_SECONDS_MAX + 2 * IDLE_SCAN_SECONDS)
+        assert client.engine.went_away == 0
+
+
+async def test_a_client_that_is_there_keeps_its_stream_though_it_says_nothing(
+    world: World, autojump_clock: MockClock
+) -> None:
+    """A client that takes its addresses by turns has its heartbeats at other nodes, by chance."""
+    async with open_client(world._client, MASTER) as client:
         stream = await client.begin("Telemetry", publishing("T"), is_end=False)
         await client.until(stream, 1)
-        await trio.sleep(IDLE_SECONDS_MAX + 2 * IDLE_SCAN_SECONDS)
+        await trio.sleep(2 * IDLE_SECONDS_MAX)
+        assert client.engine.went_away is None
+        assert not client.engine.replies[stream].is_over
+
+
+async def test_a_client_that_gives_no_sign_of_life_loses_its_stream(
+    world: World, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    async with open_client(world._client, MASTER) as client:
+        stream = await client.begin("Telemetry", publishing("T"), is_end=False)
+        await client.until(stream, 1)
+        monkeypatch.setattr(client, "flush", trio.lowlevel.checkpoint)
+        await trio.sleep(IDLE_SECONDS_MAX + 4 * IDLE_SCAN_SECONDS)
         assert client.engine.went_away == 0
         reply = client.engine.replies[stream]
         assert (reply.is_over, reply.status) == (True, 0)
