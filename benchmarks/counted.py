@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import json
 import sys
+import time
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
@@ -18,24 +20,26 @@ import trio
 
 sys.path.insert(0, str(Path.cwd()))
 
-from benchmarks import append, recovery
-from store import PutBatch, PutMessage
+from benchmarks.append import BODY, BORN_HOST, PROPERTIES
+from benchmarks.recovery import stop_hard
+from store import MessageStore, PutBatch, PutMessage, StoreConfig
+from store.machine.real_disk import RealDisk
 from tandem.cluster import LocalCluster
 from tandem.cluster.node_process import open_process
 from tandem.testing import write_cluster_file
 from tandem.wire import native
-from tandem.wire.message import Message, encode_batch_body
+from tandem.wire.message import Host, Message, encode_batch_body
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tandem.cluster.node_process import NodeProcess
 
-PUTS = 1_000
-BATCHES = 100
-WARM_PUTS = 200
+WARMING = 640
+SINGLE = 640
+BATCHED = 6_400
 LOG_BYTES = 16 << 20
-READY_SECONDS_MAX = 900.0
+READY_SECONDS_MAX = 3_600.0
 SETTINGS: dict[str, dict[str, Any]] = {
     "store": {
         "mapped_file_size_commit_log_bytes": 128 << 20,
@@ -59,38 +63,62 @@ def step(what: str, units: int, take: Callable[[], object]) -> None:
     sys.stdin.readline()
 
 
-def inside(directory: Path) -> None:
-    """Append to a store and recover one, in this process; the first step is not for counting."""
-    append.FILE_BYTES = 64 << 20
-    store = append.open_store(directory)
-    # Before the store had a part for puts, it took them itself.
-    puts = getattr(store, "puts", store)
-    message = PutMessage("Bench", 0, append.BODY, append.PROPERTIES, 1, append.BORN_HOST)
-    messages = [Message("Bench", append.BODY, keys=f"key-{i}", tags="TagA") for i in range(64)]
-    batch = PutBatch("Bench", 1, encode_batch_body(messages), b"", 1, append.BORN_HOST)
-    steps = (
-        ("append, single", append.round_of(store, puts.put_message, message), 1, PUTS),
-        ("append, batches of 64", append.round_of(store, puts.put_batch, batch), 64, BATCHES),
+def open_store(directory: Path) -> MessageStore:
+    """Open a store that takes no put for a slow one, however slow it is."""
+    config = StoreConfig(
+        directory=str(directory),
+        mapped_file_size_commit_log_bytes=LOG_BYTES,
+        message_index_enable=False,
+        os_page_cache_busy_timeout_ms=3_600_000,
     )
-    step("", 1, lambda: [repeat(one, WARM_PUTS) for _, one, *_ in steps])
-    for what, one, many, count in steps:
-        step(what, count * many, lambda: repeat(one, count))  # noqa: B023
-    store.close()
-    recovered = directory / "recovered"
-    records = recovery.fill(recovered, LOG_BYTES, 1024)
-    recovery.open_store(recovered).close()
-    step("recovery, clean stop", records, lambda: recovery.open_store(recovered).close())
-    recovery.stop_hard(recovered, queues=True)
-    step("recovery, crash", records, lambda: recovery.open_store(recovered).close())
-    recovery.stop_hard(recovered, queues=False)
-    step("recovery, queues lost", records, lambda: recovery.open_store(recovered).close())
+    return MessageStore.open(
+        config,
+        disk=RealDisk(),
+        wall_clock_ms=lambda: time.time_ns() // 1_000_000,
+        store_host=Host("127.0.0.1", 10_911),
+        is_slave=False,
+    )
+
+
+def put_rounds(
+    store: MessageStore, put: Callable[[Any], Any], what: object, many: int, count: int
+) -> None:
+    """Put as often as that is `count` messages; every 64 puts are a round."""
+    for number in range(count // many):
+        if put(what).status.name != "PUT_OK":
+            sys.exit("a message was not stored")
+        if not number % 64:
+            store.announce()
+    store.announce()
+
+
+def inside(directory: Path) -> None:
+    """Append to a store and recover it, in this process; the first step is not for counting."""
+    messages = [Message("Bench", BODY, keys=f"key-{i}", tags="TagA") for i in range(64)]
+    single = PutMessage("Bench", 0, BODY, PROPERTIES, 1, BORN_HOST)
+    batch = PutBatch("Bench", 1, encode_batch_body(messages), b"", 1, BORN_HOST)
+    with open_store(directory) as store:
+        # Before the store had a part for puts, it took them itself.
+        puts: Any = getattr(store, "puts", store)
+        steps = (
+            ("append, single", puts.put_message, single, 1, SINGLE),
+            ("append, batches of 64", puts.put_batch, batch, 64, BATCHED),
+        )
+
+        def warm() -> None:
+            for _, put, each, many, _ in steps:
+                put_rounds(store, put, each, many, WARMING)
+
+        step("", 1, warm)
+        for what, put, each, many, count in steps:
+            step(what, count, partial(put_rounds, store, put, each, many, count))
+    records = 2 * WARMING + SINGLE + BATCHED
+    step("recovery, clean stop", records, lambda: open_store(directory).close())
+    stop_hard(directory, queues=True)
+    step("recovery, crash", records, lambda: open_store(directory).close())
+    stop_hard(directory, queues=False)
+    step("recovery, queues lost", records, lambda: open_store(directory).close())
     print(flush=True)
-
-
-def repeat(one: Callable[[], object], count: int) -> None:
-    """Do it that often."""
-    for _ in range(count):
-        one()
 
 
 async def group(kind: str, nodes_count: int, directory: Path, behind: list[str]) -> None:

@@ -34,7 +34,7 @@ class GrowingFile(MappedFile):
         self._directory = directory
         self._open_files = open_files
         self._begin(file_from_offset, size)
-        self.__class__ = ClosedFile  # type: ignore[assignment]
+        self.__class__ = ClosedFile
 
     @property
     def path(self) -> str:
@@ -117,7 +117,7 @@ class GrowingFile(MappedFile):
         if self.is_open:
             file = self.file
             del self.file, self.buffer, self.write_buffer
-            self.__class__ = ClosedFile  # type: ignore[assignment]
+            self.__class__ = ClosedFile
             file.let_go()
         return True
 
