@@ -1,17 +1,21 @@
 """How many instructions does each path take, in another version and in this one?
 
-    python benchmarks/instructions.py OLD [NEW] [--only async,sync,fenced,inside] [--rounds 3]
-                                      [--keep DIR]
+    python benchmarks/instructions.py OLD [NEW] [--only simulated,inside,async,sync,fenced]
+                                      [--rounds 3] [--keep DIR]
 
 OLD and NEW (this checkout, if it is left out) are checkouts, each with its `.venv` and its loops in
 C. Whatever else a machine does, an instruction is an instruction: this compares versions where
 seconds cannot.
 
 Nodes run as processes of their own, under valgrind's callgrind. It counts while a load is on, and
-not while they start: one connection puts messages of 1 KB in lock-step, so many in flight, until
-all are answered. What a node takes for itself in that time, measured while nothing is asked of it,
-is taken away. A figure is the sum of all nodes of the group; median of some rounds, lowest and
-highest. Appends and recoveries are made in one process of their own.
+not while they start. One connection puts messages of 1 KB: as many at once as are in flight, and
+again when all are answered. What a node takes for itself in that time, measured while nothing is
+asked of it, is taken away. A figure is the sum of all nodes of the group; median of some rounds,
+lowest and highest. Appends and recoveries are made in one process.
+
+`simulated` needs no valgrind and little time: whole nodes on virtual time, as in
+`tests/test_put_path.py`. It counts instructions of Python, trio's among them; what is done in C is
+not seen.
 
 Only instructions of the processes are counted: not those of the system for them, nor what a miss of
 a cache costs. `--keep DIR` leaves what callgrind says of each function there.
@@ -52,6 +56,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 COUNTED = ROOT / "benchmarks" / "counted.py"
+BYTECODES = ROOT / "benchmarks" / "bytecodes.py"
 TOPIC = "Bench"
 IDLE_SECONDS = 20.0
 READY_SECONDS_MAX = 3_600.0
@@ -248,6 +253,7 @@ def running(side: Side, *arguments: str) -> Iterator[Popen]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     ) as process:
         try:
             yield process
@@ -271,6 +277,8 @@ def count(kind: str, side: Side, rounds: int) -> Found:
     found: Found = {}
     if kind == "inside":
         count_inside(side, rounds, found)
+    elif kind == "simulated":
+        count_simulated(side, found)
     else:
         count_group(kind, side, rounds, found)
     return found
@@ -328,9 +336,20 @@ def count_inside(side: Side, rounds: int, found: Found) -> None:
                     print(file=process.stdin, flush=True)
 
 
-def check(side: Side) -> None:
+def count_simulated(side: Side, found: Found) -> None:
+    """Count Python's instructions in simulated nodes: the same in every run."""
+    with (
+        tempfile.TemporaryDirectory(prefix="tandem-bench-") as name,
+        running(side, side.python, "-P", str(BYTECODES), name) as process,
+    ):
+        for line in iter(partial(line_of, process), END):
+            what, taken = json.loads(line)
+            found[what] = [taken]
+
+
+def check(side: Side, *, needs_valgrind: bool) -> None:
     """End with a sentence if a tree cannot be counted."""
-    for tool in ("valgrind", "vgdb"):
+    for tool in ("valgrind", "vgdb") if needs_valgrind else ():
         if shutil.which(tool) is None:
             sys.exit(
                 f"{tool} is missing: install valgrind (Debian, Ubuntu: apt-get install valgrind)"
@@ -353,7 +372,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("old", type=Path)
     parser.add_argument("new", type=Path, nargs="?", default=ROOT)
-    parser.add_argument("--only", default="async,sync,fenced,inside")
+    parser.add_argument("--only", default="simulated,inside,async,sync,fenced")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--keep", type=Path, help="a directory for what callgrind says")
     options = parser.parse_args()
@@ -363,11 +382,11 @@ def main() -> None:
         Side(name, getattr(options, name).resolve(), options.keep and options.keep.resolve())
         for name in ("old", "new")
     ]
+    kinds = options.only.split(",")
     for side in sides:
-        check(side)
+        check(side, needs_valgrind=kinds != ["simulated"])
     print("| instructions a message | old | new | new : old | lowest to highest |")
     print("| --- | ---: | ---: | ---: | --- |")
-    kinds = options.only.split(",")
     # Instructions do not care how long they take, so all is counted at once.
     with ThreadPoolExecutor(2 * len(kinds)) as pool:
         pairs = [
