@@ -1,10 +1,11 @@
-"""What `instructions.py` counts in simulated nodes: instructions of Python.
+"""What `instructions.py` counts in simulated nodes, where `tests/test_put_path.py` counts calls.
 
-    python -P bytecodes.py DIRECTORY
+    python -P counted_nodes.py DIRECTORY python       counts Python's own instructions
+    python -P counted_nodes.py DIRECTORY processor    is counted by others: says when a load begins,
+                                                      and when it is over
 
-Run in the directory of a tree, by the Python of that tree. It plays the loads of its
-`tests/test_put_path.py`, and counts instructions where that counts calls: those of all modules,
-trio among them, but of the simulation.
+Run in the directory of a tree, by the Python of that tree, whose loads it plays. Of Python's
+instructions those of all modules are counted, trio among them, but not those of the simulation.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path.cwd()))
 
+from tandem.wire import native
 from tests import test_put_path as put_path
 
 if TYPE_CHECKING:
@@ -56,10 +58,31 @@ class Bytecodes:
         return self._take
 
 
-def simulated(directory: Path) -> None:
-    """Play each load in a world of its own; say what a message took."""
+class Steps:
+    """Says when it is on, and waits for an answer; stands for the counter of calls."""
+
+    count = 0
+
+    def start(self) -> None:
+        """Say that a load begins."""
+        print("begin", flush=True)
+        sys.stdin.readline()
+
+    def stop(self) -> None:
+        """Say that it is over."""
+        print("end", flush=True)
+        sys.stdin.readline()
+
+
+COUNTERS = {"python": Bytecodes, "processor": Steps}
+
+
+def simulated(directory: Path, counted: str) -> None:
+    """Play each load in a world of its own, and say how many messages there were."""
+    if native.loops is None:
+        sys.exit(f"{Path.cwd()} has no loops in C: run its scripts/setup first")
     logging.disable()
-    vars(put_path)["CallCounter"] = Bytecodes
+    vars(put_path)["CallCounter"] = COUNTERS[counted]
     # It has been in two places.
     loop = vars(put_path)["deterministic_trio"]
     for number, (kind, depth) in enumerate(put_path.BOUNDS):
@@ -70,10 +93,8 @@ def simulated(directory: Path) -> None:
         load = partial(put_path.load_and_count, config, names, depth, pulls=kind == "pull")
         counter = loop.run(1, load)
         messages = put_path.ROUNDS[depth] * depth
-        what = f"simulated {kind}, {depth} in flight"
-        print(json.dumps([what, counter.count / messages]), flush=True)
-    print(flush=True)
+        print(json.dumps([f"{kind}, {depth} in flight", messages, counter.count]), flush=True)
 
 
 if __name__ == "__main__":
-    simulated(Path(sys.argv[1]))
+    simulated(Path(sys.argv[1]), sys.argv[2])
