@@ -3,7 +3,8 @@
 There may be many thousands of them, most of them idle. Positions are kept while it is closed, so
 whoever asks where it ends opens nothing. Its bytes are opened where they are asked for: `file`,
 `buffer` and `allocated_position` are not there until then, and Python asks `__getattr__` for
-them. Where they are there that costs nothing.
+them. That makes every attribute of a class dearer, so only `ClosedFile` has it, and a file is of
+that class while it is closed.
 
 Readers need not hold it: the buffer that they have stays mapped, whatever happens to the file.
 """
@@ -33,6 +34,7 @@ class GrowingFile(MappedFile):
         self._directory = directory
         self._open_files = open_files
         self._begin(file_from_offset, size)
+        self.__class__ = ClosedFile
 
     @property
     def path(self) -> str:
@@ -42,17 +44,7 @@ class GrowingFile(MappedFile):
     @property
     def is_open(self) -> bool:
         """Whether it costs descriptors now."""
-        try:
-            object.__getattribute__(self, "file")
-        except AttributeError:
-            return False
-        return True
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        if name not in _OF_OPEN_FILES:
-            raise AttributeError(name, name=name, obj=self)
-        self._open()
-        return object.__getattribute__(self, name)
+        return type(self) is not ClosedFile
 
     def _open(self) -> None:
         """Open it.
@@ -104,6 +96,7 @@ class GrowingFile(MappedFile):
         self.file = file
         self.buffer = self.write_buffer = file.buffer
         self.allocated_position = file.allocated
+        self.__class__ = GrowingFile
         self._open_files.used(self)
 
     def use(self) -> None:
@@ -124,6 +117,7 @@ class GrowingFile(MappedFile):
         if self.is_open:
             file = self.file
             del self.file, self.buffer, self.write_buffer
+            self.__class__ = ClosedFile
             file.let_go()
         return True
 
@@ -139,3 +133,15 @@ class GrowingFile(MappedFile):
         if self.is_open:
             super()._clean_up()
         self.is_cleanup_over = True
+
+
+class ClosedFile(GrowingFile):
+    """A `GrowingFile` that is closed: whoever asks for its bytes opens it."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        if name not in _OF_OPEN_FILES:
+            raise AttributeError(name, name=name, obj=self)
+        self._open()
+        return object.__getattribute__(self, name)
