@@ -46,7 +46,6 @@ from tandem.client.errors import (
     RouteCause,
     RouteNotFoundError,
     SendInDoubtError,
-    SendTimeoutError,
 )
 from tandem.client.flow import Call, CallMany, Flow, Pause
 from tandem.client.identity import UniqueKeys
@@ -100,8 +99,7 @@ NO_BATCHES: Final = frozenset(
 """Refusals of a batch whose messages may be taken one by one."""
 
 FEW_TRIES: Final = 3
-"""How many tries may end with what mostly does not pass. Others between them are not counted here:
-a name server that is cut off knows no new topic, and one asked a second later knows its broker."""
+"""How many tries may end with what mostly does not pass."""
 
 SILENT_ATTEMPT_SECONDS: Final = 0.5
 """What an address gets that did not answer lately: enough to notice that it is back."""
@@ -402,14 +400,16 @@ class Sender:
         self, sending: Sending, error: RouteNotFoundError
     ) -> SendResult | ClientError | None:
         """There was nobody to ask: that counts as a try, too."""
+        # A name server that is cut off knows no new topic, and the next one knows its broker.
         is_change = error.cause in {RouteCause.STARTING, RouteCause.NO_MASTER}
-        if sending.topic not in self._core.routes and not is_change:
+        is_known = sending.topic in self._core.routes
+        if not is_known and not is_change:
             sending.doubtful_tries += 1
-        if error.may_pass or sending.topic not in self._core.routes:
+        if error.may_pass or not is_known:
             self._core.suspect_route(sending.topic)
             if self._has_another_try(sending):
                 return None
-        return _final(sending, error)
+        return sending.outcome(error)
 
     def _take_failure(
         self, sending: Sending, error: ClientError, *, again: bool
@@ -422,7 +422,7 @@ class Sender:
             self._core.suspect_route(sending.topic)
             if self._has_another_try(sending):
                 return None
-        return _final(sending, error)
+        return sending.outcome(error)
 
     def _has_another_try(self, sending: Sending) -> bool:
         """Count the try that failed; True if another is allowed and there is time for it."""
@@ -451,21 +451,6 @@ def _sort_in(
         again.append((index, sending))
     else:
         outcomes[index] = outcome
-
-
-def _final(sending: Sending, last_error: ClientError) -> SendResult | ClientError:
-    """Return what the user gets: what is unknown stays unknown, whatever came after it."""
-    if sending.stored is not None:
-        return sending.stored
-    error = last_error
-    if sending.unknown is not None and not last_error.outcome_unknown:
-        error = sending.unknown
-        error.__cause__ = last_error
-    if isinstance(error, RequestTimeoutError) and not isinstance(error, SendTimeoutError):
-        timeout = SendTimeoutError(error.address, outcome_unknown=error.outcome_unknown)
-        timeout.__cause__ = error.__cause__
-        return timeout
-    return error
 
 
 def _result(

@@ -8,6 +8,7 @@ import msgspec
 
 from tandem.client.ack import ACK_PROPERTIES, Ack, chosen_ack
 from tandem.client.backoff import retry_pause_seconds
+from tandem.client.errors import RequestTimeoutError, SendTimeoutError
 from tandem.client.identity import UniqueKeys
 from tandem.wire.batch_body import encode_batch_entry
 from tandem.wire.compression import COMPRESSION_TYPES, Codec, compress
@@ -138,6 +139,20 @@ class Sending:
     def pause_seconds(self) -> float:
         """How long to wait before the next try; the second one comes at once."""
         return 0.0 if self.tries_count < 2 else retry_pause_seconds(self.tries_count - 2)
+
+    def outcome(self, last_error: "ClientError") -> "SendResult | ClientError":
+        """Return what the user gets: what is unknown stays unknown, whatever came after it."""
+        if self.stored is not None:
+            return self.stored
+        error = last_error
+        if self.unknown is not None and not last_error.outcome_unknown:
+            error = self.unknown
+            error.__cause__ = last_error
+        if isinstance(error, RequestTimeoutError) and not isinstance(error, SendTimeoutError):
+            timeout = SendTimeoutError(error.address, outcome_unknown=error.outcome_unknown)
+            timeout.__cause__ = error.__cause__
+            return timeout
+        return error
 
 
 class Sendings:

@@ -433,7 +433,7 @@ async def test_a_question_before_the_answer_to_the_half_decides_nothing(
         asked.append(bench.broker.check(stored(message, 0)))
         return begin(message)
 
-    bench.broker.transaction = early  # type: ignore[method-assign]
+    bench.broker.transaction = early  # type: ignore[assignment, method-assign]
 
     load = await bench.run(seconds=3.0)
 
