@@ -93,7 +93,7 @@ MUTATIONS: Final[dict[str, tuple[SourceMutation, str]]] = {
         "create_a_file",
     ),
     "a file is not synced in the background": (
-        SourceMutation(real_disk._sync_all, "os.fdatasync(descriptor)", NOTHING),
+        SourceMutation(real_disk._sync_bytes, "os.fdatasync(descriptor)", NOTHING),
         "answer_a_put",
     ),
     "the name of a file of a queue is not synced with it": (
