@@ -45,6 +45,9 @@ from tandem.wire.store_layout import PAGE_BYTES
 
 _log = logging.getLogger(__name__)
 
+MANY_FILES: Final = 1024
+"""One by one they take half a second; where others write much a whole file system takes longer."""
+
 READ_BYTES_MAX: Final = 1 << 30
 """More than any file has that is read whole. They are small, unless somebody has damaged them."""
 
@@ -56,17 +59,13 @@ class RealDisk:
         # Syncs of several files may overlap; more than a few only queue up in the kernel.
         self._limiter = trio.CapacityLimiter(4)
         self._has_warned = False
+        self.many_files = MANY_FILES
         self.kept = KeptFiles()
         self._names = UnsyncedNames()
         self._locked: dict[str, int] = {}
         """Descriptors of locks, by their directories: opened before any other file in them."""
         self._devices: set[int] = set()
         """File systems that files of queues were on."""
-
-    @property
-    def many_files(self) -> int:
-        """See `Disk.many_files`."""
-        return 1024
 
     @property
     def open_files_max(self) -> int:

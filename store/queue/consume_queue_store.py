@@ -477,7 +477,7 @@ class ConsumeQueueStore:
             queue.close()
 
 
-def _dirty(queue: AnyConsumeQueue) -> list[MappedFile]:
+def _dirty(queue: UnitQueue) -> list[MappedFile]:
     """Return all files of a queue that have something to sync, in this order."""
     return [file for files in queue.file_queues for file in files.dirty_files(0)]
 
