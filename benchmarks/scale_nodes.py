@@ -40,7 +40,8 @@ from benchmarks.pipelined import (
     send_all,
     send_frame,
 )
-from benchmarks.rivals import NotToBeHadError, our_group, pause, rocketmq_group
+from benchmarks.rivals import our_group, pause, rocketmq_group
+from tests.compat.programs import NotToBeHadError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

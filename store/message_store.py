@@ -83,6 +83,7 @@ class MessageStore(Flagged, LogPositions):
         self.confirmed = Signal()
         """Notified by `confirm`: more of the log can be read."""
         self._parts = parts
+        self._log_start = parts.log_start
         self._unmap = parts.unmap
         self._closed = False
         self._announced = self.commit_log.max_offset

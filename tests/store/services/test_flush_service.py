@@ -337,7 +337,9 @@ async def test_many_queues_are_synced_by_one_call_and_fall_asleep(
         assert disk.synced_paths("consumequeue") == []
         assert store.queues.awake.count == 0
         path = f"{DIRECTORY}/consumequeue/TopicA/7/{0:020d}"
-        assert (disk.powered_off(Random(1)).read(path) or b"")[:20] == disk.read(path)[:20]
+        written = disk.read(path)
+        assert written is not None
+        assert (disk.powered_off(Random(1)).read(path) or b"")[:20] == written[:20]
 
 
 async def test_queues_are_synced_one_by_one_where_their_file_system_has_had_an_error(
