@@ -76,10 +76,16 @@ def send_frames(topic: str, depth: int, *, wait: bool, batch: int = 1) -> list[b
     Each message has KEYS and UNIQ_KEY as RocketMQ's client sends them.
     """
     count = max(depth, RING_FRAMES // batch)
-    return [_send_frame(topic, number, wait=wait, batch=batch) for number in range(count)]
+    return [
+        send_frame(topic, number, wait=wait, batch=batch, queue_id=number % QUEUES)
+        for number in range(count)
+    ]
 
 
-def _send_frame(topic: str, number: int, *, wait: bool, batch: int) -> bytes:
+def send_frame(
+    topic: str, number: int, *, wait: bool, queue_id: int, batch: int = 1, queues: int = QUEUES
+) -> bytes:
+    """Return the frame with this number; a topic that is new gets this many queues."""
     properties = [
         {
             "KEYS": f"order-{number:06d}-{index:03d}",
@@ -95,8 +101,8 @@ def _send_frame(topic: str, number: int, *, wait: bool, batch: int) -> bytes:
         producer_group="bench",
         topic=topic,
         default_topic="TBW102",
-        default_topic_queue_nums=QUEUES,
-        queue_id=number % QUEUES,
+        default_topic_queue_nums=queues,
+        queue_id=queue_id,
         sys_flag=0,
         born_timestamp=time.time_ns() // 1_000_000,
         flag=0,

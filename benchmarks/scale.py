@@ -10,6 +10,7 @@ process of its own:
     descriptors     open after that flush
     flush           one look of the flush when nothing has changed
     stop, start     a clean stop, a start after it, and the memory of the new process's store
+    dirty stop      a clean stop when each queue has one message more than the disk
     puts            messages a second into the first eight queues, and into all queues in turn
 
 A file system on which many files were just deleted makes new directories slowly (ext4 does not use
@@ -73,6 +74,15 @@ def put(store: MessageStore, number: int) -> None:
         raise SystemExit(result.reason)
 
 
+def put_into_all(store: MessageStore, queues: int) -> None:
+    """Put one message into each queue, in rounds as a node has them."""
+    for number in range(queues):
+        put(store, number)
+        if number % ROUND == 0:
+            store.announce()
+    store.announce()
+
+
 def rss_anon_bytes() -> int:
     """Return the memory of this process that is no file's."""
     status = Path("/proc/self/status").read_text()
@@ -108,8 +118,7 @@ def fill(directory: str, queues: int, open_files: int) -> None:
     store = opened(directory, open_files)
     put(store, 0)
     before, cpu = rss_anon_bytes(), time.process_time()
-    for number in range(1, queues):
-        put(store, number)
+    put_into_all(store, queues)
     cpu = time.process_time() - cpu
     flushed(store)
     grown = rss_anon_bytes() - before
@@ -140,6 +149,19 @@ def start(directory: str, queues: int, open_files: int) -> None:
     store.close()
 
 
+def stop(directory: str, queues: int, open_files: int) -> None:
+    """Measure a clean stop with something to sync in every queue."""
+    store = opened(directory, open_files)
+    put_into_all(store, queues)
+    began, cpu = time.perf_counter(), time.process_time()
+    store.close()
+    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+    sys.stdout.write(
+        f"{queues:,} queues, all changed: clean stop {seconds:.1f} s,"
+        f" {seconds / queues * 1e6:.0f} us and {cpu / queues * 1e6:.0f} us CPU a queue\n"
+    )
+
+
 def send(directory: str, queues: int, open_files: int) -> None:
     """Measure puts into a store that has its queues."""
     store = opened(directory, open_files)
@@ -148,7 +170,7 @@ def send(directory: str, queues: int, open_files: int) -> None:
     sys.stdout.write(f"{queues:,} queues: puts into 8 {few:,.0f}/s, into all {many:,.0f}/s\n")
 
 
-STEPS = {"fill": fill, "start": start, "send": send}
+STEPS = {"fill": fill, "start": start, "stop": stop, "send": send}
 
 
 def main() -> None:
@@ -166,7 +188,7 @@ def main() -> None:
         return
     for queues in options.queues:
         directory = tempfile.mkdtemp(prefix="scale-", dir=options.directory)
-        for step in ("fill", "start", "send"):
+        for step in STEPS:
             subprocess.run(
                 [
                     *(sys.executable, __file__, "--step", step, "--queues", str(queues)),

@@ -21,7 +21,6 @@ Source: org.apache.rocketmq.store.DefaultMessageStore of 5.3.3.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Self
 
 import trio
@@ -30,11 +29,8 @@ from store.compaction.compaction_store import CompactionStore
 from store.log.healing import LogHealing
 from store.log.log_positions import LogPositions
 from store.machine.errors import (
-    CorruptLogError,
-    DiskFailedError,
     SettingError,
     StoreClosedError,
-    StoreFullError,
 )
 from store.machine.signal import Signal
 from store.messages.arrivals import NO_LISTENER, Arrivals
@@ -43,6 +39,7 @@ from store.messages.message_filter import bit_maps_of_records
 from store.messages.message_reads import MessageReads
 from store.messages.put_message import MessagePuts
 from store.queue.consume_queue_store import no_batch_topic, nothing_hidden
+from store.recovery.closing import SyncProgress, sync_everything
 from store.recovery.opening import disk_failed, open_parts
 from store.running_flags import Flagged, RunningFlag, RunningFlags, StoreRefusal
 from store.services.allocate_mapped_file_service import AllocateMappedFileService
@@ -57,12 +54,11 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from store.config import StoreConfig
+    from store.files.sync_at_once import Progress
     from store.machine.disk import Disk
     from store.recovery.opening import StoreParts
     from store.store_listener import StoreListener
     from tandem.wire.message import Host
-
-_log = logging.getLogger(__name__)
 
 
 class MessageStore(Flagged, LogPositions):
@@ -74,9 +70,7 @@ class MessageStore(Flagged, LogPositions):
         self.config = parts.config
         self.commit_log = parts.commit_log
         self.fingerprints = parts.fingerprints
-        self._log_start = parts.log_start
         self.queues = parts.queues
-        self._queue_note = parts.queue_note
         self.checkpoint = parts.checkpoint
         self.index_service = parts.index_service
         self.delay_levels = parts.delay_levels
@@ -88,7 +82,8 @@ class MessageStore(Flagged, LogPositions):
         """Notified by `announce`: the commit log has grown."""
         self.confirmed = Signal()
         """Notified by `confirm`: more of the log can be read."""
-        self._disk = parts.disk
+        self._parts = parts
+        self._log_start = parts.log_start
         self._unmap = parts.unmap
         self._closed = False
         self._announced = self.commit_log.max_offset
@@ -170,7 +165,7 @@ class MessageStore(Flagged, LogPositions):
             self.commit_log,
             self.queues,
             self.checkpoint,
-            self._disk,
+            self._parts.disk,
             self.config,
             on_failure=self._refuse,
             after_commit=self.grown.notify,
@@ -311,35 +306,25 @@ class MessageStore(Flagged, LogPositions):
         self.flags.set(RunningFlag.CLOSED, "the store is closed")
         try:
             if not self.flags.is_not_writeable:
-                self._sync_everything()
-                if self.flags.may_dispatch and not self.reput_service.is_behind:
-                    self._disk.remove(f"{self.config.directory}/abort")
+                sync_everything(self._parts, self.flags, self.reput_service, self.compaction)
         except OSError as error:
             raise disk_failed(self.config.directory, error) from error
         finally:
             self._unmap()
 
-    def _sync_everything(self) -> None:
-        log = self.commit_log
-        log.files.sync_all()
-        self._log_start.follow(log.files)
-        try:
-            self.reput_service.dispatch_all()
-            self.reput_service.index_the_rest()
-        except (StoreFullError, DiskFailedError, CorruptLogError) as error:
-            _log.error("queues or index are behind the log at the stop: %s", error)
-        if not self.flags.may_dispatch or self.reput_service.is_behind:
-            return  # the checkpoint must not speak for queues that lack units
-        self.queues.sync_all()
-        self._queue_note.save_at_stop(self.queues, log.files)
-        if self.index_service is not None:
-            self.index_service.sync_all()
-        self.compaction.close()
-        if log.last_store_timestamp_ms:
-            self.checkpoint.physic_msg_timestamp_ms = log.last_store_timestamp_ms
-            self.checkpoint.logics_msg_timestamp_ms = log.last_store_timestamp_ms
-        self.checkpoint.confirm_physical_offset = log.max_offset
-        self.checkpoint.flush_blocking()
+    async def settle(self, progress: Progress) -> None:
+        """Bring queues to the disk, so that `close` has less to do. For a stop, after `run`.
+
+        Other tasks go on meanwhile. Both hear how far it is, the log and `progress`.
+        """
+        told = SyncProgress(self._parts.wall_clock_ms)
+
+        def hear(done: int, count: int) -> None:
+            told(done, count)
+            progress(done, count)
+
+        if not self.flags.is_not_writeable:
+            await self.flush_service.sync_queues(hear)
 
     def sync_log(self) -> None:
         """Block until all that was put is durable. For a stop, before others note how far they got.

@@ -30,6 +30,7 @@ from node.tables.replicated_users import AclsTable, UsersTable
 from node.tables.topic_config_table import system_topics
 from node.tables.topic_creation import set_auto_creation
 from store.delayed_delivery import DELAYING_TOPICS, DelayedDelivery
+from store.machine.service_manager import GETS_ON
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -180,6 +181,12 @@ class Broker:
                     listeners.cancel_scope.cancel()
                 connections.cancel_scope.deadline = trio.current_time() + self._take_leave(stop)
             services.cancel_scope.cancel()
+        await self._store.settle(self._gets_on)
+
+    def _gets_on(self, _done: int, _count: int) -> None:
+        """Have the service manager wait for this stop for as long as it gets on."""
+        if self._machine.service_manager is not None:
+            self._machine.service_manager.say(GETS_ON)
 
     def save(self) -> None:
         """Write tables and the progress of delayed delivery. Call it before the store is closed."""

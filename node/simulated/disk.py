@@ -84,6 +84,7 @@ class SimulatedDisk:
         self.sync_fails = False
         self.writes_fail = False
         self.open_files_max = 1 << 20
+        self.many_files = 4
         self.on_event = on_event
         self.kept = KeptFiles()
         self._files: dict[str, SimulatedFile] = {}
@@ -279,6 +280,42 @@ class SimulatedDisk:
         for path, file in self._files.items():
             if dirname(path) in wanted:
                 file.has_durable_name = True
+
+    def sync_tree_now(self, directory: str) -> bool:
+        """See `Disk.sync_tree_now`: here one file after the other."""
+        if not self._may_sync_tree(directory):
+            return False
+        for file in self._below(directory):
+            file.sync()
+        return True
+
+    async def sync_tree(self, directory: str) -> bool:
+        """See `Disk.sync_tree`. What was in the files when the call began is durable then."""
+        may = self._may_sync_tree(directory)
+        below = self._below(directory) if may else []
+        written = [(file, file.content, file.durable) for file in below]
+        with trio.CancelScope(shield=True):
+            await trio.sleep(self.sync_seconds())
+        self.on_event(f"sync below {directory}{'' if may else ' failed'}")
+        for file, content, durable in written:
+            # What another sync has brought there meanwhile, may be newer.
+            file.made_durable(content if file.durable is durable else file.content)
+        return may
+
+    def _may_sync_tree(self, directory: str) -> bool:
+        is_one = len({self._volume(path) for path in self._files if path.startswith(directory)}) < 2
+        return is_one and not self.sync_fails and f"{directory}/lock" in self._locked
+
+    def _below(self, directory: str) -> list[SimulatedFile]:
+        files = [f for path, f in self._files.items() if path.startswith(f"{directory}/")]
+        for file in files:
+            file.expect_no_bus_error()
+        return files
+
+    def sync_now(self, files: Sequence[DiskFile]) -> None:
+        """See `Disk.sync_now`: here one after the other."""
+        for file in files:
+            file.sync()
 
     async def sync_together(self, files: Sequence[DiskFile]) -> None:
         """See `Disk.sync_together`: here one after the other."""

@@ -142,6 +142,10 @@ class Disk(Protocol):
     def open_files_max(self) -> int:
         """How many files may be open without others being short of descriptors."""
 
+    @property
+    def many_files(self) -> int:
+        """How many files have to be synced before `sync_tree` costs less than one by one."""
+
     def create(self, path: str, size: int, *, grows: bool = False) -> DiskFile:
         """Create a zero-filled file whose blocks are allocated, and its parent directories.
 
@@ -279,6 +283,28 @@ class Disk(Protocol):
         """Block until the names of what is in these directories are durable.
 
         For what an earlier process has made, and may not have synced. Missing ones are fine.
+        """
+
+    def sync_tree_now(self, directory: str) -> bool:
+        """Block until all in a directory that is locked and below is durable, and its names.
+
+        What was written since it was locked counts, by whatever file, closed or not, and so does an
+        error of the disk since then. It costs what there is to write on its whole file system, and
+        not how many files there are.
+
+        Return False if that is not so surely: each file is to be synced, which has the error.
+        """
+
+    async def sync_tree(self, directory: str) -> bool:
+        """The same, without stopping other tasks. What is written meanwhile may not be durable."""
+
+    def sync_now(self, files: Sequence[DiskFile]) -> None:
+        """Block until these are durable, and their names. For recovery and close only.
+
+        The same as `DiskFile.sync` of each, at a fraction of the time. Closed ones are left alone.
+
+        Raises:
+            OSError: the disk failed; what is durable of any of them is unknown.
         """
 
     async def sync_together(self, files: Sequence[DiskFile]) -> None:

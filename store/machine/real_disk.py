@@ -1,4 +1,4 @@
-"""RealDisk: the disk of this machine, and the only module that uses threads.
+"""RealDisk: the disk of this machine; but for `many_syncs.py` the only module that uses threads.
 
 - A mapping is made durable with `os.fdatasync` on the file, in a thread. `mmap.flush` holds the
   interpreter lock for as long as the disk takes.
@@ -16,8 +16,8 @@ import os
 import resource
 import stat
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final, cast
@@ -27,6 +27,7 @@ import trio
 from store.machine.disk import TEMPORARY_SUFFIX, DiskFile, DiskSpace, check_pages, check_size
 from store.machine.errors import CorruptLogError, LogFault, StoreFullError, StoreLockedError
 from store.machine.kept_files import KeptFiles
+from store.machine.many_syncs import at_once, sync_file_system
 from store.machine.real_file import (
     RealFile,
     UnsyncedNames,
@@ -44,6 +45,9 @@ from tandem.wire.store_layout import PAGE_BYTES
 
 _log = logging.getLogger(__name__)
 
+MANY_FILES: Final = 1024
+"""One by one they take half a second; where others write much a whole file system takes longer."""
+
 READ_BYTES_MAX: Final = 1 << 30
 """More than any file has that is read whole. They are small, unless somebody has damaged them."""
 
@@ -55,8 +59,13 @@ class RealDisk:
         # Syncs of several files may overlap; more than a few only queue up in the kernel.
         self._limiter = trio.CapacityLimiter(4)
         self._has_warned = False
+        self.many_files = MANY_FILES
         self.kept = KeptFiles()
         self._names = UnsyncedNames()
+        self._locked: dict[str, int] = {}
+        """Descriptors of locks, by their directories: opened before any other file in them."""
+        self._devices: set[int] = set()
+        """File systems that files of queues were on."""
 
     @property
     def open_files_max(self) -> int:
@@ -76,6 +85,8 @@ class RealDisk:
             # By its name, so that the mapping goes by it too, wherever mappings are listed.
             os.close(descriptor)
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        if grows:
+            self._devices.add(os.fstat(descriptor).st_dev)
         file = mapped(path, descriptor, size, path, allocated, names)
         if not grows:
             sync_directory(os.path.dirname(path))
@@ -87,6 +98,8 @@ class RealDisk:
         descriptor = os.open(path, mode | os.O_CLOEXEC)
         status = os.fstat(descriptor)
         size = status.st_size
+        if grows:
+            self._devices.add(status.st_dev)
         if size == 0:
             os.close(descriptor)
             raise CorruptLogError(f"{path}: the file is empty", path=path, fault=LogFault.LENGTH)
@@ -201,7 +214,14 @@ class RealDisk:
                 f"{path}: another process has this store open; stop it or use another directory"
             ) from error
         os.pwrite(descriptor, b"lock", 0)
-        return lambda: os.close(descriptor)
+        directory = os.path.dirname(path)
+        self._locked[directory] = descriptor
+
+        def release() -> None:
+            del self._locked[directory]
+            os.close(descriptor)
+
+        return release
 
     def free_bytes(self, directory: str) -> int:
         """See `Disk.free_bytes`."""
@@ -320,31 +340,71 @@ class RealDisk:
 
     async def sync_together(self, files: Sequence[DiskFile]) -> None:
         """See `Disk.sync_together`."""
-        with ExitStack() as stack:
-            found = [file for file in cast("Sequence[RealFile]", files) if not file.is_closed]
-            lent = [(file.path, stack.enter_context(file.descriptor_in_use())) for file in found]
-            grown = [file.path for file in found if file.grows]
+        with _lent(files) as (lent, grown):
             if not lent:
                 await trio.lowlevel.checkpoint()
                 return
             run_sync = trio.to_thread.run_sync
             await run_sync(_sync_all, lent, self._names, grown, limiter=self._limiter)
 
+    def sync_tree_now(self, directory: str) -> bool:
+        """See `Disk.sync_tree_now`."""
+        descriptor, made = self._whole_tree(directory), self._names.count
+        is_synced = descriptor is not None and sync_file_system(descriptor)
+        if is_synced:
+            self._names.are_durable(directory, made)
+        return is_synced
+
+    async def sync_tree(self, directory: str) -> bool:
+        """See `Disk.sync_tree`."""
+        descriptor, made = self._whole_tree(directory), self._names.count
+        if descriptor is None:
+            await trio.lowlevel.checkpoint()
+            return False
+        run_sync = trio.to_thread.run_sync
+        is_synced = await run_sync(sync_file_system, descriptor, limiter=self._limiter)
+        if is_synced:
+            self._names.are_durable(directory, made)
+        return is_synced
+
+    def _whole_tree(self, directory: str) -> int | None:
+        """Return the descriptor of its lock, if all files of queues are on the same file system."""
+        descriptor = self._locked.get(directory)
+        if descriptor is None or self._devices - {os.fstat(descriptor).st_dev}:
+            return None
+        return descriptor
+
+    def sync_now(self, files: Sequence[DiskFile]) -> None:
+        """See `Disk.sync_now`."""
+        with _lent(files) as (lent, grown):
+            _sync_all(lent, self._names, grown)
+
     def sync_names(self, directories: Iterable[str]) -> None:
         """See `Disk.sync_names`."""
-        for directory in directories:
-            if os.path.isdir(directory):
-                sync_directory(directory)
+        at_once(sync_directory, [each for each in directories if os.path.isdir(each)])
+
+
+@contextmanager
+def _lent(files: Sequence[DiskFile]) -> Iterator[tuple[list[tuple[str, int]], list[str]]]:
+    """Lend the descriptors of files that are open, with their paths; and those that have grown."""
+    with ExitStack() as stack:
+        found = [file for file in cast("Sequence[RealFile]", files) if not file.is_closed]
+        lent = [(file.path, stack.enter_context(file.descriptor_in_use())) for file in found]
+        yield lent, [file.path for file in found if file.grows]
 
 
 def _sync_all(files: list[tuple[str, int]], names: UnsyncedNames, grown: list[str]) -> None:
     """Make files durable, by path and descriptor, and the names of those that have `grown`."""
     names.sync(grown)
-    for path, descriptor in files:
-        try:
-            os.fdatasync(descriptor)
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, path) from error
+    at_once(_sync_bytes, files)
+
+
+def _sync_bytes(file: tuple[str, int]) -> None:
+    path, descriptor = file
+    try:
+        os.fdatasync(descriptor)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from error
 
 
 def _open_without_waiting(path: str, flags: int) -> int:

@@ -26,6 +26,7 @@ from typing import Final
 
 from store.machine.disk import TEMPORARY_SUFFIX, check_range, check_size
 from store.machine.errors import DiskFailedError, StoreError, StoreFullError
+from store.machine.many_syncs import at_once
 from tandem.wire.store_layout import PAGE_BYTES
 
 
@@ -46,6 +47,18 @@ class UnsyncedNames:
         self._count += 1
         self._made[directory] = self._count
 
+    @property
+    def count(self) -> int:
+        """How many times something was made."""
+        return self._count
+
+    def are_durable(self, directory: str, count: int) -> None:
+        """Take note that all names below a directory are that were made when `count` was this."""
+        below = f"{directory}/"
+        for each, made in list(self._made.items()):
+            if made <= count and (each == directory or each.startswith(below)):
+                del self._made[each]
+
     def sync(self, paths: Iterable[str]) -> None:
         """Make all names on the way to these files durable.
 
@@ -60,18 +73,21 @@ class UnsyncedNames:
             while directory not in wanted and len(directory) > 1:
                 wanted[directory] = self._made.get(directory, 0)
                 directory = os.path.dirname(directory)
-        for directory, count in wanted.items():
-            if not count:
-                continue
-            # What was deleted meanwhile has no names.
-            with suppress(FileNotFoundError):
-                sync_directory(directory)
+        made = {directory: count for directory, count in wanted.items() if count}
+        at_once(_sync_directory_that_is_there, list(made))
+        for directory, count in made.items():
             if self._made.get(directory) == count:
                 del self._made[directory]
 
 
 READ_AROUND_BYTES_MIN: Final = 1 << 20
 """A file with fewer blocks is read page by page; one with more is worth reading ahead."""
+
+
+def _sync_directory_that_is_there(directory: str) -> None:
+    # What was deleted meanwhile has no names.
+    with suppress(FileNotFoundError):
+        sync_directory(directory)
 
 
 class RealFile:

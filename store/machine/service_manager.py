@@ -3,6 +3,7 @@
     READY=1      it serves
     STOPPING=1   it has been asked to stop
     WATCHDOG=1   its loop goes on; sent twice as often as the unit asks for
+    EXTEND_TIMEOUT_USEC=...   a long stop gets on: the limit of the unit is moved to after this time
 
 Nothing is sent unless the environment says where to, and nothing depends on whether it arrives.
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 READY: Final = "READY=1"
 STOPPING: Final = "STOPPING=1"
 WATCHDOG: Final = "WATCHDOG=1"
+GETS_ON: Final = "EXTEND_TIMEOUT_USEC=90000000"
 
 
 class ServiceManager:

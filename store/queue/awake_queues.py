@@ -39,6 +39,11 @@ class AwakeQueues(Generic[Q]):
         self._awake.pop(queue, None)
         self._grown.pop(queue, None)
 
+    @property
+    def count(self) -> int:
+        """How many are awake."""
+        return len(self._awake)
+
     def queues(self) -> list[Q]:
         """Return those that are awake, in the order in which they woke."""
         return list(self._awake)

@@ -23,6 +23,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from store.files.sync_at_once import sync_tree_or_each
 from store.log.log_end import (
     BLANK_HEADER,
     DELAY_LEVELS,
@@ -400,12 +401,13 @@ class StoreRecovery:
     def _sync_queues(self, *, clean: bool) -> None:
         # Loaded files count as flushed, but after a crash their pages may be in memory only, and so
         # may their names.
-        if not clean:
-            self._disk.sync_names(self._queues.directories())
-        for file in self._queues.mapped_files():
-            if not clean or file.flushed_position < file.wrote_position:
-                file.file.sync()
-                file.flushed_position = file.wrote_position
+        files = [
+            file
+            for file in self._queues.mapped_files()
+            if not clean or file.flushed_position < file.wrote_position
+        ]
+        names = [] if clean else self._queues.directories()
+        sync_tree_or_each(self._disk, self._directory, files, names)
         self._queues.sync_all()
 
     def _finish_recovery(self, end: LogEnd, *, clean: bool, start: int) -> None:

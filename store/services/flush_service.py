@@ -30,6 +30,7 @@ from store.machine.errors import DiskFailedError
 from store.machine.histogram import Histogram
 from store.machine.signal import Signal
 from store.machine.waiting_row import WaitingRow
+from store.queue.consume_queue_store import QUEUES_AT_ONCE
 from store.results import PutMessageStatus
 from store.services.commit_real_time_service import CommitRealTimeService
 from tandem.cluster_file.choices import FlushDiskType
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from store.config import StoreConfig
     from store.files.mapped_file import MappedFile
     from store.files.store_checkpoint import StoreCheckpoint
+    from store.files.sync_at_once import Progress
     from store.index.index_file import IndexFile
     from store.index.index_service import IndexService
     from store.log.commit_log import CommitLog
@@ -249,6 +251,38 @@ class FlushService:
             self._checkpoint.physic_msg_timestamp_ms = timestamp_ms
         self.flushed.notify()
 
+    async def sync_queues(self, progress: Progress) -> None:
+        """Bring to the disk what queues have now. For a stop, while nothing else is flushed."""
+        done, count = 0, self._queues.awake.count
+        progress(done, count)
+        await self._sync_many()
+        for files in self._queues.dirty_files(0):
+            await self._sync_some(files)
+            done += min(QUEUES_AT_ONCE, count - done)
+            progress(done, count)
+
+    async def _sync_many(self) -> None:
+        """Sync queues with all of their file system, where there are many that have changed."""
+        if self._failure or self._queues.awake.count < self._disk.many_files:
+            return
+        ends: list[tuple[MappedFile, int]] = []
+        for files in self._queues.dirty_files(0):
+            ends += ((file, file.read_position) for file in files)
+            await trio.lowlevel.checkpoint()
+        if len(ends) < self._disk.many_files:
+            return
+        began = trio.current_time()
+        if not await self._disk.sync_tree(self._config.directory):
+            return
+        self.sync_seconds.count(trio.current_time() - began)
+        for file, end in ends:
+            file.flushed_position = max(file.flushed_position, min(end, file.read_position))
+
+    async def _sync_some(self, files: Sequence[MappedFile]) -> None:
+        for few in _few_at_once(files):
+            await self._sync(*few)
+            self._queues.open_files.let_go()
+
     async def _flush_consume_queues(self) -> None:
         last_thorough = trio.current_time()
         while not self._failure:
@@ -256,18 +290,17 @@ class FlushService:
             thorough = (
                 trio.current_time() >= last_thorough + FLUSH_CONSUME_QUEUE_THOROUGH_INTERVAL_SECONDS
             )
-            open_files = self._queues.open_files
-            is_all_of_it = thorough or open_files.are_too_many
+            is_all_of_it = thorough or self._queues.open_files.are_too_many
             least_pages = 0 if is_all_of_it else FLUSH_CONSUME_QUEUE_LEAST_PAGES
             timestamp_ms = self._queued_timestamp_ms()
             dispatched = self._dispatched_offset()
             clock_steps = self._commit_log.clock_steps
+            if is_all_of_it:
+                await self._sync_many()
             for number, files in enumerate(self._queues.dirty_files(least_pages)):
                 if number and not files:
                     await trio.lowlevel.checkpoint()
-                for few in _few_at_once(files):
-                    await self._sync(*few)
-                    open_files.let_go()
+                await self._sync_some(files)
             if thorough and not self._failure:
                 last_thorough = trio.current_time()
                 self.queues_flushed_where = dispatched

@@ -7,9 +7,10 @@ No simulation sees them: there, another disk is in their place. Each has to fail
 from typing import Final
 
 from ha.fenced.epoch_file import EpochFile
-from store.machine import real_disk, real_file
+from store.machine import many_syncs, real_disk, real_file
 from store.machine.real_disk import RealDisk
 from store.machine.real_file import RealFile
+from store.queue.consume_queue_store import ConsumeQueueStore
 from store.services.flush_service import FlushService
 from tandem import durable_file
 from tandem.cli import cluster_init
@@ -93,7 +94,7 @@ MUTATIONS: Final[dict[str, tuple[SourceMutation, str]]] = {
         "create_a_file",
     ),
     "a file is not synced in the background": (
-        SourceMutation(real_disk._sync_all, "os.fdatasync(descriptor)", NOTHING),
+        SourceMutation(real_disk._sync_bytes, "os.fdatasync(descriptor)", NOTHING),
         "answer_a_put",
     ),
     "the name of a file of a queue is not synced with it": (
@@ -109,8 +110,16 @@ MUTATIONS: Final[dict[str, tuple[SourceMutation, str]]] = {
         "sync_a_file_of_a_queue",
     ),
     "names that an earlier process has left are not synced": (
-        SourceMutation(RealDisk.sync_names, "sync_directory(directory)", NOTHING),
+        SourceMutation(RealDisk.sync_names, "at_once(sync_directory, ", "list("),
         "sync_names_of_an_earlier_process",
+    ),
+    "a few files that are synced together are not synced": (
+        SourceMutation(many_syncs.at_once, "sync(thing)\n        return", "pass\n        return"),
+        "sync_files_of_queues_together",
+    ),
+    "a tree that is not synced counts as synced": (
+        SourceMutation(ConsumeQueueStore.sync_all, "self._disk.sync_tree_now(self._root)", "True"),
+        "stop_with_many_queues",
     ),
     "puts are answered before the sync": (
         SourceMutation(

@@ -147,6 +147,40 @@ def sync_files_of_queues_together(directory: Path, machine: StrictMachine) -> No
     trio.run(sync)
 
 
+def sync_a_tree(directory: Path, machine: StrictMachine) -> None:
+    """One call brings all files of all queues to the disk, those that are closed, and their names.
+
+    Where the file system of these tests is not known for that, each file is synced.
+    """
+    disk = RealDisk()
+    release = disk.lock(str(directory / "lock"))
+    paths = [directory / "queues" / topic / "0" / "f" for topic in ("a", "b", "c")]
+    files = [disk.create(str(path), SIZE, grows=True) for path in paths]
+    for file in files:
+        file.buffer[:4] = b"data"
+    is_synced = disk.sync_tree_now(str(directory))
+    if not is_synced:
+        disk.sync_now(files)
+    assert [machine.read(path) for path in paths] == [b"data".ljust(SIZE, b"\0")] * 3
+    for file in files:
+        file.close()
+    release()
+
+
+def stop_with_many_queues(directory: Path, machine: StrictMachine) -> None:
+    """When a stop counts as clean, all units are on the disk."""
+    disk = RealDisk()
+    disk.many_files = 4
+    store = open_store(disk, str(directory / "store"))
+    for queue_id in range(8):
+        assert store.puts.put_message(a_message(queue_id=queue_id)).status.is_stored
+    store.close()
+    for queue_id in range(8):
+        path = directory / "store" / "consumequeue" / "TopicA" / str(queue_id) / f"{0:020d}"
+        assert (machine.read(path) or b"")[:20] == path.read_bytes()[:20]
+    assert not machine.exists(directory / "store" / "abort")
+
+
 def sync_names_of_an_earlier_process(directory: Path, machine: StrictMachine) -> None:
     """What a killed process has made is made durable before anything is promised about it."""
     path = directory / "queues" / "topic" / "0" / "f"
@@ -312,6 +346,8 @@ OPERATIONS: Final[dict[str, Operation]] = {
         create_a_file_beforehand,
         sync_a_file_of_a_queue,
         sync_files_of_queues_together,
+        sync_a_tree,
+        stop_with_many_queues,
         sync_names_of_an_earlier_process,
         remove_a_file,
         move_a_file,

@@ -282,6 +282,25 @@ async def _files_are_synced_together(disk: Disk, root: str) -> None:
         again.close()
 
 
+async def _many_files_are_synced_now_and_with_their_tree(disk: Disk, root: str) -> None:
+    assert disk.many_files > 1
+    assert not disk.sync_tree_now(f"{root}/store")  # nobody has locked it
+    release = disk.lock(f"{root}/store/lock")
+    files = [disk.create(f"{root}/store/{name}/f", 4096, grows=True) for name in ("a", "b")]
+    for file in files:
+        file.buffer[:1] = b"x"
+    files[1].close()
+    disk.sync_now(files)
+    disk.sync_now([])
+    # True or False: whether it can be done is the system's.
+    for done in (disk.sync_tree_now(f"{root}/store"), await disk.sync_tree(f"{root}/store")):
+        assert isinstance(done, bool)
+    release()
+    assert not await disk.sync_tree(f"{root}/store")
+    assert not disk.sync_tree_now(f"{root}/elsewhere")
+    files[0].close()
+
+
 async def _create_in_background_leaves_an_existing_file_alone(disk: Disk, root: str) -> None:
     file = await disk.create_in_background(f"{root}/q/1", 4096)
     assert file is not None
@@ -491,6 +510,7 @@ ASYNC_DISK_CONTRACTS: Final = {
     for function in (
         _sync_keeps_the_content,
         _files_are_synced_together,
+        _many_files_are_synced_now_and_with_their_tree,
         _create_in_background_leaves_an_existing_file_alone,
         _locking_in_memory_changes_nothing,
         _pages_are_touched_up_to_the_end_and_not_after_it,

@@ -2,7 +2,8 @@
 
 Real file systems write much that nobody has synced, so a sync that is missing goes unnoticed until
 the lights go out at the wrong moment. `StrictMachine` is under the code that runs: it sees every
-`fsync` and `fdatasync` of the process, and counts as durable what was there when one of them began:
+`fsync`, `fdatasync` and `syncfs` of the process, and counts as durable what was there when one of
+them began:
 
     a file        its bytes at the last sync of that file
     a directory   the names in it, and what they named, at the last sync of that directory
@@ -18,6 +19,8 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
+
+from store.machine import many_syncs
 
 
 class StrictMachine:
@@ -40,9 +43,12 @@ class StrictMachine:
         real = os.fsync, os.fdatasync
         for call in real:
             setattr(os, call.__name__, self._seeing(call))
+        real_syncfs = many_syncs.syncfs
+        setattr(many_syncs, "syncfs", self._seeing_all(real_syncfs))  # noqa: B010
         try:
             yield
         finally:
+            setattr(many_syncs, "syncfs", real_syncfs)  # noqa: B010
             for call in real:
                 setattr(os, call.__name__, call)
             for descriptor in self._held:
@@ -66,6 +72,22 @@ class StrictMachine:
                 real(descriptor)
                 if self._is_news(status.st_ino, begun):
                     self._contents[status.st_ino] = content
+            self.syncs_count += 1
+
+        return sync
+
+    def _seeing_all(self, real: Callable[[int], None]) -> Callable[[int], None]:
+        def sync(descriptor: int) -> None:
+            begun = next(self._begun)
+            names, contents = {}, {}
+            for directory, _, files in os.walk(self._root):
+                found = list(os.scandir(directory))
+                names[Path(directory).stat().st_ino] = {each.name: each.inode() for each in found}
+                for path in (Path(directory) / name for name in files):
+                    contents[path.stat().st_ino] = path.read_bytes()
+            real(descriptor)
+            self._names.update((i, n) for i, n in names.items() if self._is_news(i, begun))
+            self._contents.update((i, c) for i, c in contents.items() if self._is_news(i, begun))
             self.syncs_count += 1
 
         return sync

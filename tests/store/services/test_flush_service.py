@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from random import Random
 from typing import TYPE_CHECKING, Final, cast
 
 import pytest
@@ -23,6 +24,7 @@ from store.index.index_service import IndexService
 from store.log.commit_log import CommitLog
 from store.machine.disk import DiskFile
 from store.machine.errors import StoreClosedError
+from store.queue.awake_queues import AwakeQueues
 from store.running_flags import RunningFlag
 from store.services.flush_service import DirtyFiles, FlushService, Synced, dirty_index_files
 from tests.store.store_world import (
@@ -58,6 +60,17 @@ class ScriptedDisk(SimulatedDisk):
         self.seconds = seconds
         self.synced: list[tuple[float, str]] = []
         self.failing = ""
+        self.trees_fail = False
+        self.after_tree: Callable[[], object] = lambda: None
+
+    async def sync_tree(self, directory: str) -> bool:
+        if self.trees_fail:
+            await trio.lowlevel.checkpoint()
+            return False
+        done = await super().sync_tree(directory)
+        self.after_tree()
+        self.after_tree = lambda: None
+        return done
 
     async def sync(self, file: DiskFile) -> None:
         self.synced.append((round(trio.current_time() - self.start, 3), file.path))
@@ -297,6 +310,7 @@ async def test_a_file_that_is_gone_before_its_sync_is_a_failed_one(
     autojump_clock: MockClock,
 ) -> None:
     async with running(ASYNC, open_queue_files_max=64) as (store, disk):
+        disk.many_files = 1000  # each is synced, and opened for it
         for queue_id in range(300):
             put(store, a_message(queue_id=queue_id))
         queue = store.queues.find("TopicA", 0)
@@ -306,6 +320,51 @@ async def test_a_file_that_is_gone_before_its_sync_is_a_failed_one(
         disk.remove(file.path)
         await trio.sleep(30)
         assert file.path in words(store.refusal)
+
+
+def put_in_queues(store: MessageStore, count: int) -> None:
+    """Put one message into each of some queues."""
+    for queue_id in range(count):
+        put(store, a_message(queue_id=queue_id))
+
+
+async def test_many_queues_are_synced_by_one_call_and_fall_asleep(
+    autojump_clock: MockClock,
+) -> None:
+    async with running(ASYNC) as (store, disk):
+        put_in_queues(store, 30)
+        await trio.sleep(15)
+        assert disk.synced_paths("consumequeue") == []
+        assert store.queues.awake.count == 0
+        path = f"{DIRECTORY}/consumequeue/TopicA/7/{0:020d}"
+        written = disk.read(path)
+        assert written is not None
+        assert (disk.powered_off(Random(1)).read(path) or b"")[:20] == written[:20]
+
+
+async def test_queues_are_synced_one_by_one_where_their_file_system_has_had_an_error(
+    autojump_clock: MockClock,
+) -> None:
+    """It may be an error of somebody else's file; one of ours is found then."""
+    async with running(ASYNC) as (store, disk):
+        disk.trees_fail = True
+        put_in_queues(store, 30)
+        await trio.sleep(60)
+        assert len({path for _, path in disk.synced if "consumequeue" in path}) == 30
+        assert store.refusal is None
+        assert store.queues.awake.count == 0
+
+
+async def test_what_is_written_while_many_are_synced_is_synced_after_that(
+    autojump_clock: MockClock,
+) -> None:
+    async with running(ASYNC) as (store, disk):
+        put_in_queues(store, 30)
+        disk.after_tree = lambda: put(store, a_message(30, queue_id=3))
+        await trio.sleep(15)
+        assert [path for _, path in disk.synced if "consumequeue" in path] == [
+            f"{DIRECTORY}/consumequeue/TopicA/3/{0:020d}"
+        ]
 
 
 async def test_a_slave_with_a_failed_disk_takes_no_more_bytes(autojump_clock: MockClock) -> None:
@@ -410,6 +469,7 @@ class Queues:
     def __init__(self, disk: SimulatedDisk) -> None:
         self.files = MappedFileQueue("/w/consumequeue", 4 * PAGE, disk)
         self.open_files = OpenFiles(disk)
+        self.awake: AwakeQueues[object] = AwakeQueues()
 
     def dirty_files(self, least_pages: int) -> list[list[MappedFile]]:
         return [self.files.dirty_files(least_pages)]

@@ -1,0 +1,57 @@
+"""Syncs of many files at once, which take a fraction of the time of one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from store.files.mapped_file import MappedFile
+    from store.machine.disk import Disk
+
+FILES_AT_ONCE: Final = 256
+"""That are held open for their syncs."""
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called with how much of some work is done, and how much there is."""
+
+
+def no_progress(_done: int, _all: int) -> None:
+    """Take no notice."""
+
+
+def sync_at_once(disk: Disk, files: Sequence[MappedFile]) -> None:
+    """Block until all that was written to these files is durable; none has a buffer of a pool.
+
+    Those that are closed are opened for it, and those that are about to be deleted left alone.
+
+    Raises:
+        OSError: the disk failed; what is durable is unknown.
+    """
+    held = [file for file in files if file.hold()]
+    try:
+        disk.sync_now([file.file for file in held])
+    finally:
+        for file in held:
+            file.release()
+    for file in held:
+        file.flushed_position = file.wrote_position
+
+
+def sync_tree_or_each(
+    disk: Disk, directory: str, files: Sequence[MappedFile], names: Sequence[str]
+) -> None:
+    """Block until all of these files below a directory are durable, and the names in `names`.
+
+    Raises:
+        OSError: the disk failed; what is durable is unknown.
+    """
+    if len(files) >= disk.many_files and disk.sync_tree_now(directory):
+        for file in files:
+            file.flushed_position = file.wrote_position
+        return
+    disk.sync_names(names)
+    for start in range(0, len(files), FILES_AT_ONCE):
+        sync_at_once(disk, files[start : start + FILES_AT_ONCE])
