@@ -69,6 +69,11 @@ class Turns:
         if self._row_count and not self._is_pausing:
             self._let_go_on()
 
+    def passed(self) -> None:
+        """All tasks have had their turn, without anybody asking for it."""
+        if not self._is_pausing and not self._row_count:
+            self._used_seconds = 0.0
+
     async def _pause(self) -> None:
         """Let all other tasks run; tasks that want a turn meanwhile wait in the row."""
         self._is_pausing = True
