@@ -27,7 +27,7 @@ from tandem.wire.pull_run import PULL_HEADS
 from tandem.wire.send_run import HOST_V4_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from trio.abc import Clock
 
@@ -232,15 +232,15 @@ async def _first_bytes(connection: Connection, starts_with: bytes) -> bytes:
     return first
 
 
-async def serve_requests(
+def serve_requests(
     connection: Connection,
     dispatcher: Dispatch,
     after_round: Callable[[], None],
     frames: FrameBuffer,
     turns: Turns,
     gathering: Gathering | None = None,
-) -> None:
-    """Handle the requests of one connection until the peer ends it.
+) -> Coroutine[object, object, None]:
+    """Handle the requests of one connection until the peer ends it. To be awaited.
 
     Args:
         connection: Where requests come from and answers go.
@@ -255,7 +255,7 @@ async def serve_requests(
         ConnectionLost: The stream broke.
         WireError: The peer sent what no correct peer sends.
     """
-    await _Rounds(connection, dispatcher, after_round, frames, turns, gathering).run()
+    return _Rounds(connection, dispatcher, after_round, frames, turns, gathering).run()
 
 
 class _Rounds:
