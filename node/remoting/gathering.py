@@ -104,7 +104,8 @@ class Gathering:
         if reads.passes != self._passes:
             self._passes = reads.passes
             turns.passed()
-        if not turns.is_free:
+        # Also while tasks wait in the row: it would never end if all that comes had to join it.
+        if not turns.has_time:
             return
         started = trio.current_time()
         try:

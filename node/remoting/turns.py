@@ -71,8 +71,13 @@ class Turns:
 
     def passed(self) -> None:
         """All tasks have had their turn, without anybody asking for it."""
-        if not self._is_pausing and not self._row_count:
+        if not self._is_pausing:
             self._used_seconds = 0.0
+
+    @property
+    def has_time(self) -> bool:
+        """Whether there is time before the next pass, also if tasks wait in the row for it."""
+        return self._used_seconds < PASS_SECONDS and not self._is_pausing
 
     async def _pause(self) -> None:
         """Let all other tasks run; tasks that want a turn meanwhile wait in the row."""
