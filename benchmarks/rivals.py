@@ -110,11 +110,13 @@ def our_group(
 
 
 @contextmanager
-def our_fenced_group(directory: Path, nodes_count: int) -> Iterator[Server]:
-    """Have a fenced group of ours up, with a master."""
+def our_fenced_group(
+    directory: Path, nodes_count: int, *, store: Mapping[str, Any] | None = None
+) -> Iterator[Server]:
+    """Have a fenced group of ours up, with a master; `store` is more of its settings."""
     directory.mkdir()
     settings: dict[str, dict[str, Any]] = {
-        "store": STORE,
+        "store": {**STORE, **(store or {})},
         "replication": {},
         "broker": {"register_broker_interval_ms": 10_000},
     }

@@ -164,6 +164,7 @@ class Broker:
             self._parts.unsupported,
             guard.runs(self._handlers.runs.take, SEND_RUN_CODES),
             guard.runs(self._handlers.pull_runs.take, PULL_RUN_CODES, are_signed=False),
+            guard.runs(self._handlers.runs.take_together, SEND_RUN_CODES, are_signed=False),
         )
         async with trio.open_nursery() as services:
             self._services = services

@@ -20,6 +20,7 @@ from tandem.wire.response_code import ResponseCode
 if TYPE_CHECKING:
     from node.remoting.connection import Connection
     from node.remoting.dispatcher import Dispatch, TakeRun
+    from node.remoting.gathering import TakeTogether
     from tandem.wire.remoting_command import RemotingCommand
 
 
@@ -38,6 +39,11 @@ class VipChannel:
     def take_pulls(self) -> TakeRun | None:
         """See `Dispatch`."""
         return None
+
+    @property
+    def take_together(self) -> TakeTogether | None:
+        """See `Dispatch`; no read is among them."""
+        return self._dispatcher.take_together
 
     def dispatch(self, connection: Connection, command: RemotingCommand) -> None:
         """Have a request handled and answer it on its connection."""

@@ -5,15 +5,17 @@
       |        at the end of the round of requests
       while requests of one connection are handled
 
-They are parked as answers and not as tasks; and all puts that came in one round wait together, as
-one `ParkedRound`, until disk and replicas have reached the last of them. They were written
-together, so they leave together, and the services count rounds instead of messages.
+They are parked as answers and not as tasks; and all puts of a connection that came in one round
+wait together, as one `ParkedRound`, until disk and replicas have reached the last of them. They
+were written together, so they leave together, and the services count rounds instead of messages. A
+run of several connections waits as one `ParkedRun`.
 
 Source: RocketMQ 5.3.3, CommitLog.handleDiskFlushAndHA.
 """
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -123,6 +125,19 @@ class ParkedPuts:
         parked.add(answers.record_ends[-1], answers, len(answers.record_ends))
         self.room -= len(answers.record_ends)
 
+    def park_together(
+        self, connections: list[Connection], counts: list[int], answers: RunAnswers
+    ) -> None:
+        """Have a run of several connections waited for; `counts` says how many answers each gets.
+
+        No round is open: it is waited for at once.
+        """
+        assert not self._rounds
+        self.room -= len(answers.record_ends)
+        parked = ParkedRun(connections, counts, self._replicated, self._unpark, self._times)
+        parked.add(answers.record_ends[-1], answers, len(answers.record_ends))
+        parked.submit(trio.current_time())
+
     def _round(self, connection: Connection, *, for_disks: bool) -> ParkedRound:
         parked = self._rounds.get(for_disks)
         if parked is None:
@@ -148,12 +163,11 @@ class ParkedPuts:
         self._times.waited(count, trio.current_time() - began)
 
 
-class ParkedRound:
-    """Puts of one connection whose answers wait for the disk, replicas, or both."""
+class Parked:
+    """Puts whose answers wait together for the disk, replicas, or both."""
 
     def __init__(
         self,
-        connection: Connection,
         policy: WaitPolicy,
         on_answered: Callable[[int, float], None],
         times: PutTimes,
@@ -165,12 +179,10 @@ class ParkedRound:
         """
         self._times = times
         self._contract = contract
-        self.connection = connection
         self._puts: list[tuple[int, Answer | RunAnswers]] = []
         """End offset and answer of each, in the order of the log; a run of them may be one. All
         say that all is well until the outcome is known."""
         self._count = 0
-        self._owed: OwedAnswers | None = None
         self._policy = policy
         self._on_answered = on_answered
         self._began = 0.0
@@ -190,7 +202,7 @@ class ParkedRound:
 
         Source: CommitLog.handleDiskFlushAndHA.
         """
-        self._owed = self.connection.owe_puts(self._count)
+        self._owe()
         self._began = now
         end_offset = self._puts[-1][0]
         flush, replication = self._policy.flush, self._policy.replication
@@ -199,6 +211,14 @@ class ParkedRound:
             flush.submit(end_offset, now + flush.timeout_seconds, self._flushed)
         if replication is not None:
             replication.submit(end_offset, now + replication.timeout_seconds, self._replicated)
+
+    def _owe(self) -> None:
+        """Promise the answers."""
+        raise NotImplementedError
+
+    def _give(self) -> None:
+        """Write them."""
+        raise NotImplementedError
 
     def _flushed(self, status: PutMessageStatus, reason: str) -> None:
         self._flush_outcome, self._flush_reason = status, reason
@@ -218,8 +238,7 @@ class ParkedRound:
             self._note_outcomes()
         else:
             self._times.acks[self._contract, _OK] += self._count
-        assert self._owed is not None, "waits end after they began"
-        self._owed.write(b"".join([_frames(answer) for _, answer in self._puts]))
+        self._give()
         self._on_answered(self._count, self._began)
 
     def _note_outcomes(self) -> None:
@@ -248,6 +267,60 @@ class ParkedRound:
         for end, answer in self._puts:
             puts += answer.single() if isinstance(answer, RunAnswers) else [(end, answer)]
         return puts
+
+
+class ParkedRound(Parked):
+    """Those of one connection that came in one round."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        policy: WaitPolicy,
+        on_answered: Callable[[int, float], None],
+        times: PutTimes,
+        contract: str,
+    ) -> None:
+        super().__init__(policy, on_answered, times, contract)
+        self.connection = connection
+        self._owed: OwedAnswers | None = None
+
+    def _owe(self) -> None:
+        self._owed = self.connection.owe_puts(self._count)
+
+    def _give(self) -> None:
+        assert self._owed is not None, "waits end after they began"
+        self._owed.write(b"".join([_frames(answer) for _, answer in self._puts]))
+
+
+class ParkedRun(Parked):
+    """One run of several connections, which nobody has a bound on."""
+
+    def __init__(
+        self,
+        connections: list[Connection],
+        counts: list[int],
+        policy: WaitPolicy,
+        on_answered: Callable[[int, float], None],
+        times: PutTimes,
+    ) -> None:
+        super().__init__(policy, on_answered, times, _CONTRACTS[False])
+        self._connections = connections
+        self._counts = counts
+
+    def _owe(self) -> None:
+        for connection, count in zip(self._connections, self._counts, strict=True):
+            connection.owed_count += count
+
+    def _give(self) -> None:
+        counts = self._counts
+        answers = self._puts[0][1]
+        if isinstance(answers, RunAnswers):
+            pieces = answers.split(counts)
+        else:
+            frames = iter([encoded(answer) for _, answer in self._single()])
+            pieces = [b"".join(islice(frames, count)) for count in counts]
+        for connection, count, piece in zip(self._connections, counts, pieces, strict=True):
+            connection.give(piece, count)
 
 
 def _frames(answer: Answer | RunAnswers) -> bytes:

@@ -9,6 +9,8 @@ one step, as a batch is: this node's right to take puts is asked for once, and n
 between its messages. Whatever is in doubt is not decided here: the run ends before it, and
 `SendMessage` handles the request.
 
+Requests of several connections are one run where nobody is asked who sends them.
+
 One request that has come alone is quicker on its own. And looking for a run in vain costs little,
 but for each request it would be felt. So the next look is after one request more than the last
 time, then after two more, four more, up to a bound.
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from node.handlers.send_message import SendMessage
     from node.remoting.caller import Caller
     from node.remoting.connection import Connection
+    from node.remoting.gathering import Part
     from node.security.seals import Sender, SenderOf
     from node.tables.tables import Tables
     from store import MessageStore
@@ -76,6 +79,8 @@ class SendRunHandler:
         self._parked = send.parked
         self.take = None if runs is None else partial(self._take, runs)
         """Puts and answers usual requests that come next; returns whether there were any."""
+        self.take_together = None if runs is None else partial(self._take_together, runs)
+        """The same with what has come on several connections, where nobody is asked who sends."""
 
     def _take(self, runs: SendRuns, connection: Connection, frames: FrameBuffer) -> bool:
         if (received := frames.several_frames()) is None:
@@ -112,6 +117,36 @@ class SendRunHandler:
             return True
         ends = written.answer_ends.tolist(), written.record_ends.tolist()
         self._parked.park_run(connection, RunAnswers(written.answers, *ends))
+        return True
+
+    def _take_together(self, runs: SendRuns, parts: list[Part]) -> bool:
+        if self._sender_of is not None or self._refusal() is not None:
+            return False
+        hosts = [part.connection.born_host for part in parts]
+        if not runs.find_of([part.data for part in parts], hosts):
+            return False
+        parked = self._parked
+        if runs.count > parked.room:
+            return False
+        places, queues = self._places(runs, ANYBODY)
+        written = self._puts.put_run(runs, places, queues, hosts[0]) if places else None
+        if written is None:
+            return False
+        connections: list[Connection] = []
+        counts: list[int] = []
+        for number, sends, taken_bytes in runs.shares():
+            part = parts[number]
+            part.data = part.data[taken_bytes:]
+            part.connection.has_asked = True
+            connections.append(part.connection)
+            counts.append(sends)
+        ends = written.answer_ends.tolist(), written.record_ends.tolist()
+        answers = RunAnswers(written.answers, *ends)
+        if runs.is_waiting and parked.any_waits:
+            parked.park_together(connections, counts, answers)
+            return True
+        for connection, frames in zip(connections, answers.split(counts), strict=True):
+            connection.write(frames)
         return True
 
     @staticmethod

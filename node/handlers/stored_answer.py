@@ -25,6 +25,8 @@ from tandem.wire.request_headers import SendMessageResponseHeader
 from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from node.remoting.dispatcher import Answer
     from store import PutMessageResult
     from tandem.wire.message import Host
@@ -53,6 +55,18 @@ class RunAnswers(msgspec.Struct, frozen=True):
     frames: bytes
     frame_ends: list[int]
     record_ends: list[int]
+
+    def split(self, counts: Iterable[int]) -> list[bytes]:
+        """Return the frames in pieces of this many answers each."""
+        pieces: list[bytes] = []
+        frames, ends = self.frames, self.frame_ends
+        start = done = 0
+        for count in counts:
+            done += count
+            end = ends[done - 1]
+            pieces.append(frames[start:end])
+            start = end
+        return pieces
 
     def single(self) -> list[tuple[int, bytes]]:
         """Return end offset and answer of each."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Generator, Mapping
 
     from node.remoting.connection import Connection
+    from node.remoting.gathering import TakeTogether
     from tandem.wire.frame_buffer import FrameBuffer
     from tandem.wire.remoting_command import Ext
 
@@ -154,6 +155,10 @@ class Dispatch(Protocol):
     def take_pulls(self) -> TakeRun | None:
         """The same for pulls, and for one alone, too."""
 
+    @property
+    def take_together(self) -> TakeTogether | None:
+        """Has requests of several connections handled as one, where it can; None: it never can."""
+
     def dispatch(self, connection: Connection, command: RemotingCommand) -> None:
         """Have a request handled and answer it on its connection."""
 
@@ -168,10 +173,12 @@ class Dispatcher:
         unsupported: UnsupportedRequests | None = None,
         take_run: TakeRun | None = None,
         take_pulls: TakeRun | None = None,
+        take_together: TakeTogether | None = None,
     ) -> None:
         """Serve these; `on_answer` gets what clients answer to requests of ours.
 
-        `take_run` and `take_pulls` handle requests that came together, where they can.
+        `take_run`, `take_pulls` and `take_together` handle requests that came together, where they
+        can.
         """
         self._handlers = handlers
         self._not_supported = (unsupported or UnsupportedRequests()).refuse
@@ -179,6 +186,8 @@ class Dispatcher:
         self.take_run = take_run
         """See `Dispatch`."""
         self.take_pulls = take_pulls
+        """See `Dispatch`."""
+        self.take_together = take_together
         """See `Dispatch`."""
         self._why_refused: Callable[[], str] | None = None
         self._served_always: Container[int] = ()
@@ -189,7 +198,7 @@ class Dispatcher:
         `why` says in words why this node serves nobody. There is no way back.
         """
         self._why_refused, self._served_always = why, but
-        self.take_run = self.take_pulls = None
+        self.take_run = self.take_pulls = self.take_together = None
 
     def dispatch(self, connection: Connection, command: RemotingCommand) -> None:
         """Have a request handled and answer it on its connection."""

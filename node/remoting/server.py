@@ -8,27 +8,31 @@ line in the log. Connections have bounds, for each address and in all: places
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
 from node.remoting.client_memory import ClientMemory
 from node.remoting.connection import Connection, Outbox
+from node.remoting.gathering import Gathering, Part
 from node.remoting.places import Places
 from node.remoting.turns import TURN_SECONDS, Turns
 from store.machine.network import ConnectionLost
+from store.machine.read_loop import read_loop
 from store.machine.signal import Signal
 from tandem.wire.errors import WireError
 from tandem.wire.frame_buffer import FrameBuffer
 from tandem.wire.pull_run import PULL_HEADS
+from tandem.wire.send_run import HOST_V4_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from trio.abc import Clock
 
     from node.remoting.dispatcher import Dispatch, TakeRun
-    from store.machine.network import Listener
+    from store.machine.network import Listener, Take, Taken
 
 _log = logging.getLogger(__name__)
 
@@ -100,6 +104,7 @@ class Server:
         self._place_free = Signal()
         self._memory = ClientMemory()
         self._turns = Turns()
+        self._gathering: Gathering | None = None
 
     async def listen(
         self, listener: Listener, dispatcher: Dispatch, connections: trio.Nursery
@@ -191,11 +196,24 @@ class Server:
                         await self._other.serve(connection, first, self._turns)
                         return
                     frames.receive_data(first)
-                await serve_requests(connection, dispatcher, self._after_round, frames, self._turns)
+                await serve_requests(
+                    connection,
+                    dispatcher,
+                    self._after_round,
+                    frames,
+                    self._turns,
+                    self._gathered(),
+                )
             except ConnectionLost:
                 connection.close()
             except WireError as error:
                 _log.warning("connection from %s closed: %s", connection.peer, error)
+
+    def _gathered(self) -> Gathering | None:
+        """Return what handles together what comes on several connections; None: nothing does."""
+        if self._gathering is None and (loop := read_loop()) is not None:
+            self._gathering = Gathering(loop, self._turns, self._after_round)
+        return self._gathering
 
 
 async def _first_bytes(connection: Connection, starts_with: bytes) -> bytes:
@@ -214,14 +232,15 @@ async def _first_bytes(connection: Connection, starts_with: bytes) -> bytes:
     return first
 
 
-async def serve_requests(
+def serve_requests(
     connection: Connection,
     dispatcher: Dispatch,
     after_round: Callable[[], None],
     frames: FrameBuffer,
     turns: Turns,
-) -> None:
-    """Handle the requests of one connection until the peer ends it.
+    gathering: Gathering | None = None,
+) -> Coroutine[object, object, None]:
+    """Handle the requests of one connection until the peer ends it. To be awaited.
 
     Args:
         connection: Where requests come from and answers go.
@@ -230,51 +249,99 @@ async def serve_requests(
             puts, and the answers are sent.
         frames: Splits the bytes; carries the limits, and what has come already.
         turns: Whose turn it is.
+        gathering: Handles together what comes on several connections; None: nothing does.
 
     Raises:
         ConnectionLost: The stream broke.
         WireError: The peer sent what no correct peer sends.
     """
-    clock = trio.lowlevel.current_clock()
-    may_have_more = again = False
+    return _Rounds(connection, dispatcher, after_round, frames, turns, gathering).run()
 
-    def turn() -> None:
-        nonlocal may_have_more, again
+
+class _Rounds:
+    """The rounds of one connection; see `serve_requests`."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        dispatcher: Dispatch,
+        after_round: Callable[[], None],
+        frames: FrameBuffer,
+        turns: Turns,
+        gathering: Gathering | None,
+    ) -> None:
+        self._connection = connection
+        self._dispatcher = dispatcher
+        self._after_round = after_round
+        self._frames = frames
+        self._turns = turns
+        self._clock = trio.lowlevel.current_clock()
+        self._gathering = gathering
+        self._part = Part(connection)
+        self._may_have_more = self._again = False
+
+    async def run(self) -> None:
+        """Go on until the peer ends the connection."""
+        connection = self._connection
+        take: Take = self._take_alone
+        # What is handled together has hosts of one size.
+        if self._gathering is not None and len(connection.born_host) == HOST_V4_BYTES:
+            take = partial(self._take, self._gathering)
+        if self._frames.unfinished_bytes and not self._take_alone(b""):
+            await self._finish()
+        while await connection.stream.receive_while(RECEIVE_BYTES_MAX, take):
+            await self._finish()
+
+    def _take(self, gathering: Gathering, data: bytes) -> Taken:
+        """Leave to the end of the round what has come beside others; else have a turn at once."""
+        if self._frames.is_used_up() and gathering.add(
+            self._part, data, self._dispatcher.take_together
+        ):
+            self._connection.last_active = self._clock.current_time()
+            return self._end_gathering
+        return self._take_alone(data)
+
+    def _end_gathering(self) -> bool:
+        assert self._gathering is not None, "a part of it was added"
+        self._gathering.end()
+        rest = self._part.data
+        return self._take_alone(rest) if rest else self._connection.may_read
+
+    def _take_alone(self, data: bytes) -> bool:
+        """Have a turn at once, if there is one; return whether that was all there is to do."""
+        connection = self._connection
+        connection.last_active = self._clock.current_time()
+        self._frames.receive_data(data)
+        self._may_have_more = True
+        if self._turns.is_free:
+            self._turn()
+        return not self._may_have_more and connection.may_read
+
+    def _turn(self) -> None:
+        connection, frames, clock = self._connection, self._frames, self._clock
         started = clock.current_time()
         try:
-            may_have_more = again = _handle_some(connection, dispatcher, frames, clock)
+            self._may_have_more = self._again = _handle_some(
+                connection, self._dispatcher, frames, clock
+            )
         finally:
             # Also after a bad frame: the good ones before it get their answers.
             connection.end_round()
-            after_round()
-            turns.give(clock.current_time() - started)
+            self._after_round()
+            self._turns.give(clock.current_time() - started)
         unfinished_bytes = frames.unfinished_bytes
         if unfinished_bytes or connection.unfinished_bytes:
             connection.unfinished_bytes = unfinished_bytes
             connection.note_kept()
 
-    def take(data: bytes) -> bool:
-        """Have a turn at once, if there is one; return whether that was all there is to do."""
-        nonlocal may_have_more
-        connection.last_active = clock.current_time()
-        frames.receive_data(data)
-        may_have_more = True
-        if turns.is_free:
-            turn()
-        return not may_have_more and connection.may_read
-
-    async def finish() -> None:
+    async def _finish(self) -> None:
+        connection, turns = self._connection, self._turns
         await connection.wait_ready()
-        while may_have_more and not connection.is_closed:
-            if again or not turns.is_free:
-                await turns.take(again=again)
-            turn()
+        while self._may_have_more and not connection.is_closed:
+            if self._again or not turns.is_free:
+                await turns.take(again=self._again)
+            self._turn()
             await connection.wait_ready()
-
-    if frames.unfinished_bytes and not take(b""):
-        await finish()
-    while await connection.stream.receive_while(RECEIVE_BYTES_MAX, take):
-        await finish()
 
 
 def _handle_some(

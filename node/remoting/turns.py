@@ -69,6 +69,16 @@ class Turns:
         if self._row_count and not self._is_pausing:
             self._let_go_on()
 
+    def passed(self) -> None:
+        """All tasks have had their turn, without anybody asking for it."""
+        if not self._is_pausing:
+            self._used_seconds = 0.0
+
+    @property
+    def has_time(self) -> bool:
+        """Whether there is time before the next pass, also if tasks wait in the row for it."""
+        return self._used_seconds < PASS_SECONDS and not self._is_pausing
+
     async def _pause(self) -> None:
         """Let all other tasks run; tasks that want a turn meanwhile wait in the row."""
         self._is_pausing = True

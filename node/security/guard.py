@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from node.remoting.connection import Connection
-    from node.remoting.dispatcher import Answer, Handler, TakeRun
+    from node.remoting.dispatcher import Answer, Handler
     from node.security.access import Access
     from node.security.audit import Audit
     from node.security.request import Request, Touch
@@ -74,6 +74,8 @@ if TYPE_CHECKING:
     from tandem.wire.frame_seal import FrameSeal
 
 _log = logging.getLogger(__name__)
+
+TakeT = TypeVar("TakeT")
 
 WRONG_SIGNATURES_MAX: Final = 10
 """Of one connection within `WRONG_SIGNATURES_SECONDS`; more end it."""
@@ -134,14 +136,14 @@ class Guard:
         }
 
     def runs(
-        self, take: TakeRun | None, codes: Iterable[int], *, are_signed: bool = True
-    ) -> TakeRun | None:
+        self, take: TakeT | None, codes: Iterable[int], *, are_signed: bool = True
+    ) -> TakeT | None:
         """Return what takes requests of these codes together, if everybody may send them.
 
         Where clients are not asked who they are, nobody is asked who sent a run. So it has no
         request with a field that the loops in C do not know: such a field may be a signature, and
         its request comes to `_guarded`. Elsewhere all of a run have the signature of one user, if
-        `are_signed`; what takes it asks `sender_of`.
+        `are_signed`; what takes it asks `sender_of`. A run of several connections is of nobody's.
         """
         if self._clients is not ClientAccess.OPEN and not are_signed:
             return None

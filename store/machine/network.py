@@ -10,7 +10,7 @@ the same contract checks. No `OSError` and no trio error except `trio.Cancelled`
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from store.machine.errors import AddressInUseError, ClosedHere, ConnectionLost
 
@@ -27,7 +27,15 @@ __all__ = [
     "Network",
     "ReceivesSome",
     "Stream",
+    "Take",
+    "Taken",
 ]
+
+Taken: TypeAlias = "bool | Callable[[], bool]"
+"""Whether more is wanted; or what says so once all that came at the same time was read."""
+
+Take: TypeAlias = "Callable[[bytes], Taken]"
+"""Takes what has come over a stream. It never waits."""
 
 
 class Stream(Protocol):
@@ -54,10 +62,12 @@ class Stream(Protocol):
             ConnectionLost: the stream broke, or was closed on this side.
         """
 
-    async def receive_while(self, bytes_max: int, take: Callable[[bytes], bool]) -> bool:
+    async def receive_while(self, bytes_max: int, take: Take) -> bool:
         """Give `take` what comes, up to `bytes_max` bytes at a time, as long as it returns True.
 
-        `take` may be called while no task runs. It never waits; what it raises is raised here.
+        `take` may be called while no task runs. It never waits; what it raises is raised here. It
+        may return a function, which is called when all streams with something at that moment were
+        read, and before anything else is taken: what that one returns or raises counts.
         Return True if `take` did not want more, False when the peer has ended the stream.
         Cancelling it loses no bytes.
 
@@ -108,10 +118,11 @@ class ReceivesSome:
         """See `Stream.receive_some`."""
         raise NotImplementedError
 
-    async def receive_while(self, bytes_max: int, take: Callable[[bytes], bool]) -> bool:
+    async def receive_while(self, bytes_max: int, take: Take) -> bool:
         """See `Stream.receive_while`."""
         while data := await self.receive_some(bytes_max):
-            if not take(data):
+            taken = take(data)
+            if not (taken if isinstance(taken, bool) else taken()):
                 return True
         return False
 

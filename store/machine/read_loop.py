@@ -11,6 +11,9 @@ polls its own, and their functions run there, between two passes. Nothing waits 
 Trio goes on after each round of those functions in which a task has become runnable, a deadline has
 passed, or something has come that trio itself waits for.
 
+A function may leave what it does about what has come to the end of its round, when all sockets that
+had something are read. So things that came together can be done together.
+
 For this, trio's I/O manager is wrapped, which trio has no public way for. Where its parts are not
 as expected (see `_begin`) there is no loop, and streams are read by their tasks, with the same
 result. A test fails when a release of trio moves them.
@@ -19,7 +22,7 @@ result. A test fails when a release of trio moves them.
 from __future__ import annotations
 
 import select
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import outcome
 import trio
@@ -42,10 +45,21 @@ class _Busy(_Events):
         return True
 
 
+_Read: TypeAlias = "Callable[[], bool | Callable[[], bool] | None]"
+"""Receives and does something about it. None: it wants more; True: it does not; False: the end has
+come. A function: to be called at the end of the round, and says whether more is wanted."""
+
+_Reader: TypeAlias = "tuple[trio.lowlevel.Task, _Read]"
+
+
 class ReadLoop:
     """The sockets of one run of trio that are read by functions.
 
     In the place of trio's I/O manager it has the methods of that one, but its own `get_events`.
+
+    Attributes:
+        reads_several: Whether several things have come in this round.
+        passes: How often trio has had its turn.
     """
 
     def __init__(self, running: Any) -> None:  # noqa: ANN401 -- trio's Runner has no public type
@@ -54,12 +68,16 @@ class ReadLoop:
         self._trio_fd: int = self._waits._epoll.fileno()  # noqa: SLF001
         self._epoll = select.epoll()
         self._epoll.register(self._trio_fd, select.EPOLLIN)
-        self._readers: dict[int, tuple[trio.lowlevel.Task, Callable[[], bool | None]]] = {}
+        self._readers: dict[int, _Reader] = {}
+        self._at_round_end: list[tuple[int, _Reader, Callable[[], bool]]] = []
+        self._is_trio_next = False
+        self.reads_several = False
+        self.passes = 0
         for name in _MANAGER_METHODS:
             setattr(self, name, getattr(self._waits, name))
 
-    async def run_reader(self, fd: int, read: Callable[[], bool | None]) -> bool:
-        """Call `read` whenever there is something to receive, until it returns a result.
+    async def run_reader(self, fd: int, read: _Read) -> bool:
+        """Call `read` whenever there is something to receive, until it wants no more.
 
         It runs in no task and must not wait. Its errors are raised here.
 
@@ -78,6 +96,10 @@ class ReadLoop:
         result: bool = await trio.lowlevel.wait_task_rescheduled(abort)
         return result
 
+    def let_trio_go_on(self) -> None:
+        """Have all tasks run that can, after this round."""
+        self._is_trio_next = True
+
     def forget(self, fd: int) -> None:
         """A socket is about to be closed: its reader gets ClosedResourceError."""
         if fd in self._readers:
@@ -93,19 +115,24 @@ class ReadLoop:
             events: _Events = self._waits.get_events(timeout_seconds)
             return events
         runner = self._runner
+        self.passes += 1
+        self._is_trio_next = False
         while True:
             ready = self._epoll.poll(timeout_seconds, EVENTS_MAX)
             if not ready:
                 return []
             is_trio_ready = False
+            self.reads_several = len(ready) > 1
             for fd, _ in ready:
                 if fd == self._trio_fd:
                     is_trio_ready = True
                 else:
                     self._read(fd)
+            if self._at_round_end:
+                self._end_round()
             if is_trio_ready:
                 return _Busy(self._waits.get_events(0))
-            if runner.runq or runner.waiting_for_idle:
+            if runner.runq or runner.waiting_for_idle or self._is_trio_next:
                 return _Busy()
             timeout_seconds = runner.deadlines.next_deadline() - trio.current_time()
             if timeout_seconds <= 0:
@@ -128,9 +155,25 @@ class ReadLoop:
         else:
             if result is None:
                 return
+            if not isinstance(result, bool):
+                self._at_round_end.append((fd, reader, result))
+                return
             end = outcome.Value(result)
         if self._readers.get(fd) is reader:
             self._end(fd, end)
+
+    def _end_round(self) -> None:
+        """Call what was left to the end of the round, also if its socket was closed meanwhile."""
+        calls, self._at_round_end = self._at_round_end, []
+        for fd, reader, call in calls:
+            try:
+                if call():
+                    continue
+                end: outcome.Outcome[bool] = outcome.Value(True)  # noqa: FBT003 -- it wants no more
+            except BaseException as error:  # noqa: BLE001 -- belongs to the task that waits
+                end = outcome.Error(error)
+            if self._readers.get(fd) is reader:
+                self._end(fd, end)
 
     def _end(self, fd: int, end: outcome.Outcome[bool]) -> None:
         task = self._readers[fd][0]

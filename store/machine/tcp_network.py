@@ -23,6 +23,8 @@ from tandem.wire.message import Host
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from store.machine.network import Take, Taken
+
 READS_PER_CHECKPOINT: Final = 8
 """Successful reads in a row before other tasks get a turn. A read takes what is there (up to
 hundreds of requests), so this bounds a turn to some milliseconds. Chosen without measuring."""
@@ -81,21 +83,26 @@ class TCPStream(ReceivesSome):
                 self._waits_first = len(data) < FEW_BYTES
                 return data
 
-    async def receive_while(self, bytes_max: int, take: Callable[[bytes], bool]) -> bool:
+    async def receive_while(self, bytes_max: int, take: Take) -> bool:
         """See `Stream.receive_while`."""
         loop = read_loop()
         if loop is None:
             return await super().receive_while(bytes_max, take)
         sock = self._sock
 
-        def read() -> bool | None:
+        def read() -> Taken | None:
             try:
                 data = sock.recv(bytes_max)
             except BlockingIOError:
                 return None
             except OSError as error:
                 raise self._lost(error) from error
-            return (None if take(data) else True) if data else False
+            if not data:
+                return False
+            taken = take(data)
+            if taken is True:
+                return None
+            return True if taken is False else taken
 
         fd = sock.fileno()
         if fd < 0:

@@ -26,9 +26,8 @@ from tandem.wire.tls_engine import TLSEngine, speaks_tls
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable
 
-    from store.machine.network import Listener, Network, Stream
+    from store.machine.network import Listener, Network, Stream, Take
     from tandem.wire.message import Host
 
 _log = logging.getLogger(__name__)
@@ -99,7 +98,7 @@ class AcceptedStream(ReceivesSome):
             return data
         return await settled.receive_some(bytes_max)
 
-    async def receive_while(self, bytes_max: int, take: Callable[[bytes], bool]) -> bool:
+    async def receive_while(self, bytes_max: int, take: Take) -> bool:
         """See `Stream.receive_while`."""
         settled = self._settled or await self.settle()
         while self._first:

@@ -28,7 +28,7 @@ from tandem.wire.tls_engine import why
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from store.machine.network import Stream
+    from store.machine.network import Stream, Take, Taken
     from tandem.wire.message import Host
     from tandem.wire.tls_engine import TLSEngine
 
@@ -131,21 +131,23 @@ class TLSStream(ReceivesSome):
         self._plain = plain[bytes_max:]
         return plain[:bytes_max]
 
-    async def receive_while(self, bytes_max: int, take: Callable[[bytes], bool]) -> bool:
+    async def receive_while(self, bytes_max: int, take: Take) -> bool:
         """See `Stream.receive_while`."""
         engine = self._engine
         while plain := self._plain or self._decrypt(b""):
             self._plain = plain[bytes_max:]
-            if not take(plain[:bytes_max]):
+            taken = take(plain[:bytes_max])
+            if not (taken if isinstance(taken, bool) else taken()):
                 return True
         if engine.is_over:
             return False
 
-        def take_encrypted(data: bytes) -> bool:
+        def take_encrypted(data: bytes) -> Taken:
             plain = self._decrypt(data)
-            if plain and not take(plain):
-                return False
-            return not engine.is_over
+            taken = take(plain) if plain else True
+            if isinstance(taken, bool):
+                return taken and not engine.is_over
+            return lambda: taken() and not engine.is_over
 
         wants_no_more = await self._stream.receive_while(bytes_max, take_encrypted)
         return wants_no_more and not engine.is_over

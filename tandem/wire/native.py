@@ -5,7 +5,8 @@
     hash_keys      what index files keep of keys       record_keys
     index_put      keys entered in an index file       store.index.index_file
     split_batch    a batch as records                  store.log.message_encoder
-    find_sends, write_sends, good_seals                send_run
+    find_sends, find_sends_of, write_sends,            send_run
+    good_seals
     find_pulls, answer_pulls                           pull_run
     header_table, read_headers                         node.grpc.header_blocks
 
@@ -138,6 +139,9 @@ class Loops:
         self.find_sends = library.tandem_find_sends
         self.find_sends.argtypes = [ctypes.c_char_p, _LONG, _LONG, _AT]
         self.find_sends.restype = _LONG
+        self.find_sends_of = library.tandem_find_sends_of
+        self.find_sends_of.argtypes = [ctypes.c_char_p, _AT, _LONG, _AT, _AT]
+        self.find_sends_of.restype = _LONG
         self.good_seals = library.tandem_good_seals
         self.good_seals.argtypes = [ctypes.c_char_p, _AT, _LONG, ctypes.c_char_p]
         self.good_seals.restype = _LONG

@@ -118,11 +118,13 @@ static int is_same_sender(const u8 *data, const struct send *one, const struct s
 
 enum { RECORD_FIXED_BYTES = 75 };
 
-/* Finds usual requests from data[start] on, up to `end`. Returns how many there are. */
-i64 tandem_find_sends(const u8 *data, i64 start, i64 end, struct sends *all) {
-    i64 count = 0, place = 0, record_bytes = 0, is_waiting;
-    all->place_count = 0;
-    all->contents.used = 0;
+/* Adds usual requests from data[start] on, up to `end`, to the `count` that are there. Returns how
+ * many there are then. */
+static i64 add_some(const u8 *data, i64 start, i64 end, struct sends *all, i64 count,
+                    i64 connection) {
+    i64 is_waiting;
+    i64 place = count ? all->rows[count - 1].place : 0;
+    i64 record_bytes = count ? all->rows[count - 1].record_bytes : 0;
     for (; count < all->rows_max; count++) {
         struct send *s = all->rows + count;
         if (!take_frame(data, start, end, all, count, &is_waiting)) break;
@@ -138,9 +140,35 @@ i64 tandem_find_sends(const u8 *data, i64 start, i64 end, struct sends *all) {
         all->is_waiting = is_waiting;
         all->places[place].count++;
         s->place = place;
+        s->connection = connection;
         record_bytes += RECORD_FIXED_BYTES + s->body_bytes + s->topic_bytes + s->text_bytes;
         s->record_bytes = record_bytes;
         start = s->end;
+    }
+    return count;
+}
+
+/* Finds usual requests from data[start] on, up to `end`. Returns how many there are. */
+i64 tandem_find_sends(const u8 *data, i64 start, i64 end, struct sends *all) {
+    all->place_count = 0;
+    all->contents.used = 0;
+    return add_some(data, start, end, all, 0, 0);
+}
+
+/* The same of several connections. What connection n has sent ends at ends[n] and starts where that
+ * of the one before it ends: no request reads on in what another connection has sent. What is not
+ * usual ends the part of its own connection alone. counts[n] becomes how many requests connection n
+ * has in the run. */
+i64 tandem_find_sends_of(const u8 *data, const i64 *ends, i64 connections, struct sends *all,
+                         i64 *counts) {
+    i64 start = 0, count = 0;
+    all->place_count = 0;
+    all->contents.used = 0;
+    for (i64 n = 0; n < connections; n++) {
+        i64 before = count;
+        count = add_some(data, start, ends[n], all, count, n);
+        counts[n] = count - before;
+        start = ends[n];
     }
     return count;
 }
@@ -150,6 +178,7 @@ enum { ANSWER_PARTS = 6, PACKED_PARTS = 4 };
 struct run {
     i64 count, offset, store_ms, magic, sys_flag;
     struct part born_host, store_host;
+    const u8 *born_hosts; /* of each connection, one after the other; NULL: there is only one */
     struct part answer[ANSWER_PARTS]; /* between them offset, queue, number, key and opaque */
     struct part packed[PACKED_PARTS]; /* before opaque, offset, queue and number */
     u8 *records, *answers;
@@ -169,7 +198,9 @@ static u8 *put_record(u8 *out, const u8 *data, const u8 *text, const struct send
     put64(at + 28, offset);
     put32(at + 36, (u32)r->sys_flag);
     put64(at + 40, s->born_ms);
-    at = put_part(at + 48, r->born_host);
+    struct part born_host = r->born_host;
+    if (r->born_hosts) born_host.at = r->born_hosts + s->connection * born_host.size;
+    at = put_part(at + 48, born_host);
     put64(at, r->store_ms);
     at = put_part(at + 8, r->store_host);
     memset(at, 0, 12); /* times consumed again, offset of what was prepared */

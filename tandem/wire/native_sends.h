@@ -13,6 +13,7 @@ struct send {
     /* Of a signed one: who says to have signed it, the signature, and what it is about. A sealed
      * one says nobody; it is about the frame up to its seal. */
     i64 access_at, access_bytes, signature_at, content_at, content_bytes;
+    i64 connection; /* by which it has come, of those that are looked at together */
 };
 
 /* Where what is signed is gathered; the content is the values of the fields, in the order of their

@@ -1,8 +1,9 @@
 """Requests to send that came together, found, stored and answered as one run, in C.
 
-    find   usual requests from here on, up to the first unusual one: how many, to which queues
-    keep   only some of them
-    write  their records, what their queues get, and their answers
+    find     usual requests from here on, up to the first unusual one: how many, to which queues
+    find_of  the same in what several connections have sent, each up to its first unusual one
+    keep     only some of them
+    write    their records, what their queues get, and their answers
 
 `native_sends.c` says what "usual" is: one message with a header in JSON or MSGPACK, to be
 stored as it comes. All others, and all of them where nothing was compiled, are handled one by one,
@@ -13,7 +14,9 @@ Python here: a run is the same put as before, without the steps between.
 from __future__ import annotations
 
 import ctypes
+from array import array
 from hmac import compare_digest
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -33,7 +36,10 @@ SENDS_MAX: Final = 512
 PLACES_MAX: Final = 64
 """Queues of one run. One request more to yet another queue ends it."""
 
-_SEND_COLUMNS: Final = 21
+PARTS_MAX: Final = 512
+"""Connections of one run."""
+
+_SEND_COLUMNS: Final = 22
 _END, _OPAQUE, _PLACE, _BODY, _RECORD_BYTES, _ACCESS, _SIGNED = 0, 1, 5, 6, 14, 16, 18
 SIGNATURE_BYTES: Final = 28
 CONTENTS_BYTES_MAX: Final = 1 << 20
@@ -42,7 +48,7 @@ CONTENTS_BYTES_MAX: Final = 1 << 20
 _PLACE_COLUMNS: Final = 7
 _COUNT, _QUEUE_OFFSET = 4, 5
 _KEY_BYTES_MAX: Final = 64
-_HOST_V4_BYTES: Final = 8
+HOST_V4_BYTES: Final = 8
 _NUMBERS_BYTES: Final = 8 + 16 + 11 + 20 + 11
 """Of an answer: its frame's head, the log offset, queue id, queue offset, opaque."""
 
@@ -81,6 +87,7 @@ class _Run(ctypes.Structure):
         ("sys_flag", _LONG),
         ("born_host", _Part),
         ("store_host", _Part),
+        ("born_hosts", ctypes.c_char_p),
         ("answer", _Part * 6),
         ("packed", _Part * 4),
         ("records", ctypes.c_void_p),
@@ -98,6 +105,20 @@ class SendPlace(NamedTuple):
     queue_id: int
     first: int
     sends: int
+
+
+class RunShare(NamedTuple):
+    """What one of several connections has in a run.
+
+    Attributes:
+        connection: Its number.
+        sends: How many requests, which follow those of the connection before it.
+        taken_bytes: Of what it has sent.
+    """
+
+    connection: int
+    sends: int
+    taken_bytes: int
 
 
 class WrittenRun(NamedTuple):
@@ -152,12 +173,14 @@ class SendRuns:
     ) -> None:
         self._contents = np.zeros(CONTENTS_BYTES_MAX if are_signed else 0, np.uint8)
         self._find, self._write = loops.find_sends, loops.write_sends
+        self._find_of = loops.find_sends_of
         self._good_seals = loops.good_seals
         self._rows = np.zeros((SENDS_MAX, _SEND_COLUMNS), np.int64)
         self._places = np.zeros((PLACES_MAX, _PLACE_COLUMNS), np.int64)
         self._texts = np.zeros(SENDS_MAX * text_bytes_max, np.uint8)
         self._units = np.zeros(3 * SENDS_MAX, np.int64)
         self._ends = np.zeros((2, SENDS_MAX), np.int64)
+        self._counts = np.zeros(PARTS_MAX, np.int64)
         in_json, packed = ([_Part(part, len(part)) for part in parts] for parts in answers)
         parts_bytes = max(sum(map(len, parts)) for parts in answers)
         answer_bytes_max = parts_bytes + _NUMBERS_BYTES + _KEY_BYTES_MAX
@@ -168,6 +191,8 @@ class SendRuns:
         self._place_values = self._places.ravel().data
         self._unit_values, self._answer_bytes = self._units.data, self._answers.data
         self._record_ends, self._answer_ends = self._ends[0].data, self._ends[1].data
+        self._count_values, self._counts_at = self._counts.data, self._counts.ctypes.data
+        self._part_ends = array("q")
         self._born_host = b""
         host = store_host.packed
         self._host_bytes = len(host)
@@ -203,8 +228,36 @@ class SendRuns:
     def find(self, data: bytes, start: int) -> bool:
         """Look for usual requests from `data[start]` on; return whether there is one."""
         self._data = data
+        self._run.born_hosts = None
         self.count = self._find(data, start, len(data), self._sends_at)
         return self.count > 0
+
+    def find_of(self, parts: list[bytes], born_hosts: list[bytes]) -> bool:
+        """Look for usual requests in what several connections have sent; return whether there are.
+
+        Each part is looked at up to its first unusual request. `born_hosts` are of one size.
+        """
+        data = self._data = b"".join(parts)
+        ends = self._part_ends = array("q", accumulate(map(len, parts)))
+        at, count = ends.buffer_info()
+        assert count <= PARTS_MAX
+        self._run.born_hosts = b"".join(born_hosts)
+        self.count = self._find_of(data, at, count, self._sends_at, self._counts_at)
+        return self.count > 0
+
+    def shares(self) -> list[RunShare]:
+        """Return what each connection has in the run that `find_of` has found, if anything."""
+        shares: list[RunShare] = []
+        left, row_end, start = self.count, _END - _SEND_COLUMNS, 0
+        values, ends = self._row_values, self._part_ends
+        for connection, found in enumerate(self._count_values[: len(ends)].tolist()):
+            sends = min(found, left)
+            if sends:
+                left -= sends
+                row_end += sends * _SEND_COLUMNS
+                shares.append(RunShare(connection, sends, values[row_end] - start))
+            start = ends[connection]
+        return shares
 
     @property
     def access_key(self) -> str:
@@ -314,7 +367,8 @@ class SendRuns:
     ) -> WrittenRun:
         """Return the run as it is stored from physical `offset` on, and its answers.
 
-        `queue_offsets` are those of the first message of each place.
+        `queue_offsets` are those of the first message of each place. `born_host` is one of those
+        that were given, if the run is of several connections.
         """
         size = self.record_bytes(born_host)
         if size > len(self._records):
@@ -327,7 +381,7 @@ class SendRuns:
         if born_host != self._born_host:
             self._born_host = born_host
             run.born_host = _Part(born_host, len(born_host))
-            run.sys_flag = self._store_flag | BORNHOST_V6_FLAG * (len(born_host) > _HOST_V4_BYTES)
+            run.sys_flag = self._store_flag | BORNHOST_V6_FLAG * (len(born_host) > HOST_V4_BYTES)
         answer_bytes = self._write(self._data, self._sends_at, self._run_at)
         return WrittenRun(
             self._records.data[:size],

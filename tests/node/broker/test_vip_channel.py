@@ -12,6 +12,7 @@ from tandem.wire.response_code import ResponseCode
 from tests.node.doubles import FakeStream
 
 if TYPE_CHECKING:
+    from node.remoting.gathering import Part
     from tandem.wire.frame_buffer import FrameBuffer
 
 
@@ -25,6 +26,9 @@ class Seen:
         return False
 
     take_pulls = take_run
+
+    def take_together(self, _parts: list[Part]) -> bool:
+        return False
 
     def dispatch(self, connection: Connection, command: RemotingCommand) -> None:
         self.codes.append(command.code)

@@ -106,3 +106,20 @@ async def test_one_that_is_cancelled_in_the_row_keeps_nobody(
     await trio.sleep(1)
     assert len(order) == 10
     assert turns.is_free
+
+
+async def test_a_pass_that_nobody_asked_for_counts_as_one_unless_tasks_wait_in_the_row(
+    nursery: trio.Nursery,
+) -> None:
+    turns = Turns()
+    turns.give(PASS_SECONDS)
+    turns.passed()
+    assert turns.is_free
+    turns.give(PASS_SECONDS)
+    for number in range(2):
+        nursery.start_soon(take_and_give, turns, str(number), [])
+    while not turns.waiting_count:
+        await trio.lowlevel.checkpoint()
+    turns.passed()
+    after = turns.is_free
+    assert not after

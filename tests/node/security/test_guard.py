@@ -130,6 +130,8 @@ async def test_runs_are_taken_only_of_what_everybody_may_send(
     for codes in (SEND_RUN_CODES, PULL_RUN_CODES):
         assert guard.runs(take, codes) is take
         assert guard.runs(None, codes) is None
+        # Of several connections, which nobody signs.
+        assert guard.runs(take, codes, are_signed=False) is take
     assert guard.runs(take, [RequestCode.PULL_MESSAGE, RequestCode.REGISTER_BROKER]) is None
     monkeypatch.setitem(NEEDED, (Resource.MESSAGES, Action.WRITE), Standing.OPERATOR)
     assert guard.runs(take, SEND_RUN_CODES) is None

@@ -370,3 +370,81 @@ async def test_one_task_reads_a_socket(way: str) -> None:
         with pytest.raises(trio.BusyResourceError):
             await server.receive_while(10, lambda _: True)
         nursery.cancel_scope.cancel()
+
+
+async def test_what_is_left_to_the_end_of_a_round_is_done_when_all_were_read(way: str) -> None:
+    """Several have something at once; each ends its reading in its own way."""
+    order: list[str] = []
+    loop = read_loop()
+
+    def leaves(name: str, outcome: Callable[[], bool]) -> Callable[[bytes], Callable[[], bool]]:
+        def rest() -> bool:
+            order.append(f"rest of {name}")
+            return outcome()
+
+        def take(data: bytes) -> Callable[[], bool]:
+            order.append(name)
+            assert way == "task" or (loop is not None and loop.reads_several)
+            return rest
+
+        return take
+
+    def fails() -> bool:
+        raise ZeroDivisionError
+
+    async with AsyncExitStack() as stack:
+        pairs = [await stack.enter_async_context(pair()) for _ in range(3)]
+        for client, _ in pairs:
+            client.send_nowait(b"x")
+        ended: list[str] = []
+
+        async def read(server: Stream, name: str, outcome: Callable[[], bool]) -> None:
+            try:
+                assert await server.receive_while(10, leaves(name, outcome))
+                ended.append(name)
+            except (ZeroDivisionError, ClosedHere):
+                ended.append(f"{name} failed")
+
+        def closes() -> bool:
+            pairs[2][1].close_nowait()
+            return True
+
+        with trio.fail_after(PATIENCE_SECONDS):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(read, pairs[0][1], "a", lambda: False)
+                nursery.start_soon(read, pairs[1][1], "b", fails)
+                nursery.start_soon(read, pairs[2][1], "c", closes)
+    assert sorted(ended) == ["a", "b failed", "c failed"]
+    assert sorted(order[:3] if way == "loop" else order[::2]) == ["a", "b", "c"]
+    assert sorted(order[3:] if way == "loop" else order[1::2]) == [f"rest of {n}" for n in "abc"]
+
+
+async def test_what_wants_more_at_the_end_of_its_round_is_read_on(way: str) -> None:
+    taken: list[bytes] = []
+    async with pair() as (client, server):
+
+        def take(data: bytes) -> Callable[[], bool]:
+            taken.append(data)
+            return lambda: len(taken) < 3
+
+        await client.send_all(b"abc")
+        assert await server.receive_while(1, take)
+    assert taken == [b"a", b"b", b"c"]
+
+
+async def test_trio_goes_on_after_a_round_if_it_is_asked_to(way: str) -> None:
+    if way == "task":
+        return
+    loop = read_loop()
+    assert loop is not None
+    passes: list[int] = []
+    async with pair() as (client, server):
+
+        def take(data: bytes) -> bool:
+            passes.append(loop.passes)
+            loop.let_trio_go_on()
+            return len(passes) < 3
+
+        await client.send_all(b"abc")
+        assert await server.receive_while(1, take)
+    assert len(set(passes)) == 3

@@ -23,7 +23,7 @@ from tandem.wire.remoting_command import (
 )
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import SendMessageRequestHeaderV2, SendMessageResponseHeader
-from tandem.wire.send_run import PLACES_MAX, SENDS_MAX, SendPlace, SendRuns
+from tandem.wire.send_run import PLACES_MAX, SENDS_MAX, RunShare, SendPlace, SendRuns
 
 pytestmark = pytest.mark.skipif(native.loops is None, reason="no C compiler at installation")
 
@@ -358,3 +358,42 @@ def test_a_frame_too_short_for_its_seal_is_in_no_run(size: int) -> None:
     data = whole[:4] + bytes([whole[4] | 0x80]) + whole[5:]
     assert not sealed_finder().find(data, 0)
     assert not finder().find(data, 0)
+
+
+HOSTS: Final = [Host("10.1.2.3", 99).packed, Host("10.1.2.4", 7).packed, Host("10.1.2.5", 8).packed]
+
+
+def test_a_run_of_several_connections_says_what_each_has_in_it() -> None:
+    first, unusual = frame(1, queue_id=1), b"\0\0\0\x09\0\0\0\x05{...}"
+    parts = [first + frame(2), unusual + frame(3), frame(4) + unusual]
+    runs = finder()
+    assert runs.find_of(parts, HOSTS)
+    whole = RunShare(0, 2, len(parts[0]))
+    assert runs.shares() == [whole, RunShare(2, 1, len(frame(4)))]
+    assert runs.places() == [SendPlace("T", 1, 0, 1), SendPlace("T", 0, 1, 2)]
+    written = runs.write(HOSTS[0], [10, 20], 0, 1)
+    messages = list(decode_messages(written.records))
+    assert [message.born_host.packed for message in messages] == [HOSTS[0], HOSTS[0], HOSTS[2]]
+    assert [message.queue_offset for message in messages] == [10, 20, 21]
+    runs.keep(1)
+    assert runs.shares() == [RunShare(0, 1, len(first))]
+    # The next run is of one connection, with its own host again.
+    assert runs.find(frame(5), 0)
+    written = runs.write(CLIENT.packed, [0], 0, 1)
+    assert [each.born_host for each in decode_messages(written.records)] == [CLIENT]
+
+
+def test_no_part_is_read_beyond_its_end() -> None:
+    whole, runs = frame(1), finder()
+    for cut in range(1, len(whole)):
+        assert not runs.find_of([whole[:cut], whole[cut:]], HOSTS[:2])
+        assert runs.find_of([whole[:cut], whole], HOSTS[:2])
+        assert runs.shares() == [RunShare(1, 1, len(whole))]
+
+
+def test_a_run_of_several_connections_is_full_at_some_number_of_requests() -> None:
+    runs = finder()
+    parts = [frame(1) * (SENDS_MAX - 1), frame(2) * 3, frame(3)]
+    assert runs.find_of(parts, HOSTS)
+    assert runs.count == SENDS_MAX
+    assert [share.sends for share in runs.shares()] == [SENDS_MAX - 1, 1]

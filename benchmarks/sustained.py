@@ -1,0 +1,336 @@
+"""What does a group take for long, and how long is it out of sync after a fault?
+
+    python benchmarks/sustained.py --kind sync --rate 5000 --seconds 3600 [--interval 60]
+        [--fault stopped|slow --fault-seconds 60 --bound 60] [--cold-reader] [--cleaning]
+
+An open loop (`open_loop.py`): sends of 1,024 bytes leave at a fixed rate, and a latency counts from
+the intended time. Kinds:
+
+    async     one node; a put is answered when it is in the log
+    sync      master and slave, SYNC_MASTER; answered when the slave has it
+    fenced    a group of three; answered when all of the in-sync set have it
+    flushed   as sync, and both have it on the disk (SYNC_FLUSH)
+
+A line for each interval: sends, answers that were no success by code, p50, p99, p99.9 and the
+longest, sends without an answer at its end, and how many bytes the others are behind.
+
+--fault has a slave or follower stopped (SIGSTOP) for a while, or made slow: stopped for 45 of each
+50 ms. It begins after a third of the run. Afterwards the load goes on, and it is measured how long
+until the group is in sync: everybody connected, and less than a second of the load behind. If that
+takes longer than --bound seconds, the exit status is 1. --cold-reader pulls from the oldest message
+on, ten times a second, with the files dropped from the page cache before each pull. --cleaning has
+small files that are deleted as soon as another is begun.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.open_loop import Interval, OpenLoop
+from benchmarks.pipelined import LoadError
+from benchmarks.rivals import our_fenced_group, our_group, pause, wait_in_sync
+from benchmarks.side_by_side import say
+from tandem.wire.remoting_command import RemotingCommand, SerializeType, encode_frame
+from tandem.wire.request_code import RequestCode
+from tandem.wire.request_headers import HARuntimeInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from benchmarks.rivals import Server
+
+TOPIC: Final = "Bench"
+KINDS: Final = ("async", "sync", "fenced", "flushed")
+FAULTS: Final = ("stopped", "slow")
+FOLLOWERS: Final = {"async": 0, "sync": 1, "fenced": 2, "flushed": 1}
+SLOW_STOPPED_SECONDS: Final = 0.045
+RECORD_BYTES: Final = 1_300
+"""A little more than a message of the load takes in the log."""
+
+IN_SYNC_BYTES_MIN: Final = 64 * 1024
+LOOK_SECONDS: Final = 0.2
+REST_SECONDS: Final = 30.0
+"""For answers after the last send."""
+
+_SMALL_FILE_BYTES: Final = 16 << 20
+_LENGTH: Final = struct.Struct(">I")
+
+
+class Options(msgspec.Struct, frozen=True):
+    """What was asked for."""
+
+    kind: str
+    rate: float
+    seconds: float
+    interval: float
+    connections: int
+    fault: str | None
+    fault_seconds: float
+    bound: float
+    cold_reader: bool
+    cleaning: bool
+
+
+def why_not(options: Options) -> str | None:
+    """Return what is wrong with the options, in a sentence; None: nothing."""
+    seconds, fault_seconds = options.seconds, options.fault_seconds
+    has_fault = options.fault is not None
+    complaints = {
+        f"--rate {options.rate:g} is not between 1 and 1,000,000 messages a second": not (
+            1 <= options.rate <= 1_000_000
+        ),
+        "--seconds and --interval are more than 0": not (seconds > 0 and options.interval > 0),
+        f"--interval {options.interval:g} is longer than the run of {seconds:g} s": (
+            options.interval > seconds
+        ),
+        f"--connections {options.connections} is not between 1 and 1,000": not (
+            1 <= options.connections <= 1_000
+        ),
+        f"--kind {options.kind} has one node: there is no other one for --fault": (
+            has_fault and not FOLLOWERS[options.kind]
+        ),
+        "--fault-seconds and --bound are more than 0": (
+            has_fault and not (fault_seconds > 0 and options.bound > 0)
+        ),
+        f"a fault of {fault_seconds:g} s that begins after a third of {seconds:g} s is not over"
+        f" before the end: give --seconds {1.5 * fault_seconds:g} or more": (
+            has_fault and seconds / 3 + fault_seconds > seconds
+        ),
+    }
+    return next((text for text, is_so in complaints.items() if is_so), None)
+
+
+def start(stack: ExitStack, directory: Path, options: Options) -> Server:
+    """Have a group up."""
+    store: dict[str, Any] = {"file_reserved_time_hours": 72, "disk_max_used_space_ratio": 90}
+    if options.cleaning:
+        store = {"mapped_file_size_commit_log_bytes": _SMALL_FILE_BYTES}
+    if options.kind == "flushed":
+        store["flush_disk_type"] = "SYNC_FLUSH"
+    if options.kind == "fenced":
+        return stack.enter_context(our_fenced_group(directory, 3, store=store))
+    return stack.enter_context(our_group(directory, FOLLOWERS[options.kind], store=store))
+
+
+def behind(server: Server, followers: int) -> int | None:
+    """Return how many bytes the last of the others is behind; None: not all are connected."""
+    frame = encode_frame(
+        RemotingCommand(RequestCode.GET_BROKER_HA_STATUS, 1, serialize_type=SerializeType.JSON)
+    )
+    with socket.create_connection(server.address, REST_SECONDS) as stream:
+        stream.sendall(frame)
+        data = b""
+        while len(data) < 8 or len(data) < 4 + _LENGTH.unpack_from(data)[0]:
+            received = stream.recv(1 << 16)
+            if not received:
+                raise LoadError("the master has closed the connection")
+            data += received
+    body = data[8 + (_LENGTH.unpack_from(data, 4)[0] & 0xFFFFFF) :]
+    info = msgspec.json.decode(body, type=HARuntimeInfo)
+    if len(info.ha_connection_info) < followers:
+        return None
+    return max((max(0, link.diff) for link in info.ha_connection_info), default=0)
+
+
+class Fault:
+    """A follower that is stopped, or slow, for a while; by a process of its own.
+
+    It is let go on at the end, also if that process ends early.
+    """
+
+    def __init__(self, stack: ExitStack, pid: int, kind: str, seconds: float) -> None:
+        stopped = seconds if kind == "stopped" else SLOW_STOPPED_SECONDS
+        command = [sys.executable, "-c", HOLD, str(pid), str(seconds), str(stopped)]
+        self._process = subprocess.Popen(command)
+        stack.callback(os.kill, pid, signal.SIGCONT)
+        stack.callback(self._process.wait)
+        stack.callback(self._process.kill)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its time is over."""
+        return self._process.poll() is not None
+
+
+HOLD: Final = """
+import os, signal, sys, time
+pid, seconds, stopped = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
+end = time.monotonic() + seconds
+while (left := end - time.monotonic()) > 0:
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(min(left, stopped))
+    os.kill(pid, signal.SIGCONT)
+    time.sleep(0.005)
+"""
+"""Its slow kind runs for 5 ms between two stops."""
+
+
+class Run:
+    """One load, with what happens to the group meanwhile."""
+
+    def __init__(self, stack: ExitStack, server: Server, options: Options, load: OpenLoop) -> None:
+        self._stack = stack
+        self._server = server
+        self._options = options
+        self._load = load
+        self._followers = FOLLOWERS[options.kind]
+        self._all = Interval()
+        self._bytes_max = max(IN_SYNC_BYTES_MIN, int(options.rate * RECORD_BYTES))
+
+    def go(self) -> bool:
+        """Run it and print its lines; return whether the group was in sync within the bound."""
+        options, load = self._options, self._load
+        end = load.begin + options.seconds
+        fault_at = load.begin + options.seconds / 3 if options.fault else None
+        fault: Fault | None = None
+        in_sync_after: float | None = None
+        over_at = 0.0
+        print(HEAD, flush=True)
+        next_line = load.begin + options.interval
+        interval = Interval()
+        while (now := time.perf_counter()) < end:
+            if fault_at is not None and now >= fault_at:
+                fault_at = None
+                fault = self._begin_fault()
+            if fault is not None and fault.is_over and in_sync_after is None:
+                over_at = over_at or now
+                in_sync_after = self._since(over_at)
+            if now >= next_line:
+                self._line(interval)
+                next_line += options.interval
+                interval = Interval()
+            load.run_until(min(now + LOOK_SECONDS, end), interval)
+        load.run_until(time.perf_counter() + REST_SECONDS, interval, sends=False)
+        self._line(interval)
+        self._summary()
+        if fault is None:
+            return True
+        while in_sync_after is None and time.perf_counter() < over_at + options.bound:
+            pause(LOOK_SECONDS)
+            in_sync_after = self._since(over_at)
+        return self._verdict(in_sync_after)
+
+    def _begin_fault(self) -> Fault:
+        options = self._options
+        names = [name for name in self._server.pids if name != "master"]
+        assert options.fault is not None
+        say(f"{names[0]} is {options.fault} for {options.fault_seconds:g} s")
+        pid = self._server.pids[names[0]]
+        return Fault(self._stack, pid, options.fault, options.fault_seconds)
+
+    def _since(self, over_at: float) -> float | None:
+        """Return how long after the fault the group is in sync, if it is."""
+        lag = behind(self._server, self._followers)
+        return time.perf_counter() - over_at if lag is not None and lag <= self._bytes_max else None
+
+    def _line(self, interval: Interval) -> None:
+        self._all.merge(interval)
+        lag = behind(self._server, self._followers) if self._followers else 0
+        _print_line(
+            f"{time.perf_counter() - self._load.begin:8.1f}",
+            interval,
+            f"{self._load.unanswered:>9} {'away' if lag is None else lag:>12}",
+        )
+
+    def _summary(self) -> None:
+        _print_line(f"{'all':>8}", self._all, "")
+        if self._load.unanswered:
+            print(f"{self._load.unanswered} sends have no answer after {REST_SECONDS:g} s")
+
+    def _verdict(self, in_sync_after: float | None) -> bool:
+        bound = self._options.bound
+        if in_sync_after is None or in_sync_after > bound:
+            print(f"NOT in sync within {bound:g} s after the fault")
+            return False
+        print(f"in sync {in_sync_after:.1f} s after the fault (bound: {bound:g} s)")
+        return True
+
+
+HEAD: Final = (
+    f"{'seconds':>8} {'sent':>9} {'failed':>12} {'p50 ms':>9} {'p99 ms':>9} {'p99.9 ms':>9}"
+    f" {'max ms':>9} {'no answer':>9} {'bytes behind':>12}"
+)
+
+
+def _print_line(name: str, interval: Interval, more: str) -> None:
+    found = interval.latencies
+    ms = [found.percentile(share) * 1000 for share in (0.5, 0.99, 0.999)]
+    failed = " ".join(f"{code}:{count}" for code, count in sorted(interval.failed.items())) or "0"
+    print(
+        f"{name} {interval.sent:>9} {failed:>12} {ms[0]:>9.2f} {ms[1]:>9.2f} {ms[2]:>9.2f}"
+        f" {found.max_seconds * 1000:>9.2f} {more}",
+        flush=True,
+    )
+
+
+def measure(options: Options) -> bool:
+    """Run a load on a group of its own; return whether it was in sync again in time."""
+    with tempfile.TemporaryDirectory(prefix="tandem-bench-") as at, ExitStack() as stack:
+        server = start(stack, Path(at) / "group", options)
+        wait_in_sync(server, TOPIC)
+        reader = _cold_reader(stack, server, Path(at)) if options.cold_reader else None
+        load = OpenLoop(
+            stack,
+            server.address,
+            TOPIC,
+            rate=options.rate,
+            connections=options.connections,
+            wait=True,
+        )
+        is_well = Run(stack, server, options, load).go()
+        if reader is not None:
+            said, _ = reader.communicate()
+            print(said or "the cold reader has failed", end="")
+            is_well = is_well and reader.returncode == 0
+    return is_well
+
+
+def _cold_reader(stack: ExitStack, server: Server, directory: Path) -> subprocess.Popen[str]:
+    program = Path(__file__).with_name("cold_reader.py")
+    ip, port = server.address
+    command = [sys.executable, str(program), ip, str(port), TOPIC, str(directory)]
+    reader = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    stack.callback(reader.wait)
+    stack.callback(reader.kill)
+    return reader
+
+
+def options_of(arguments: Sequence[str] | None = None) -> Options:
+    """Read the command line; wrong arguments end the program with a sentence and status 2."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--kind", choices=KINDS, required=True)
+    parser.add_argument("--rate", type=float, required=True, help="messages a second")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--interval", type=float, default=10.0, help="seconds of a line")
+    parser.add_argument("--connections", type=int, default=8)
+    parser.add_argument("--fault", choices=FAULTS)
+    parser.add_argument("--fault-seconds", type=float, default=60.0)
+    parser.add_argument("--bound", type=float, default=60.0, help="seconds to be in sync again")
+    parser.add_argument("--cold-reader", action="store_true")
+    parser.add_argument("--cleaning", action="store_true")
+    options = Options(**vars(parser.parse_args(arguments)))
+    if (reason := why_not(options)) is not None:
+        parser.error(reason)
+    return options
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(0 if measure(options_of()) else 1)
+    except LoadError as failure:
+        sys.exit(f"the load ended: {failure}")

@@ -1,0 +1,479 @@
+"""What comes on several connections at once ends as if it had come alone, one after the other."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pytest
+import trio
+import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ha.results import Refusal
+from node.handlers.send_runs import SendRunHandler, send_runs
+from node.remoting.connection import Connection
+from node.remoting.gathering import ALONE_MAX, PART_BYTES_MAX, Gathering, Part, TakeTogether
+from node.remoting.server import serve_requests
+from node.remoting.turns import PASS_SECONDS, Turns
+from store import PutMessageStatus
+from store.machine.network import ConnectionLost
+from tandem.wire import native
+from tandem.wire.errors import WireError
+from tandem.wire.frame_buffer import FrameBuffer
+from tandem.wire.message import Host, decode_messages
+from tandem.wire.response_code import ResponseCode
+from tests.node.doubles import FakeStream
+from tests.node.handlers.send_node import REQUESTS, UNUSUAL, Node, frame
+from tests.node.handlers.send_requests import Waiters, as_in_cpp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trio.testing import MockClock
+
+    from store.machine.network import Take
+
+pytestmark = pytest.mark.skipif(native.loops is None, reason="no C compiler at installation")
+
+Round = list[tuple[int, bytes]]
+"""What comes on which connection, each of them once."""
+
+CROWD: Final = 4
+
+
+class Reads:
+    """Stands for the loop that reads sockets."""
+
+    def __init__(self) -> None:
+        self.reads_several = True
+        self.passes = 0
+        self.asked_for_a_pass = 0
+
+    def let_trio_go_on(self) -> None:
+        self.asked_for_a_pass += 1
+
+
+class RoundStream(FakeStream):
+    """A stream that is read in rounds, by the test."""
+
+    def __init__(self, peer: Host) -> None:
+        super().__init__(peer)
+        self.take: Take | None = None
+        self._outcome: bool | Exception | None = None
+        self._over = trio.Event()
+
+    async def receive_while(self, bytes_max: int, take: Take) -> bool:
+        self.take, self._outcome, self._over = take, None, trio.Event()
+        await self._over.wait()
+        outcome = self._result()
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def _result(self) -> bool | Exception:
+        assert self._outcome is not None
+        return self._outcome
+
+    def wants_no_more(self) -> None:
+        self._finish(outcome=True)
+
+    def end(self) -> None:
+        self._finish(outcome=False)
+
+    def _finish(self, outcome: bool | Exception) -> None:  # noqa: FBT001
+        self.take, self._outcome = None, outcome
+        self._over.set()
+
+    def call(self, taking: Callable[[], bool | Callable[[], bool]]) -> Callable[[], bool] | None:
+        """Call what may want no more, may raise, or may go on later; return the latter."""
+        try:
+            taken = taking()
+        except WireError as error:
+            self._finish(error)
+            return None
+        if not isinstance(taken, bool):
+            return taken
+        if not taken:
+            self.wants_no_more()
+        return None
+
+
+class Crowd:
+    """A broker and some connections to it. It gathers, or handles all requests one by one.
+
+    Attributes:
+        told: What was wrong with what it has received, by connection.
+        split: For each round, of each part that was left to its end, how much was taken together.
+    """
+
+    def __init__(
+        self, *, gathers: bool, waiters: Waiters | None = None, count: int = CROWD
+    ) -> None:
+        self.node = node = Node(waiters=waiters)
+        self.reads, self.turns = Reads(), Turns()
+        store, broker = node.broker.store, node.broker
+        runs = send_runs(store, suffix=broker.stamp.suffix, host=broker.host)
+        taker = SendRunHandler(store, broker.tables, node.replication, node.send, runs)
+        assert taker.take_together is not None
+        self._take_together = taker.take_together
+        self.split: list[dict[int, int]] = []
+        self.rounds = 0
+        if gathers:
+            node.dispatcher.take_together = self._take
+        else:
+            node.dispatcher.take_run = None
+        self.gathering = Gathering(self.reads, self.turns, self._end_round) if gathers else None
+        self.streams = [RoundStream(Host("10.0.0.50", 1000 + n)) for n in range(count)]
+        self.connections = [Connection(stream, broker.outbox) for stream in self.streams]
+        self.told = [""] * count
+        for topic in ("T", "U"):
+            for queue_id in range(4):
+                node.put(topic, queue_id)
+
+    def _take(self, parts: list[Part]) -> bool:
+        before = [(part.connection, len(part.data)) for part in parts]
+        is_some = self._take_together(parts)
+        for part, (connection, size) in zip(parts, before, strict=True):
+            self.split[-1][self.connections.index(connection)] = size - len(part.data)
+        return is_some
+
+    def _end_round(self) -> None:
+        self.rounds += 1
+        self.node.end_round()
+
+    async def _serve(self, number: int) -> None:
+        try:
+            await serve_requests(
+                self.connections[number],
+                self.node.dispatcher,
+                self._end_round,
+                FrameBuffer(),
+                self.turns,
+                self.gathering,
+            )
+        except WireError as error:
+            self.told[number] = str(error)
+
+    async def play(self, rounds: list[Round]) -> None:
+        """Have these come, and then the end of all connections."""
+        async with trio.open_nursery() as nursery:
+            for number in range(len(self.streams)):
+                nursery.start_soon(self._serve, number)
+            await trio.testing.wait_all_tasks_blocked()
+            for arriving in rounds:
+                await self._round(arriving)
+            for stream in self.streams:
+                if stream.take is not None:
+                    stream.end()
+
+    async def _round(self, arriving: Round) -> None:
+        self.split.append({})
+        self.reads.passes += 1
+        self.reads.reads_several = len(arriving) > 1
+        later: list[tuple[RoundStream, Callable[[], bool]]] = []
+        for number, chunk in arriving:
+            stream = self.streams[number]
+            if stream.take is not None:
+                call = stream.call(partial(stream.take, chunk))
+                if call is not None:
+                    self.split[-1].setdefault(number, 0)
+                    later.append((stream, call))
+        for stream, call in later:
+            stream.call(call)
+        await trio.testing.wait_all_tasks_blocked()
+
+    def state(self) -> object:
+        """All that could have ended otherwise, but what is said of one of the connections alone."""
+        return (
+            self.node.state(),
+            [bytes(stream.sent) for stream in self.streams],
+            [connection.owed_count for connection in self.connections],
+            [connection.has_asked for connection in self.connections],
+            self.told,
+        )
+
+    def answers(self, number: int) -> list[tuple[int, int]]:
+        return [(each.opaque, each.code) for each in self.streams[number].take_frames()]
+
+
+def as_split(rounds: list[Round], split: list[dict[int, int]]) -> list[Round]:
+    """Return the same in the order in which it was handled, each part in a round of its own."""
+    alone: list[Round] = []
+    for all_arriving, taken in zip(rounds, split, strict=True):
+        alone += [[(n, chunk)] for n, chunk in all_arriving if n not in taken]
+        arriving = [(n, chunk) for n, chunk in all_arriving if n in taken]
+        alone += [[(n, chunk[: taken[n]])] for n, chunk in arriving if taken.get(n)]
+        alone += [
+            [(n, chunk[taken.get(n, 0) :])] for n, chunk in arriving if chunk[taken.get(n, 0) :]
+        ]
+    return alone
+
+
+async def alike(rounds: list[Round]) -> Crowd:
+    """Have these come to both brokers; return the one that gathers."""
+    crowd, other = Crowd(gathers=True), Crowd(gathers=False)
+    await crowd.play(rounds)
+    await other.play(as_split(rounds, crowd.split))
+    assert crowd.state() == other.state()
+    return crowd
+
+
+async def test_one_request_on_each_connection_is_one_run_announced_and_sent_once(
+    autojump_clock: MockClock,
+) -> None:
+    crowd = await alike([[(n, frame(n, b"%d" % n, queue_id=n % 3)) for n in range(CROWD)]])
+    assert crowd.node.alone == []
+    assert crowd.rounds == 1
+    records = list(decode_messages(memoryview(crowd.node.log())))[-CROWD:]
+    assert [(record.body, record.born_host.port) for record in records] == [
+        (b"%d" % n, 1000 + n) for n in range(CROWD)
+    ]
+    assert [crowd.answers(n) for n in range(CROWD)] == [[(n, 0)] for n in range(CROWD)]
+
+
+async def test_a_connection_with_several_requests_has_all_its_answers_in_order(
+    autojump_clock: MockClock,
+) -> None:
+    parts = [frame(n * 10) + frame(n * 10 + 1) * (n % 2) for n in range(CROWD)]
+    crowd = await alike([list(enumerate(parts))])
+    assert crowd.node.alone == []
+    assert crowd.answers(2) == [(20, 0)]
+    assert crowd.answers(3) == [(30, 0), (31, 0)]
+
+
+@pytest.mark.parametrize("what", UNUSUAL)
+async def test_what_is_not_usual_is_handled_alone_and_in_its_order(
+    what: str, autojump_clock: MockClock
+) -> None:
+    unusual = UNUSUAL[what]
+    crowd = await alike(
+        [[(0, frame(1)), (1, frame(2) + unusual + frame(3)), (2, unusual), (3, frame(4))]]
+    )
+    opaques = [opaque for opaque, _ in crowd.answers(1)]
+    assert opaques[0] == 2
+    assert opaques[-1] == 3
+    assert crowd.answers(0) == [(1, 0)]
+    assert crowd.answers(3) == [(4, 0)]
+
+
+async def test_half_a_request_is_not_read_on_in_what_another_connection_has_sent(
+    autojump_clock: MockClock,
+) -> None:
+    """Else one client would speak for another one, wherever their reads meet."""
+    whole = frame(1, b"mine")
+    for cut in (1, 4, 8, 9, 60, 200, len(whole) - 4, len(whole) - 1):
+        crowd = Crowd(gathers=True)
+        rest, evil = whole[cut:], frame(9, b"evil")
+        await crowd.play([[(0, whole[:cut]), (1, rest + evil), (2, evil)], [(0, rest)]])
+        assert crowd.answers(0) == [(1, 0)]
+        assert crowd.answers(2) == [(9, 0)]
+        records = list(decode_messages(memoryview(crowd.node.log())))
+        assert [r.born_host.port for r in records if r.body == b"mine"] == [1000]
+
+
+CHUNKS: Final = st.one_of(
+    st.lists(st.just(frame(5)) | REQUESTS | REQUESTS.map(as_in_cpp), max_size=4).map(b"".join),
+    st.tuples(REQUESTS | st.just(frame(6)), st.integers(1, 400)).map(lambda cut: cut[0][: cut[1]]),
+    st.tuples(REQUESTS | st.just(frame(6)), st.integers(1, 400)).map(lambda cut: cut[0][cut[1] :]),
+)
+ROUNDS: Final = st.lists(
+    st.dictionaries(st.integers(0, CROWD - 1), CHUNKS.filter(bool), min_size=1).map(
+        lambda parts: list(parts.items())
+    ),
+    max_size=6,
+)
+
+
+@settings(max_examples=50)
+@given(ROUNDS)
+def test_whatever_comes_together_ends_as_if_it_had_come_one_by_one(rounds: list[Round]) -> None:
+    trio.run(partial(alike, rounds), clock=trio.testing.MockClock())
+
+
+async def test_a_run_of_several_is_answered_when_its_last_message_is_where_it_is_to_be(
+    autojump_clock: MockClock,
+) -> None:
+    waiters = Waiters()
+    crowd = Crowd(gathers=True, waiters=waiters)
+    await crowd.play([[(n, frame(n) * (1 + n % 2)) for n in range(CROWD)]])
+    ((end, _, _),) = waiters.waiting
+    assert end == crowd.node.broker.store.max_physical_offset
+    assert [connection.owed_count for connection in crowd.connections] == [1, 2, 1, 2]
+    assert not any(stream.sent for stream in crowd.streams)
+    waiters.answer(PutMessageStatus.PUT_OK)
+    crowd.node.broker.outbox.flush()
+    assert [crowd.answers(n) for n in range(CROWD)] == [
+        [(n, 0)] * (1 + n % 2) for n in range(CROWD)
+    ]
+    assert not any(connection.is_busy for connection in crowd.connections)
+
+
+async def test_of_a_run_of_several_in_time_is_what_the_slave_has_reached(
+    autojump_clock: MockClock,
+) -> None:
+    waiters = Waiters()
+    crowd = Crowd(gathers=True, waiters=waiters)
+    before = crowd.node.broker.store.max_physical_offset
+    await crowd.play([[(n, frame(n) * 2) for n in range(CROWD)]])
+    record_bytes = (crowd.node.broker.store.max_physical_offset - before) // (2 * CROWD)
+    waiters.reached = before + 3 * record_bytes
+    waiters.answer(PutMessageStatus.FLUSH_SLAVE_TIMEOUT, "slow")
+    crowd.node.broker.outbox.flush()
+    late = ResponseCode.FLUSH_SLAVE_TIMEOUT
+    assert [crowd.answers(n) for n in range(CROWD)] == [
+        [(0, 0), (0, 0)],
+        [(1, 0), (1, late)],
+        [(2, late), (2, late)],
+        [(3, late), (3, late)],
+    ]
+
+
+async def test_a_connection_that_is_closed_while_its_put_waits_gets_nothing(
+    autojump_clock: MockClock,
+) -> None:
+    waiters = Waiters()
+    crowd = Crowd(gathers=True, waiters=waiters)
+    await crowd.play([[(n, frame(n)) for n in range(CROWD)]])
+    crowd.connections[1].close()
+    waiters.answer(PutMessageStatus.PUT_OK)
+    crowd.node.broker.outbox.flush()
+    assert [crowd.answers(n) for n in range(CROWD)] == [[(0, 0)], [], [(2, 0)], [(3, 0)]]
+    assert crowd.node.send.parked.waiting_count == 0
+
+
+async def test_who_waits_and_who_does_not_are_not_one_run(autojump_clock: MockClock) -> None:
+    waiters = Waiters()
+    crowd = Crowd(gathers=True, waiters=waiters)
+    eager = "UNIQ_KEY\x01K1\x02WAIT\x01false\x02"
+    await crowd.play([[(0, frame(0)), (1, frame(1, properties=eager)), (2, frame(2))]])
+    assert [crowd.answers(n) for n in range(3)] == [[], [(1, 0)], []]
+    waiters.answer(PutMessageStatus.PUT_OK)
+    crowd.node.broker.outbox.flush()
+    assert [crowd.answers(n) for n in range(3)] == [[(0, 0)], [], [(2, 0)]]
+
+
+async def test_a_node_that_takes_no_puts_refuses_each(autojump_clock: MockClock) -> None:
+    crowd = Crowd(gathers=True)
+    before = crowd.node.log()
+    crowd.node.replication.refused = Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "another is")
+    await crowd.play([[(n, frame(n)) for n in range(CROWD)]])
+    assert crowd.node.log() == before
+    refused = int(ResponseCode.SERVICE_NOT_AVAILABLE)
+    assert [crowd.answers(n) for n in range(CROWD)] == [[(n, refused)] for n in range(CROWD)]
+
+
+async def test_where_somebody_signs_nothing_of_several_connections_is_one_run(
+    autojump_clock: MockClock,
+) -> None:
+    node = Node()
+    store, broker = node.broker.store, node.broker
+    node.put("T", 1)
+    runs = send_runs(store, suffix=broker.stamp.suffix, host=broker.host, are_signed=True)
+    taker = SendRunHandler(
+        store, broker.tables, node.replication, node.send, runs, lambda _, __: None
+    )
+    assert taker.take_together is not None
+    some = parts(2)
+    for part in some:
+        part.data = frame(1)
+    assert not taker.take_together(some)
+    assert [part.data for part in some] == [frame(1)] * 2
+
+
+# -- the gathering alone -----------------------------------------------------------------------
+
+
+def parts(count: int) -> list[Part]:
+    streams = [FakeStream(Host("10.0.0.9", n)) for n in range(count)]
+    return [Part(Connection(stream, Node().broker.outbox)) for stream in streams]
+
+
+async def test_what_comes_alone_is_much_or_is_of_others_is_not_gathered(
+    autojump_clock: MockClock,
+) -> None:
+    reads = Reads()
+    gathering = Gathering(reads, Turns(), lambda: None)
+    one, other = parts(2)
+    taken: list[int] = []
+
+    def take(some: list[Part]) -> bool:
+        taken.append(len(some))
+        return True
+
+    reads.reads_several = False
+    assert not gathering.add(one, b"x", take)
+    reads.reads_several = True
+    assert not gathering.add(one, b"x", None)
+    assert not gathering.add(one, bytes(PART_BYTES_MAX + 1), take)
+    assert gathering.add(one, bytes(PART_BYTES_MAX), take)
+    assert not gathering.add(other, b"x", lambda _: True)  # of another port
+    gathering.end()
+    assert taken == []  # one alone is handled as ever
+    assert one.data == bytes(PART_BYTES_MAX)
+    assert gathering.add(one, b"x", take)
+    assert gathering.add(other, b"y", take)
+    gathering.end()
+    gathering.end()
+    assert taken == [2]
+
+
+async def test_looks_get_rarer_while_nothing_is_found(autojump_clock: MockClock) -> None:
+    gathering = Gathering(Reads(), Turns(), lambda: None)
+    looks = 0
+
+    def take(some: list[Part]) -> bool:
+        nonlocal looks
+        looks += 1
+        return False
+
+    two = parts(2)
+    for _ in range(1000):
+        for part in two:
+            gathering.add(part, b"x", take)
+        gathering.end()
+    assert 1000 * 2 / (ALONE_MAX + 4) < looks < 1000 * 2 / ALONE_MAX + 20
+
+
+async def test_when_its_time_is_used_up_all_tasks_have_their_turn_before_it_goes_on(
+    autojump_clock: MockClock,
+) -> None:
+    reads, turns = Reads(), Turns()
+    gathering = Gathering(reads, turns, lambda: None)
+    two = parts(2)
+    taken = 0
+
+    def take(some: list[Part]) -> bool:
+        nonlocal taken
+        taken += 1
+        turns.give(PASS_SECONDS)  # that long did it take
+        return True
+
+    def come() -> None:
+        for part in two:
+            assert gathering.add(part, b"x", take)
+        gathering.end()
+
+    come()
+    assert (taken, reads.asked_for_a_pass) == (1, 1)
+    come()
+    assert taken == 1  # each has its own turn in the row
+    reads.passes += 1
+    come()
+    assert taken == 2
+
+
+async def test_replication_hears_of_a_run_also_if_it_fails(autojump_clock: MockClock) -> None:
+    rounds: list[str] = []
+    gathering = Gathering(Reads(), Turns(), lambda: rounds.append("end"))
+
+    def take(some: list[Part]) -> bool:
+        raise ConnectionLost("for some reason")
+
+    wanted: TakeTogether = take
+    for part in parts(2):
+        assert gathering.add(part, b"x", wanted)
+    with pytest.raises(ConnectionLost):
+        gathering.end()
+    assert rounds == ["end"]

@@ -1,0 +1,100 @@
+"""The benchmark of sustained load: what it counts and refuses, and a short run of each kind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from benchmarks.open_loop import Histogram, Interval
+from benchmarks.sustained import FOLLOWERS, KINDS, Options, why_not
+from tests.support.paths import ROOT
+from tests.support.patience import PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GOOD = Options(
+    kind="sync",
+    rate=100.0,
+    seconds=9.0,
+    interval=3.0,
+    connections=8,
+    fault="stopped",
+    fault_seconds=2.0,
+    bound=60.0,
+    cold_reader=False,
+    cleaning=False,
+)
+
+
+def test_percentiles_are_true_to_about_one_percent() -> None:
+    found = Histogram()
+    for number in range(1, 10_001):
+        found.add(number / 1000)
+    for share in (0.5, 0.99, 0.999):
+        assert 1.0 <= found.percentile(share) / (share * 10) <= 1.012
+    assert found.percentile(1.0) == found.max_seconds == 10.0
+    assert Histogram().percentile(0.99) == 0.0
+
+
+def test_intervals_add_up() -> None:
+    one, other = Interval(), Interval()
+    one.latencies.add(0.001)
+    other.latencies.add(0.1)
+    other.failed[12] += 3
+    other.sent = 4
+    one.merge(other)
+    assert (one.latencies.count, one.latencies.max_seconds, one.sent) == (2, 0.1, 4)
+    assert one.failed == {12: 3}
+
+
+BAD: dict[str, dict[str, object]] = {
+    "--rate": {"rate": 0.0},
+    "--interval": {"interval": 10.0},
+    "--connections": {"connections": 0},
+    "--kind": {"kind": "async"},
+    "--bound": {"bound": 0.0},
+    "--seconds": {"fault_seconds": 8.0},
+}
+
+
+@pytest.mark.parametrize("option", BAD)
+def test_what_cannot_be_measured_is_refused_with_the_option_that_is_wrong(option: str) -> None:
+    values = {name: getattr(GOOD, name) for name in GOOD.__struct_fields__}
+    assert why_not(GOOD) is None
+    assert option in str(why_not(Options(**{**values, **BAD[option]})))
+
+
+@pytest.mark.slow
+def test_a_wrong_argument_ends_the_program_with_status_2() -> None:
+    command = [sys.executable, "benchmarks/sustained.py", "--kind", "sync", "--rate", "-1"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "--rate -1" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_short_run_of_each_kind_ends_in_sync(kind: str, tmp_path: Path) -> None:
+    fault = ["--fault", "slow", "--fault-seconds", "1"] if FOLLOWERS[kind] else []
+    done = subprocess.run(
+        [
+            *(sys.executable, "benchmarks/sustained.py", "--kind", kind, "--rate", "20"),
+            *("--seconds", "3", "--interval", "1", "--bound", str(PATIENCE_SECONDS), *fault),
+            *("--cold-reader", "--cleaning"),
+        ],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("\n") >= 5
+    assert ("in sync" in done.stdout) == bool(fault)
