@@ -41,7 +41,13 @@ from tandem.drill.consumers.lines import (
 from tandem.drill.consumers.promises import GroupRules, Promises
 from tandem.drill.ledger import NO_ANSWER, Ledger
 from tandem.drill.outcomes import NOT_SENT, REJECTED, SEND_OK, UNKNOWN
-from tandem.drill.workload import Attempts, Clock, Retries, SendsMessages
+from tandem.drill.workload import (
+    UNIQUE_KEY_PREFIX,
+    Attempts,
+    Clock,
+    Retries,
+    SendsMessages,
+)
 from tandem.wire.message import Message, MessageExt
 from tandem.wire.message_properties import PROPERTY_UNIQUE_KEY
 from tandem.wire.system_topics import dlq_topic
@@ -74,8 +80,6 @@ ENDS: Final[tuple[tuple[TransactionState, TransactionState], ...]] = (
     ("unknown", "rollback"),
 )
 """How transactions end, one after the other; and the answer to a question about one left open."""
-
-UNIQUE_KEY_PREFIX: Final = "tandem-drill-"
 
 PAUSE_SECONDS: Final = 1.0
 """Between two looks at dead letters, and after an error."""
