@@ -136,6 +136,8 @@ class ParkedPuts:
         self.room -= len(answers.record_ends)
         parked = ParkedRun(connections, counts, self._replicated, self._unpark, self._times)
         parked.add(answers.record_ends[-1], answers, len(answers.record_ends))
+        for connection, count in zip(connections, counts, strict=True):
+            connection.owed_count += count
         parked.submit(trio.current_time())
 
     def _round(self, connection: Connection, *, for_disks: bool) -> ParkedRound:
@@ -143,12 +145,12 @@ class ParkedPuts:
         if parked is None:
             policy = self._flushed if for_disks else self._replicated
             contract = _CONTRACTS[for_disks]
-            parked = ParkedRound(connection, policy, self._unpark, self._times, contract)
+            parked = ParkedRound([connection], policy, self._unpark, self._times, contract)
             self._rounds[for_disks] = parked
             if len(self._rounds) == 1:
                 connection.at_round_end(self._submit)
         # A round is about one connection: nobody else's requests are handled before its end.
-        assert parked.connection is connection
+        assert parked.connections[0] is connection
         return parked
 
     def _submit(self) -> None:
@@ -156,6 +158,7 @@ class ParkedPuts:
         rounds, self._rounds = self._rounds, {}
         # Those for disks wait longest: what is in flight ends with them.
         for _, parked in sorted(rounds.items(), reverse=True):
+            parked.owed = parked.connections[0].owe_puts(parked.count)
             parked.submit(trio.current_time())
 
     def _unpark(self, count: int, began: float) -> None:
@@ -164,10 +167,16 @@ class ParkedPuts:
 
 
 class Parked:
-    """Puts whose answers wait together for the disk, replicas, or both."""
+    """Puts whose answers wait together for the disk, replicas, or both.
+
+    Attributes:
+        connections: Whose they are.
+        count: How many there are. Each connection owes its answers before they are submitted.
+    """
 
     def __init__(
         self,
+        connections: list[Connection],
         policy: WaitPolicy,
         on_answered: Callable[[int, float], None],
         times: PutTimes,
@@ -177,12 +186,13 @@ class Parked:
 
         In `times` it is counted as of `contract`, a word.
         """
+        self.connections = connections
+        self.count = 0
         self._times = times
         self._contract = contract
         self._puts: list[tuple[int, Answer | RunAnswers]] = []
         """End offset and answer of each, in the order of the log; a run of them may be one. All
         say that all is well until the outcome is known."""
-        self._count = 0
         self._policy = policy
         self._on_answered = on_answered
         self._began = 0.0
@@ -195,14 +205,13 @@ class Parked:
     def add(self, end_offset: int, answer: Answer | RunAnswers, count: int = 1) -> None:
         """Take in the next answer, or those of a run."""
         self._puts.append((end_offset, answer))
-        self._count += count
+        self.count += count
 
     def submit(self, now: float) -> None:
         """Wait for disk and replicas side by side. May answer at once.
 
         Source: CommitLog.handleDiskFlushAndHA.
         """
-        self._owe()
         self._began = now
         end_offset = self._puts[-1][0]
         flush, replication = self._policy.flush, self._policy.replication
@@ -212,22 +221,18 @@ class Parked:
         if replication is not None:
             replication.submit(end_offset, now + replication.timeout_seconds, self._replicated)
 
-    def _owe(self) -> None:
-        """Promise the answers."""
-        raise NotImplementedError
-
     def _give(self) -> None:
         """Write them."""
         raise NotImplementedError
 
     def _flushed(self, status: PutMessageStatus, reason: str) -> None:
         self._flush_outcome, self._flush_reason = status, reason
-        self._times.flush.count(trio.current_time() - self._began, self._count)
+        self._times.flush.count(trio.current_time() - self._began, self.count)
         self._wait_ended()
 
     def _replicated(self, status: PutMessageStatus, reason: str) -> None:
         self._replication_outcome, self._replication_reason = status, reason
-        self._times.replication.count(trio.current_time() - self._began, self._count)
+        self._times.replication.count(trio.current_time() - self._began, self.count)
         self._wait_ended()
 
     def _wait_ended(self) -> None:
@@ -237,9 +242,9 @@ class Parked:
         if self._flush_outcome is not _PUT_OK or self._replication_outcome is not _PUT_OK:
             self._note_outcomes()
         else:
-            self._times.acks[self._contract, _OK] += self._count
+            self._times.acks[self._contract, _OK] += self.count
         self._give()
-        self._on_answered(self._count, self._began)
+        self._on_answered(self.count, self._began)
 
     def _note_outcomes(self) -> None:
         """Another code for what disk or replicas have not reached; replicas have the last word."""
@@ -259,7 +264,7 @@ class Parked:
             late = sum(end > reached for end, _ in self._puts)
             most_late = max(most_late, late)
         acks = self._times.acks
-        acks[self._contract, _OK] += self._count - most_late
+        acks[self._contract, _OK] += self.count - most_late
         acks[self._contract, last] += most_late
 
     def _single(self) -> list[tuple[int, Answer]]:
@@ -272,24 +277,15 @@ class Parked:
 class ParkedRound(Parked):
     """Those of one connection that came in one round."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        policy: WaitPolicy,
-        on_answered: Callable[[int, float], None],
-        times: PutTimes,
-        contract: str,
-    ) -> None:
-        super().__init__(policy, on_answered, times, contract)
-        self.connection = connection
-        self._owed: OwedAnswers | None = None
-
-    def _owe(self) -> None:
-        self._owed = self.connection.owe_puts(self._count)
+    owed: OwedAnswers | None = None
 
     def _give(self) -> None:
-        assert self._owed is not None, "waits end after they began"
-        self._owed.write(b"".join([_frames(answer) for _, answer in self._puts]))
+        assert self.owed is not None, "waits end after they began"
+        puts = self._puts
+        if len(puts) == 1:
+            self.owed.write(_frames(puts[0][1]))
+        else:
+            self.owed.write(b"".join([_frames(answer) for _, answer in puts]))
 
 
 class ParkedRun(Parked):
@@ -303,13 +299,8 @@ class ParkedRun(Parked):
         on_answered: Callable[[int, float], None],
         times: PutTimes,
     ) -> None:
-        super().__init__(policy, on_answered, times, _CONTRACTS[False])
-        self._connections = connections
+        super().__init__(connections, policy, on_answered, times, _CONTRACTS[False])
         self._counts = counts
-
-    def _owe(self) -> None:
-        for connection, count in zip(self._connections, self._counts, strict=True):
-            connection.owed_count += count
 
     def _give(self) -> None:
         counts = self._counts
@@ -319,7 +310,7 @@ class ParkedRun(Parked):
         else:
             frames = iter([encoded(answer) for _, answer in self._single()])
             pieces = [b"".join(islice(frames, count)) for count in counts]
-        for connection, count, piece in zip(self._connections, counts, pieces, strict=True):
+        for connection, count, piece in zip(self.connections, counts, pieces, strict=True):
             connection.give(piece, count)
 
 
