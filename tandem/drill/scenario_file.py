@@ -82,14 +82,13 @@ def find_scenario(name: str, folder: Path = FOLDER) -> Scenario:
     Raises:
         BadScenarioError: there is none, or its file is wrong.
     """
-    for place in (folder, FOLDER):
-        packaged = place / f"{name}{SUFFIX}"
-        if "/" not in name and packaged.exists():
-            return read_scenario(packaged)
+    packaged = [file for place in (folder, FOLDER) for file in place.glob(f"*{SUFFIX}")]
+    names = [file.stem for file in packaged]
+    if name in names:
+        return read_scenario(packaged[names.index(name)])
     path = Path(name)
-    if path.suffix in (SUFFIX, ".yml") or path.exists():
+    if path.suffix in (SUFFIX, ".yml") or _is_there(path):
         return read_scenario(path)
-    names = [file.stem for place in (folder, FOLDER) for file in place.glob(f"*{SUFFIX}")]
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]}? " if close else ""
     raise NoScenarioError(
@@ -97,6 +96,13 @@ def find_scenario(name: str, folder: Path = FOLDER) -> Scenario:
         " own is given by its path",
         name,
     )
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        return False  # too long to be the name of a file
 
 
 def read_scenario(path: Path) -> Scenario:

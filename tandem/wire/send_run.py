@@ -172,9 +172,8 @@ class SendRuns:
         are_signed: bool = False,
     ) -> None:
         self._contents = np.zeros(CONTENTS_BYTES_MAX if are_signed else 0, np.uint8)
-        self._find, self._write = loops.find_sends, loops.write_sends
-        self._find_of = loops.find_sends_of
-        self._good_seals = loops.good_seals
+        self._find, self._find_of = loops.find_sends, loops.find_sends_of
+        self._write, self._good_seals = loops.write_sends, loops.good_seals
         self._rows = np.zeros((SENDS_MAX, _SEND_COLUMNS), np.int64)
         self._places = np.zeros((PLACES_MAX, _PLACE_COLUMNS), np.int64)
         self._texts = np.zeros(SENDS_MAX * text_bytes_max, np.uint8)
@@ -192,10 +191,8 @@ class SendRuns:
         self._unit_values, self._answer_bytes = self._units.data, self._answers.data
         self._record_ends, self._answer_ends = self._ends[0].data, self._ends[1].data
         self._count_values, self._counts_at = self._counts.data, self._counts.ctypes.data
-        self._part_ends = array("q")
-        self._born_host = b""
-        host = store_host.packed
-        self._host_bytes = len(host)
+        self._part_ends, self._born_host = array("q"), b""
+        self._host_bytes = len(host := store_host.packed)
         self._store_flag = STOREHOSTADDRESS_V6_FLAG * store_host.is_v6
         self._sends = _Sends(
             self._rows.ctypes.data,
@@ -222,8 +219,7 @@ class SendRuns:
         )
         self._sends_at = ctypes.addressof(self._sends)
         self._run_at = ctypes.addressof(self._run)
-        self.count = 0
-        self._data = b""
+        self.count, self._data = 0, b""
 
     def find(self, data: bytes, start: int) -> bool:
         """Look for usual requests from `data[start]` on; return whether there is one."""
