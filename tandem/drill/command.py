@@ -1,5 +1,6 @@
 """`tandem drill`: functions for the command line."""
 
+import errno
 import io
 import os
 import signal
@@ -7,7 +8,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Final
 
@@ -85,7 +86,7 @@ def _run(options: DrillOptions) -> int:
 
 
 def _interrupted() -> int:
-    sys.stderr.write("interrupted; there is no report\n")
+    _tell("interrupted; there is no report\n")
     return EXIT_INTERRUPTED
 
 
@@ -94,6 +95,8 @@ def _failed_itself(error: BaseException, options: DrillOptions) -> int:
     cause = error
     while isinstance(cause, BaseExceptionGroup):
         cause = cause.exceptions[0]
+    if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+        return _not_run(DrillError(f"{cause}; make room, or give --out elsewhere"))
     words = plain_lines(f"{type(cause).__name__}: {cause}").partition("\n")[0]
     lines = "".join(traceback.format_exception(error))
     kept = options.out / DEFECT_NAME
@@ -103,13 +106,19 @@ def _failed_itself(error: BaseException, options: DrillOptions) -> int:
             raise FileNotFoundError(options.out)
         kept.write_text(lines, encoding="utf-8", errors="backslashreplace")
     except OSError:
-        sys.stderr.write(lines)
+        _tell(lines)
         where = "its traceback is above"
-    sys.stderr.write(
+    _tell(
         f"error: the drill itself failed, and says nothing about the cluster: {words}; {where}:"
         " report it as a mistake of TandemMQ\n"
     )
     return EXIT_DEFECT
+
+
+def _tell(text: str) -> None:
+    """Write to standard error, unless nobody reads that any more: a status says as much."""
+    with suppress(OSError):
+        sys.stderr.write(text)
 
 
 def _said(status: int) -> int:
@@ -131,13 +140,13 @@ def _kept(options: DrillOptions, status: int) -> int:
         failed = _not_run(error)
         return failed if status == EXIT_HELD else status
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted while the drill was kept for others; its report is there\n")
+        _tell("interrupted while the drill was kept for others; its report is there\n")
         return EXIT_INTERRUPTED if status == EXIT_HELD else status
     return status
 
 
 def _not_run(error: DrillError | ClusterError) -> int:
-    sys.stderr.write(f"error: {plain_lines(str(error))}\n")
+    _tell(f"error: {plain_lines(str(error))}\n")
     is_late = isinstance(error, NotReadyError) and error.machine_was_slow
     return EXIT_INCONCLUSIVE if is_late else EXIT_NOT_RUN
 
@@ -174,7 +183,7 @@ def _hold_by_chance(options: DrillOptions, hold: Callable[[DrillOptions], int]) 
 
 
 def _say(line: str) -> None:
-    sys.stderr.write(f"{plain_lines(line)}\n")
+    _tell(f"{plain_lines(line)}\n")
 
 
 def history_of(directory: Path) -> History:

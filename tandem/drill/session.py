@@ -145,6 +145,14 @@ def _rate(options: DrillOptions, source: BodySource, scenarios_count: int) -> fl
     return min(max(usual, needed), RATE_PER_SECOND_AUTOMATIC_MAX)
 
 
+class _Progress(Console):
+    """Says how a drill goes. That nobody reads it any more ends no drill, as rich would."""
+
+    def on_broken_pipe(self) -> None:
+        """Be quiet from now on."""
+        self.quiet = True
+
+
 class _Drill:
     """One drill while it is held. Its findings stay here when it is cut short."""
 
@@ -154,7 +162,7 @@ class _Drill:
         self._disks = disks
         self._keep_data = True
         self._source = source
-        self._console = Console(stderr=True)
+        self._console = _Progress(stderr=True)
         self._interrupted_by = ""
         self._audit_failed = ""
         self._audit: AuditSummary | None = None
@@ -259,8 +267,8 @@ class _Drill:
                 sys.stdout.buffer.write(plain_json(msgspec.json.encode(summary)) + b"\n")
             else:
                 print_verdict(Console(), summary, page)
-        except (BrokenPipeError, SystemExit):
-            # Nobody reads the output any more, for which rich ends a program. The report has it.
+        except (OSError, SystemExit):
+            # Nobody reads the output any more, for which rich ends a program, or a disk is full.
             self._console.print(f"the output cannot be written; the report is {page}")
         self._keep_data = summary.verdict in ("FAILED", "INCONCLUSIVE")
         return exit_status(summary)

@@ -6,13 +6,14 @@ goes to a file and not into a pipe: what it leaves running may keep that open fo
 
 import contextlib
 import os
+import re
 import shlex
 import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 import msgspec
 import trio
@@ -23,6 +24,7 @@ from tandem.drill.targets.process_file import ProcessNode
 SHELL: Final = "/bin/sh"
 SHOWN_CHARACTERS_MAX: Final = 300
 _OUTPUT_BYTES_MAX: Final = 65_536
+_PID: Final = re.compile("[0-9]{1,10}")
 
 
 class CommandError(TargetError):
@@ -42,9 +44,10 @@ class CommandError(TargetError):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """How a command ended, and what it printed on both of its outputs."""
+    """How a command ended, and what it printed: on its output, and the end of both outputs."""
 
     status: int
+    printed: str
     output: str
 
     @property
@@ -91,10 +94,10 @@ class NodeCommands:
             CommandError: the command does not print one process id, or nothing.
         """
         ended = await self.end_of("find")
-        words = ended.output.split()
+        words = ended.printed.split()
         if not words and ended.status in (0, 1):
             return 0  # as pgrep ends that has found nothing
-        if ended.status == 0 and len(words) == 1 and words[0].isascii() and words[0].isdecimal():
+        if ended.status == 0 and len(words) == 1 and _PID.fullmatch(words[0]):
             return int(words[0])
         if ended.status:
             raise self.failed("find", ended)
@@ -127,12 +130,12 @@ class NodeCommands:
                 None,
             )
         limit = self._seconds_max if seconds_max is None else seconds_max
-        with tempfile.TemporaryFile() as output:
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
             process = await trio.lowlevel.open_process(
                 [SHELL, "-c", command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
-                stderr=subprocess.STDOUT,
+                stderr=errors,
                 cwd=self._base,
                 env=self._environment(given or {}),
                 start_new_session=True,
@@ -144,11 +147,8 @@ class NodeCommands:
             finally:
                 if status is None:
                     await _end(process)
-            output.seek(0)
-            ended = Ended(
-                0 if status is None else status,
-                output.read(_OUTPUT_BYTES_MAX).decode(errors="replace"),
-            )
+            printed, said = _end_of(output), _end_of(errors)
+            ended = Ended(0 if status is None else status, printed, printed + said)
         if name != "find" or status != 0:
             self._note(name, command, status, ended.output)
         if status is None:
@@ -188,6 +188,12 @@ class NodeCommands:
             log.write(f"{name}: {SHELL} -c {shlex.quote(command)} ({how})\n{output}")
             if output and not output.endswith("\n"):
                 log.write("\n")
+
+
+def _end_of(file: IO[bytes]) -> str:
+    """The last of what was written to a file."""
+    file.seek(max(0, file.seek(0, os.SEEK_END) - _OUTPUT_BYTES_MAX))
+    return file.read().decode(errors="replace")
 
 
 async def _end(process: trio.Process) -> None:

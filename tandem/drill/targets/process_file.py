@@ -218,7 +218,10 @@ def _nodes(
             reader.problems.add(entry, path, "must be a block of 'key: value' lines")
             continue
         pairs = [pair for pair in entry.value if pair[0].value != "commands"]
-        mine = next((value for key, value in entry.value if key.value == "commands"), None)
+        own = [value for key, value in entry.value if key.value == "commands"]
+        if len(own) > 1:
+            reader.problems.add(own[1], f"{path}.commands", "is given twice; remove one")
+        mine = own[0] if own else None
         plain = yaml.MappingNode(entry.tag, pairs, entry.start_mark, entry.end_mark)
         read = reader.record(_NodeEntry, plain, path)
         commands = reader.record(Commands, mine, f"{path}.commands") or Commands()
@@ -248,6 +251,12 @@ def _check(reader: Reader, head: _Head, nodes: Sequence[ProcessNode]) -> None:
         reader.complain("controllers", "is missing; give the 'host:port' of every controller")
     if head.settings and not head.kind.is_rocketmq:
         reader.complain("settings", f"are those of RocketMQ's brokers, not of a {head.kind} group")
+    if head.kind is Kind.CLASSIC and head.in_sync_replicas == 1:
+        reader.complain(
+            "in_sync_replicas", "is 1: sends wait for no other node, and there is nothing to test"
+        )
+    if head.in_sync_replicas > len(nodes):
+        reader.complain("in_sync_replicas", f"is more than the {len(nodes)} nodes")
     if not head.settings.get("inSyncReplicas", "1").isdecimal():
         reader.complain("settings.inSyncReplicas", "is not valid; give a number in quotes")
     _check_nodes(reader, nodes)

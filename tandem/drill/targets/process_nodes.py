@@ -147,7 +147,11 @@ class ProcessNodes:
         return list(self._exits.values())
 
     async def watch(self, node: str) -> None:
-        """Look again and again whether a node that should run does, until cancelled."""
+        """Look again and again whether a node that should run does, until cancelled.
+
+        A process of another id ended by itself as well: something has started the node again.
+        """
+        before, changes_before = 0, -1
         while True:
             await trio.sleep(FIND_SECONDS)
             if not self._should_run[node]:
@@ -157,8 +161,13 @@ class ProcessNodes:
                 pid = await self._commands[node].find()
             except CommandError:
                 continue  # nothing is known; the node's log of commands has it
-            if not pid and changes == self._changes[node] and self._should_run[node]:
+            if changes != self._changes[node] or not self._should_run[node]:
+                continue
+            if not pid:
                 self._exits[node] = f"{node} ended by itself: `find` finds no process"
+            elif before not in (0, pid) and changes == changes_before:
+                self._exits[node] = f"{node} ended by itself: its process {before} is {pid} now"
+            before, changes_before = pid, changes
 
     async def let_run(self) -> list[str]:
         """Let everything run that ran before; return what could not be done."""
@@ -248,9 +257,18 @@ class ProcessNetwork:
 
     async def heal(self) -> None:
         """Heal what was cut."""
+        failed: list[CommandError] = []
         for node in sorted(self._cut):
-            await self._commands[node].run("heal")
-            self._cut.discard(node)
+            try:
+                await self._commands[node].run("heal")
+            except CommandError as error:
+                failed.append(error)  # the others are healed all the same
+            else:
+                self._cut.discard(node)
+        if failed:
+            raise CommandError(
+                "; ".join(map(str, failed)), failed[0].node, "heal", failed[0].status
+            )
 
     def cut(self, source: str, target: str, *, replication_only: bool = False) -> None:
         """Say that it cannot be done."""

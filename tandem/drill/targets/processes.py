@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 import trio
 
-from tandem.client import Admin, ClientError
+from tandem.client import Admin, ClientError, RouteCause
 from tandem.client.cluster_access import ClusterAccess
 from tandem.cluster.spec import NodeSpec
 from tandem.cluster_file.choices import GroupKind
@@ -52,7 +52,7 @@ from tandem.drill.targets.rocketmq_watch import (
     watch_broker,
     watch_controller,
 )
-from tandem.drill.targets.target import Ground, Running, Task
+from tandem.drill.targets.target import Ground, Running, Task, cannot
 from tandem.drill.watch import SILENT_SECONDS, watch_node
 
 ANSWER_SECONDS_MAX: Final = 20.0
@@ -99,7 +99,7 @@ class ProcessesTarget:
     def check(self, scenarios: Sequence[Scenario]) -> None:
         """Raise BadOptionsError for scenarios that need another cluster than there is."""
         for scenario in scenarios:
-            if scenario.settings:
+            if scenario.settings and not cannot(self.name, self.faults, scenario):
                 raise BadOptionsError(
                     f"scenario {scenario.name} needs settings of its own"
                     f" ({', '.join(scenario.settings)}), and a deployed cluster has its settings;"
@@ -375,14 +375,18 @@ async def _put_back(
 
 async def _take_away(admin: Admin, topic: str) -> list[str]:
     """Delete the drill's topic: after a failover it may take a moment until somebody can."""
-    reason = "no answer"
+    reason, is_gone = "no answer", False
     with trio.move_on_after(TOPIC_SECONDS_MAX):
         while True:
             try:
                 await admin.delete_topic(topic)
             except ClientError as error:
+                # It was never created, or the answer to an earlier attempt was lost.
+                is_gone = getattr(error, "cause", None) is RouteCause.NO_TOPIC
                 reason = str(error)
                 await trio.sleep(LOOK_SECONDS)
             else:
                 return []
+    if is_gone:
+        return []
     return [f"topic {topic} is still there: {reason}; `tandem topic delete {topic}` takes it away"]

@@ -1,3 +1,4 @@
+import errno
 import io
 import os
 import signal
@@ -159,12 +160,22 @@ def test_drills_of_chance_give_one_result(
     assert (tmp_path / "report/random-7-shortest.yaml").exists()
 
 
+def test_a_disk_that_is_full_is_no_mistake_of_the_drill(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def hold(options: DrillOptions) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device", str(options.out))
+
+    monkeypatch.setattr(session, "hold", hold)
+    assert run_drill(DrillOptions(out=tmp_path / "report")) == EXIT_NOT_RUN
+    assert capsys.readouterr().err.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     "error",
     [
         KeyError("x"),
         MemoryError(),
-        OSError(28, "No space left on device"),
         ExceptionGroup("several", [ExceptionGroup("more", [ValueError("a\nb")])]),
         BaseExceptionGroup("several", [SystemExit(1)]),
     ],

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tandem.drill.errors import BadOptionsError, TargetError
@@ -43,13 +44,17 @@ def test_a_scenario_whose_fault_has_no_command_is_not_possible(tmp_path: Path) -
     assert "cut the network" in cannot(both.name, both.faults, cut)
 
 
-def test_a_scenario_with_settings_of_its_own_is_refused(tmp_path: Path) -> None:
+def test_a_scenario_with_settings_of_its_own_is_refused_if_it_could_be_played(
+    tmp_path: Path,
+) -> None:
     target = ProcessesTarget(read(tmp_path, kind="fenced"))
-    with_settings = [scenario for scenario in catalogue() if scenario.settings]
-    assert with_settings
+    impossible = [scenario for scenario in catalogue() if scenario.settings]
+    assert impossible
+    target.check(impossible)
+    (playable,) = target.choose(("master-kill",), short=False)
+    target.check([playable])
     with pytest.raises(BadOptionsError):
-        target.check(with_settings[:1])
-    target.check(target.choose((), short=False))
+        target.check([msgspec.structs.replace(playable, settings=impossible[0].settings)])
 
 
 def test_the_contract_of_rocketmq_follows_from_the_settings(tmp_path: Path) -> None:
