@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from store.config import StoreConfig
-    from store.files.sync_at_once import Progress
     from store.machine.disk import Disk
     from store.recovery.opening import StoreParts
     from store.store_listener import StoreListener
@@ -312,19 +311,13 @@ class MessageStore(Flagged, LogPositions):
         finally:
             self._unmap()
 
-    async def settle(self, progress: Progress) -> None:
+    async def settle(self) -> None:
         """Bring queues to the disk, so that `close` has less to do. For a stop, after `run`.
 
-        Other tasks go on meanwhile. Both hear how far it is, the log and `progress`.
+        Other tasks go on meanwhile. The log says how far it is.
         """
-        told = SyncProgress(self._parts.wall_clock_ms)
-
-        def hear(done: int, count: int) -> None:
-            told(done, count)
-            progress(done, count)
-
         if not self.flags.is_not_writeable:
-            await self.flush_service.sync_queues(hear)
+            await self.flush_service.sync_queues(SyncProgress(self._parts.wall_clock_ms))
 
     def sync_log(self) -> None:
         """Block until all that was put is durable. For a stop, before others note how far they got.

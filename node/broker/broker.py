@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from node.tables.tables import Tables
     from store import MessageStore
     from store.machine.machine import Machine
+    from store.machine.service_manager import ServiceManager
     from store.results import Arrival
     from tandem.cluster_file.cluster_config import NodeConfig
 
@@ -55,6 +56,11 @@ SCAN_SECONDS: Final = 1.0
 
 RESTART_GRACE_SECONDS: Final = 1.0
 """For answers owed when a round ends by itself; all of them are known by then."""
+
+
+STOP_LOOK_SECONDS: Final = 30.0
+STOP_LOOKS_MAX: Final = 40
+"""So long a stop may sync queues before the limit of the unit counts."""
 
 
 class Broker:
@@ -182,12 +188,11 @@ class Broker:
                     listeners.cancel_scope.cancel()
                 connections.cancel_scope.deadline = trio.current_time() + self._take_leave(stop)
             services.cancel_scope.cancel()
-        await self._store.settle(self._gets_on)
-
-    def _gets_on(self, _done: int, _count: int) -> None:
-        """Have the service manager wait for this stop for as long as it gets on."""
-        if self._machine.service_manager is not None:
-            self._machine.service_manager.say(GETS_ON)
+        async with trio.open_nursery() as nursery:
+            if self._machine.service_manager is not None:
+                nursery.start_soon(_stop_gets_on, self._machine.service_manager)
+            await self._store.settle()
+            nursery.cancel_scope.cancel()
 
     def save(self) -> None:
         """Write tables and the progress of delayed delivery. Call it before the store is closed."""
@@ -406,3 +411,10 @@ class Broker:
             self._parts.locks.forget_expired(trio.current_time())
             self._parts.to_clients.expire(trio.current_time())
             self._outbox.flush()
+
+
+async def _stop_gets_on(service_manager: ServiceManager) -> None:
+    """Have the service manager wait for a stop, though not for ever: a disk may hang."""
+    for _ in range(STOP_LOOKS_MAX):
+        service_manager.say(GETS_ON)
+        await trio.sleep(STOP_LOOK_SECONDS)

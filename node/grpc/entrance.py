@@ -84,10 +84,11 @@ class Entrance:
             session.say_goodbye()
             self._outbox.flush()
 
-    def ask_alive(self, connection: Connection, seconds: float) -> bool:
+    def ask_alive(self, connection: Connection) -> None:
         """See `OtherProtocol`."""
         session = self.sessions.get(connection)
-        return session is None or session.ask_alive(seconds)
+        if session is not None:
+            session.ask_alive()
 
     def say_goodbye(self, connection: Connection) -> None:
         """See `OtherProtocol`."""

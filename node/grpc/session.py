@@ -133,8 +133,8 @@ class Session:
         self.is_ending = False
         self.now = 0.0
         """When the turn began that is under way, or the last one."""
-        self._asked_alive: float | None = None
-        """When a sign of life was asked for that has not come."""
+        self._was_asked = False
+        """Whether a sign of life was asked for that has not come."""
         self._http2 = Http2()
         self._methods = methods
         self._questions = questions
@@ -169,7 +169,7 @@ class Session:
     def receive_data(self, data: bytes, now: float) -> None:
         """Take in what came."""
         self.now = now
-        self._asked_alive = None
+        self._was_asked = False
         while self._left_alone and self._left_alone[0][0] < now - LATE_SECONDS:
             self._asked.pop(self._left_alone.popleft()[1], None)
         self._http2.receive_data(data, now)
@@ -212,19 +212,12 @@ class Session:
         self.write()
         self._end_calls()
 
-    def ask_alive(self, seconds: float) -> bool:
-        """Have a client that has calls open show that it is there; return whether it may be.
-
-        It has this many seconds for that.
-        """
-        now = trio.current_time()
-        if self._asked_alive is not None:
-            return now - self._asked_alive <= seconds
-        if self._calls and not self.is_ending:
-            self._asked_alive = now
+    def ask_alive(self) -> None:
+        """Have a client that has calls open show that it is there."""
+        if self._calls and not self.is_ending and not self._was_asked:
+            self._was_asked = True
             self._http2.ping()
             self.write()
-        return True
 
     def say_goodbye(self) -> None:
         """Take no new calls, and end those that have no end: their clients go elsewhere."""

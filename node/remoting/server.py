@@ -70,11 +70,8 @@ class OtherProtocol(Protocol):
             ConnectionLost: The stream broke.
         """
 
-    def ask_alive(self, connection: Connection, seconds: float) -> bool:
-        """Nothing moves on a connection: its peer may be asked for a sign of life.
-
-        Returns False if it was, more than this many seconds ago, and has given none.
-        """
+    def ask_alive(self, connection: Connection) -> None:
+        """Nothing moves on a connection: its peer may be asked for a sign of life."""
 
     def say_goodbye(self, connection: Connection) -> None:
         """A connection is closed soon, on which nothing moves: its peer may be told why."""
@@ -155,9 +152,7 @@ class Server:
                     continue
                 is_over, other = still_seconds > IDLE_SECONDS_MAX, self._other
                 if other is not None:
-                    is_over = is_over or not other.ask_alive(connection, ALIVE_SECONDS)
-                    if is_over:
-                        other.say_goodbye(connection)
+                    (other.say_goodbye if is_over else other.ask_alive)(connection)
                     connection.flush()
                 if is_over:
                     connection.close()
@@ -304,7 +299,7 @@ class _Rounds:
     def _end_gathering(self) -> bool:
         assert self._gathering is not None, "a part of it was added"
         self._gathering.end()
-        rest = self._part.data
+        rest, self._part.data = self._part.data, b""
         return self._take_alone(rest) if rest else self._connection.may_read
 
     def _take_alone(self, data: bytes) -> bool:

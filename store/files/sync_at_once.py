@@ -45,6 +45,8 @@ def sync_tree_or_each(
 ) -> None:
     """Block until all of these files below a directory are durable, and the names in `names`.
 
+    All that they have was written since the directory was locked.
+
     Raises:
         OSError: the disk failed; what is durable is unknown.
     """
@@ -52,6 +54,15 @@ def sync_tree_or_each(
         for file in files:
             file.flushed_position = file.wrote_position
         return
+    sync_each(disk, files, names)
+
+
+def sync_each(disk: Disk, files: Sequence[MappedFile], names: Sequence[str]) -> None:
+    """Do the same for what an earlier process may have written, and may know an error of.
+
+    Raises:
+        OSError: the disk failed; what is durable is unknown.
+    """
     disk.sync_names(names)
     for start in range(0, len(files), FILES_AT_ONCE):
         sync_at_once(disk, files[start : start + FILES_AT_ONCE])

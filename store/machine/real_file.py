@@ -57,7 +57,7 @@ class UnsyncedNames:
         below = f"{directory}/"
         for each, made in list(self._made.items()):
             if made <= count and (each == directory or each.startswith(below)):
-                del self._made[each]
+                self._made.pop(each, None)  # a thread may have synced it just now
 
     def sync(self, paths: Iterable[str]) -> None:
         """Make all names on the way to these files durable.
@@ -77,7 +77,7 @@ class UnsyncedNames:
         at_once(_sync_directory_that_is_there, list(made))
         for directory, count in made.items():
             if self._made.get(directory) == count:
-                del self._made[directory]
+                self._made.pop(directory, None)
 
 
 READ_AROUND_BYTES_MIN: Final = 1 << 20

@@ -103,7 +103,8 @@ class AcceptedStream(ReceivesSome):
         settled = self._settled or await self.settle()
         while self._first:
             data, self._first = self._first[:bytes_max], self._first[bytes_max:]
-            if not take(data):
+            taken = take(data)
+            if not (taken if isinstance(taken, bool) else taken()):
                 return True
         return await settled.receive_while(bytes_max, take)
 

@@ -402,8 +402,9 @@ class ConsumeQueueStore:
             OSError: the disk failed; what is durable is unknown.
         """
         queues = self.awake.queues()
-        if len(queues) >= self._disk.many_files and self._disk.sync_tree_now(self._root):
-            for file in (file for queue in queues for file in _dirty(queue)):
+        changed = [file for queue in queues for file in _dirty(queue)]
+        if len(changed) >= self._disk.many_files and self._disk.sync_tree_now(self._root):
+            for file in changed:
                 file.flushed_position = file.wrote_position
         for start in range(0, len(queues), QUEUES_AT_ONCE):
             some = queues[start : start + QUEUES_AT_ONCE]

@@ -23,7 +23,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from store.files.sync_at_once import sync_tree_or_each
+from store.files.sync_at_once import sync_each, sync_tree_or_each
 from store.log.log_end import (
     BLANK_HEADER,
     DELAY_LEVELS,
@@ -401,13 +401,13 @@ class StoreRecovery:
     def _sync_queues(self, *, clean: bool) -> None:
         # Loaded files count as flushed, but after a crash their pages may be in memory only, and so
         # may their names.
-        files = [
-            file
-            for file in self._queues.mapped_files()
-            if not clean or file.flushed_position < file.wrote_position
-        ]
-        names = [] if clean else self._queues.directories()
-        sync_tree_or_each(self._disk, self._directory, files, names)
+        files = list(self._queues.mapped_files())
+        if clean:
+            dirty = [file for file in files if file.flushed_position < file.wrote_position]
+            sync_tree_or_each(self._disk, self._directory, dirty, [])
+        else:
+            # An error that the earlier process was told of is told by no `syncfs` again.
+            sync_each(self._disk, files, self._queues.directories())
         self._queues.sync_all()
 
     def _finish_recovery(self, end: LogEnd, *, clean: bool, start: int) -> None:

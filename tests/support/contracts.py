@@ -590,6 +590,23 @@ async def _never_more_than_asked_for(ends: Ends) -> None:
     assert received == b"abcdefgh"
 
 
+async def _what_is_put_off_to_the_end_of_a_round_is_done(ends: Ends) -> None:
+    taken: list[bytes] = []
+
+    def take(data: bytes) -> Callable[[], bool]:
+        def at_round_end() -> bool:
+            taken.append(data)
+            return sum(map(len, taken)) < 5
+
+        return at_round_end
+
+    await ends.dialled.send_all(b"abcdef")
+    assert await ends.accepted.receive_some(1) == b"a"
+    with trio.fail_after(PATIENCE_SECONDS):
+        assert await ends.accepted.receive_while(2, take) is True
+    assert b"".join(taken) == b"bcdef"
+
+
 async def _peers_are_addresses_of_the_other_end(ends: Ends) -> None:
     assert ends.dialled.peer.port == ends.listener.port
     assert ends.accepted.peer.port not in (0, ends.listener.port)
@@ -706,6 +723,7 @@ NETWORK_CONTRACTS: Final[dict[str, Callable[[Ends], Awaitable[None]]]] = {
     for function in (
         _bytes_arrive_in_order_both_ways,
         _never_more_than_asked_for,
+        _what_is_put_off_to_the_end_of_a_round_is_done,
         _peers_are_addresses_of_the_other_end,
         _end_comes_after_the_bytes,
         _a_stream_fills_up_and_drains,

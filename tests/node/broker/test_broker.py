@@ -6,6 +6,7 @@ import random
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 import trio
 
@@ -21,6 +22,7 @@ from node.simulated.virtual_clock import Timeline, WallClock
 from node.tables.plain_tables import PlainFiles, PlainTables
 from store import MessageStore, PutMessageStatus
 from store.machine.machine import Machine
+from store.machine.service_manager import GETS_ON, ServiceManager
 from tandem.wire.message import Host
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
@@ -42,8 +44,9 @@ class Served:
         self.timeline = Timeline()
         self.network = SimulatedNetwork(self.timeline, random.Random(1))
         self.config = cluster_config(directory).node("a0")
+        self.disk = SimulatedDisk()
         self.machine = Machine(
-            disk=SimulatedDisk(),
+            disk=self.disk,
             network=self.network.machine(MASTER),
             wall_clock_ms=WallClock().now_ms,
             boottime=trio.current_time,
@@ -109,6 +112,34 @@ async def test_it_makes_its_topics_and_registers_when_it_opens(
     async with open_broker(tmp_path) as served:
         assert served.tables.topics.get(AUTO_CREATE_TOPIC) is not None
         assert await served.client.route(AUTO_CREATE_TOPIC) == {0: f"{MASTER}:10911"}
+
+
+async def test_queues_are_brought_to_the_disk_at_a_stop_while_the_service_manager_waits(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    said: list[str] = []
+
+    class Manager(ServiceManager):
+        def say(self, state: str) -> bool:
+            said.append(state)
+            return True
+
+    served = Served(tmp_path)
+    served.machine = msgspec.structs.replace(served.machine, service_manager=Manager({}, 1))
+    done: list[str] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(served.timeline.run)
+        await nursery.start(served.run)
+        async with open_caller(served.network.machine(CLIENT), MASTER, 10911) as client:
+            for queue_id in range(4):
+                assert (await client.send(b"x", queue_id=queue_id)).code == 0
+        served.disk.on_event = done.append
+        served.disk.sync_seconds = lambda: 100.0
+        served.stop.set()
+        await served.has_ended.wait()
+        nursery.cancel_scope.cancel()
+    assert [event for event in done if event.startswith("sync below")]
+    assert said.count(GETS_ON) >= 4
 
 
 async def test_a_change_of_role_changes_the_route(

@@ -87,3 +87,8 @@ async def test_no_pulls_are_taken_together_there() -> None:
     channel = Port().channel
     assert channel.take_run is not None
     assert channel.take_pulls is None
+
+
+async def test_runs_of_several_connections_go_the_way_of_the_first_port() -> None:
+    port = Port()
+    assert port.channel.take_together == port.seen.take_together

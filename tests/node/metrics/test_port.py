@@ -13,7 +13,7 @@ from node.figures.node_report import NodeReport
 from node.metrics.collection import Collection
 from node.metrics.port import CONNECTIONS_MAX, LIMITS, SAME_SECONDS, MetricsPort
 from store.machine.network import ConnectionLost
-from store.machine.service_manager import ServiceManager
+from store.machine.service_manager import GETS_ON, ServiceManager
 from tandem.cluster_file.settings import MetricsSettings
 from tests.node.doubles import Broker
 from tests.node.handlers.inspected import put
@@ -251,4 +251,4 @@ async def test_a_node_says_what_it_is_here_and_to_its_service_manager(
                 in text
             )
             await world.stop("a1")
-    assert said[-1] == "STOPPING=1"
+    assert said[said.index("STOPPING=1") :] == ["STOPPING=1", GETS_ON]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ha.results import Refusal
 from node.handlers.send_runs import SendRunHandler, send_runs
-from node.remoting.connection import Connection
+from node.remoting.connection import OWED_ANSWERS_MAX, Connection
 from node.remoting.gathering import ALONE_MAX, PART_BYTES_MAX, Gathering, Part, TakeTogether
 from node.remoting.server import serve_requests
 from node.remoting.turns import PASS_SECONDS, Turns
@@ -380,6 +380,59 @@ async def test_where_somebody_signs_nothing_of_several_connections_is_one_run(
         part.data = frame(1)
     assert not taker.take_together(some)
     assert [part.data for part in some] == [frame(1)] * 2
+
+
+async def test_a_request_within_the_body_of_a_half_one_is_not_handled(
+    autojump_clock: MockClock,
+) -> None:
+    inner = frame(66, b"evil")
+    whole = frame(1, inner)
+    cut = whole.index(inner)
+    crowd = Crowd(gathers=True)
+    await crowd.play([[(0, whole[:cut]), (1, frame(2))], [(0, whole[cut:]), (1, frame(3))]])
+    assert crowd.answers(0) == [(1, 0)]
+
+
+async def test_what_comes_over_ipv6_is_handled_alone(autojump_clock: MockClock) -> None:
+    crowd = Crowd(gathers=True)
+    crowd.streams[1] = RoundStream(Host("2001:db8::1", 1001))
+    crowd.connections[1] = Connection(crowd.streams[1], crowd.node.broker.outbox)
+    await crowd.play([[(n, frame(n, b"%d" % n)) for n in range(CROWD)]])
+    assert crowd.split[0].keys() == {0, 2, 3}
+    records = list(decode_messages(memoryview(crowd.node.log())))[-CROWD:]
+    assert {record.body: record.born_host.ip for record in records} == {
+        b"%d" % n: "2001:db8::1" if n == 1 else "10.0.0.50" for n in range(CROWD)
+    }
+
+
+async def test_who_is_owed_too_many_answers_is_not_read_on(autojump_clock: MockClock) -> None:
+    waiters = Waiters()
+    crowd = Crowd(gathers=True, waiters=waiters)
+    crowd.connections[0].owed_count = OWED_ANSWERS_MAX - 1
+    first = [(n, frame(n)) for n in range(CROWD)]
+    async with trio.open_nursery() as nursery:
+        for number in range(CROWD):
+            nursery.start_soon(crowd._serve, number)
+        await trio.testing.wait_all_tasks_blocked()
+        await crowd._round(first)
+        assert [stream.take is None for stream in crowd.streams] == [True, False, False, False]
+        waiters.answer(PutMessageStatus.PUT_OK)
+        crowd.node.broker.outbox.flush()
+        await trio.testing.wait_all_tasks_blocked()
+        assert all(stream.take is not None for stream in crowd.streams)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_run_that_there_is_no_room_for_is_handled_one_by_one(
+    autojump_clock: MockClock,
+) -> None:
+    crowd = Crowd(gathers=True, waiters=Waiters())
+    parked = crowd.node.send.parked
+    parked.room = 2
+    await crowd.play([[(n, frame(n)) for n in range(CROWD)]])
+    assert parked.room == 0
+    busy = int(ResponseCode.SYSTEM_BUSY)
+    assert [crowd.answers(n) for n in range(CROWD)] == [[], [], [(2, busy)], [(3, busy)]]
 
 
 # -- the gathering alone -----------------------------------------------------------------------

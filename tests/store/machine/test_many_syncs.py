@@ -53,12 +53,13 @@ def test_an_error_of_one_is_raised_when_all_have_ended() -> None:
 def test_a_file_system_is_synced_where_that_says_all(
     descriptor: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    called: list[int] = []
+    called: list[tuple[str, int]] = []
     monkeypatch.setattr(many_syncs, "_has_good_syncfs", lambda: True)
     monkeypatch.setattr(many_syncs, "_kind_of", lambda _: 0xEF53)
-    monkeypatch.setattr(many_syncs, "syncfs", called.append)
+    monkeypatch.setattr(many_syncs, "syncfs", lambda which: called.append(("syncfs", which)))
+    monkeypatch.setattr(os, "fdatasync", lambda which: called.append(("fdatasync", which)))
     assert sync_file_system(descriptor)
-    assert called == [descriptor]
+    assert called == [("syncfs", descriptor), ("fdatasync", descriptor)]
 
 
 @pytest.mark.parametrize(("has_good", "kind"), [(0, 0xEF53), (1, 0x65735546), (1, 0)])

@@ -323,3 +323,40 @@ def test_what_is_read_whole_is_an_ordinary_file_of_bounded_size(tmp_path: Path) 
         with pytest.raises(OSError) as caught:  # noqa: PT011 - of which file, is looked at below
             disk.read(path)
         assert caught.value.filename == path
+
+
+@pytest.mark.parametrize("how", ["made", "opened"])
+async def test_files_of_queues_on_another_file_system_are_synced_each(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "consumequeue" / "f")
+    if how == "opened":
+        RealDisk().create(path, 4096, grows=True).close()
+    disk = RealDisk()
+    release = disk.lock(str(tmp_path / "lock"))
+    file = disk.create(path, 4096, grows=True) if how == "made" else disk.open(path, grows=True)
+    monkeypatch.setattr(store.machine.real_disk, "sync_file_system", lambda _: True)
+    assert disk.sync_tree_now(str(tmp_path))
+    elsewhere = Path("/proc").stat()
+    monkeypatch.setattr(os, "fstat", lambda _: elsewhere)
+    assert not disk.sync_tree_now(str(tmp_path))
+    assert not await disk.sync_tree(str(tmp_path))
+    file.close()
+    release()
+
+
+async def test_a_name_that_is_made_during_the_sync_is_not_durable_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = RealDisk()
+    release = disk.lock(str(tmp_path / "lock"))
+    disk.create(str(tmp_path / "a" / "f"), 4096, grows=True).close()
+
+    def sync(_descriptor: int) -> bool:
+        disk.create(str(tmp_path / "b" / "f"), 4096, grows=True).close()
+        return True
+
+    monkeypatch.setattr(store.machine.real_disk, "sync_file_system", sync)
+    assert await disk.sync_tree(str(tmp_path))
+    assert sorted(disk._names._made) == [str(tmp_path), str(tmp_path / "b")]
+    release()

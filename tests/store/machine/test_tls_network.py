@@ -102,6 +102,30 @@ def port(nursery: trio.Nursery, autojump_clock: MockClock) -> Callable[..., Port
     return make
 
 
+async def test_what_is_left_to_the_end_of_a_round_is_done_also_with_the_first_bytes(
+    port: Callable[..., Port], nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    this = port(terms(takes_clear=True))
+    taken: list[bytes] = []
+
+    def take(data: bytes) -> Callable[[], bool]:
+        def at_round_end() -> bool:
+            taken.append(data)
+            return data != b"last"
+
+        return at_round_end
+
+    async def send(stream: Stream) -> None:
+        for data in (b"first", b"last"):
+            await stream.send_all(data)
+            await trio.sleep(1)
+
+    dialled, accepted = await this.dial()
+    nursery.start_soon(send, dialled)
+    assert await accepted.receive_while(100, take) is True
+    assert taken == [b"first", b"last"]
+
+
 async def test_what_speaks_no_tls_is_served_where_that_is_allowed(
     port: Callable[..., Port],
     autojump_clock: MockClock,

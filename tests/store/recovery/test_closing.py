@@ -122,3 +122,15 @@ def test_a_clock_that_is_put_back_does_not_keep_it_from_saying_so(
     now[0] = 5_000
     progress(1, 2)
     assert logged(caplog, "store.recovery.closing", logging.INFO) == [(1, 2)]
+
+
+def test_after_a_hard_stop_each_file_is_asked_for_errors_that_the_one_before_had_met(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = SimulatedDisk()
+    with_queues(disk).announce()
+    disk = disk.crashed()
+    asked: list[str] = []
+    monkeypatch.setattr(SimulatedDisk, "sync_tree_now", lambda _disk, path: not asked.append(path))
+    open_store(disk)
+    assert not asked
