@@ -220,8 +220,13 @@ class Run:
         self._summary()
         if fault is None:
             return True
-        while in_sync_after is None and time.perf_counter() < over_at + options.bound:
+        while in_sync_after is None:
             pause(LOOK_SECONDS)
+            if not fault.is_over:
+                continue
+            over_at = over_at or time.perf_counter()
+            if time.perf_counter() > over_at + options.bound:
+                break
             in_sync_after = self._since(over_at)
         return self._verdict(in_sync_after)
 

@@ -138,13 +138,27 @@ def rows_of_stream(
     while time.monotonic() < end:
         if (error := query.exception()) is not None:
             print("the stream has failed and is started again:", str(error).partition("\n")[0])
-            query = stream_into_parquet(spark, cluster, directory)
+            query = stream_again(spark, cluster, directory, end)
         has_begun = any((directory / "rows").glob("_spark_metadata/*"))
         if has_begun and orders_of(written(spark, directory)) >= count:
             break
         time.sleep(1)
     query.stop()
     return written(spark, directory)
+
+
+def stream_again(
+    spark: SparkSession, cluster: RunningCluster, directory: Path, end: float
+) -> StreamingQuery:
+    """Start the stream; that needs workers of its own, which may be given up as well."""
+    while True:
+        try:
+            return stream_into_parquet(spark, cluster, directory)
+        except Exception as error:
+            if time.monotonic() >= end:
+                raise
+            print("it could not be started:", str(error).partition("\n")[0])
+            time.sleep(1)
 
 
 def written(spark: SparkSession, directory: Path) -> DataFrame:

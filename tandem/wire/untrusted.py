@@ -21,7 +21,7 @@ import msgspec
 from tandem.wire.errors import WireError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 T = TypeVar("T")
 
@@ -68,9 +68,17 @@ def decode_msgpack(data: Bytes, kind: type[T]) -> T:
         raise _unreadable(error) from error
 
 
-def json_decoder(kind: Any, *, strict: bool = True) -> Callable[[Bytes], Any]:  # noqa: ANN401 - any type, unions too
-    """Return `decode_json` for one kind, made once: for what is read by the thousand."""
-    return _safe(msgspec.json.Decoder(kind, strict=strict).decode)
+def json_decoder(
+    kind: Any,  # noqa: ANN401 - any type, unions too
+    *,
+    strict: bool = True,
+    hooks: Mapping[str, Callable[..., Any]] | None = None,
+) -> Callable[[Bytes], Any]:
+    """Return `decode_json` for one kind, made once: for what is read by the thousand.
+
+    `hooks` are msgspec's, `dec_hook` and `float_hook`.
+    """
+    return _safe(msgspec.json.Decoder(kind, strict=strict, **(hooks or {})).decode)
 
 
 def msgpack_decoder(kind: Any, *, strict: bool = True) -> Callable[[Bytes], Any]:  # noqa: ANN401 - see above

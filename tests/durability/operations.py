@@ -134,11 +134,14 @@ def sync_files_of_queues_together(directory: Path, machine: StrictMachine) -> No
 
     async def sync() -> None:
         files = [disk.create(str(path), SIZE, grows=True) for path in paths[:2]]
+        for file in files:
+            file.buffer[:4] = b"data"
         async with trio.open_nursery() as nursery:
             nursery.start_soon(disk.sync_together, files)
             await trio.lowlevel.checkpoint()
             files.append(disk.create(str(paths[2]), SIZE, grows=True))
-        assert all(machine.exists(path) for path in paths[:2])
+        for path in paths[:2]:
+            assert machine.read(path) == b"data".ljust(SIZE, b"\0")
         await disk.sync(files[2])
         assert all(machine.exists(path) for path in paths)
         for file in files:

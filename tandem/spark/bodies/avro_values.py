@@ -7,13 +7,14 @@ What is read is not trusted. Items of arrays take a byte at least, by the schema
 2^60 ends with the bytes that there are.
 """
 
+import decimal
 import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
-from tandem.spark.bodies.ddl import TIMESTAMP, decimal_of, struct_of
+from tandem.spark.bodies.ddl import DEPTH_MAX, TIMESTAMP, decimal_of, struct_of
 from tandem.spark.bodies.schema_error import BodySchemaError
 from tandem.wire.untrusted import UnreadableError
 
@@ -40,6 +41,11 @@ _LOGICAL: Final[dict[tuple[str, str], pa.DataType]] = {
 _WIDER: Final = ({"int32", "int64"}, "long"), ({"float", "double"}, "double")
 """Unions that Spark reads as one type."""
 
+_SHORT_DECIMAL: Final = "tandem-decimal"
+_DIGITS: Final = decimal.Context(prec=100)
+_DECIMAL_BYTES_MAX: Final = 32
+"""Twice what 38 digits take. Python's time for a decimal is quadratic: 20 s for 400 KB."""
+
 _UNREADABLE: Final = (
     ArithmeticError,  # decimals, and times that Python has no date for
     EOFError,
@@ -59,6 +65,7 @@ def avro_decoder(schema: Mapping[str, Any]) -> tuple[pa.StructType, Callable[[by
     """
     try:
         import fastavro  # noqa: PLC0415 - an extra
+        import fastavro.read  # noqa: PLC0415
         import fastavro.schema  # noqa: PLC0415
     except ImportError as error:
         raise BodySchemaError(
@@ -66,12 +73,21 @@ def avro_decoder(schema: Mapping[str, Any]) -> tuple[pa.StructType, Callable[[by
         ) from error
     try:
         whole = fastavro.parse_schema(dict(schema))
-    except (fastavro.schema.SchemaParseException, LookupError, TypeError, ValueError) as error:
+        plain, fields = _Walk().as_read(whole, "")
+        parsed = fastavro.parse_schema(plain)
+    except BodySchemaError:
+        raise
+    except (
+        fastavro.schema.SchemaParseException,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise BodySchemaError(f"this is no schema of Avro: {error}") from error
-    plain, fields = _Walk().as_read(whole, "")
     if not pa.types.is_struct(fields):
         raise BodySchemaError("the schema of Avro has to be a record")
-    parsed = fastavro.parse_schema(plain)
+    fastavro.read.LOGICAL_READERS[f"bytes-{_SHORT_DECIMAL}"] = _decimal
     read = fastavro.schemaless_reader
 
     def decode(body: bytes) -> Any:  # noqa: ANN401 - a record of the schema
@@ -91,6 +107,7 @@ class _Walk:
     """One walk through a parsed schema, whose names are whole and defined where they come first."""
 
     def __init__(self) -> None:
+        self._depth = 0
         self._named: dict[str, pa.DataType | None] = {}
         """None while the walk is inside of it."""
 
@@ -105,10 +122,14 @@ class _Walk:
         kind = schema["type"]
         if not isinstance(kind, str) or kind in self._named:
             return self.as_read(kind, field)
+        self._depth += 1
+        if self._depth > DEPTH_MAX:
+            raise BodySchemaError(f"the type of {field} is nested too deeply", field)
         name = schema.get("name") if kind in ("record", "enum", "fixed") else None
         if name is not None:
             self._named[name] = None
         plain, arrow = self._defined(schema, kind, field)
+        self._depth -= 1
         if name is not None:
             self._named[name] = arrow
         return plain, arrow
@@ -146,7 +167,8 @@ class _Walk:
             fields.append((name, arrow))
         if not fields:
             raise BodySchemaError(f"record {schema['name']} has no fields", field)
-        return {"type": "record", "name": schema["name"], "fields": plain}, struct_of(fields)
+        whole = {"type": "record", "name": schema["name"], "namespace": "", "fields": plain}
+        return whole, struct_of(fields)
 
     def _union(self, kinds: Sequence[Any], field: str) -> tuple[Any, pa.DataType]:
         """A union with null is a field that may be null."""
@@ -163,10 +185,19 @@ class _Walk:
         )
 
 
+def _decimal(data: Any, writer: Any, _reader: object = None) -> decimal.Decimal:  # noqa: ANN401
+    """Read a decimal as fastavro does, up to a size."""
+    if len(data) > _DECIMAL_BYTES_MAX:
+        raise ValueError(f"a decimal of {len(data)} bytes")
+    unscaled = decimal.Decimal(int.from_bytes(data, "big", signed=True))
+    return unscaled.scaleb(-writer.get("scale", 0), _DIGITS)
+
+
 def _plain(schema: Mapping[str, Any], kind: str, field: str) -> tuple[Any, pa.DataType]:
     logical = schema.get("logicalType")
     if logical == "decimal" and kind in ("bytes", "fixed"):
-        return schema, decimal_of(schema.get("precision", 0), schema.get("scale", 0), field)
+        arrow = decimal_of(schema.get("precision", 0), schema.get("scale", 0), field)
+        return ({**schema, "logicalType": _SHORT_DECIMAL} if kind == "bytes" else schema), arrow
     if (arrow := _LOGICAL.get((kind, str(logical)))) is not None:
         return schema, arrow
     return {name: value for name, value in schema.items() if name != "logicalType"}, _PLAIN[kind]

@@ -6,10 +6,12 @@
 No row is dropped, and no query ends because of a body. Rows that stand for damage have neither.
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tandem.spark.bodies.schemas import Bodies, bodies_of
 from tandem.wire.message import COMPRESSED_FLAG
@@ -17,6 +19,11 @@ from tandem.wire.untrusted import UnreadableError
 
 VALUE: Final = "value"
 BODY_ERROR: Final = "bodyError"
+
+BODY_BYTES_MAX: Final = 4 << 20
+"""As brokers take by default. What is compressed can be 64 MiB, and sent in 64 KB."""
+
+_COMPRESSED: Final = "the body is compressed: read with decompress=true, if it can be undone"
 
 _MADE_OF: Final = ("topic", "sysFlag", "body")
 _UNFIT: Final = (pa.ArrowException, ArithmeticError, TypeError, ValueError)
@@ -38,10 +45,22 @@ def with_bodies(read: Rows, names: Sequence[str], option: str | None) -> Iterato
     others = [name for name in names if name not in (VALUE, BODY_ERROR)]
     needed = [*others, *(name for name in _MADE_OF if name not in others)]
     bodies = bodies_of(option)
-    for batch in read(needed):
+    for batch in itertools.chain.from_iterable(map(_parts, read(needed))):
         made = dict(zip((VALUE, BODY_ERROR), _decoded(batch, bodies), strict=True))
         arrays = [made[name] if name in made else batch.column(name) for name in names]
         yield pa.RecordBatch.from_arrays(arrays, list(names))
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Cut a batch: values of Python take two hundred times as much memory as some bodies."""
+    sizes = pc.fill_null(pc.binary_length(batch.column("body")), 0).to_pylist()
+    start, held = 0, 0
+    for row, size in enumerate(sizes):
+        if held and held + min(size, BODY_BYTES_MAX) > BODY_BYTES_MAX:
+            yield batch.slice(start, row - start)
+            start, held = row, 0
+        held += min(size, BODY_BYTES_MAX)
+    yield batch.slice(start)
 
 
 def _decoded(batch: pa.RecordBatch, bodies: Bodies) -> tuple[pa.Array, pa.Array]:
@@ -68,9 +87,10 @@ def _value(
     if of_topic is None:
         return None, f"no schema of bodySchema is that of topic {topic}"
     if (sys_flag or 0) & COMPRESSED_FLAG:
-        return None, "the body is compressed: read with decompress=true"
-    if not body:
-        return None, "the body is empty"
+        return None, _COMPRESSED
+    if not body or len(body) > BODY_BYTES_MAX:
+        too_large = f"the body has more than {BODY_BYTES_MAX} bytes, too many for a value"
+        return None, too_large if body else "the body is empty"
     try:
         return of_topic.read(body), None
     except UnreadableError as error:

@@ -29,9 +29,16 @@ PART_BYTES_MAX: Final = 32 * 1024 * 1024
 
 
 def plain_records(
-    part: RecordSlice, start: int, end: int, part_bytes_max: int = PART_BYTES_MAX
+    part: RecordSlice,
+    start: int,
+    end: int,
+    part_bytes_max: int = PART_BYTES_MAX,
+    *,
+    keeps_broken: bool = False,
 ) -> Iterator[RecordSlice]:
     """Yield the messages at queue offsets `start` up to `end`, in order.
+
+    With `keeps_broken` a body that cannot be decompressed stays as it is, with its flag.
 
     Raises:
         SparkSourceError: a body cannot be decompressed.
@@ -49,7 +56,7 @@ def plain_records(
     for position, size, has_to_change in places:
         if has_to_change:
             message, _ = decode_message(part.data, position)
-            for single in _singles(message):
+            for single in _singles(message, keeps_broken=keeps_broken):
                 if start <= single.queue_offset < end:
                     data += encode_record(single)
         else:
@@ -61,7 +68,7 @@ def plain_records(
         yield _slice(data, part)
 
 
-def _singles(message: MessageExt) -> list[MessageExt]:
+def _singles(message: MessageExt, *, keeps_broken: bool) -> list[MessageExt]:
     """Return the messages of a record. A batch that does not parse is given out as it is.
 
     Source: RocketMQ 5.3.3, PullAPIWrapper.processPullResult.
@@ -69,6 +76,8 @@ def _singles(message: MessageExt) -> list[MessageExt]:
     try:
         plain = decompressed(message)
     except CompressionError as error:
+        if keeps_broken:
+            return [message]
         raise SparkSourceError(
             f"source tandem: offset {message.queue_offset} of queue {message.queue_id} of topic"
             f" {message.topic!r}: {error}. With decompress=false bodies come as they are stored"

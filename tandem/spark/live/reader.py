@@ -94,13 +94,15 @@ def _read(
     rows = options.rows
     check_crc = options.check_crc and not OF_BODIES.isdisjoint(names)
     pieces = file_pieces(of_task) if of_task[0].store else _puller(of_task, options).pieces()
+    keeps_broken = options.body_schema is not None  # `bodyError` says it
     for chunk in chunks(pieces):
         queue_range = of_task[chunk.place]
         records = records_of(chunk, queue_range, check_crc=check_crc, split=options.decompress)
         # What is not wanted is not decompressed either.
         records = rows.taken(records, batches_pass=options.decompress)
         within = (chunk.start, chunk.end)
-        for part in plain_records(records, *within) if options.decompress else [records]:
+        plain = plain_records(records, *within, keeps_broken=keeps_broken)
+        for part in plain if options.decompress else [records]:
             wanted = rows.taken(part)
             if len(wanted):
                 yield arrow_batch(wanted, queue_range, names)

@@ -109,6 +109,30 @@ def test_any_bytes_are_a_record_or_unreadable() -> None:
             continue
 
 
+def test_a_decimal_of_many_bytes_is_unreadable_at_once() -> None:
+    _, decode = avro_decoder(record(("a", logical("bytes", "decimal", precision=10, scale=2))))
+    size = 4_000_000
+    with pytest.raises(UnreadableError):  # converted, it would take half an hour
+        decode(encoded(record(("a", "bytes")), {"a": b"\x01" * size}))
+
+
+def test_a_schema_of_fixed_of_a_text_or_too_deep_is_refused() -> None:
+    deep: Any = "long"
+    for _ in range(900):
+        deep = {"type": "array", "items": deep}
+    for kind in ({"type": "fixed", "name": "F", "size": "x"}, deep):
+        with pytest.raises(BodySchemaError):
+            avro_decoder(record(("a", kind)))
+
+
+def test_a_name_of_no_namespace_within_one_is_found_again() -> None:
+    inner = {"type": "record", "name": "I", "namespace": "", "fields": WHO["fields"]}
+    outer = {"type": "record", "name": "other.C", "fields": [{"name": "i", "type": inner}]}
+    schema = record(("c", outer), ("i", "I"))
+    row = {"c": {"i": {"name": "x"}}, "i": {"name": "y"}}
+    assert avro_decoder(schema)[1](encoded(schema, row)) == row
+
+
 def test_a_count_without_items_ends_with_the_bytes() -> None:
     _, decode = avro_decoder(record(("tags", {"type": "array", "items": "string"})))
     with pytest.raises(UnreadableError):

@@ -59,6 +59,19 @@ def test_a_body_is_a_struct_or_has_an_error_and_no_row_is_left_out() -> None:
     assert rows[-1] == {"bodyError": None, "queueOffset": None, "value": None}
 
 
+def test_a_body_that_is_too_large_is_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    def first(limit: int) -> dict[str, Any]:
+        monkeypatch.setattr(columns, "BODY_BYTES_MAX", limit)
+        batches = with_bodies(Reader(), ["value", "bodyError"], SCHEMA)
+        rows = [row for batch in batches for row in batch.to_pylist()]
+        assert len(rows) == len(ROWS)
+        return rows[0]
+
+    size = len(ROWS[0]["body"])
+    assert first(size)["bodyError"] is None
+    assert "too many" in first(size - 1)["bodyError"]
+
+
 def test_the_body_is_kept_where_it_is_asked_for() -> None:
     rows, reader = read(["body", "value"])
     assert [row["body"] for row in rows] == [row["body"] for row in ROWS]

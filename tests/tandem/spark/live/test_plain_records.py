@@ -83,6 +83,13 @@ def test_what_grows_is_handed_on_in_parts() -> None:
     assert [len(each) for each in parts] == [2, 2, 1]
 
 
+def test_a_body_that_cannot_be_read_stays_as_it_is_where_that_is_wanted() -> None:
+    part = part_of(message_ext(b"not zlib", queue_offset=7, sys_flag=ZLIB))
+    (kept,) = plain_records(part, 7, 8, keeps_broken=True)
+    assert len(kept) == 1
+    assert b"not zlib" in bytes(kept.data)
+
+
 def test_a_body_that_cannot_be_read_is_said_with_its_place_and_the_remedy() -> None:
     part = part_of(message_ext(b"not zlib", queue_offset=7, sys_flag=ZLIB))
     with pytest.raises(SparkSourceError, match=r"offset 7 of queue 0 .*decompress=false"):
