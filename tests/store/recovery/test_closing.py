@@ -128,6 +128,11 @@ def test_after_a_hard_stop_each_file_is_asked_for_errors_that_the_one_before_had
     with_queues(disk).announce()
     disk = disk.crashed()
     asked: list[str] = []
-    monkeypatch.setattr(SimulatedDisk, "sync_tree_now", lambda _disk, path: not asked.append(path))
+
+    def sync_tree_now(_disk: SimulatedDisk, directory: str) -> bool:
+        asked.append(directory)
+        return True
+
+    monkeypatch.setattr(SimulatedDisk, "sync_tree_now", sync_tree_now)
     open_store(disk)
     assert not asked

@@ -63,7 +63,7 @@ def test_a_body_that_is_too_large_is_no_value(monkeypatch: pytest.MonkeyPatch) -
     def first(limit: int) -> dict[str, Any]:
         monkeypatch.setattr(columns, "BODY_BYTES_MAX", limit)
         batches = with_bodies(Reader(), ["value", "bodyError"], SCHEMA)
-        rows = [row for batch in batches for row in batch.to_pylist()]
+        rows: list[dict[str, Any]] = [row for batch in batches for row in batch.to_pylist()]
         assert len(rows) == len(ROWS)
         return rows[0]
 
