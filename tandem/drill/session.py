@@ -305,7 +305,7 @@ def _tidy(out: Path, *, keep_data: bool) -> Path | None:
     logs = data / "logs"
     if logs.is_dir():
         logs.replace(out / "logs")
-    if keep_data and data.is_dir():
+    if keep_data and data.is_dir() and any(data.iterdir()):
         return data
     shutil.rmtree(data, ignore_errors=True)
     return None

@@ -72,3 +72,9 @@ def test_of_nested_groups_of_errors_one_is_told() -> None:
 
     nested: Any = ExceptionGroup("", [ExceptionGroup("", [told])])
     assert session._first(nested) is told
+
+
+def test_a_directory_in_which_no_node_had_its_store_is_not_said_to_be_kept(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    assert session._tidy(tmp_path, keep_data=True) is None
+    assert not (tmp_path / "data").exists()
