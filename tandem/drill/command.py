@@ -64,8 +64,7 @@ def run_drill(options: DrillOptions) -> int:
     except KeyboardInterrupt:
         status = _interrupted()
     except BaseExceptionGroup as errors:
-        is_asked_for = errors.subgroup(KeyboardInterrupt) is not None
-        status = _interrupted() if is_asked_for else _failed_itself(errors, options)
+        status = _several(errors, options)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is not a broken promise
         status = _failed_itself(error, options)
     return _said(status)
@@ -88,6 +87,20 @@ def _run(options: DrillOptions) -> int:
 def _interrupted() -> int:
     _tell("interrupted; there is no report\n")
     return EXIT_INTERRUPTED
+
+
+def _several(errors: BaseExceptionGroup[BaseException], options: DrillOptions) -> int:
+    """Say what ended the tasks of a drill: they all say the same, or follow from one another."""
+    if errors.subgroup(KeyboardInterrupt) is not None:
+        return _interrupted()
+    known, others = errors.split((DrillError, ClusterError))
+    if known is None or others is not None:
+        return _failed_itself(errors, options)
+    first: BaseException = known
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    assert isinstance(first, DrillError | ClusterError)
+    return _not_run(first)
 
 
 def _failed_itself(error: BaseException, options: DrillOptions) -> int:

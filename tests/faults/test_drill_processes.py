@@ -179,7 +179,8 @@ def test_a_file_that_does_not_fit_the_cluster_ends_the_drill_in_one_line(
     name, _, command = change.partition(": ")
     lines = file.read_text().splitlines()
     at = next(at for at, line in enumerate(lines) if line.startswith(f"  {name}:"))
-    following = next(at for at in range(at + 1, len(lines)) if not lines[at].startswith("   "))
+    after = (at for at in range(at + 1, len(lines)) if not lines[at].startswith("   "))
+    following = next(after, len(lines))
     lines[at:following] = [f"  {name}: {command}"]
     file.write_text("\n".join([*lines, "command_seconds: 1", ""]))
 

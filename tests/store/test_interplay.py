@@ -239,7 +239,7 @@ def test_a_file_in_the_place_of_the_index_costs_nothing_but_the_index(
     store = open_store(disk)
     put_many(store, 5)
     store.close()
-    assert len(logged(caplog, "store.message_store", logging.ERROR)) == 1
+    assert len(logged(caplog, "store.recovery.closing", logging.ERROR)) == 1
     assert not disk.exists(f"{DIRECTORY}/abort")
     with open_store(disk) as store:
         assert len(check_store(store)) == 5

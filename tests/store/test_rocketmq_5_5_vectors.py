@@ -58,7 +58,7 @@ class Golden(msgspec.Struct, frozen=True):
 def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Golden:
     with tarfile.open(STORES) as archive:
         mine = [each for each in archive if each.name.startswith(request.param)]
-        archive.extractall(tmp_path, mine, filter="data")
+        archive.extractall(tmp_path, mine)
     seen = (tmp_path / f"{request.param}.json").read_bytes()
     return Golden(
         request.param.partition("-")[0],

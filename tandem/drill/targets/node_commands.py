@@ -27,7 +27,7 @@ _OUTPUT_BYTES_MAX: Final = 65_536
 _PID: Final = re.compile("[0-9]{1,10}")
 
 
-class CommandError(TargetError):
+class TargetCommandError(TargetError):
     """A command of the file failed. It says nothing about the cluster.
 
     Attributes:
@@ -80,7 +80,7 @@ class NodeCommands:
         """Run a command; return what it printed.
 
         Raises:
-            CommandError: there is none, or it did not end with status 0, or not in time.
+            TargetCommandError: there is none, or it did not end with status 0, or not in time.
         """
         ended = await self.end_of(name, given, seconds_max=seconds_max)
         if ended.status:
@@ -91,7 +91,7 @@ class NodeCommands:
         """Return the process id of the node; 0 if it does not run.
 
         Raises:
-            CommandError: the command does not print one process id, or nothing.
+            TargetCommandError: the command does not print one process id, or nothing.
         """
         ended = await self.end_of("find")
         words = ended.printed.split()
@@ -101,7 +101,7 @@ class NodeCommands:
             return int(words[0])
         if ended.status:
             raise self.failed("find", ended)
-        raise CommandError(
+        raise TargetCommandError(
             f"{self.node.name}: `find` has to print one process id, or nothing, and printed"
             f" {' '.join(words)[:SHOWN_CHARACTERS_MAX]!r}: {self._command('find')}",
             self.node.name,
@@ -119,11 +119,11 @@ class NodeCommands:
         """Run a command; return how it ended.
 
         Raises:
-            CommandError: there is none, or it did not end in time.
+            TargetCommandError: there is none, or it did not end in time.
         """
         command = self._command(name)
         if not command:
-            raise CommandError(
+            raise TargetCommandError(
                 f"{self.node.name} has no command `{name}`; add it to the file",
                 self.node.name,
                 name,
@@ -152,7 +152,7 @@ class NodeCommands:
         if name != "find" or status != 0:
             self._note(name, command, status, ended.output)
         if status is None:
-            raise CommandError(
+            raise TargetCommandError(
                 f"{self.node.name}: `{name}` did not end within {limit:g} s and was ended:"
                 f" {command}; its last line: {ended.last_line}",
                 self.node.name,
@@ -161,10 +161,10 @@ class NodeCommands:
             )
         return ended
 
-    def failed(self, name: str, ended: Ended) -> CommandError:
+    def failed(self, name: str, ended: Ended) -> TargetCommandError:
         """Return the error of a command that ended with another status than 0."""
         how = f"status {ended.status}" if ended.status > 0 else f"signal {-ended.status}"
-        return CommandError(
+        return TargetCommandError(
             f"{self.node.name}: `{name}` ended with {how}: {self._command(name)}; its last line:"
             f" {ended.last_line}",
             self.node.name,

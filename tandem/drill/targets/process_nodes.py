@@ -1,7 +1,7 @@
 """The nodes of a deployed cluster, to be hurt by the commands of a file, and put in order again.
 
-A command that fails says nothing about the cluster, so that it ends the drill (`CommandError`). Two
-may fail because of the node, and are noted as such: `start` and `stop`.
+A command that fails says nothing about the cluster, so that it ends the drill
+(`TargetCommandError`). Two may fail because of the node, and are noted as such: `start` and `stop`.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ import trio
 from tandem.client import ClientError
 from tandem.drill.errors import TargetError
 from tandem.drill.scenario import LOOK_SECONDS, NodeFailedError, NotPossibleError
-from tandem.drill.targets.node_commands import CommandError, NodeCommands
+from tandem.drill.targets.node_commands import NodeCommands, TargetCommandError
 from tandem.drill.watched_group import WatchedGroup
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult
 
@@ -90,7 +90,7 @@ class ProcessNodes:
         if not await commands.find():
             try:
                 await commands.run("start")
-            except CommandError as error:
+            except TargetCommandError as error:
                 raise NodeFailedError(str(error)) from error
         await self._until_it_answers(node)
         self._should_run[node] = True
@@ -101,7 +101,7 @@ class ProcessNodes:
         pid = await self._going(node)
         try:
             await self._commands[node].run("stop", {"PID": str(pid)})
-        except CommandError as error:
+        except TargetCommandError as error:
             raise NodeFailedError(str(error)) from error
         await self._until_gone(node, pid, "stop")
 
@@ -159,7 +159,7 @@ class ProcessNodes:
             changes = self._changes[node]
             try:
                 pid = await self._commands[node].find()
-            except CommandError:
+            except TargetCommandError:
                 continue  # nothing is known; the node's log of commands has it
             if changes != self._changes[node] or not self._should_run[node]:
                 continue
@@ -194,7 +194,7 @@ class ProcessNodes:
             pid = await commands.find()
             if commands.has(name):
                 await commands.run(name, {"PID": str(pid)})
-        except CommandError as error:
+        except TargetCommandError as error:
             left.append(f"not put back: {error}")
             return False
         return bool(pid)
@@ -257,16 +257,16 @@ class ProcessNetwork:
 
     async def heal(self) -> None:
         """Heal what was cut."""
-        failed: list[CommandError] = []
+        failed: list[TargetCommandError] = []
         for node in sorted(self._cut):
             try:
                 await self._commands[node].run("heal")
-            except CommandError as error:
+            except TargetCommandError as error:
                 failed.append(error)  # the others are healed all the same
             else:
                 self._cut.discard(node)
         if failed:
-            raise CommandError(
+            raise TargetCommandError(
                 "; ".join(map(str, failed)), failed[0].node, "heal", failed[0].status
             )
 

@@ -28,7 +28,7 @@ from tandem.drill.recording import Recording
 from tandem.drill.scenario import LOOK_SECONDS
 from tandem.drill.scenario_file import FOLDER, Scenario, choose
 from tandem.drill.sentences.sentence import Fault
-from tandem.drill.targets.node_commands import CommandError, NodeCommands
+from tandem.drill.targets.node_commands import NodeCommands, TargetCommandError
 from tandem.drill.targets.process_file import Kind, ProcessFile, ProcessNode
 from tandem.drill.targets.process_nodes import (
     RESTORE_SECONDS_MAX,
@@ -265,7 +265,7 @@ class ProcessesTarget:
             try:
                 given = {"STORE": str(store)}
                 await commands[node.name].run("fetch", given, seconds_max=seconds_max)
-            except CommandError as error:
+            except TargetCommandError as error:
                 recording.no_audit = str(error)
                 return
             if not (store / LOG_FOLDER).is_dir():

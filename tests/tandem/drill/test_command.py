@@ -16,6 +16,7 @@ from tandem.drill.errors import (
     NoScenarioError,
     NotReadyError,
     Requirement,
+    TargetError,
 )
 from tandem.drill.options import DrillOptions
 from tandem.drill.outcomes import (
@@ -158,6 +159,17 @@ def test_drills_of_chance_give_one_result(
         assert captured.out.startswith(b"FAILED: 1 episode,")
     assert captured.err.count(b"a verdict of a drill") == 2
     assert (tmp_path / "report/random-7-shortest.yaml").exists()
+
+
+def test_what_ends_the_tasks_of_a_drill_together_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def hold(options: DrillOptions) -> int:
+        raise ExceptionGroup("", [ExceptionGroup("", [TargetError("a"), TargetError("b")])])
+
+    monkeypatch.setattr(session, "hold", hold)
+    assert run_drill(DrillOptions(out=tmp_path / "report")) == EXIT_NOT_RUN
+    assert capsys.readouterr().err == "error: a\n"
 
 
 def test_a_disk_that_is_full_is_no_mistake_of_the_drill(

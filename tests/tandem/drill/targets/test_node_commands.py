@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trio
 
-from tandem.drill.targets.node_commands import CommandError, NodeCommands
+from tandem.drill.targets.node_commands import NodeCommands, TargetCommandError
 from tandem.drill.targets.process_file import Commands, ProcessNode
 
 
@@ -30,7 +30,7 @@ async def test_a_command_gets_its_node_and_runs_beside_the_file(tmp_path: Path) 
 async def test_a_command_that_fails_says_its_status_and_its_last_line(tmp_path: Path) -> None:
     one = commands(tmp_path, kill="echo first; echo no such host >&2; exit 255")
 
-    with pytest.raises(CommandError) as failed:
+    with pytest.raises(TargetCommandError) as failed:
         await one.run("kill")
 
     assert (failed.value.node, failed.value.name, failed.value.status) == ("a", "kill", 255)
@@ -41,7 +41,7 @@ async def test_a_command_that_fails_says_its_status_and_its_last_line(tmp_path: 
 async def test_one_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     one = commands(tmp_path, 1.0, freeze="sleep 3600 & echo $! > child; wait")
 
-    with pytest.raises(CommandError) as failed:
+    with pytest.raises(TargetCommandError) as failed:
         await one.run("freeze")
 
     assert failed.value.status is None
@@ -71,7 +71,7 @@ async def test_a_command_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     one = commands(tmp_path, start="x")
     assert one.has("start")
     assert not one.has("stop")
-    with pytest.raises(CommandError):
+    with pytest.raises(TargetCommandError):
         await one.run("stop")
 
 
@@ -87,7 +87,7 @@ async def test_a_process_is_found_or_there_is_none(find: str, pid: int, tmp_path
     "find", ["exit 255", "echo a", "echo 1 2", "echo -1", "echo 1; exit 3", "no-such-program-x"]
 )
 async def test_what_prints_no_process_id_is_an_error(find: str, tmp_path: Path) -> None:
-    with pytest.raises(CommandError) as failed:
+    with pytest.raises(TargetCommandError) as failed:
         await commands(tmp_path, find=find).find()
     assert failed.value.name == "find"
 

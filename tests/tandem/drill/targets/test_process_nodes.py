@@ -10,7 +10,7 @@ from tandem.client import ClientError
 from tandem.drill.errors import TargetError
 from tandem.drill.scenario import NodeFailedError, NotPossibleError
 from tandem.drill.targets import process_nodes
-from tandem.drill.targets.node_commands import CommandError, NodeCommands
+from tandem.drill.targets.node_commands import NodeCommands, TargetCommandError
 from tandem.drill.targets.process_file import Commands, ProcessNode
 from tandem.drill.targets.process_nodes import ProcessNetwork, ProcessNodes
 from tandem.drill.watched_group import WatchedGroup
@@ -159,7 +159,7 @@ async def test_a_start_that_fails_is_the_nodes_and_a_freeze_the_commands(tmp_pat
     one = Scene(tmp_path, Commands(find="cat pid", start="exit 3", freeze="exit 9"))
     (tmp_path / "pid").write_text("1")
     await one.nodes.begin(60.0)
-    with pytest.raises(CommandError):
+    with pytest.raises(TargetCommandError):
         await one.nodes.freeze("a")
     (tmp_path / "pid").write_text("")
     with pytest.raises(NodeFailedError):
