@@ -81,6 +81,7 @@ async def is_whole(world: World, name: str, sent: list[bytes]) -> bool:
         return pulled.code == 0 and bodies(pulled) == sent
 
 
+@pytest.mark.thorough
 async def test_a_node_comes_back_with_any_small_file_damaged_or_says_what_to_do(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:

@@ -59,6 +59,7 @@ def run_seeds(seeds: Iterable[int]) -> Counter[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_no_crash_costs_what_was_promised() -> None:
     counts = run_seeds(SEEDS)
     assert sum(counts.values()) >= CRASH_POINTS_MIN

@@ -842,6 +842,7 @@ def live(world: World, chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(25))
+@pytest.mark.thorough
 def test_after_every_kind_of_stop_every_key_is_found(seed: int) -> None:
     """Power loss, kill, clean stop; with and without a log that lost its end."""
     chance = random.Random(seed)

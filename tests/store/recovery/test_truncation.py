@@ -208,6 +208,7 @@ def test_a_log_is_cut_and_what_goes_is_kept(name: str, end: str) -> None:
 
 @pytest.mark.parametrize("name", CUTS)
 @pytest.mark.parametrize("death", ["killed", "power lost"])
+@pytest.mark.thorough
 def test_a_truncation_interrupted_at_any_step_is_done_by_the_next_start(
     name: str, death: str
 ) -> None:

@@ -118,6 +118,7 @@ def test_an_order_to_build_the_queues_anew_is_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
+@pytest.mark.thorough
 def test_no_flipped_bit_goes_unnoticed(tmp_path: Path, name: str) -> None:
     path = directory(tmp_path) / name
     usual = []

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow]
 
 
+@pytest.mark.thorough
 def test_what_spark_has_written_it_reads(spark: SparkSession, tmp_path: Path) -> None:
     settings = {"tls": {"mode": "enforcing", "client_auth": "require"}}
     with running_cluster(tmp_path, slaves_count=0, settings=settings) as cluster:

@@ -250,6 +250,7 @@ def _added_up(data: bytes, end: int) -> tuple[list[int], int]:
 
 @settings(deadline=None, max_examples=200)
 @given(st.data())
+@pytest.mark.thorough
 def test_small_records_are_found_by_their_magic_as_by_adding_sizes_up(data: st.DataObject) -> None:
     log = LogBuilder(file_bytes=1 << 20)
     count = record_scan.PROBED_RECORDS + data.draw(st.integers(1, 30))

@@ -98,6 +98,7 @@ def all_plants() -> PlantedDrill:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.xdist_group("spark")
+@pytest.mark.thorough
 def test_in_spark_every_planted_fault_is_found_however_small_it_is_cut(
     spark: "SparkSession", tmp_path: Path
 ) -> None:

@@ -121,6 +121,7 @@ SELECTIONS: list[tuple[dict[str, Any], Callable[[MessageExt], bool]]] = [
 
 @pytest.mark.parametrize("selection", range(len(SELECTIONS)))
 @pytest.mark.parametrize("start_offset", [0, 5 * 16_384])
+@pytest.mark.thorough
 def test_queues_give_the_rows_of_a_scan(tmp_path: Path, selection: int, start_offset: int) -> None:
     options, is_wanted = SELECTIONS[selection]
     log = a_log(selection, start_offset=start_offset)
