@@ -11,7 +11,7 @@ def unit_text(*, python: str, config: str, data: str, user: str) -> str:
     """Return the text of `tandem@.service`. Paths are absolute, and `%` in them is literal."""
     words = {
         "@PYTHON@": python,
-        "@TANDEM@": str(Path(python).with_name("tandem")),
+        "@TANDEM@": str(Path(python).parent / "tandem"),
         "@CONFIG@": config,
         "@HOME@": str(Path(config).parent),
         "@DATA@": data,

@@ -59,3 +59,9 @@ def test_systemd_understands_every_line(tmp_path: Path) -> None:
     )
     ours = [line for line in done.stderr.splitlines() if "tandem" in line]
     assert ours == [], done.stderr
+
+
+def test_a_python_that_is_a_root_is_a_path_like_others() -> None:
+    """It starts nothing, but who asks for it gets a unit that says so."""
+    text = unit_text(python="/", config="/c.yaml", data="/d", user="u")
+    assert "/tandem" in text
