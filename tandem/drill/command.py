@@ -18,7 +18,7 @@ from tandem.cluster.spec import read_spec
 from tandem.cluster_file.choices import CoordinatorKind
 from tandem.cluster_file.errors import ClusterError
 from tandem.drill.comparison import Difference, compare
-from tandem.drill.errors import BadOptionsError, DrillError, NotReadyError
+from tandem.drill.errors import BadOptionsError, DrillError, NotReadyError, first_of
 from tandem.drill.history import History, check_history, find_run, read_history
 from tandem.drill.nemesis import World
 from tandem.drill.options import DrillOptions
@@ -96,18 +96,14 @@ def _several(errors: BaseExceptionGroup[BaseException], options: DrillOptions) -
     known, others = errors.split((DrillError, ClusterError))
     if known is None or others is not None:
         return _failed_itself(errors, options)
-    first: BaseException = known
-    while isinstance(first, BaseExceptionGroup):
-        first = first.exceptions[0]
-    assert isinstance(first, DrillError | ClusterError)
+    first = first_of(known)
+    assert isinstance(first, DrillError | ClusterError), "split has chosen them"
     return _not_run(first)
 
 
 def _failed_itself(error: BaseException, options: DrillOptions) -> int:
     """Say in one line that the drill has a mistake, and keep the traceback for who mends it."""
-    cause = error
-    while isinstance(cause, BaseExceptionGroup):
-        cause = cause.exceptions[0]
+    cause = first_of(error) if isinstance(error, BaseExceptionGroup) else error
     if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
         return _not_run(DrillError(f"{cause}; make room, or give --out elsewhere"))
     words = plain_lines(f"{type(cause).__name__}: {cause}").partition("\n")[0]

@@ -2,6 +2,9 @@
 
 import enum
 from collections.abc import Sequence
+from typing import TypeVar
+
+E = TypeVar("E", bound=BaseException)
 
 
 class DrillError(Exception):
@@ -161,3 +164,9 @@ class StreamStartError(DrillError):
 
 class WitnessStartError(DrillError):
     """The consumer of another client did not start. The text says what it said."""
+
+
+def first_of(errors: BaseExceptionGroup[E]) -> E:
+    """Return one of the errors that ended a drill; they all say the same or follow from another."""
+    first = errors.exceptions[0]
+    return first_of(first) if isinstance(first, BaseExceptionGroup) else first

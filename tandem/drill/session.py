@@ -24,7 +24,7 @@ from rich.console import Console
 
 from tandem.cluster_file.errors import ClusterError
 from tandem.drill.auditing import AuditRequest, audit_with_progress, java_for_spark
-from tandem.drill.errors import AuditError, BadOptionsError, DrillError
+from tandem.drill.errors import AuditError, BadOptionsError, DrillError, first_of
 from tandem.drill.evidence import Evidence, collect
 from tandem.drill.ledger import Ledger, write_parquet
 from tandem.drill.options import (
@@ -192,7 +192,7 @@ class _Drill:
                 await self._run_audit(recording)
                 nursery.cancel_scope.cancel()
         except* (DrillError, ClusterError) as errors:
-            raise _first(errors) from errors
+            raise first_of(errors) from errors
         finally:
             for note in recording.notes:
                 self._console.print(note, highlight=False, soft_wrap=True, markup=False)
@@ -239,7 +239,7 @@ class _Drill:
                     audit_output, plan, recording, plan.topic, abandon_on_cancel=True
                 )
         except* AuditError as errors:
-            self._audit_failed = str(_first(errors))
+            self._audit_failed = str(first_of(errors))
         self._audit_seconds = round(trio.current_time() - started, 1)
 
     def _collect(self) -> list[Evidence]:
@@ -291,12 +291,6 @@ class _Drill:
         kept = _tidy(self._plan.out, keep_data=self._keep_data)
         if kept is not None:
             self._console.print(f"the nodes' data is kept in {kept}", highlight=False)
-
-
-def _first(errors: BaseExceptionGroup[DrillError | ClusterError]) -> DrillError | ClusterError:
-    """One of the errors that ended the drill; they all say the same or follow from another."""
-    first = errors.exceptions[0]
-    return _first(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 def _tidy(out: Path, *, keep_data: bool) -> Path | None:

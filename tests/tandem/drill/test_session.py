@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tandem.drill import session
-from tandem.drill.errors import BadOptionsError, DrillError
+from tandem.drill.errors import BadOptionsError, DrillError, first_of
 from tandem.drill.options import RATE_PER_SECOND_DEFAULT, DrillOptions
 from tandem.drill.orders import FileLines, Orders
 from tandem.drill.session import RATE_PER_SECOND_AUTOMATIC_MAX
@@ -71,7 +71,7 @@ def test_of_nested_groups_of_errors_one_is_told() -> None:
     told = DrillError("the one")
 
     nested: Any = ExceptionGroup("", [ExceptionGroup("", [told])])
-    assert session._first(nested) is told
+    assert first_of(nested) is told
 
 
 def test_a_directory_in_which_no_node_had_its_store_is_not_said_to_be_kept(tmp_path: Path) -> None:
