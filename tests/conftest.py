@@ -31,7 +31,7 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 
 
 # No deadlines: a test is to be as green on a busy machine.
-settings.register_profile("quick", max_examples=20, deadline=None)
+settings.register_profile("quick", max_examples=10, deadline=None)
 settings.register_profile("ordinary", max_examples=50, deadline=None)
 settings.register_profile("long", max_examples=300, deadline=None)
 

@@ -158,6 +158,7 @@ def has_behaviour(file: Path) -> bool:
     return any(isinstance(part, functions) for body in bodies for part in ast.walk(body))
 
 
+@pytest.mark.slow
 def test_each_module_has_its_test_file() -> None:
     missing = []
     for file in filter(has_behaviour, SOURCES):
@@ -174,6 +175,7 @@ def test_each_folder_with_modules_is_a_package() -> None:
     assert [folder for folder in folders if not (folder / "__init__.py").exists()] == []
 
 
+@pytest.mark.slow
 def test_modules_do_not_import_each_other() -> None:
     """Not in a circle either, and not for type checkers: each can be read by itself."""
     assert sorted(map(sorted, import_cycles(import_graph()))) == []
@@ -196,12 +198,14 @@ def long_functions() -> set[str]:
     }
 
 
+@pytest.mark.slow
 def test_what_is_long_says_why() -> None:
     """A line of the docstring, or of the comment above a function, begins with `Long because`."""
     assert sorted(long_modules()) == [], f"split it, or add: {EXCUSE} ..."
     assert sorted(long_functions()) == [], f"split it, or add: {EXCUSE} ..."
 
 
+@pytest.mark.slow
 def test_every_path_and_module_that_is_named_exists() -> None:
     """In pages, docstrings and comments."""
     stale = []
@@ -225,6 +229,7 @@ def test_no_module_of_tests_is_a_library() -> None:
     assert borrowed == []
 
 
+@pytest.mark.slow
 def test_nothing_flushes_a_mapping() -> None:
     """It keeps the interpreter lock for as long as the disk takes; `os.fdatasync` does not."""
     flushed = [
@@ -264,6 +269,7 @@ def test_threads_of_a_node_are_used_by_the_disk_only() -> None:
     assert users == ["store/machine/many_syncs.py", "store/machine/real_disk.py"]
 
 
+@pytest.mark.slow
 def test_what_others_wrote_is_decoded_in_one_place() -> None:
     """Each decoder raises errors that one forgets; `tandem.wire.untrusted` knows all of them."""
     callers = {
@@ -306,6 +312,7 @@ def catches_it(node: ast.AST) -> bool:
     )
 
 
+@pytest.mark.slow
 def test_text_of_others_is_decoded_where_its_error_is_caught() -> None:
     """Others use `decode_text`, whose error is that of all decoders, or say `"replace"`."""
     found = set()
@@ -446,6 +453,7 @@ def hook_names(files: list[Path]) -> set[str]:
     return names
 
 
+@pytest.mark.slow
 def test_no_hook_is_set_from_outside() -> None:
     """What an object calls is given to it when it is made, or to its `run`: the order is visible.
 

@@ -37,24 +37,25 @@ def test_what_computes_is_quick() -> None:
     ]
 
 
-def test_of_real_processes_the_first_of_a_directory_is_quick() -> None:
+@pytest.mark.parametrize("marks", [FAULT, SLOW, SIM])
+def test_of_what_takes_a_while_the_first_of_a_directory_is_quick(marks: tuple[str, ...]) -> None:
     assert quick(
         Item("a/test_hours.py::one", *LONG),
-        Item("a/test_it.py::one[1]", *FAULT),
-        Item("a/test_it.py::one[2]", *FAULT),
-        Item("a/test_more.py::one", *FAULT),
-        Item("a/b/test_it.py::one", *FAULT),
-    ) == ["a/test_it.py::one[1]", "a/b/test_it.py::one"]
+        Item("a/test_it.py::one[1]", *marks),
+        Item("a/test_it.py::one[2]", *marks),
+        Item("a/test_it.py::two"),
+        Item("a/test_more.py::one", *marks),
+        Item("a/b/test_it.py::one", *marks),
+    ) == ["a/test_it.py::one[1]", "a/test_it.py::two", "a/b/test_it.py::one"]
 
 
-def test_of_whole_clusters_and_of_what_is_slow_the_first_of_a_module_is_quick() -> None:
+def test_of_each_kind_there_is_one() -> None:
     assert quick(
         Item("a/test_it.py::one", *SLOW),
-        Item("a/test_it.py::two", *SLOW),
-        Item("a/test_it.py::three"),
-        Item("a/test_more.py::one", *SIM),
-        Item("a/test_more.py::two", *SIM),
-    ) == ["a/test_it.py::one", "a/test_it.py::three", "a/test_more.py::one"]
+        Item("a/test_it.py::two", *SIM),
+        Item("a/test_it.py::three", *FAULT),
+        Item("a/test_it.py::four", *SIM),
+    ) == ["a/test_it.py::one", "a/test_it.py::two", "a/test_it.py::three"]
 
 
 def test_a_module_can_say_that_its_first_test_is_too_much() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 import trio
 
 from tandem.wire.request_code import RequestCode
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
 
+@pytest.mark.slow
 async def test_what_was_deleted_stays_hidden_at_the_next_master(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
+import pytest
 import trio
 import trio.testing
 
@@ -22,8 +23,6 @@ from tests.node.world import NAMES, Caller, World, bodies, fenced_cluster, open_
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
-
-    import pytest
 
     from store import PutMessage, PutMessageResult
     from tandem.wire.remoting_command import RemotingCommand
@@ -72,6 +71,7 @@ async def next_master(world: World, master: str) -> str:
     return await world.master(*(name for name in NAMES if name != master), after=epoch)
 
 
+@pytest.mark.slow
 async def test_a_half_can_be_ended_at_the_next_master(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
@@ -86,6 +86,7 @@ async def test_a_half_can_be_ended_at_the_next_master(
             assert await delivered(client) == [b"0"]
 
 
+@pytest.mark.slow
 async def test_what_has_ended_stays_ended_at_every_later_master(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
@@ -108,6 +109,7 @@ async def test_what_has_ended_stays_ended_at_every_later_master(
             await trio.sleep(5)
 
 
+@pytest.mark.slow
 async def test_a_commit_whose_answer_was_lost_can_be_said_again(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
@@ -132,6 +134,7 @@ async def test_a_commit_whose_answer_was_lost_can_be_said_again(
                 assert await delivered(client) == [b"7"]
 
 
+@pytest.mark.slow
 async def test_the_check_goes_on_at_the_next_master(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
@@ -174,6 +177,7 @@ async def test_a_master_that_is_cut_off_commits_nothing(
             assert await delivered(client) == [b"1"]
 
 
+@pytest.mark.slow
 async def test_the_next_master_puts_the_op_that_its_log_lacks(
     tmp_path: Path, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

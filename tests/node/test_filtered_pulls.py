@@ -97,6 +97,7 @@ def filter_file(world: World, name: str) -> str:
     return f"{world.config.node(name).directory}/config/consumerFilter.json"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bit_maps", [False, True])
 async def test_the_next_master_of_a_fenced_group_filters_as_the_one_before(
     tmp_path: Path, autojump_clock: MockClock, *, bit_maps: bool

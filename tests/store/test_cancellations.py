@@ -36,6 +36,7 @@ async def work(store: MessageStore, answered: list[PutMessageStatus]) -> int:
         store.announce()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flush_disk_type", FlushDiskType)
 @pytest.mark.parametrize("moment", [0.01 * n for n in range(0, 120, 3)])
 async def test_a_store_stopped_at_any_moment_loses_nothing(

@@ -109,10 +109,12 @@ def test_every_setting_is_met() -> None:
         assert {getattr(plan, fact) for plan in plans} == {False, True}, fact
 
 
+@pytest.mark.slow
 def test_the_same_seed_is_the_same_run() -> None:
     assert run_seed(3) == run_seed(3)
 
 
+@pytest.mark.slow
 def test_a_broken_promise_says_how_to_repeat_it(capsys: pytest.CaptureFixture[str]) -> None:
     (mutant,) = (mutant for mutant in MUTANTS if "standing" in mutant.title)
     with mutant.applied(), pytest.raises(BrokenPromiseError) as caught:

@@ -74,6 +74,7 @@ def a_store_with(count: int) -> SimulatedDisk:
     return disk
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("message", [a_message(5, body_bytes=150), a_batch(range(5, 7))])
 def test_a_put_killed_at_any_byte_is_there_as_a_whole_or_not_at_all(
     message: PutMessage | PutBatch,
@@ -168,6 +169,7 @@ def test_the_first_start_killed_at_any_step_can_be_repeated() -> None:
     assert step > 3
 
 
+@pytest.mark.slow
 def test_a_clean_stop_killed_at_any_step_loses_nothing() -> None:
     step = 0
     while True:
@@ -210,6 +212,7 @@ def torn_store() -> SimulatedDisk:
     return after
 
 
+@pytest.mark.slow
 def test_recovery_killed_at_any_step_ends_as_if_it_had_not_been() -> None:
     start = torn_store()
     expected = recover_and_check(start)
@@ -231,6 +234,7 @@ def test_recovery_killed_at_any_step_ends_as_if_it_had_not_been() -> None:
     assert step > 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["closed", "killed"])
 def test_queues_that_were_only_half_built_anew_are_built_anew_again(end: str) -> None:
     """Those without a message in the newest files would stay empty, and nobody would notice."""

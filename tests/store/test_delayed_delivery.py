@@ -71,6 +71,7 @@ async def test_a_delayed_message_arrives_when_its_time_has_come(
             assert str(found.store_host) == f"{MASTER}:10911"
 
 
+@pytest.mark.slow
 async def test_a_message_with_a_time_of_its_own_arrives_then(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
@@ -105,6 +106,7 @@ async def waiting_of(client: Caller) -> dict[str, int]:
     return {topic: metric.count for topic, metric in found.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["stop", "kill"])
 async def test_a_master_says_how_many_timers_wait_for_each_topic(
     how: str, tmp_path: Path, autojump_clock: MockClock

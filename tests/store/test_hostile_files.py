@@ -230,6 +230,7 @@ TABLES: list[Callable[[random.Random], bytes]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", range(len(TABLES)))
 @pytest.mark.timeout(20)
 def test_a_damaged_table_is_read_from_its_backup_or_refused(kind: int) -> None:

@@ -696,6 +696,7 @@ async def test_the_next_file_is_ready_before_it_is_needed(autojump_clock: MockCl
     assert len(recover_and_check(disk).messages) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 async def test_a_log_faster_than_the_preparation_keeps_its_own_files(
     seed: int, autojump_clock: MockClock

@@ -4,10 +4,10 @@
     thorough   scripts/test --thorough    all but the long ones: what CI plays, and a release
     long       scripts/test --long        everything
 
-A rule decides, and no list. What takes a while says so by its marks. Of whole clusters on virtual
-time (`sim`), and of what is merely `slow`, the first test of each module is quick; of real
-processes (`fault`) and of Spark the first of each directory. All others get the mark `thorough`. A
-module whose first test is too much, too, has that mark itself.
+A rule decides, and no list. What takes a while says so by its marks: whole clusters on virtual
+time (`sim`), real processes (`fault`), Spark, and what is merely `slow`. Of each kind the first test
+of a directory is quick. All others get the mark `thorough`. A module whose first test is too much,
+too, has that mark itself.
 """
 
 from collections.abc import Iterable
@@ -15,8 +15,7 @@ from typing import Final
 
 import pytest
 
-OF_A_DIRECTORY: Final = ("spark", "fault")
-OF_A_MODULE: Final = ("sim", "slow")
+KINDS: Final = ("spark", "fault", "sim", "slow")
 
 
 def mark_thorough(items: Iterable[pytest.Item]) -> None:
@@ -34,11 +33,9 @@ def mark_thorough(items: Iterable[pytest.Item]) -> None:
         seen.add(place)
 
 
-def place_of(nodeid: str, marks: Iterable[str]) -> tuple[str, str] | None:
+def place_of(nodeid: str, marks: set[str]) -> tuple[str, str] | None:
     """Kind and place of a test of which the quick level has one; None: it has all of these."""
-    module = nodeid.partition("::")[0]
-    marks = set(marks)
-    for kind in (*OF_A_DIRECTORY, *OF_A_MODULE):
-        if kind in marks:
-            return kind, module.rpartition("/")[0] if kind in OF_A_DIRECTORY else module
-    return None
+    kind = next((each for each in KINDS if each in marks), None)
+    if kind is None:
+        return None
+    return kind, nodeid.partition("::")[0].rpartition("/")[0]

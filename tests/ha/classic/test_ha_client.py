@@ -268,6 +268,7 @@ def test_a_whole_log_arrives_whatever_the_frame_size(frame_bytes: int, *, check_
     assert slave.log == LOG
 
 
+@pytest.mark.slow
 def test_a_whole_log_arrives_one_byte_at_a_time() -> None:
     slave = Slave()
     slave.connect()
@@ -324,6 +325,7 @@ SHORT_LOG = LOG[: record_starts(LOG)[20]]
 SHORT_LOG_RECORDS = len(record_starts(SHORT_LOG))
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     st.lists(st.integers(1, 3000), min_size=1, max_size=10),
@@ -583,6 +585,7 @@ def test_a_shadow_asks_once_and_acknowledges_nothing(held: int) -> None:
     assert end > starts[-3]
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.data())
 def test_a_plain_frame_is_taken_as_any_other(data: st.DataObject) -> None:

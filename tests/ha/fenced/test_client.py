@@ -533,6 +533,7 @@ def test_a_log_that_cannot_be_joined_has_to_be_copied_whole(
 # Frames
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(40, 3000),
@@ -617,6 +618,7 @@ def test_an_epoch_that_begins_within_a_record_is_refused() -> None:
     assert follower.end == STARTS[1]
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.data())
 def test_a_plain_frame_is_taken_as_any_other(data: st.DataObject) -> None:

@@ -220,6 +220,7 @@ async def test_all_of_a_block_comes_from_a_peer_where_more_of_it_has_changed(
             assert read_whole_log(store) == group.log
 
 
+@pytest.mark.slow
 async def test_a_start_with_several_bad_places_gets_further_each_time(
     autojump_clock: MockClock,
 ) -> None:

@@ -63,6 +63,7 @@ def nobody_is_in_quarantine(group: Group) -> bool:
     return all(not node.ha.is_quarantined for node in group.nodes)
 
 
+@pytest.mark.slow
 async def test_a_follower_whose_bytes_changed_is_healed_and_follows(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -134,6 +135,7 @@ async def test_a_third_node_without_a_fingerprint_takes_one_and_decides(
         assert asked == {group.master.name, third.name}
 
 
+@pytest.mark.slow
 async def test_what_nobody_can_decide_is_left_to_an_operator_after_a_while(
     autojump_clock: MockClock,
 ) -> None:
@@ -180,6 +182,7 @@ async def test_a_master_whose_bytes_changed_in_the_file_that_it_writes_is_healed
         assert nobody_is_in_quarantine(group)
 
 
+@pytest.mark.slow
 async def test_three_opinions_of_the_file_that_is_being_written_are_left_to_an_operator(
     autojump_clock: MockClock,
 ) -> None:

@@ -125,6 +125,7 @@ def common_prefix(one: list[tuple[int, int]], other: list[tuple[int, int]]) -> i
 ACTIONS = st.tuples(st.sampled_from(["elect", "write", "follow"]), st.integers(0, 3))
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(st.lists(st.tuples(ACTIONS, st.integers(0, 5)), max_size=60))
 def test_the_cut_is_where_the_logs_part_whoever_was_master(

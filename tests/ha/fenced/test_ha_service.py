@@ -102,6 +102,7 @@ async def test_a_wiped_coordinator_makes_no_new_history(autojump_clock: MockCloc
             assert replica.bodies == [b"m1"]
 
 
+@pytest.mark.slow
 async def test_an_older_record_of_the_same_epoch_is_not_believed(
     autojump_clock: MockClock,
 ) -> None:
@@ -249,6 +250,7 @@ async def test_an_election_whose_answer_is_lost_is_won_after_all(
         assert await second.send(b"|m2|") is OK
 
 
+@pytest.mark.slow
 async def test_idle_switches_do_not_keep_an_isolated_tail(autojump_clock: MockClock) -> None:
     """Three elections with nothing written between them; every epoch is known to everybody."""
     async with open_world() as world:

@@ -173,6 +173,7 @@ async def test_a_lost_file_that_all_others_have_deleted_as_too_old_is_given_up(
         assert not again.store.commit_log.damage
 
 
+@pytest.mark.slow
 async def test_a_lost_file_is_not_given_up_while_one_has_it_or_does_not_answer(
     autojump_clock: MockClock,
 ) -> None:

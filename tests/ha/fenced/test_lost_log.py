@@ -68,6 +68,7 @@ async def test_a_replica_without_a_log_copies_it_anew_as_another_replica(
         assert disk.list_directories(f"{DIRECTORY}/set-aside")
 
 
+@pytest.mark.slow
 async def test_without_its_log_a_member_does_not_count_for_what_it_had_acknowledged(
     autojump_clock: MockClock,
 ) -> None:

@@ -498,6 +498,7 @@ async def wait_dry(master: MasterNode, b: FollowerNode) -> None:
     assert b.log == master.log
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("position", [*range(56), *range(56, 1200, 89)])
 async def test_a_bit_that_flips_on_the_wire_ends_the_session_and_nothing_wrong_is_appended(
     autojump_clock: MockClock, position: int

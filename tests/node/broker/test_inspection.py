@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
 import trio
 
 from tandem.wire.request_code import RequestCode
@@ -64,6 +65,7 @@ async def put_total(world: World, name: str) -> str:
         return total
 
 
+@pytest.mark.slow
 async def test_a_fenced_group_whose_next_master_goes_on_with_what_it_has_seen(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:

@@ -160,6 +160,7 @@ def test_what_is_allowed_is_large_enough() -> None:
     assert result_of(nested, {"a": "1"}) is True
 
 
+@pytest.mark.slow
 @given(st.text(max_size=200) | st.lists(st.sampled_from(WORDS), max_size=60).map(" ".join))
 def test_any_text_is_an_expression_or_refused(text: str) -> None:
     result_of(text, {"a": "1", "b": text})

@@ -161,6 +161,7 @@ def _said(blocks: HeaderBlocks, block: bytes) -> dict[str, str] | str | None:
         return "error"
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(
     seed=st.integers(0, 2**32),

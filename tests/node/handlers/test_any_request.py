@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 import msgspec
+import pytest
 import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -21,8 +22,6 @@ from tandem.wire.system_topics import CID_RMQ_SYS_TRANS, RMQ_SYS_TRANS_HALF_TOPI
 from tests.node.doubles import Broker, Client, handlers_of
 
 if TYPE_CHECKING:
-    import pytest
-
     from node.broker.handler_set import Handlers
     from node.remoting.dispatcher import Handler
 
@@ -95,6 +94,7 @@ def _value_of(kind: str) -> st.SearchStrategy[str]:
     return TEXTS
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     batch=st.lists(requests(), min_size=1, max_size=12),

@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
 from node.handlers.broker_epoch_cache import BrokerEpochCache
 from tandem.wire.request_code import RequestCode
 from tandem.wire.stats_requests import EpochEntryBody
@@ -44,6 +46,7 @@ async def test_a_master_without_a_log(tmp_path: Path) -> None:
     assert (found["brokerId"], found["epochList"], found["maxOffset"]) == (0, [], 0)
 
 
+@pytest.mark.slow
 async def test_a_group_that_has_changed_its_master(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:

@@ -99,6 +99,7 @@ async def test_a_run_ends_where_its_bytes_do(encoding: SerializeType) -> None:
 NOWHERE: Final = ("no such queue", "a new topic", "a topic of the system")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", UNUSUAL)
 async def test_what_is_not_usual_is_handled_alone(what: str) -> None:
     """And what stands around it is not."""
@@ -125,12 +126,14 @@ async def test_what_no_correct_peer_sends_ends_the_connection(what: str) -> None
     assert [answer.opaque for answer in node.answers()] == [1, 2]
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(received(REQUESTS | st.just(frame(5)) | REQUESTS.map(as_in_cpp)))
 def test_any_requests_end_as_if_they_had_come_one_by_one(chunks: list[bytes]) -> None:
     trio.run(partial(alike, *chunks))
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(st.lists(st.tuples(st.sampled_from(ENCODINGS), st.sampled_from(CODES), MORE), max_size=12))
 def test_a_request_that_says_who_sends_it_is_in_no_run(

@@ -5,6 +5,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 import msgspec
+import pytest
 import trio
 import trio.testing
 
@@ -23,7 +24,6 @@ from tests.support.logged import logged
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
 
 MODULE = "node.metrics.otlp_exporter"
 INTERVAL = 60.0
@@ -164,6 +164,7 @@ async def test_others_have_their_turn_while_much_is_encoded(
     assert turns > len(many) / FIGURES_A_STEP
 
 
+@pytest.mark.slow
 async def test_nodes_export_what_they_are_through_a_change_of_master(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:

@@ -286,6 +286,7 @@ ROUNDS: Final = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(ROUNDS)
 def test_whatever_comes_together_ends_as_if_it_had_come_one_by_one(rounds: list[Round]) -> None:

@@ -146,6 +146,7 @@ async def ask(client: Caller, code: int, request: Request) -> RemotingCommand | 
     return None
 
 
+@pytest.mark.slow
 async def test_a_stranger_changes_no_route_epoch_replica_or_topic_of_the_system(
     tmp_path: Path, autojump_clock: object
 ) -> None:
@@ -177,6 +178,7 @@ async def test_a_stranger_changes_no_route_epoch_replica_or_topic_of_the_system(
         assert await settled(world) == before
 
 
+@pytest.mark.slow
 async def test_who_knows_the_secret_is_obeyed(tmp_path: Path, autojump_clock: object) -> None:
     async with open_world(fenced_cluster(tmp_path)) as world:
         await world.start(*NAMES)

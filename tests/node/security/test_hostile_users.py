@@ -80,6 +80,7 @@ def made(chance: random.Random, frames: Frames) -> bytes:
     return hostile.broken(chance, data) if chance.random() < 0.1 else data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 async def test_nothing_breaks_and_nothing_leaks(
     tmp_path: Path, autojump_clock: object, caplog: pytest.LogCaptureFixture, seed: int

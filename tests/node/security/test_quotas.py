@@ -374,6 +374,7 @@ async def test_offsets_committed_in_the_middle_of_a_flood_are_kept(
             assert dict(answer.ext_fields())["offset"] == "59"
 
 
+@pytest.mark.slow
 async def test_a_flood_is_not_read_and_other_users_are_not_delayed(
     tmp_path: Path, autojump_clock: object
 ) -> None:

@@ -348,6 +348,7 @@ def burst(chance: random.Random, sealed: Sealed) -> list[tuple[bytes, bool]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(native.loops is None, reason="no C compiler at installation")
 @pytest.mark.parametrize("with_runs", [True, False])
 @pytest.mark.parametrize("seed", range(12))
@@ -420,6 +421,7 @@ async def test_a_right_that_is_taken_is_taken_from_who_seals_too(
         assert (await sealed.send(b"x", topic="U")).code == 0
 
 
+@pytest.mark.slow
 async def test_seals_go_on_at_the_next_master_and_old_ones_are_good_at_none(
     tmp_path: Path, autojump_clock: object
 ) -> None:

@@ -126,6 +126,7 @@ async def answers_to(
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clients", [AUTHORIZED, AUTHENTICATED])
 @pytest.mark.parametrize("seed", range(15))
 async def test_each_is_taken_or_refused_as_if_it_had_come_alone(

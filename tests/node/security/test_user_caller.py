@@ -88,6 +88,7 @@ def is_refused(answer: RemotingCommand) -> bool:
     return answer.code == REFUSED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clients", [AUTHENTICATED, AUTHORIZED])
 async def test_of_who_signs_nothing_rightly_no_code_is_served(
     tmp_path: Path, autojump_clock: object, clients: object
@@ -128,6 +129,7 @@ async def test_without_a_right_to_it_no_code_does_anything(
                 assert is_refused(answer) or not_served, (RequestCode(code).name, answer)
 
 
+@pytest.mark.slow
 async def test_with_all_rights_every_code_is_served_that_is_not_of_nodes(
     tmp_path: Path, autojump_clock: object
 ) -> None:
@@ -389,6 +391,7 @@ async def test_nobody_chooses_where_a_request_comes_from(
         assert await stream.receive_some(100) == b""
 
 
+@pytest.mark.slow
 async def test_users_are_those_that_are_confirmed_on_every_node_and_after_a_switch(
     tmp_path: Path, autojump_clock: object
 ) -> None:
@@ -488,6 +491,7 @@ async def asked_of(world: World, ip: str, keys: Keys, seconds: float) -> list[in
     return codes
 
 
+@pytest.mark.slow
 async def test_a_half_is_shown_to_producers_who_may_write_its_topic(
     tmp_path: Path, autojump_clock: object
 ) -> None:

@@ -86,6 +86,7 @@ def clients() -> object:
     return table
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "made",
     [topics, topics_of_a_master, groups, offsets, offsets_of_a_master, routes, clients],

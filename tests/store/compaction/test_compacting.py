@@ -57,6 +57,7 @@ def test_the_key_is_the_whole_property_and_blanks_are_none(properties: bytes, ke
     assert key_of(properties) == key
 
 
+@pytest.mark.slow
 def test_for_more_keys_than_there_is_room_for_it_takes_several_times() -> None:
     disk = SimulatedDisk()
     with open_compacted(disk, max_offset_map_size_bytes=1) as store:

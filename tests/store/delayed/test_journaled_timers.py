@@ -463,6 +463,7 @@ def test_after_a_classic_master_a_message_that_may_be_rolling_is_delivered() -> 
     assert world.delivered() == [1, 2]
 
 
+@pytest.mark.slow
 @given(data=st.data())
 def test_whatever_happens_nothing_is_lost_early_or_repeated(
     data: st.DataObject,

@@ -497,6 +497,7 @@ def check_delivered_at_least_once(disk: SimulatedDisk) -> Counter[int]:
     return Counter(numbers)
 
 
+@pytest.mark.slow
 def test_killed_at_any_step_every_delayed_message_is_still_delivered() -> None:
     whole = SimulatedDisk()
     run_through(whole)

@@ -617,6 +617,7 @@ def has_cancelled(stored: list[MessageExt]) -> bool:
     return any("TIMER_DEL_UNIQKEY" in m.properties for m in stored)
 
 
+@pytest.mark.slow
 def test_killed_at_any_step_every_timed_message_is_still_delivered() -> None:
     step = 0
     while True:
@@ -660,6 +661,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(STEPS)
 def test_whatever_happens_each_message_comes_in_time_and_repeats_only_after_a_kill(
@@ -696,6 +698,7 @@ def test_whatever_happens_each_message_comes_in_time_and_repeats_only_after_a_ki
     assert kills or max(counts.values(), default=0) <= 1
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=300), st.binary(max_size=100), st.binary(max_size=56))
 def test_whatever_is_in_the_files_the_messages_of_the_queue_are_delivered_or_were(

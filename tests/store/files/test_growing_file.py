@@ -106,6 +106,7 @@ def test_a_closed_file_is_destroyed_and_shut_down_without_opening_it(tmp_path: P
     assert not hasattr(opened, "unknown")
 
 
+@pytest.mark.slow
 def test_a_file_that_gets_no_blocks_when_it_is_opened_again_is_closed(tmp_path: Path) -> None:
     open_files = OpenFiles(RealDisk(), 1)
     file = made(str(tmp_path), open_files)

@@ -166,6 +166,7 @@ async def test_a_log_that_has_been_cut_is_looked_at_anew(queue: MappedFileQueue)
     assert pages.lead_bytes == LEAD_BYTES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clean", [False, True])
 async def test_a_real_file_has_its_pages_in_memory_and_its_bytes_as_before(
     *, clean: bool, tmp_path: Path

@@ -229,6 +229,7 @@ def test_long_chains_are_read_from_all_units_with_the_same_result(
     assert found == expected
 
 
+@pytest.mark.slow
 def test_a_chain_of_a_million_keys_holds_nobody_up() -> None:
     index = an_index(100, 1_000_001)
     count = 250_000

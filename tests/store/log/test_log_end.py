@@ -304,6 +304,7 @@ def mixed_log() -> LogBuilder:
     return log
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=400)
 @given(
     damage=st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), max_size=4),
@@ -329,6 +330,7 @@ def test_the_walk_and_the_plain_rule_agree_on_damaged_bytes(
     assert len(seen.records) == plain.record_count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("store", ["basic", "batch", "crc", "ext", "idx", "sch", "tran", "v6"])
 def test_the_walk_and_the_plain_rule_agree_on_every_byte_of_a_store_of_rocketmq_changed(
     store: str,

@@ -191,6 +191,7 @@ def test_a_crash_at_any_step_of_a_save_leaves_a_table(step: int, ticks: int) -> 
     assert offset in {1: (1,), 2: (1,), 3: (1, 2), 4: (2,), 5: (2,), 6: (2, 3)}.get(step, (3,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage",
     [
@@ -244,6 +245,7 @@ def test_a_table_has_its_checksum_beside_it_and_stays_rocketmqs() -> None:
     assert disk.read(TABLE) == encode_table(ConsumerOffsetTableBody({"T@g": {0: 6}}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_no_flipped_bit_is_taken_for_what_was_saved(
     name: str, caplog: pytest.LogCaptureFixture

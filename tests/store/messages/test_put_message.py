@@ -273,6 +273,7 @@ def what_becomes_of(
     return results, told, ends, no_room, files_of(disk)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(
     messages=st.lists(st.tuples(MESSAGES, st.booleans()), min_size=1, max_size=12),

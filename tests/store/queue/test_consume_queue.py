@@ -447,6 +447,7 @@ def test_no_bytes_stop_recovery_or_reading(content: bytes, min_physical: int) ->
     assert queue.next_offset == len(before) or before[queue.next_offset][0] >= min_physical
 
 
+@pytest.mark.slow
 def test_recovery_of_a_large_queue_finds_the_one_bad_unit() -> None:
     """Longer than what is looked at in one go."""
     count = 40_000

@@ -720,6 +720,7 @@ def test_prepared_and_rolled_back_messages_of_the_older_scheme_are_in_no_queue()
         opened.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clean", [True, False])
 def test_wherever_a_queue_has_stopped_it_misses_nothing_afterwards(*, clean: bool) -> None:
     """CommitLog.recoverNormally skips what lies at the end of the last record of any queue."""

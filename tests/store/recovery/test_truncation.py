@@ -260,6 +260,7 @@ def replacement(cut: int) -> tuple[MessageStore, list[int]]:
     return store, ends
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["first file", "file boundary", "before a blank", "last file"])
 @pytest.mark.parametrize("death", ["killed", "power lost"])
 def test_what_was_cut_off_never_comes_back(name: str, death: str) -> None:

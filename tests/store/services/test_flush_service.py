@@ -381,6 +381,7 @@ async def test_a_slave_with_a_failed_disk_takes_no_more_bytes(autojump_clock: Mo
         assert caught.value.flags == RunningFlag.NOT_WRITEABLE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flush_disk_type", [SYNC, ASYNC])
 @pytest.mark.parametrize("seconds", [0.0, 0.3, 2.7])
 async def test_the_checkpoint_never_claims_what_is_not_durable(

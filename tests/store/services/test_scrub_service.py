@@ -313,6 +313,7 @@ async def test_units_that_name_other_bytes_are_written_anew(autojump_clock: Mock
     check_store(store)
 
 
+@pytest.mark.slow
 async def test_a_pass_goes_on_after_a_restart_and_begins_again_when_ordered(
     autojump_clock: MockClock,
 ) -> None:
@@ -459,6 +460,7 @@ async def test_one_that_is_ordered_is_another_pass_whatever_the_clock_says(
     assert began == sorted(set(began))
 
 
+@pytest.mark.slow
 async def test_without_an_interval_no_pass_begins_by_itself(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:

@@ -32,6 +32,7 @@ def tandem(directory: Path, *words: str, **environment: str) -> "subprocess.Comp
     )
 
 
+@pytest.mark.slow
 def test_it_says_what_is_there_and_what_it_has_made(tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_text(FILE)
     first = tandem(tmp_path, "cluster", "certificates", "--client", "shop", "--format", "json")
@@ -48,6 +49,7 @@ def test_it_says_what_is_there_and_what_it_has_made(tmp_path: Path) -> None:
     assert [each["is_new"] for each in json.loads(renewed.stdout)] == [False, *[True] * 5]
 
 
+@pytest.mark.slow
 def test_they_go_where_the_cluster_file_has_them_or_where_one_says(tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_text(FILE.replace("tls/ca.pem", "keys/ca.pem"))
     assert tandem(tmp_path, "cluster", "certificates").returncode == 0
@@ -77,6 +79,7 @@ def test_without_the_library_it_says_how_to_get_it(tmp_path: Path) -> None:
     assert "tandem-mq[tls]" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_environment_names_the_ca_of_a_cluster_whose_file_is_elsewhere(
     tmp_path: Path,
 ) -> None:

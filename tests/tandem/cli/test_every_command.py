@@ -161,6 +161,7 @@ def values_of(case: int, config: pytest.Config) -> list[tuple[str, str]]:
     return every[case % 3 :: 3] if is_ordinary else every
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case", range(len(CASES)), ids=[f"{'-'.join(path)}-{each.name}" for path, each in CASES]
 )

@@ -239,6 +239,7 @@ def test_a_topic_is_copied_through_a_pipe(tandem: Tandem) -> None:
     assert after["msg_id"] != before["msg_id"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -310,6 +310,7 @@ async def test_a_stream_ends_with_its_session(autojump_clock: MockClock) -> None
         assert await reader.next() == {}
 
 
+@pytest.mark.slow
 async def test_listening_is_no_use_of_a_session(autojump_clock: MockClock) -> None:
     async with browser_of(FakeCluster()) as browser, browser.events() as reader:
         start = trio.current_time()

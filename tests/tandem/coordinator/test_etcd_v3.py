@@ -166,6 +166,7 @@ def test_a_refusal_has_the_words_of_etcd_and_the_remedy() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "decode",
     [

@@ -89,6 +89,7 @@ def client_of(port: int, files: TLSFiles | None = None) -> aclosing[EtcdClient]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_TLS)
 async def test_it_is_a_coordinator_with_tls_too(name: str) -> None:
     async with secured_server() as port, client_of(port) as client:

@@ -70,6 +70,7 @@ def request(path: str, body: bytes, method: str = "POST", *, token: bytes = TOKE
     return head.encode() + authorization + b"\r\n" + body
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COORDINATOR_CONTRACTS)
 async def test_the_embedded_one_is_a_coordinator(client: EtcdClient, name: str) -> None:
     await COORDINATOR_CONTRACTS[name](client, "/checked/")

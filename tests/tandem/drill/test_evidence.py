@@ -66,6 +66,7 @@ def test_a_lost_async_send_is_shown_as_allowed(tmp_path: Path) -> None:
     assert (found.finding, found.is_broken) == ("async_lost", False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plant", planted.PLANTS, ids=lambda plant: plant.__name__)
 def test_every_planted_fault_that_is_a_broken_promise_has_evidence(
     plant: Callable[[PlantedDrill], dict[str, int]], tmp_path: Path

@@ -19,6 +19,7 @@ def test_a_seed_always_does_the_same_and_another_one_something_else(world: World
     assert len({case_of(seed, world) for seed in range(50)}) == 50
 
 
+@pytest.mark.slow
 @WORLDS
 def test_whatever_a_seed_does_is_a_scenario(world: World) -> None:
     for seed in range(200):

@@ -64,6 +64,7 @@ def test_a_clean_drill_breaks_no_promise(tmp_path: Path) -> None:
     assert [row["finding"] for row in findings(tmp_path)] == ["stored"] * SENDS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
 def test_each_planted_fault_is_found_and_nothing_else(
     plant: Callable[[PlantedDrill], dict[str, int]], tmp_path: Path

@@ -211,6 +211,7 @@ def test_what_follows_a_lease_that_a_slow_machine_lost_is_inconclusive() -> None
     assert [each.node for each in samples.inconclusive().lost_leases] == ["broker-a-0"]
 
 
+@pytest.mark.slow
 def test_a_lease_that_was_lost_on_a_machine_with_time_is_a_failure() -> None:
     assert samples.inconclusive(late_seconds=0.0).verdict == "FAILED"
 

@@ -87,6 +87,7 @@ def test_of_this_era_nothing_is_outdated(tmp_path: Path) -> None:
     assert [each.kind for each in findings(root)] == ["fingerprint-outdated"]
 
 
+@pytest.mark.slow
 def test_no_flipped_bit_of_a_fingerprint_goes_unnoticed(tmp_path: Path) -> None:
     root = our_store(tmp_path, 30)
     path = take_fingerprints(root)[0]

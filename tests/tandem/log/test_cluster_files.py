@@ -50,6 +50,7 @@ def test_a_journal_as_it_was_written_is_sound(tmp_path: Path) -> None:
     assert report.bytes_read == len(path.read_bytes().rstrip(b"\0"))
 
 
+@pytest.mark.slow
 def test_no_flipped_bit_of_a_journal_goes_unnoticed(tmp_path: Path) -> None:
     path = a_journal(tmp_path)
     whole = path.read_bytes()

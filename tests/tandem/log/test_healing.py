@@ -148,6 +148,7 @@ def test_a_store_that_a_node_has_open_is_refused(tmp_path: Path) -> None:
     assert plan.cause is NoRepair.IN_USE
 
 
+@pytest.mark.slow
 def test_what_is_bad_in_both_is_named_and_the_rest_is_healed(tmp_path: Path) -> None:
     ours, copy = two_copies(tmp_path)
     flip_a_body(ours)
@@ -245,6 +246,7 @@ def test_files_before_the_first_one_are_copied_where_retention_did_not_delete_th
     assert not damage_kinds(ours)
 
 
+@pytest.mark.slow
 def test_queues_that_contradict_the_healed_log_are_built_anew(tmp_path: Path) -> None:
     ours, copy = two_copies(tmp_path)
     lose_a_file(ours)

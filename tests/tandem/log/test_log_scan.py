@@ -247,6 +247,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_torn_there(tmp_path: Path) -> N
     assert found.stop is ScanStop.TORN
 
 
+@pytest.mark.slow
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

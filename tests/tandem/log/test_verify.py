@@ -376,6 +376,7 @@ def mutate(path: Path, random_: random.Random) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.slow
 @settings(
     max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -12,6 +12,7 @@ from tandem.spark.archive.errors import ArchiveError, LostBeforeArchivedError
 from tests.support.paths import ROOT
 
 
+@pytest.mark.slow
 def test_no_two_errors_have_one_name() -> None:
     names: dict[str, list[str]] = {}
     for file in sorted((ROOT / "tandem").rglob("*.py")):

@@ -35,6 +35,7 @@ def fails_at(*failing: int) -> Callable[[int], bool]:
     return lambda seed: seed not in failing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2, 3])
 @pytest.mark.parametrize("failing", [(), (0,), (99,), (41, 40), (50, 7, 98)])
 def test_the_first_failing_seed_is_the_same_with_any_number_of_jobs(

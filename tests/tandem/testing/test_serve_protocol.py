@@ -106,6 +106,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.sampled_from(sorted(ORDERS)), json_values, json_values)
 def test_any_arguments_are_right_or_said_to_be_wrong(
     name: str, arguments: object, line_id: object

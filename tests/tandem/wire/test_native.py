@@ -57,6 +57,7 @@ def rows_of(columns: RecordColumns) -> list[list[int]]:
 damages = st.lists(st.tuples(st.integers(0, 1_000_000), st.integers(0, 255)), max_size=4)
 
 
+@pytest.mark.slow
 @in_c
 @settings(max_examples=200)
 @given(
@@ -135,6 +136,7 @@ PIECES = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @in_c
 @settings(max_examples=200)
 @given(st.lists(st.lists(PIECES, max_size=14), min_size=1, max_size=6))
@@ -214,6 +216,7 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
 TIMES = st.one_of(INT64, st.integers(0, 10**13))
 
 
+@pytest.mark.slow
 @in_c
 @settings(max_examples=200)
 @given(
@@ -248,6 +251,7 @@ ENTRIES = st.lists(
 )
 
 
+@pytest.mark.slow
 @in_c
 @settings(max_examples=300)
 @given(ENTRIES, st.sampled_from([b"", b"WAIT\x01true\x02", b"x", b"TAGS\x01t\x02", b"\0"]), damages)

@@ -256,6 +256,7 @@ async def test_a_snapshot_of_many_parts_is_as_old_as_its_first_part() -> None:
     assert snapshots_of(node) == 2, "the log has nothing else, and the first part is its beginning"
 
 
+@pytest.mark.slow
 async def test_a_master_repeats_everything_now_and_then(autojump_clock: MockClock) -> None:
     node = Node()
     node.open_as_master()

@@ -70,6 +70,7 @@ CHANGES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_changed_row_is_found(small: SmallArchive, change: Callable[[Rows], None]) -> None:
     small.change_rows(small.data_file(), change)

@@ -106,6 +106,7 @@ def test_in_spark_every_planted_fault_is_found_however_small_it_is_cut(
     assert both_audits(all_plants(), tmp_path, sizes, spark=spark).promises_broken > 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
 def test_each_planted_fault_is_found_however_small_it_is_cut(
     plant: Callable[[PlantedDrill], dict[str, int]], tmp_path: Path
@@ -115,6 +116,7 @@ def test_each_planted_fault_is_found_however_small_it_is_cut(
     both_audits(drill, tmp_path, SMALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("confirm", [None, 50_000])
 def test_all_faults_together_are_found_in_any_size(confirm: int | None, tmp_path: Path) -> None:
     summary = both_audits(all_plants(), tmp_path, DEFAULT_SIZES, SMALL, SMALLER, confirm=confirm)
@@ -137,6 +139,7 @@ def numbers_at_borders(folder: Path) -> tuple[list[int], list[int]]:
     return [after for _, after in pairs], [before for before, _ in pairs]
 
 
+@pytest.mark.slow
 def test_a_fault_exactly_at_the_border_of_two_pieces_is_found(tmp_path: Path) -> None:
     """Each fault at both sides of a border of its own, and two sends that swap across one."""
     firsts, lasts = numbers_at_borders(tmp_path / "clean")
@@ -156,6 +159,7 @@ def test_a_fault_exactly_at_the_border_of_two_pieces_is_found(tmp_path: Path) ->
     assert summary.out_of_order >= 8 + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [0, 1])
 def test_a_queue_that_most_pieces_do_not_have_goes_on_where_it_was(
     fault: int, tmp_path: Path
@@ -168,6 +172,7 @@ def test_a_queue_that_most_pieces_do_not_have_goes_on_where_it_was(
     assert both_audits(drill, tmp_path, SMALLER, SMALL).out_of_order == fault
 
 
+@pytest.mark.slow
 def test_one_queue_over_all_pieces(tmp_path: Path) -> None:
     drill = PlantedDrill()
     for send in drill.sends:
@@ -178,6 +183,7 @@ def test_one_queue_over_all_pieces(tmp_path: Path) -> None:
     assert both_audits(drill, tmp_path, SMALLER, SMALL).out_of_order == 1 + 2
 
 
+@pytest.mark.slow
 def test_many_queues_over_many_pieces(tmp_path: Path) -> None:
     drill = PlantedDrill()
     for send in drill.sends:
@@ -378,6 +384,7 @@ def test_no_task_and_no_report_grows_with_the_log(
     assert stretches.num_rows <= producers * (SENDS / SMALLER.span + QUEUES)
 
 
+@pytest.mark.slow
 def test_without_a_word_what_the_stores_know_to_be_confirmed_counts(tmp_path: Path) -> None:
     drill = all_plants()
     ledger, stores = drill.write(tmp_path / "drill")

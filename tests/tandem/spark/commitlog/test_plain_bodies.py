@@ -173,6 +173,7 @@ def test_what_cannot_be_undone_is_damage_of_its_row(
     assert seen[1]["error"] == f"corrupt: {caught.value.reason} ({caught.value.file})"
 
 
+@pytest.mark.slow
 def test_a_bomb_is_damage_and_no_flood() -> None:
     log = LogBuilder(file_bytes=1 << 20)
     bomb = zlib.compress(bytes(65 * 1024 * 1024))
@@ -204,6 +205,7 @@ def read(log: LogBuilder, root: Path) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_flipped_bytes_hurt_only_the_records_that_have_them(

@@ -175,6 +175,7 @@ def damage_queues(root: Path, chance: random.Random) -> None:
     file.write_bytes(data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_damaged_queues_change_nothing(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
@@ -214,6 +215,7 @@ def test_damage_of_the_log_hides_no_sound_record(tmp_path: Path, seed: int) -> N
     assert set(offsets(rows)) <= set(offsets(scanned))
 
 
+@pytest.mark.slow
 def test_a_wrong_body_of_a_selected_record_is_reported(tmp_path: Path) -> None:
     log = a_log(1)
     wanted = [m for m in log.messages if m.topic == "Topic1" and m.body and is_shown(m)]

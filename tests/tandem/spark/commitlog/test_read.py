@@ -181,6 +181,7 @@ def test_zeros_with_a_record_behind_them_are_corrupt(tmp_path: Path) -> None:
     assert errors(rows)[start].startswith("corrupt: zeros")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_queues", [True, False])
 @pytest.mark.parametrize("at", [4, 8, 30, 84, 288])
 def test_each_damaged_record_is_one_row_and_the_others_are_read(

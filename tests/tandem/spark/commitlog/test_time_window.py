@@ -40,6 +40,7 @@ def read(root: Path, start_ms: int | None, end_ms: int | None, margin_ms: int) -
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_a_window_gives_what_all_records_would(tmp_path: Path, seed: int) -> None:
     """Clocks that step back by up to the margin lose nothing."""

@@ -62,6 +62,7 @@ def test_an_archive_without_what_is_not_to_be_kept(small: SmallArchive) -> None:
     assert read_manifest(small.root / "scrubbed").deletable() == []
 
 
+@pytest.mark.slow
 def test_a_value_that_is_left_is_told_and_its_unit_is_not_trusted(small: SmallArchive) -> None:
     small.put(150)
     small.log.put("orders", b'{"mail": "anna@x.org"}', keys="anna@x.org")
@@ -75,6 +76,7 @@ def test_a_value_that_is_left_is_told_and_its_unit_is_not_trusted(small: SmallAr
     assert states.count(UnitState.ARCHIVED) == 1
 
 
+@pytest.mark.slow
 def test_it_goes_on_where_it_stopped(small: SmallArchive) -> None:
     wanted = []
     for steps in range(100):
@@ -105,6 +107,7 @@ def test_other_rules_do_not_go_into_the_same_archive(small: SmallArchive) -> Non
     assert caught.value.fault is NotArchiveFault.OTHER_KIND
 
 
+@pytest.mark.slow
 def test_what_cannot_be_scrubbed_is_told_by_its_place(small: SmallArchive) -> None:
     small.log.put("orders", b"text")
     small.put(200)

@@ -59,6 +59,7 @@ class TestThroughSpark:
         servers = ";".join(node.name_servers)
         return spark.read.format("tandem").options(nameServers=servers, **given).load()
 
+    @pytest.mark.slow
     def test_rows_are_chosen_by_tag_queue_and_time_in_a_batch_and_a_stream(
         self, spark: "SparkSession", node: "RunningCluster"
     ) -> None:
