@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
 
 import msgspec
@@ -201,11 +202,12 @@ def running_rocketmq(
     server_port: int = 9876,
     port: int = 10_911,
     with_users: bool = False,
+    settings: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Target]:
     """Have RocketMQ's broker and name server of some version up while the block runs.
 
     Those of 4.x listen at these ports of all addresses, and the broker at `port` - 2. Only 5.3 can
-    have the users of the table.
+    have the users of the table. `settings` are the broker's, besides those of the table.
 
     Raises:
         TimeoutError: It does not start.
@@ -237,6 +239,7 @@ def running_rocketmq(
     }
     if with_users:
         broker |= USERS_SETTINGS
+    broker |= settings
     with ExitStack() as stack:
         _start(stack, jars, server_home, "org.apache.rocketmq.namesrv.NamesrvStartup", server)
         _start(stack, jars, broker_home, "org.apache.rocketmq.broker.BrokerStartup", broker)
