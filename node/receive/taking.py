@@ -355,7 +355,9 @@ class Taking:
             return None
         self._popped(request, key, pop_time_ms, queue.next_offset, list(read))
         offsets = tuple(read)
-        counts = tuple(queue.counts.get(each, 1) for each in offsets)
+        # `queue` may be shared with a copy, as after a switch: then it is as it was before.
+        times = self._table.live.queues[key].counts
+        counts = tuple(times.get(each, 1) for each in offsets)
         records = b"".join(read.values())
         return Batch(key.topic, source.mark, key.queue_id, offsets[0], offsets, records, counts)
 

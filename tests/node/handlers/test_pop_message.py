@@ -288,6 +288,17 @@ async def test_a_notification_waits(autojump_clock: trio.testing.MockClock) -> N
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("born_time", [0, 1, NOW_MS + 3_600_000])
+async def test_when_a_request_was_born_changes_nothing(born_time: int) -> None:
+    """A proxy says nothing of it, and clocks disagree: brokers of 5.3 that ask for rights answer
+    such a pop at once with POLLING_TIMEOUT (PopMessageRequestHeader.isTimeoutTooMuch)."""
+    world = PopWorld()
+    put(world.broker)
+    assert len(world.popped(born_time=born_time)) == 1
+    world.client.send(POP, header(born_time=born_time, poll_time=15_000))
+    assert world.client.answers() == []
+
+
 async def test_how_many_wait_under_exactly_one_queue() -> None:
     world = PopWorld()
     for queue_id in (-1, -1, 2):
