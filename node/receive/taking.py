@@ -228,7 +228,11 @@ class Taking:
         if key in self.resetting:
             return None, 0
         if request.is_orderly and queue is not None and queue.invisible:
-            return self._in_order_again(request, source, queue, pop_time_ms, wanted), 0
+            batch = self._in_order_again(request, source, queue, pop_time_ms, wanted)
+            queue = self._table.live.of(key)
+            if batch is not None or (queue is not None and queue.invisible):
+                return batch, 0
+            # All of them have left the log: the next ones are there to be had.
         starts_at_end = request.starts_at_end and source.mark is TopicMark.NORMAL
         begin = self._begin(key, queue, starts_at_end=starts_at_end)
         end = self._store.reads.max_offset_in_queue(key.topic, key.queue_id)

@@ -39,7 +39,8 @@ def running_proxy(
 ) -> Iterator["RunningProxy"]:
     """Have a proxy in CLUSTER mode up while the block runs; it has nothing but name servers.
 
-    `settings` are those of its ProxyConfig; with `keys` it signs, if these say so.
+    `settings` are those of its ProxyConfig; with `keys` it signs, if these say so: with the inner
+    credentials, and with `conf/tools.yml` only if there are none (DefaultMessagingProcessor).
 
     Raises:
         NotToBeHadError: It cannot be fetched.
@@ -58,11 +59,11 @@ def running_proxy(
         "remotingListenPort": remoting,
         "grpcServerPort": grpc,
     }
-    config.write_text(json.dumps({**given, **settings}))
+    inner = {}
     if keys is not None:
-        (home / "conf").mkdir()
-        words = f"accessKey: {keys.access_key}\nsecretKey: {keys.secret_key}\n"
-        (home / "conf" / "tools.yml").write_text(words)
+        words = {"accessKey": keys.access_key, "secretKey": keys.secret_key}
+        inner["innerClientAuthenticationCredentials"] = json.dumps(words)
+    config.write_text(json.dumps({**given, **settings, **inner}))
     command = [*java_command(jars, home), "org.apache.rocketmq.proxy.ProxyStartup", "-pc"]
     proxy = RunningProxy(remoting, grpc, home, [*command, str(config)])
     try:

@@ -12,7 +12,7 @@ from store import PutMessage
 from tandem.wire.receipt_handle import TopicMark
 from tandem.wire.response_code import ResponseCode
 from tests.node.doubles import BROKER, NOW_MS
-from tests.node.receive.pop_world import DLQ, RETRY, TOPIC, PopWorld, messages
+from tests.node.receive.pop_world import DLQ, RETRY, TOPIC, PopWorld, handles, messages
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -96,3 +96,22 @@ async def test_what_the_store_does_not_take_is_tried_again(autojump_clock: MockC
     world.replication.refused = None
     await world.wait(1.1)
     assert len(world.stored(RETRY)) == 1
+
+
+@pytest.mark.parametrize("is_orderly", [False, True])
+async def test_what_has_left_the_log_by_its_age_does_not_come_again(
+    is_orderly: bool, autojump_clock: MockClock
+) -> None:
+    world = PopWorld(log_file_bytes=1 << 16)
+    world.put(b"1", b"2")
+    held = handles(world.receive(invisible_ms=1000, is_orderly=is_orderly))
+    world.put(*[b"x" * 8_000] * 9, topic="Other")
+    world.put(b"3")
+    # As if its queues were on the disk: the log is not deleted before.
+    world.store.flush_service.queues_flushed_where = world.store.max_physical_offset
+    world.store.clean_service.commit_log.give_up_before(1 << 16)
+    assert world.store.commit_log.files.files[0].file_from_offset == 1 << 16
+    await world.wait(1.1)
+    assert world.bodies(is_orderly=is_orderly) == [b"3"]
+    assert world.stored(RETRY) == world.stored(DLQ) == []
+    assert world.ack(*held) == [False, False]
