@@ -100,7 +100,7 @@ async def test_what_the_store_does_not_take_is_tried_again(autojump_clock: MockC
 
 @pytest.mark.parametrize("is_orderly", [False, True])
 async def test_what_has_left_the_log_by_its_age_does_not_come_again(
-    is_orderly: bool, autojump_clock: MockClock
+    autojump_clock: MockClock, *, is_orderly: bool
 ) -> None:
     world = PopWorld(log_file_bytes=1 << 16)
     world.put(b"1", b"2")
