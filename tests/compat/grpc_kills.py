@@ -6,7 +6,7 @@ import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
-from tandem.testing import running_fenced_cluster
+from tandem.testing import running_cluster, running_fenced_cluster
 from tests.compat.agents import running_agent
 from tests.compat.grpc_failures import (
     connected_killed,
@@ -40,8 +40,7 @@ def run_kills(place: PlaceName, clients: Sequence[Language], home: Path, part: s
     results: list[Result] = []
     with ExitStack() as stack:
         agents = [stack.enter_context(running_agent(each, home / each)) for each in clients]
-        runs = _of_a_proxy if place == "real" else _of_ours
-        for name, run in runs(stack, home):
+        for name, run in _RUNS[place](stack, home):
             if part not in name:
                 continue
             able = [each for each in agents if name != CONNECTED or each.language != "node"]
@@ -85,6 +84,16 @@ def _of_ours(stack: ExitStack, home: Path) -> Any:  # noqa: ANN401
     yield ONLY, lambda agents: _at_one_node(cluster, target, agents)
 
 
+def _of_classic(stack: ExitStack, home: Path) -> Any:  # noqa: ANN401
+    """Nobody takes over: a slave is killed, whose address is one of two, or the one."""
+    running = running_cluster(home, slaves_count=1, settings=settings_of_ours())
+    cluster = stack.enter_context(running)
+    target = Target("classic", ";".join(cluster.name_servers))
+    everywhere = Place("classic", target.name_servers, target)
+    yield CONNECTED, lambda agents: _whole(connected_killed, everywhere, cluster, agents)
+    yield ONLY, lambda agents: _at_one_node(cluster, target, agents)
+
+
 def _whole(
     run: Callable[[Place, RunningCluster, Sequence[Agent]], dict[Language, Answer]],
     place: Place,
@@ -100,7 +109,7 @@ def _at_one_node(
 ) -> dict[Language, Answer]:
     cluster.wait_in_sync(seconds_max=120)
     (node, *_) = followers(cluster)
-    place = Place("fenced", cluster.spec.node(node).client_address, target)
+    place = Place(target.name, cluster.spec.node(node).client_address, target)
     return only_address_restarted(
         place, agents, lambda: cluster.kill(node), lambda: cluster.start(node)
     )
@@ -112,3 +121,6 @@ def _of_a_proxy(stack: ExitStack, home: Path) -> Any:  # noqa: ANN401
     proxy = stack.enter_context(running_proxy(home, target.name_servers, settings))
     place = Place("real", proxy.grpc, target)
     yield ONLY, lambda agents: only_address_restarted(place, agents, proxy.kill, proxy.start)
+
+
+_RUNS: Final = {"real": _of_a_proxy, "classic": _of_classic, "fenced": _of_ours}

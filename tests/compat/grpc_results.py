@@ -41,6 +41,7 @@ gets anything (apache/rocketmq#9176 and #9862); here nodes ask for rights, and c
 FILE: Final = Path(__file__).parent / "grpc-clients.json"
 PLACES: Final[tuple[PlaceName, ...]] = ("real", "fenced")
 REASON_CHARACTERS_MAX: Final = 300
+_WHERE: Final = {"real": "proxy", "classic": "here, classic group", "fenced": "here"}
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -134,7 +135,7 @@ def _wrong(results: Sequence[Result]) -> str:
         return 'Nothing is "no".'
     lines = [_line("no", "client, where", "what was seen"), _line("---", "---", "---")]
     for each in wrong:
-        where = "proxy" if each.place == "real" else "here"
+        where = _WHERE[each.place]
         # A body that was not decompressed may be shown.
         shown = "".join(c if " " <= c <= "~" else " " for c in each.reason)
         reason = " ".join(shown.split())[:REASON_CHARACTERS_MAX]
@@ -146,7 +147,7 @@ def _notes(results: Sequence[Result]) -> str:
     noted = [each for each in results if each.note and each.ok]
     lines = [_line("measured", "client, where", ""), _line("---", "---", "---")]
     for each in noted:
-        where = "proxy" if each.place == "real" else "here"
+        where = _WHERE[each.place]
         lines.append(_line(each.scenario, f"{each.client}, {where}", each.note))
     return "\n".join(lines)
 
