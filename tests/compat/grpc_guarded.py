@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from tests.compat.agents import Agent
     from tests.compat.grpc_places import PlaceName
+    from tests.compat.users import Keys
 
 _OF_A_PROXY: Final = "org.apache.rocketmq.proxy.auth"
 _AUTHENTICATION: Final = f"{_OF_A_PROXY}.ProxyAuthenticationMetadataProvider"
@@ -78,22 +79,27 @@ def running_tls_place(name: PlaceName, directory: Path) -> Iterator[tuple[Place,
 
 
 @contextmanager
+def running_guarded_proxy(directory: Path, target: Target, keys: Keys) -> Iterator[str]:
+    """Have a proxy up that asks for rights; yield where. `keys`: of who may everything there."""
+    settings = {
+        **USERS_SETTINGS,
+        **_QUICK,
+        "authenticationMetadataProvider": _AUTHENTICATION,
+        "authorizationMetadataProvider": _AUTHORIZATION,
+        "enableAclRpcHookForClusterMode": True,
+    }
+    with running_proxy(directory, target.name_servers, settings, keys) as proxy:
+        yield proxy.grpc
+
+
+@contextmanager
 def running_place_with_users(name: PlaceName, directory: Path) -> Iterator[Place]:
     """Have one up that serves the users of the table alone."""
     if name == "real":
         jars = classpath("pom.xml", "tools")
         broker = running_rocketmq(directory, jars, with_users=True, settings=_OF_ITS_BROKER)
-        with broker as target:
-            settings = {
-                **USERS_SETTINGS,
-                **_QUICK,
-                "authenticationMetadataProvider": _AUTHENTICATION,
-                "authorizationMetadataProvider": _AUTHORIZATION,
-                "enableAclRpcHookForClusterMode": True,
-            }
-            # To the broker it is who may everything.
-            with running_proxy(directory, target.name_servers, settings, ADMIN) as proxy:
-                yield Place(name, proxy.grpc, target)
+        with broker as target, running_guarded_proxy(directory, target, ADMIN) as endpoints:
+            yield Place(name, endpoints, target)
         return
     run = running_cluster if name == "classic" else running_fenced_cluster
     users = {"security": {"clients": "authorized"}}
