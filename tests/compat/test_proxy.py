@@ -12,19 +12,10 @@ import pytest
 
 from tandem.client import BlockingAdmin
 from tandem.testing import RunningCluster, running_fenced_cluster
-from tests.compat.agents import running_agent
-from tests.compat.grpc_guarded import (
-    USERS_SCENARIOS,
-    GuardedScene,
-    running_guarded_proxy,
-    running_place_with_users,
-)
-from tests.compat.grpc_places import Place
 from tests.compat.programs import NotToBeHadError, classpath
 from tests.compat.proxy import running_proxy
 from tests.compat.proxy_scenarios import SERVED, probe_command, scenarios
 from tests.compat.targets import TARGET_NAMES, TargetName, running_target
-from tests.compat.users import KEYS
 from tests.support.patience import wait_until
 
 if TYPE_CHECKING:
@@ -57,21 +48,6 @@ def test_applications_behind_a_proxy(tmp_path: Path, grpc_classpath: str, name: 
         said = scenarios(grpc_classpath, tmp_path, target.name_servers, proxy.addresses)
     assert {row: words for row, words in said.items() if words != "ok"} == {}
     assert set(said) == SERVED
-
-
-def test_users_behind_a_proxy_before_nodes_that_ask_for_rights(tmp_path: Path) -> None:
-    """RocketMQ's brokers would answer no pop of a proxy then; see `tests.compat.grpc_guarded`."""
-    try:
-        with (
-            running_agent("python", tmp_path / "application") as agent,
-            running_place_with_users("fenced", tmp_path) as place,
-            running_guarded_proxy(tmp_path, place.target, KEYS["tools"]) as endpoints,
-        ):
-            behind = Place("real", endpoints, place.target)
-            for run in USERS_SCENARIOS.values():
-                run(GuardedScene(behind, agent))
-    except NotToBeHadError as error:
-        pytest.skip(f"RocketMQ's proxy or its client cannot be fetched: {error}")
 
 
 class Sends:
