@@ -76,6 +76,10 @@ rocketmq-client 5.3.3 and rocketmq-client-java).
 | both: a message of a type that its topic is not for is refused | yes | yes | yes |
 | gRPC: simple and push consumers | yes | yes | yes |
 
+A proxy that asks for users itself (`authenticationEnabled`) has them from its brokers, with their
+passwords. Our nodes show nobody a password ([security.md](security.md)), so such a proxy takes
+nobody; a node that serves gRPC clients by itself asks for users and rights, too.
+
 Consumers over gRPC have nothing but POP, which the proxy asks our nodes for. Transactions include
 those that are asked about.
 
