@@ -15,7 +15,7 @@ size to the next:
 
 and at each size, of the master:
 
-    added           CPU for each one more, and memory that is no file's (RssAnon)
+    added           CPU for each one more; memory of each that is no file's (RssAnon)
     idle            CPU in percent of a core while nobody sends; of groups, with the heartbeats that
                     this many members send, one each 30 s
     puts            CPU for each, beside the crowd, and how long they took, at the 99th percentile
@@ -61,7 +61,7 @@ from tandem.wire.request_headers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from benchmarks.rivals import Server
 
@@ -81,9 +81,11 @@ PULLS_A_CONNECTION: Final = 5_000
 GROUPS_A_CLIENT: Final = 20
 MEMBERS: Final = 2
 HEARTBEAT_SECONDS: Final = 30.0
-WAIT_MS: Final = 3_600_000
+WAIT_MS: Final = 60_000
 IN_FLIGHT: Final = 256
-SETTLE_SECONDS: Final = 6.0
+SETTLED_SECONDS: Final = 0.1
+"""CPU of a second in which a node has nothing to do."""
+
 HOUR_MS: Final = 3_600_000
 SPREAD_MS: Final = 71 * HOUR_MS
 DELAY_LEVEL: Final = "18"
@@ -119,8 +121,29 @@ class Crowd:
     def prepare(self, size_max: int) -> None:
         """Do what is not of the crowd, before memory is looked at."""
 
-    def grow(self, size: int) -> None:
-        """Have `size` of them."""
+    def check(self) -> None:
+        """Make sure that the crowd is there.
+
+        Raises:
+            LoadError: It is not.
+        """
+
+    def _has(self, size: int) -> int:
+        before, self.size = self.size, size
+        return size - before
+
+    def settle(self) -> None:
+        """Wait until the master has put away what came."""
+        pid, before = self.server.pids["master"], -1.0
+        while True:
+            now = cpu_seconds(pid)
+            if before >= 0 and now - before < SETTLED_SECONDS:
+                return
+            before = now
+            pause(1.0)
+
+    def grow(self, size: int) -> int:
+        """Have `size` of them; return how many were made for that."""
         raise NotImplementedError
 
     def rest(self, seconds: float) -> None:
@@ -148,7 +171,7 @@ class IdleConnections(Crowd):
         super().__init__(stack, server)
         self._all: list[socket.socket] = []
 
-    def grow(self, size: int) -> None:
+    def grow(self, size: int) -> int:
         """See `Crowd`."""
         frame = _put_frame(0)
         for number in range(self.size, size):
@@ -156,11 +179,11 @@ class IdleConnections(Crowd):
             one.sendall(frame)
             _answer(one)
             self._all.append(one)
-        self.size = size
+        return self._has(size)
 
     def putters(self) -> list[socket.socket]:
         """See `Crowd`: a tenth of them all."""
-        return self._all[:: 10]
+        return self._all[::10]
 
 
 class Groups(Crowd):
@@ -172,7 +195,7 @@ class Groups(Crowd):
         super().__init__(stack, server)
         self._clients: list[tuple[socket.socket, bytes]] = []
 
-    def grow(self, size: int) -> None:
+    def grow(self, size: int) -> int:
         """See `Crowd`."""
         for first in range(self.size, size, GROUPS_A_CLIENT):
             groups = [f"group-{number}" for number in range(first, first + GROUPS_A_CLIENT)]
@@ -181,7 +204,7 @@ class Groups(Crowd):
                 one = self.connect()
                 self._beat(one, beat)
                 self._clients.append((one, beat))
-        self.size = size
+        return self._has(size)
 
     def rest(self, seconds: float) -> None:
         """See `Crowd`: each client sends a heartbeat every half a minute."""
@@ -213,9 +236,7 @@ class WaitingPulls(Crowd):
 
     def __init__(self, stack: ExitStack, server: Server) -> None:
         super().__init__(stack, server)
-        self._connection: socket.socket | None = None
-        self._on_it = 0
-        self._connections_count = 0
+        self._all: list[socket.socket] = []
 
     def prepare(self, size_max: int) -> None:
         """Make the queues, and the groups."""
@@ -231,28 +252,25 @@ class WaitingPulls(Crowd):
         one = self.connect()
         Groups._beat(one, _heartbeat_frame("prepares", groups))  # noqa: SLF001
 
-    def grow(self, size: int) -> None:
+    def grow(self, size: int) -> int:
         """See `Crowd`."""
-        for first in range(self.size, size, 100):
-            if self._connection is None or self._on_it + 100 > PULLS_A_CONNECTION:
-                self._connections_count += 1
-                # Another address for each.
-                self._connection = self.connect(self._connections_count * FROM_AN_ADDRESS)
-                self._on_it = 0
-            frames = [_pull_frame(number) for number in range(first, min(first + 100, size))]
-            self._connection.sendall(b"".join(frames))
-            self._on_it += len(frames)
-        # What is asked last is answered last.
-        ask(self.server.address, _put_frame(0))
-        if self._connection is not None:
-            self._check_nothing_came(self._connection)
-        self.size = size
+        for one in self._all:
+            one.close()
+        self._all = []
+        for begin in range(0, size, PULLS_A_CONNECTION):
+            one = self.connect(len(self._all) * FROM_AN_ADDRESS)
+            self._all.append(one)
+            for first in range(begin, min(begin + PULLS_A_CONNECTION, size), 100):
+                numbers = range(first, min(first + 100, size))
+                one.sendall(b"".join(_pull_frame(number) for number in numbers))
+        self._has(size)
+        return size
 
-    @staticmethod
-    def _check_nothing_came(one: socket.socket) -> None:
-        ready, _, _ = select.select([one], [], [], 2.0)
-        if ready:
-            raise LoadError(f"a pull did not wait: {_header(_frame_of(one))}")
+    def check(self) -> None:
+        """See `Crowd`: none was answered."""
+        answered, _, _ = select.select(self._all, [], [], 0)
+        if answered:
+            raise LoadError(f"a pull waits no more: {_header(_frame_of(answered[0]))}")
 
 
 class Timers(Crowd):
@@ -260,7 +278,7 @@ class Timers(Crowd):
 
     name = "timers"
 
-    def grow(self, size: int) -> None:
+    def grow(self, size: int) -> int:
         """See `Crowd`."""
         chance = random.Random(self.size)
         now_ms = time.time_ns() // 1_000_000
@@ -268,22 +286,11 @@ class Timers(Crowd):
             self.connect(),
             (self._frame(number, now_ms, chance) for number in range(self.size, size)),
         )
-        self.size = size
-        self._let_it_look()
+        return self._has(size)
 
     def _frame(self, number: int, now_ms: int, chance: random.Random) -> bytes:
         due_ms = now_ms + HOUR_MS + chance.randrange(SPREAD_MS)
         return _put_frame(number, SMALL_BODY, {"TIMER_DELIVER_MS": str(due_ms)})
-
-    def _let_it_look(self) -> None:
-        """Wait until the node has put away what was sent."""
-        pid, before = self.server.pids["master"], -1.0
-        while True:
-            now = cpu_seconds(pid)
-            if before >= 0 and now - before < 0.2:
-                return
-            before = now
-            pause(2.0)
 
 
 class Delayed(Timers):
@@ -295,7 +302,9 @@ class Delayed(Timers):
         return _put_frame(number, SMALL_BODY, {"DELAY": DELAY_LEVEL})
 
 
-CROWDS: Final = {each.name: each for each in (IdleConnections, Groups, WaitingPulls, Timers, Delayed)}
+CROWDS: Final = {
+    each.name: each for each in (IdleConnections, Groups, WaitingPulls, Timers, Delayed)
+}
 
 
 def _place(number: int) -> tuple[str, int]:
@@ -346,7 +355,10 @@ def _heartbeat_frame(client_id: str, groups: Iterable[str]) -> bytes:
     data = [
         ConsumerData(
             group_name=group,
-            subscription_data_set=[SubscriptionData(TOPIC, "*", 1), SubscriptionData("Other", "a || b", 1)],
+            subscription_data_set=[
+                SubscriptionData(TOPIC, "*", 1),
+                SubscriptionData("Other", "a || b", 1),
+            ],
         )
         for group in groups
     ]
@@ -431,32 +443,36 @@ def puts_beside(crowd: Crowd, seconds: float) -> tuple[int, Histogram]:
     return done, latencies
 
 
-def measure(crowd: Crowd, sizes: Iterable[int], seconds: float, idle: float, kind: str) -> list[Row]:
+def measure(
+    crowd: Crowd, sizes: Iterable[int], seconds: float, idle: float, kind: str
+) -> list[Row]:
     """Have a crowd grow, and look at the master at each size."""
     pid = crowd.server.pids["master"]
     rows = []
     while ask(crowd.server.address, _put_frame(0)).get("code") != 0:
         pause(0.3)
     crowd.prepare(max(sizes))
-    pause(SETTLE_SECONDS)
+    crowd.settle()
+    base = memory_kib(pid, "RssAnon")
     for size in sizes:
-        new = size - crowd.size
-        before, cpu = memory_kib(pid, "RssAnon"), cpu_seconds(pid)
-        crowd.grow(size)
+        cpu = cpu_seconds(pid)
+        new = crowd.grow(size)
+        crowd.settle()
         cpu = cpu_seconds(pid) - cpu
-        pause(SETTLE_SECONDS)
-        added_kib = memory_kib(pid, "RssAnon") - before
+        crowd.check()
+        own_kib = memory_kib(pid, "RssAnon") - base
         idle_cpu, began = cpu_seconds(pid), time.perf_counter()
         crowd.rest(idle)
         share = (cpu_seconds(pid) - idle_cpu) / (time.perf_counter() - began)
         put_cpu = cpu_seconds(pid)
         puts, latencies = puts_beside(crowd, seconds)
         put_cpu = cpu_seconds(pid) - put_cpu
+        crowd.check()
         row = Row(
             f"{crowd.name}, {kind}",
             size,
             cpu / new * 1e6,
-            added_kib * 1024 / new,
+            own_kib * 1024 / size,
             share,
             put_cpu / puts * 1e6,
             latencies.percentile(0.5) * 1e3,
@@ -500,7 +516,16 @@ def main() -> None:
                 crowd = CROWDS[shape](stack, server)
                 sizes = options.sizes or SIZES[shape]
                 rows += measure(crowd, sizes, options.seconds, options.idle, kind)
-    head = ("", "how many", "one more: CPU us", "bytes", "idle", "a put: CPU us", "p50 ms", "p99 ms")
+    head = (
+        "",
+        "how many",
+        "one more: CPU us",
+        "bytes",
+        "idle",
+        "a put: CPU us",
+        "p50 ms",
+        "p99 ms",
+    )
     lines = [
         (
             row.what,

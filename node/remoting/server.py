@@ -47,6 +47,9 @@ ALIVE_SECONDS: Final = IDLE_SECONDS_MAX / 2
 
 IDLE_SCAN_SECONDS: Final = 10.0
 
+SCANNED_AT_ONCE: Final = 256
+"""Connections that are looked at before other tasks have their turn."""
+
 PLACE_SECONDS: Final = 1.0
 """Between two looks for a connection that may give way, while there is no place."""
 
@@ -146,7 +149,10 @@ class Server:
         while True:
             await trio.sleep(IDLE_SCAN_SECONDS)
             now = trio.current_time()
-            for connection in self._places:
+            for number, connection in enumerate(self._places, 1):
+                if not number % SCANNED_AT_ONCE:
+                    await trio.lowlevel.checkpoint()
+                    now = trio.current_time()
                 still_seconds = now - connection.last_active
                 if still_seconds <= ALIVE_SECONDS:
                     continue
