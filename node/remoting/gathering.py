@@ -52,13 +52,24 @@ class Part:
     Attributes:
         connection: By which it has come.
         data: Whole requests, or not. Whoever takes some from its start leaves the rest.
+        alone: How many reads are to be handled alone, because its requests cannot be joined.
     """
 
-    __slots__ = ("connection", "data")
+    __slots__ = ("_misses", "alone", "connection", "data")
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.data = b""
+        self.alone = self._misses = 0
+
+    def note_odd(self) -> None:
+        """Its requests are usual, but not to be joined: as those for a topic that is not known."""
+        self.alone = self._misses = min(2 * self._misses + 1, ALONE_MAX)
+
+    def take(self, count: int) -> None:
+        """Take whole requests from the start: that many bytes."""
+        self.data = self.data[count:]
+        self._misses = 0
 
 
 TakeTogether: TypeAlias = "Callable[[list[Part]], bool]"
@@ -86,6 +97,9 @@ class Gathering:
             return False
         if self._alone:
             self._alone -= 1
+            return False
+        if part.alone:
+            part.alone -= 1
             return False
         if take is not self._take:
             if self._parts:

@@ -25,6 +25,8 @@ from tandem.wire.frame_seal import AHEAD_MAX, SEAL_BYTES
 from tandem.wire.message import BORNHOST_V6_FLAG, MESSAGE_MAGIC_CODE, STOREHOSTADDRESS_V6_FLAG
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from tandem.wire.acl_signature import AclKey
     from tandem.wire.frame_seal import FrameSeal
     from tandem.wire.message import Host
@@ -254,6 +256,22 @@ class SendRuns:
                 shares.append(RunShare(connection, sends, values[row_end] - start))
             start = ends[connection]
         return shares
+
+    def parts_with(self, places: Collection[int]) -> set[int]:
+        """Return which connections have requests for any of these places, after `find_of`."""
+        of_rows: list[int] = self._rows[: self.count, _PLACE].tolist()
+        found: set[int] = set()
+        row = 0
+        for connection, sends in enumerate(self._count_values[: len(self._part_ends)].tolist()):
+            if any(place in places for place in of_rows[row : row + sends]):
+                found.add(connection)
+            row += sends
+        return found
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the run has ended because there is no room for more."""
+        return self.count >= SENDS_MAX or bool(self._sends.place_count >= PLACES_MAX)
 
     @property
     def access_key(self) -> str:
