@@ -264,12 +264,21 @@ class Connection:
         self._wake()
 
     def give(self, frames: bytes, count: int) -> None:
-        """Write answers that were counted in `owed_count`."""
+        """Send answers that were counted in `owed_count`, after all that was written before."""
         self.owed_count -= count
-        if self.is_closed:
-            self._wake()
-        else:
+        if self._in_outbox or self._writing:
             self.write(frames)  # who waits is woken when they are sent
+            return
+        if not self.is_closed:
+            try:
+                sent = self.stream.send_nowait(frames)
+            except ConnectionLost:
+                self.close()
+                return
+            if sent < len(frames):
+                self.write(frames[sent:])
+                return
+        self._changed.notify()
 
     def go_on(self) -> None:
         """Do the next piece of the request that takes long."""

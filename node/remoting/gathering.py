@@ -111,6 +111,8 @@ class Gathering:
 
     def end(self) -> None:
         """Handle what can be handled together. The first of a round does it for all of them."""
+        if not self._parts:
+            return
         parts, self._parts = self._parts, []
         if len(parts) < 2 or self._take is None:
             return
@@ -122,6 +124,8 @@ class Gathering:
         if not turns.has_time:
             return
         started = trio.current_time()
+        for part in parts:
+            part.connection.last_active = started
         try:
             is_some = self._take(parts)
         finally:

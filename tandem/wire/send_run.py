@@ -17,7 +17,7 @@ import ctypes
 from array import array
 from hmac import compare_digest
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -109,18 +109,9 @@ class SendPlace(NamedTuple):
     sends: int
 
 
-class RunShare(NamedTuple):
-    """What one of several connections has in a run.
-
-    Attributes:
-        connection: Its number.
-        sends: How many requests, which follow those of the connection before it.
-        taken_bytes: Of what it has sent.
-    """
-
-    connection: int
-    sends: int
-    taken_bytes: int
+RunShare: TypeAlias = tuple[int, int, int]
+"""What one of several connections has in a run: its number; how many requests, which follow those
+of the connection before it; and how many bytes that is of what it has sent."""
 
 
 class WrittenRun(NamedTuple):
@@ -249,11 +240,11 @@ class SendRuns:
         left, row_end, start = self.count, _END - _SEND_COLUMNS, 0
         values, ends = self._row_values, self._part_ends
         for connection, found in enumerate(self._count_values[: len(ends)].tolist()):
-            sends = min(found, left)
-            if sends:
+            if found and left:
+                sends = min(left, found)  # written out: a call less
                 left -= sends
                 row_end += sends * _SEND_COLUMNS
-                shares.append(RunShare(connection, sends, values[row_end] - start))
+                shares.append((connection, sends, values[row_end] - start))
             start = ends[connection]
         return shares
 
