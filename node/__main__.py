@@ -73,6 +73,10 @@ EXIT_CONFIG: Final = 2
 EXIT_BUSY: Final = 3
 EXIT_STORE: Final = 4
 
+COLLECTOR_THRESHOLDS: Final = (1_000, 10, 100)
+"""New objects, young collections and middle ones after which Python looks for garbage. Its own:
+700, 10, 10. The young ones take under a millisecond, the middle ones a few."""
+
 LIFELINE_FD: Final = 0
 
 
@@ -130,6 +134,10 @@ def _run_to_the_end(
     # What is there by now, mostly modules, stays to the end: to look for garbage in it takes the
     # collector tens of milliseconds each time, in which nobody is served.
     gc.freeze()
+    # What comes later, thousands of connections maybe, is looked through as a whole once there are
+    # a million objects more, and not each time it has grown by a quarter: that takes hundreds of
+    # milliseconds. What connections and requests leave is no garbage for the collector.
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)
     try:
         trio.run(_run, config, is_supervised, machine, log)
     except ExceptionGroup as group:

@@ -103,7 +103,8 @@ class Connection:
         refusals: When the last few signatures were wrong; see `Guard`.
         when_answered: By opaque, what wants to know what a request is answered; see `Audit`.
         unfinished: The rest of a request that is handled in pieces; the next ones wait for it.
-        counted_as: The connection of the client that this one is a part of, for its user's bounds.
+        counted_as: The connection of the client that this one is a part of, for its user's bounds;
+            None: itself.
         outbox: Sends what is written here.
         charges: Bytes in flight of the requests of this round, of users with a bound on them.
     """
@@ -131,7 +132,7 @@ class Connection:
         self.unfinished: Generator[None, None, None] | None = None
         self.charges: tuple[Charge, ...] = ()
         self.is_closed = False
-        self.counted_as: Connection = self
+        self.counted_as: Connection | None = None  # itself would be a cycle for the collector
         self.outbox = outbox
         self._out = bytearray()
         self._sending_bytes = 0

@@ -331,8 +331,8 @@ class _Rounds:
             connection.end_round()
             self._after_round()
             self._turns.give(clock.current_time() - started)
-        self._is_used_up = frames.is_used_up()
-        unfinished_bytes = 0 if self._is_used_up else frames.unfinished_bytes
+        unfinished_bytes = frames.unfinished_bytes
+        self._is_used_up = not unfinished_bytes
         if unfinished_bytes or connection.unfinished_bytes:
             connection.unfinished_bytes = unfinished_bytes
             connection.note_kept()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from node.__main__ import _expected_error, _explained, main
+from node.__main__ import COLLECTOR_THRESHOLDS, _expected_error, _explained, main
 from node.errors import ConfigError
 from store import CorruptLogError, StoreLockedError
 from store.machine.errors import AddressInUseError, ConnectionLost, LogFault, TableFileError
@@ -102,9 +102,12 @@ def test_what_is_there_when_a_node_starts_is_no_work_for_the_collector(
     monkeypatch.setattr(trio, "run", lambda *_: frozen.append(gc.get_freeze_count()))
     monkeypatch.setattr("node.__main__.start_log", lambda *_: None)
     gc.unfreeze()
+    before = gc.get_threshold()
     arguments = ["--config", str(tmp_path / "cluster.yaml"), "--name", "a0"]
     try:
         assert main(arguments) == 0
         assert frozen[0] > len(gc.get_objects())
+        assert gc.get_threshold() == COLLECTOR_THRESHOLDS
     finally:
         gc.unfreeze()
+        gc.set_threshold(*before)

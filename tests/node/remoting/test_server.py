@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import gc
 import logging
+import weakref
 from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -103,6 +105,32 @@ class Steps(trio.abc.Instrument):
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
         self.by_name[task.name.rpartition(".")[2]] += 1
+
+
+async def test_a_connection_that_has_ended_leaves_nothing_to_the_collector(
+    nursery: trio.Nursery,
+) -> None:
+    """A look at all there is takes hundreds of milliseconds where there are thousands of them."""
+    running = Running()
+    await nursery.start(running.run)
+    gone: list[weakref.ref[Connection]] = []
+    gc.collect()
+    gc.disable()
+    try:
+        stream = running.listener.connect()
+        stream.arrive(request())
+        await settle()
+        stream.end()
+        await settle()
+        gone = [weakref.ref(each) for each in running.ended]
+        running.ended.clear()
+        del stream
+        running.listener.connect()  # the last one that was accepted is known to the listening task
+        await settle()
+        assert [ref() for ref in gone] == [None]
+    finally:
+        gc.enable()
+    nursery.cancel_scope.cancel()
 
 
 async def test_others_have_their_turn_while_many_connections_are_looked_at(
