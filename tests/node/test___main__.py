@@ -9,11 +9,19 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from node.__main__ import COLLECTOR_THRESHOLDS, _expected_error, _explained, main
+from node.__main__ import (
+    COLLECTOR_THRESHOLDS,
+    _expected_error,
+    _explained,
+    _say_if_files_are_few,
+    main,
+)
 from node.errors import ConfigError
+from node.start_check import files_wanted
 from store import CorruptLogError, StoreLockedError
 from store.machine.errors import AddressInUseError, ConnectionLost, LogFault, TableFileError
 from tests.node.world import cluster_config
+from tests.support.logged import logged
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,6 +94,16 @@ def test_an_expected_error_is_found_in_nested_groups() -> None:
     error = StoreLockedError("locked")
     group = ExceptionGroup("", [ExceptionGroup("", [error])])
     assert _expected_error(group) is error
+
+
+def test_a_node_says_that_it_may_not_have_the_files_for_its_connections(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    _say_if_files_are_few(files_wanted(5_000), 5_000)
+    assert logged(caplog, "node.__main__") == []
+    _say_if_files_are_few(20_000, 5_000)
+    ((files, connections, wanted, _),) = logged(caplog, "node.__main__")
+    assert (files, connections, wanted) == (20_000, 5_000, files_wanted(5_000))
 
 
 def test_a_bug_among_them_is_not_hidden() -> None:
