@@ -1,12 +1,13 @@
 """What does a put cost a node when each comes over a connection of its own?
 
-    python benchmarks/connections.py [--connections 64 500] [--kinds async sync fenced]
+    python benchmarks/connections.py [--connections 64 500] [--kinds async sync fenced rocketmq]
                                      [--seconds 2] [--rounds 3] [--markdown]
 
 So most applications send: each of their processes has one connection with one put in flight. Ready-
 made frames as in `pipelined.py`, bodies of 1,024 bytes; for each answer the next frame goes out on
 the same connection. async is one node; sync a master that waits for its slave; fenced a group of
-three. Every round has a fresh group.
+three; rocketmq is sync of RocketMQ 5.3.3, which comes from Maven (benchmarks/rivals.py has its
+settings), and is warm: it has had each load once before. Every round has a fresh group.
 
 CPU is what each process takes for a message, with what it puts off until after the answer. It
 depends less than rates on who else uses the machine, but it does: compare what ran in turns.
@@ -37,7 +38,13 @@ from benchmarks.pipelined import (
     count_answers,
     send_frames,
 )
-from benchmarks.rivals import our_fenced_group, our_group, wait_in_sync, wait_until_idle
+from benchmarks.rivals import (
+    our_fenced_group,
+    our_group,
+    rocketmq_group,
+    wait_in_sync,
+    wait_until_idle,
+)
 from benchmarks.side_by_side import measured, print_table, say, shown_cpu, shown_rate
 
 if TYPE_CHECKING:
@@ -46,8 +53,9 @@ if TYPE_CHECKING:
     from benchmarks.rivals import Server
 
 TOPIC: Final = "Bench"
+WARM_SECONDS: Final = 8.0
 ANSWER_BYTES_MAX: Final = 64 * 1024
-KINDS: Final = ("async", "sync", "fenced")
+KINDS: Final = ("async", "sync", "fenced", "rocketmq")
 
 
 class Connections:
@@ -140,6 +148,10 @@ def run(
                 server = _group(stack, Path(at) / "group", kind)
                 wait_in_sync(server, TOPIC)
                 wait_until_idle(server)
+                if kind == "rocketmq":
+                    for count in counts:
+                        connections_load(server.address, frames, count, WARM_SECONDS)
+                    wait_until_idle(server)
                 for count in counts:
                     load = measured(
                         server,
@@ -150,6 +162,8 @@ def run(
 
 
 def _group(stack: ExitStack, directory: Path, kind: str) -> Server:
+    if kind == "rocketmq":
+        return stack.enter_context(rocketmq_group(directory, 1))
     if kind == "fenced":
         return stack.enter_context(our_fenced_group(directory, 3))
     return stack.enter_context(our_group(directory, int(kind == "sync")))

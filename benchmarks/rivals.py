@@ -111,14 +111,18 @@ def our_group(
 
 @contextmanager
 def our_fenced_group(
-    directory: Path, nodes_count: int, *, store: Mapping[str, Any] | None = None
+    directory: Path,
+    nodes_count: int,
+    *,
+    store: Mapping[str, Any] | None = None,
+    broker: Mapping[str, Any] | None = None,
 ) -> Iterator[Server]:
-    """Have a fenced group of ours up, with a master; `store` is more of its settings."""
+    """Have a fenced group of ours up, with a master; `store` and `broker` are more settings."""
     directory.mkdir()
     settings: dict[str, dict[str, Any]] = {
         "store": {**STORE, **(store or {})},
         "replication": {},
-        "broker": {"register_broker_interval_ms": 10_000},
+        "broker": {"register_broker_interval_ms": 10_000, **(broker or {})},
     }
     with running_fenced_cluster(directory, nodes_count=nodes_count, settings=settings) as cluster:
         master = cluster.spec.node(cluster.master())

@@ -44,7 +44,7 @@ from node.metrics.exporters import exporter_of
 from node.run import run_node
 from node.security.audit import AUDIT_LOGGER
 from node.shadow.command import NotAConfigError, follow, read_config
-from node.start_check import Finding, check_start
+from node.start_check import Finding, check_start, files_wanted
 from store import StoreError
 from store.machine.errors import AddressInUseError, NetworkError
 from store.machine.machine import Machine, this_machine
@@ -72,6 +72,10 @@ _log = logging.getLogger(__name__)
 EXIT_CONFIG: Final = 2
 EXIT_BUSY: Final = 3
 EXIT_STORE: Final = 4
+
+COLLECTOR_THRESHOLDS: Final = (1_000, 10, 100)
+"""New objects, young collections and middle ones after which Python looks for garbage. Its own:
+700, 10, 10. The young ones take under a millisecond, the middle ones a few."""
 
 LIFELINE_FD: Final = 0
 
@@ -125,11 +129,15 @@ def _run_to_the_end(
 ) -> int:
     if complaint := _open_audit(config):
         return _fail(EXIT_STORE, complaint)
-    _allow_open_files()
+    _say_if_files_are_few(_allow_open_files(), config.cluster.broker.connections_max)
     _leave_no_core()
     # What is there by now, mostly modules, stays to the end: to look for garbage in it takes the
     # collector tens of milliseconds each time, in which nobody is served.
     gc.freeze()
+    # What comes later, thousands of connections maybe, is looked through as a whole once there are
+    # a million objects more, and not each time it has grown by a quarter: that takes hundreds of
+    # milliseconds. What connections and requests leave is no garbage for the collector.
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)
     try:
         trio.run(_run, config, is_supervised, machine, log)
     except ExceptionGroup as group:
@@ -328,10 +336,25 @@ def _unwritable_log(file: Path, error: OSError) -> str:
     )
 
 
-def _allow_open_files() -> None:
+def _allow_open_files() -> int:
     """Take what the system gives: every connection and every file of the store is a descriptor."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return most
+
+
+def _say_if_files_are_few(open_files: int, connections_max: int) -> None:
+    wanted = files_wanted(connections_max)
+    if open_files < wanted:
+        _log.warning(
+            "this process may have %d open files, and connections_max %d wants up to %d: clients"
+            " may wait for a connection before that many are there; set LimitNOFILE= of its unit,"
+            " or `ulimit -n`, to %d or more",
+            open_files,
+            connections_max,
+            wanted,
+            wanted,
+        )
 
 
 def _leave_no_core() -> None:

@@ -43,6 +43,9 @@ COORDINATOR_SECONDS_MAX: Final = 3.0
 OPEN_FILES_MIN: Final = 16_384
 """Fewer are enough for a small node: each connection and each file of the store takes one."""
 
+FILES_BESIDE: Final = 1_024
+"""Of the log, the index, and all else that is open."""
+
 _STAND_IN: Final = "0" * 64
 """In place of a secret that the first start makes."""
 
@@ -54,6 +57,15 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     subject: str
     text: str
     exit_status: int = 0
+
+
+def files_wanted(connections_max: int) -> int:
+    """Return how many open files let a node have all its connections.
+
+    Broker and name server have `connections_max` each, and files of queues take up to half of what
+    a process may have.
+    """
+    return 4 * connections_max + FILES_BESIDE
 
 
 async def check_start(
@@ -82,11 +94,13 @@ async def check_start(
     for directory in (config.directory, *config.commit_log_directories):
         _check_directory(directory, found)
     await _check_coordinator(config, found)
-    if open_files < OPEN_FILES_MIN:
+    wanted = max(OPEN_FILES_MIN, files_wanted(cluster.broker.connections_max))
+    if open_files < wanted:
         found.note(
             "open files",
-            f"a process may have {open_files} of them here: set LimitNOFILE= of its unit, or"
-            f" `ulimit -n`, to {OPEN_FILES_MIN} or more",
+            f"a process may have {open_files} of them here, and connections_max"
+            f" {cluster.broker.connections_max} wants up to {wanted}: set LimitNOFILE= of its unit,"
+            f" or `ulimit -n`, to {wanted} or more",
         )
     return sorted(found.all, key=lambda each: not each.exit_status)
 

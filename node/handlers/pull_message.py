@@ -173,38 +173,53 @@ class PullMessage:
         wanted: Wanted,
         deadline: float,
     ) -> HeldPull:
-        def run_again() -> None:
-            if connection.is_closed:
-                return
-            was_changed = held.caller is not ANYBODY and not held.caller.is_current
-            if was_changed:
-                try:
-                    held.caller.check(Kind.TOPIC, header.topic, Right.SUB)
-                    held.caller.check(Kind.GROUP, header.consumer_group, Right.SUB)
-                except RequestError as error:
-                    connection.respond(command, response_to(command, error.code, error.remark))
-                    return
-            if connection.is_congested:
-                connection.when_drained(run_again)
-                return
-            if moved := self._moved(command, header):
-                connection.respond(command, moved)
-                return
-            result = self._read(header, wanted)
-            is_empty = was_changed and self._code(header, result) == ResponseCode.PULL_NOT_FOUND
-            may_wait = is_empty or _found_nothing_new(result)
-            if may_wait and trio.current_time() < deadline:
-                further = msgspec.structs.replace(header, queue_offset=result.next_begin_offset)
-                again = self._held(connection, command, further, wanted, deadline)
-                again.caller = held.caller
-                if self._holds.hold(header.topic, header.queue_id, again):
-                    return
-            if (share := held.caller.share) is not None:
-                share.read(trio.current_time(), result.body_bytes)
-            connection.respond(command, self._answer(command, header, result), result.body)
+        """Keep of a request what is needed later: there may be a hundred thousand of them.
 
-        held = HeldPull(header.queue_offset, wanted.tags_codes, deadline, run_again, connection)
-        return held
+        Its fields are still in what was received, maybe with many other requests. Names are those
+        of the tables.
+        """
+        command = msgspec.structs.replace(command, ext=None, body=b"")
+        topic = self._tables.topics.get(header.topic)
+        group = self._tables.groups.get(header.consumer_group)
+        header = msgspec.structs.replace(
+            header,
+            topic=header.topic if topic is None else topic.topic_name,
+            consumer_group=header.consumer_group if group is None else group.group_name,
+            subscription=None,
+        )
+        return _WaitingPull(self, connection, command, header, wanted, deadline)
+
+    def run_again(self, held: _WaitingPull) -> None:
+        """Answer a pull that has waited, or hold it once more."""
+        connection, command, header = held.owner, held.command, held.header
+        if connection.is_closed:
+            return
+        was_changed = held.caller is not ANYBODY and not held.caller.is_current
+        if was_changed:
+            try:
+                held.caller.check(Kind.TOPIC, header.topic, Right.SUB)
+                held.caller.check(Kind.GROUP, header.consumer_group, Right.SUB)
+            except RequestError as error:
+                connection.respond(command, response_to(command, error.code, error.remark))
+                return
+        if connection.is_congested:
+            connection.when_drained(held.run)
+            return
+        if moved := self._moved(command, header):
+            connection.respond(command, moved)
+            return
+        result = self._read(header, held.wanted)
+        is_empty = was_changed and self._code(header, result) == ResponseCode.PULL_NOT_FOUND
+        may_wait = is_empty or _found_nothing_new(result)
+        if may_wait and trio.current_time() < held.deadline:
+            further = msgspec.structs.replace(header, queue_offset=result.next_begin_offset)
+            again = self._held(connection, command, further, held.wanted, held.deadline)
+            again.caller = held.caller
+            if self._holds.hold(header.topic, header.queue_id, again):
+                return
+        if (share := held.caller.share) is not None:
+            share.read(trio.current_time(), result.body_bytes)
+        connection.respond(command, self._answer(command, header, result), result.body)
 
     def _moved(
         self, command: RemotingCommand, header: PullMessageRequestHeader
@@ -284,6 +299,31 @@ class PullMessage:
                 MASTER_ID, next_offset, result.min_offset, result.max_offset
             ),
         )
+
+
+class _WaitingPull(HeldPull):
+    """One request that waits. It is part of no cycle, so it is gone when it was answered."""
+
+    __slots__ = ("command", "header", "pulls", "wanted")
+
+    def __init__(
+        self,
+        pulls: PullMessage,
+        connection: Connection,
+        command: RemotingCommand,
+        header: PullMessageRequestHeader,
+        wanted: Wanted,
+        deadline: float,
+    ) -> None:
+        super().__init__(header.queue_offset, wanted.tags_codes, deadline, connection)
+        self.pulls = pulls
+        self.command = command
+        self.header = header
+        self.wanted = wanted
+
+    def run(self) -> None:
+        """See `HeldPull`."""
+        self.pulls.run_again(self)
 
 
 def _found_nothing_new(result: GetMessageResult) -> bool:

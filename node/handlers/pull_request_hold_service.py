@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from node.remoting.connection import Connection
     from store.results import Arrival
 
-HELD_MAX: Final = 65_536
+HELD_MAX: Final = 262_144
 """Pulls held at any time. Beyond it a pull is answered at once, empty."""
 
-HELD_PER_ADDRESS_MAX: Final = 32_768
+HELD_PER_ADDRESS_MAX: Final = 131_072
 HELD_PER_CONNECTION_MAX: Final = 8_192
 """One client holds one for each queue it consumes, and a proxy those of some hundreds."""
 
@@ -45,35 +45,36 @@ SWEEP_SECONDS_MIN: Final = 0.05
 
 
 class HeldPull:
-    """One waiting pull.
+    """One waiting pull. A kind of them says what `run` does.
 
     Attributes:
         offset: The queue offset it wants to read from.
         tags_codes: Codes it is interested in; None for all.
         deadline: In trio's time.
-        run: Reads again and answers; called at most once.
         owner: The connection it came by.
         caller: Who asked by that connection then.
         key: Topic and queue, once it is held.
     """
 
-    __slots__ = ("caller", "deadline", "key", "offset", "owner", "run", "tags_codes")
+    __slots__ = ("caller", "deadline", "key", "offset", "owner", "tags_codes")
 
     def __init__(
         self,
         offset: int,
         tags_codes: frozenset[int] | None,
         deadline: float,
-        run: Callable[[], None],
         owner: Connection,
     ) -> None:
         self.offset = offset
         self.tags_codes = tags_codes
         self.deadline = deadline
-        self.run = run
         self.owner = owner
         self.caller = owner.caller
         self.key = ("", 0)
+
+    def run(self) -> None:
+        """Read again and answer; called at most once."""
+        raise NotImplementedError
 
     @property
     def sweep(self) -> int:

@@ -122,13 +122,35 @@ class SendRunHandler:
     def _take_together(self, runs: SendRuns, parts: list[Part]) -> bool:
         if self._sender_of is not None or self._refusal() is not None:
             return False
+        is_some = False
+        while len(parts) > 1 and self._take_parts(runs, parts):
+            is_some = True
+            if not runs.is_full:
+                break
+            parts = [part for part in parts if part.data]
+        return is_some
+
+    def _take_parts(self, runs: SendRuns, parts: list[Part]) -> bool:
+        """Take one run of several connections."""
         hosts = [part.connection.born_host for part in parts]
         if not runs.find_of([part.data for part in parts], hosts):
             return False
+        places = runs.places()
+        found = [self._queue(place, ANYBODY) for place in places]
+        queues = [queue for queue in found if queue is not None]
+        if len(queues) < len(places):
+            # One client with other topics must not part the others.
+            of_odd = runs.parts_with([n for n, queue in enumerate(found) if queue is None])
+            for number in of_odd:
+                parts[number].note_odd()
+            parts = [part for number, part in enumerate(parts) if number not in of_odd]
+            hosts = [part.connection.born_host for part in parts]
+            if not parts or not runs.find_of([part.data for part in parts], hosts):
+                return False
+            places, queues = self._places(runs, ANYBODY)
         parked = self._parked
         if runs.count > parked.room:
             return False
-        places, queues = self._places(runs, ANYBODY)
         written = self._puts.put_run(runs, places, queues, hosts[0]) if places else None
         if written is None:
             return False
@@ -136,7 +158,7 @@ class SendRunHandler:
         counts: list[int] = []
         for number, sends, taken_bytes in runs.shares():
             part = parts[number]
-            part.data = part.data[taken_bytes:]
+            part.take(taken_bytes)
             part.connection.has_asked = True
             connections.append(part.connection)
             counts.append(sends)
@@ -193,20 +215,27 @@ class SendRunHandler:
         places = runs.places()
         queues: list[ConsumeQueue] = []
         for place in places:
-            config = self._topics.get(place.topic)
-            queue = self._puts.run_queue(place.topic, place.queue_id)
-            if (
-                config is None
-                or queue is None
-                or place.topic in NOT_ALLOWED_SEND_TOPICS
-                or (config.attributes and is_compacted(config.attributes))
-                or not (caller is ANYBODY or may(caller, place.topic))
-                or place.queue_id >= max(config.write_queue_nums, config.read_queue_nums)
-            ):
+            queue = self._queue(place, caller)
+            if queue is None:
                 runs.keep(place.first)
                 return runs.places(), queues
             queues.append(queue)
         return places, queues
+
+    def _queue(self, place: SendPlace, caller: Caller) -> ConsumeQueue | None:
+        """Return the queue of a place that is plain."""
+        config = self._topics.get(place.topic)
+        queue = self._puts.run_queue(place.topic, place.queue_id)
+        if (
+            config is None
+            or queue is None
+            or place.topic in NOT_ALLOWED_SEND_TOPICS
+            or (config.attributes and is_compacted(config.attributes))
+            or not (caller is ANYBODY or may(caller, place.topic))
+            or place.queue_id >= max(config.write_queue_nums, config.read_queue_nums)
+        ):
+            return None
+        return queue
 
 
 def may(caller: Caller, topic: str) -> bool:

@@ -103,7 +103,8 @@ class Connection:
         refusals: When the last few signatures were wrong; see `Guard`.
         when_answered: By opaque, what wants to know what a request is answered; see `Audit`.
         unfinished: The rest of a request that is handled in pieces; the next ones wait for it.
-        counted_as: The connection of the client that this one is a part of, for its user's bounds.
+        counted_as: The connection of the client that this one is a part of, for its user's bounds;
+            None: itself.
         outbox: Sends what is written here.
         charges: Bytes in flight of the requests of this round, of users with a bound on them.
     """
@@ -131,7 +132,7 @@ class Connection:
         self.unfinished: Generator[None, None, None] | None = None
         self.charges: tuple[Charge, ...] = ()
         self.is_closed = False
-        self.counted_as: Connection = self
+        self.counted_as: Connection | None = None  # itself would be a cycle for the collector
         self.outbox = outbox
         self._out = bytearray()
         self._sending_bytes = 0
@@ -264,12 +265,21 @@ class Connection:
         self._wake()
 
     def give(self, frames: bytes, count: int) -> None:
-        """Write answers that were counted in `owed_count`."""
+        """Send answers that were counted in `owed_count`, after all that was written before."""
         self.owed_count -= count
-        if self.is_closed:
-            self._wake()
-        else:
+        if self._in_outbox or self._writing:
             self.write(frames)  # who waits is woken when they are sent
+            return
+        if not self.is_closed:
+            try:
+                sent = self.stream.send_nowait(frames)
+            except ConnectionLost:
+                self.close()
+                return
+            if sent < len(frames):
+                self.write(frames[sent:])
+                return
+        self._changed.notify()
 
     def go_on(self) -> None:
         """Do the next piece of the request that takes long."""

@@ -52,13 +52,24 @@ class Part:
     Attributes:
         connection: By which it has come.
         data: Whole requests, or not. Whoever takes some from its start leaves the rest.
+        alone: How many reads are to be handled alone, because its requests cannot be joined.
     """
 
-    __slots__ = ("connection", "data")
+    __slots__ = ("_misses", "alone", "connection", "data")
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.data = b""
+        self.alone = self._misses = 0
+
+    def note_odd(self) -> None:
+        """Its requests are usual, but not to be joined: as those for a topic that is not known."""
+        self.alone = self._misses = min(2 * self._misses + 1, ALONE_MAX)
+
+    def take(self, count: int) -> None:
+        """Take whole requests from the start: that many bytes."""
+        self.data = self.data[count:]
+        self._misses = 0
 
 
 TakeTogether: TypeAlias = "Callable[[list[Part]], bool]"
@@ -87,6 +98,9 @@ class Gathering:
         if self._alone:
             self._alone -= 1
             return False
+        if part.alone:
+            part.alone -= 1
+            return False
         if take is not self._take:
             if self._parts:
                 return False
@@ -97,6 +111,8 @@ class Gathering:
 
     def end(self) -> None:
         """Handle what can be handled together. The first of a round does it for all of them."""
+        if not self._parts:
+            return
         parts, self._parts = self._parts, []
         if len(parts) < 2 or self._take is None:
             return
@@ -108,6 +124,8 @@ class Gathering:
         if not turns.has_time:
             return
         started = trio.current_time()
+        for part in parts:
+            part.connection.last_active = started
         try:
             is_some = self._take(parts)
         finally:

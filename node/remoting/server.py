@@ -47,6 +47,9 @@ ALIVE_SECONDS: Final = IDLE_SECONDS_MAX / 2
 
 IDLE_SCAN_SECONDS: Final = 10.0
 
+SCANNED_AT_ONCE: Final = 256
+"""Connections that are looked at before other tasks have their turn."""
+
 PLACE_SECONDS: Final = 1.0
 """Between two looks for a connection that may give way, while there is no place."""
 
@@ -146,7 +149,10 @@ class Server:
         while True:
             await trio.sleep(IDLE_SCAN_SECONDS)
             now = trio.current_time()
-            for connection in self._places:
+            for number, connection in enumerate(self._places, 1):
+                if not number % SCANNED_AT_ONCE:
+                    await trio.lowlevel.checkpoint()
+                    now = trio.current_time()
                 still_seconds = now - connection.last_active
                 if still_seconds <= ALIVE_SECONDS:
                     continue
@@ -274,6 +280,7 @@ class _Rounds:
         self._gathering = gathering
         self._part = Part(connection)
         self._may_have_more = self._again = False
+        self._is_used_up = frames.is_used_up()
 
     async def run(self) -> None:
         """Go on until the peer ends the connection."""
@@ -289,25 +296,25 @@ class _Rounds:
 
     def _take(self, gathering: Gathering, data: bytes) -> Taken:
         """Leave to the end of the round what has come beside others; else have a turn at once."""
-        if self._frames.is_used_up() and gathering.add(
-            self._part, data, self._dispatcher.take_together
-        ):
-            self._connection.last_active = self._clock.current_time()
+        if self._is_used_up and gathering.add(self._part, data, self._dispatcher.take_together):
             return self._end_gathering
         return self._take_alone(data)
 
     def _end_gathering(self) -> bool:
         assert self._gathering is not None, "a part of it was added"
         self._gathering.end()
-        rest, self._part.data = self._part.data, b""
-        return self._take_alone(rest) if rest else self._connection.may_read
+        rest = self._part.data
+        if not rest:
+            return self._connection.may_read
+        self._part.data = b""
+        return self._take_alone(rest)
 
     def _take_alone(self, data: bytes) -> bool:
         """Have a turn at once, if there is one; return whether that was all there is to do."""
         connection = self._connection
         connection.last_active = self._clock.current_time()
         self._frames.receive_data(data)
-        self._may_have_more = True
+        self._may_have_more, self._is_used_up = True, False
         if self._turns.is_free:
             self._turn()
         return not self._may_have_more and connection.may_read
@@ -325,6 +332,7 @@ class _Rounds:
             self._after_round()
             self._turns.give(clock.current_time() - started)
         unfinished_bytes = frames.unfinished_bytes
+        self._is_used_up = not unfinished_bytes
         if unfinished_bytes or connection.unfinished_bytes:
             connection.unfinished_bytes = unfinished_bytes
             connection.note_kept()

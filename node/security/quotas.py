@@ -142,7 +142,7 @@ class Quotas:
     ) -> Answer | None:
         """Handle a request, or refuse it."""
         now = trio.current_time()
-        counted = connection.counted_as
+        counted = connection.counted_as or connection
         place = share.places.get(counted)
         if place is None and counted.is_closed:
             place = Place(share)  # what a client has left behind: it has no connection any more

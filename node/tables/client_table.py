@@ -13,6 +13,7 @@ import msgspec
 
 from node.errors import RequestError
 from node.remoting.connection import Connection
+from node.tables.by_age import ByAge
 from node.tables.names import check_name
 from tandem.wire.request_headers import SubscriptionData
 from tandem.wire.response_code import ResponseCode
@@ -113,6 +114,7 @@ class ClientTable:
         self._groups: dict[str, _Group] = {}
         self._memberships: dict[Connection, dict[tuple[str, str], None]] = {}
         """(group, client) of each connection that has any."""
+        self._by_age: ByAge[tuple[str, str]] = ByAge()
         self._count = 0
         self._subscription_bytes = 0
         self._on_group_gone = on_group_gone
@@ -151,14 +153,7 @@ class ClientTable:
 
     def expire(self, now: float) -> dict[str, list[Connection]]:
         """Forget every client without a heartbeat for too long; return whom to notify, by group."""
-        return self._drop(
-            [
-                (name, client_id)
-                for name, group in self._groups.items()
-                for client_id, member in group.members.items()
-                if now - member.last > CLIENT_EXPIRED_SECONDS
-            ]
-        )
+        return self._drop(self._by_age.silent_since(now - CLIENT_EXPIRED_SECONDS))
 
     def client_ids(self, group: str) -> list[str]:
         """The clients of a group; empty if there are none."""
@@ -265,8 +260,9 @@ class ClientTable:
             group = self._groups[data.group_name] = _Group(data.message_model, {}, {})
         known = group.members.get(client_id)
         is_new = known is None or known.connection is not connection
+        key = data.group_name, client_id
+        self._by_age.heard(key, consumer.last)
         if is_new:
-            key = data.group_name, client_id
             if known is None:
                 self._count += 1
             else:
@@ -288,6 +284,7 @@ class ClientTable:
         if group is None or member is None:
             return False
         self._count -= 1
+        self._by_age.forget((name, client_id))
         self._forget_membership(member.connection, (name, client_id))
         if not group.members:
             del self._groups[name]

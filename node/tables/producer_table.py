@@ -17,6 +17,7 @@ import msgspec
 
 from node.errors import RequestError
 from node.remoting.connection import Connection
+from node.tables.by_age import ByAge
 from node.tables.client_table import (
     GROUPS_PER_HEARTBEAT_MAX,
     MEMBERSHIPS_MAX,
@@ -73,6 +74,7 @@ class ProducerTable:
         """Client id -> its groups; the one with the newest heartbeat is the last."""
         self._memberships: dict[Connection, dict[tuple[str, str], None]] = {}
         """(group, client) of each connection that has any."""
+        self._by_age: ByAge[tuple[str, str]] = ByAge()
         self._count = 0
 
     def check(self, beat: HeartbeatData, connection: Connection) -> None:
@@ -130,13 +132,7 @@ class ProducerTable:
 
     def expire(self, now: float) -> None:
         """Forget every client without a heartbeat for too long."""
-        late = [
-            (group, producer.client_id)
-            for group, members in self._groups.items()
-            for producer in members.values()
-            if now - producer.last > PRODUCER_EXPIRED_SECONDS
-        ]
-        for group, client_id in late:
+        for group, client_id in self._by_age.silent_since(now - PRODUCER_EXPIRED_SECONDS):
             self._remove(group, client_id)
 
     def groups(self) -> list[str]:
@@ -186,6 +182,7 @@ class ProducerTable:
         elif before is not connection:
             self._forget_membership(before, (group, client_id))
         members[client_id] = producer
+        self._by_age.heard((group, client_id), producer.last)
         of_client[group] = connection
         self._memberships.setdefault(connection, {})[group, client_id] = None
 
@@ -193,6 +190,7 @@ class ProducerTable:
         members = self._groups[group]
         producer = members.pop(client_id)
         self._count -= 1
+        self._by_age.forget((group, client_id))
         if not members:
             del self._groups[group]
         of_client = self._clients[client_id]

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from node.errors import RequestError
+from node.tables.by_age import ByAge
 from node.tables.names import check_name
 from tandem.wire.response_code import ResponseCode
 
@@ -50,8 +51,12 @@ class QueueLocks:
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[MessageQueueBody, _Lock]] = {}
-        self._count = 0
+        self._by_age: ByAge[tuple[str, MessageQueueBody]] = ByAge()
         self._sweep_at = 0.0
+
+    @property
+    def _count(self) -> int:
+        return len(self._by_age)
 
     def lock(
         self, group: str, client_id: str, queues: Iterable[MessageQueueBody], now: float
@@ -69,11 +74,11 @@ class QueueLocks:
             lock = held.get(queue)
             if lock is None:
                 held[queue] = _Lock(client_id, now)
-                self._count += 1
             elif lock.client_id == client_id or _is_over(lock, now):
                 lock.client_id, lock.last = client_id, now
             else:
                 continue
+            self._by_age.heard((group, queue), now)
             granted.append(queue)
         if not held:
             del self._groups[group]
@@ -86,7 +91,7 @@ class QueueLocks:
             lock = held.get(queue)
             if lock is not None and lock.client_id == client_id:
                 del held[queue]
-                self._count -= 1
+                self._by_age.forget((group, queue))
         if group in self._groups and not held:
             del self._groups[group]
 
@@ -100,12 +105,11 @@ class QueueLocks:
 
     def forget_expired(self, now: float) -> None:
         """Make room: a lock that is over is as good as none."""
-        for group, held in list(self._groups.items()):
-            left = {queue: lock for queue, lock in held.items() if not _is_over(lock, now)}
-            self._count -= len(held) - len(left)
-            if left:
-                self._groups[group] = left
-            else:
+        for group, queue in self._by_age.silent_since(now - LOCK_SECONDS):
+            held = self._groups[group]
+            del held[queue]
+            self._by_age.forget((group, queue))
+            if not held:
                 del self._groups[group]
 
     def _check(

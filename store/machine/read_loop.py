@@ -30,7 +30,7 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-EVENTS_MAX: Final = 64
+EVENTS_MAX: Final = 256
 """Functions that are called between two looks at what trio has to do, at most."""
 
 WAIT_SECONDS_MAX: Final = 3600.0

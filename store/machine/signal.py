@@ -19,18 +19,23 @@ class Signal:
 
     def __init__(self) -> None:
         self._waiting = trio.lowlevel.ParkingLot()
+        self._waiting_count = 0
         self._calls: tuple[Callable[[], None], ...] = ()
 
     def notify(self) -> None:
         """Call who listens and wake all waiting tasks. Costs next to nothing when there is none."""
         for call in self._calls:
             call()
-        if self._waiting:
+        if self._waiting_count:
             self._waiting.unpark_all()
 
     async def wait(self) -> None:
         """Sleep until the next `notify`. Cancelling it leaves nothing behind."""
-        await self._waiting.park()
+        self._waiting_count += 1
+        try:
+            await self._waiting.park()
+        finally:
+            self._waiting_count -= 1
 
     @contextmanager
     def heard_by(self, call: Callable[[], None]) -> Iterator[None]:

@@ -17,7 +17,7 @@ import ctypes
 from array import array
 from hmac import compare_digest
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from tandem.wire.frame_seal import AHEAD_MAX, SEAL_BYTES
 from tandem.wire.message import BORNHOST_V6_FLAG, MESSAGE_MAGIC_CODE, STOREHOSTADDRESS_V6_FLAG
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from tandem.wire.acl_signature import AclKey
     from tandem.wire.frame_seal import FrameSeal
     from tandem.wire.message import Host
@@ -107,18 +109,9 @@ class SendPlace(NamedTuple):
     sends: int
 
 
-class RunShare(NamedTuple):
-    """What one of several connections has in a run.
-
-    Attributes:
-        connection: Its number.
-        sends: How many requests, which follow those of the connection before it.
-        taken_bytes: Of what it has sent.
-    """
-
-    connection: int
-    sends: int
-    taken_bytes: int
+RunShare: TypeAlias = tuple[int, int, int]
+"""What one of several connections has in a run: its number; how many requests, which follow those
+of the connection before it; and how many bytes that is of what it has sent."""
 
 
 class WrittenRun(NamedTuple):
@@ -247,13 +240,29 @@ class SendRuns:
         left, row_end, start = self.count, _END - _SEND_COLUMNS, 0
         values, ends = self._row_values, self._part_ends
         for connection, found in enumerate(self._count_values[: len(ends)].tolist()):
-            sends = min(found, left)
-            if sends:
+            if found and left:
+                sends = min(left, found)  # written out: a call less
                 left -= sends
                 row_end += sends * _SEND_COLUMNS
-                shares.append(RunShare(connection, sends, values[row_end] - start))
+                shares.append((connection, sends, values[row_end] - start))
             start = ends[connection]
         return shares
+
+    def parts_with(self, places: Collection[int]) -> set[int]:
+        """Return which connections have requests for any of these places, after `find_of`."""
+        of_rows: list[int] = self._rows[: self.count, _PLACE].tolist()
+        found: set[int] = set()
+        row = 0
+        for connection, sends in enumerate(self._count_values[: len(self._part_ends)].tolist()):
+            if any(place in places for place in of_rows[row : row + sends]):
+                found.add(connection)
+            row += sends
+        return found
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the run has ended because there is no room for more."""
+        return self.count >= SENDS_MAX or bool(self._sends.place_count >= PLACES_MAX)
 
     @property
     def access_key(self) -> str:

@@ -9,11 +9,19 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from node.__main__ import _expected_error, _explained, main
+from node.__main__ import (
+    COLLECTOR_THRESHOLDS,
+    _expected_error,
+    _explained,
+    _say_if_files_are_few,
+    main,
+)
 from node.errors import ConfigError
+from node.start_check import files_wanted
 from store import CorruptLogError, StoreLockedError
 from store.machine.errors import AddressInUseError, ConnectionLost, LogFault, TableFileError
 from tests.node.world import cluster_config
+from tests.support.logged import logged
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,6 +96,16 @@ def test_an_expected_error_is_found_in_nested_groups() -> None:
     assert _expected_error(group) is error
 
 
+def test_a_node_says_that_it_may_not_have_the_files_for_its_connections(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    _say_if_files_are_few(files_wanted(5_000), 5_000)
+    assert logged(caplog, "node.__main__") == []
+    _say_if_files_are_few(20_000, 5_000)
+    ((files, connections, wanted, _),) = logged(caplog, "node.__main__")
+    assert (files, connections, wanted) == (20_000, 5_000, files_wanted(5_000))
+
+
 def test_a_bug_among_them_is_not_hidden() -> None:
     group = ExceptionGroup("", [StoreLockedError("locked"), KeyError("bug")])
     assert _expected_error(group) is None
@@ -102,9 +120,12 @@ def test_what_is_there_when_a_node_starts_is_no_work_for_the_collector(
     monkeypatch.setattr(trio, "run", lambda *_: frozen.append(gc.get_freeze_count()))
     monkeypatch.setattr("node.__main__.start_log", lambda *_: None)
     gc.unfreeze()
+    before = gc.get_threshold()
     arguments = ["--config", str(tmp_path / "cluster.yaml"), "--name", "a0"]
     try:
         assert main(arguments) == 0
         assert frozen[0] > len(gc.get_objects())
+        assert gc.get_threshold() == COLLECTOR_THRESHOLDS
     finally:
         gc.unfreeze()
+        gc.set_threshold(*before)

@@ -6,7 +6,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from node.start_check import BUSY, CONFIG, STORE, Finding, check_start
+from node.start_check import BUSY, CONFIG, STORE, Finding, check_start, files_wanted
 from store.machine.machine import this_machine
 from tandem.cluster_file.load import load_config
 from tandem.testing import write_cluster_file
@@ -132,6 +132,15 @@ async def test_a_coordinator_that_is_away_is_waited_for_and_one_without_its_file
 async def test_few_open_files_are_worth_a_word(tmp_path: Path) -> None:
     (finding,) = await found(file_with(tmp_path, {}), open_files=1_024)
     assert (finding.subject, finding.exit_status) == ("open files", 0)
+
+
+async def test_many_connections_want_more_open_files(tmp_path: Path) -> None:
+    file = file_with(tmp_path, {"broker": {"connections_max": 10_000}})
+    wanted = files_wanted(10_000)
+    assert await found(file, open_files=wanted) == []
+    (finding,) = await found(file, open_files=wanted - 1)
+    assert (finding.subject, finding.exit_status) == ("open files", 0)
+    assert str(wanted) in finding.text
 
 
 async def test_a_package_that_is_missing_is_refused(

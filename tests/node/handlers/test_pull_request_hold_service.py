@@ -26,6 +26,14 @@ def connection(ip: str = "10.1.2.3") -> Connection:
     return Connection(FakeStream(Host(ip, 1)), Outbox())
 
 
+class NamedPull(HeldPull):
+    name: str
+    runs: Callable[[str], None]
+
+    def run(self) -> None:
+        self.runs(self.name)
+
+
 class Pulls:
     """A service that is running, and which pulls it has run in which round."""
 
@@ -46,7 +54,8 @@ class Pulls:
         owner: Connection | None = None,
     ) -> bool:
         deadline = trio.current_time() + wait_seconds
-        pull = HeldPull(offset, codes, deadline, lambda: self._run(name), owner or self.owner)
+        pull = NamedPull(offset, codes, deadline, owner or self.owner)
+        pull.name, pull.runs = name, self._run
         return self.service.hold("T", queue_id, pull)
 
     def _run(self, name: str) -> None:

@@ -531,3 +531,27 @@ async def test_replication_hears_of_a_run_also_if_it_fails(autojump_clock: MockC
     with pytest.raises(ConnectionLost):
         gathering.end()
     assert rounds == ["end"]
+
+
+async def test_one_connection_with_other_topics_does_not_part_the_others(
+    autojump_clock: MockClock,
+) -> None:
+    for odd in (0, 1, CROWD - 1):
+        parts = [frame(n, topic="New" if n == odd else "T") for n in range(CROWD)]
+        crowd = await alike([list(enumerate(parts))])
+        assert crowd.node.alone == [odd]
+        assert crowd.rounds == 2
+        assert all(crowd.answers(n) == [(n, 0)] for n in range(CROWD))
+
+
+async def test_it_is_looked_at_alone_for_longer_and_longer_as_long_as_it_is_so(
+    autojump_clock: MockClock,
+) -> None:
+    """Else each round would be looked at twice."""
+    rounds = [
+        [(n, frame(n, topic="SCHEDULE_TOPIC_XXXX" if not n else "T")) for n in range(CROWD)]
+        for _ in range(8)
+    ]
+    crowd = await alike(rounds)
+    assert [0 in split for split in crowd.split] == [True, False, True, *[False] * 3, True, False]
+    assert all(len(crowd.answers(n)) == 8 for n in range(1, CROWD))

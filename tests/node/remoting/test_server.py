@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import gc
 import logging
+import weakref
+from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -9,6 +12,7 @@ import trio
 import trio.testing
 
 import node.remoting.client_memory
+import node.remoting.server
 from node.remoting.connection import OUT_BYTES_MAX, Connection, Outbox, OwedAnswers
 from node.remoting.dispatcher import Dispatcher, in_pieces, response_to
 from node.remoting.places import STILL_SECONDS, STRANGER_SECONDS
@@ -91,6 +95,63 @@ def request(code: int = ECHO, opaque: int = 1) -> bytes:
 
 async def settle() -> None:
     await trio.testing.wait_all_tasks_blocked()
+
+
+class Steps(trio.abc.Instrument):
+    """Counts the steps of each task, by its name."""
+
+    def __init__(self) -> None:
+        self.by_name: Counter[str] = Counter()
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.by_name[task.name.rpartition(".")[2]] += 1
+
+
+async def test_a_connection_that_has_ended_leaves_nothing_to_the_collector(
+    nursery: trio.Nursery,
+) -> None:
+    """A look at all there is takes hundreds of milliseconds where there are thousands of them."""
+    running = Running()
+    await nursery.start(running.run)
+    gone: list[weakref.ref[Connection]] = []
+    gc.collect()
+    gc.disable()
+    try:
+        stream = running.listener.connect()
+        stream.arrive(request())
+        await settle()
+        stream.end()
+        await settle()
+        gone = [weakref.ref(each) for each in running.ended]
+        running.ended.clear()
+        del stream
+        running.listener.connect()  # the last one that was accepted is known to the listening task
+        await settle()
+        assert [ref() for ref in gone] == [None]
+    finally:
+        gc.enable()
+    nursery.cancel_scope.cancel()
+
+
+async def test_others_have_their_turn_while_many_connections_are_looked_at(
+    nursery: trio.Nursery,
+    autojump_clock: trio.testing.MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(node.remoting.server, "SCANNED_AT_ONCE", 2)
+    running = Running()
+    await nursery.start(running.run)
+    for number in range(5):
+        running.listener.connect(f"10.0.0.{number}")
+    await settle()
+    nursery.start_soon(running.server.close_idle)
+    await settle()
+    steps = Steps()
+    trio.lowlevel.add_instrument(steps)
+    await trio.sleep(IDLE_SCAN_SECONDS + 1)
+    trio.lowlevel.remove_instrument(steps)
+    assert steps.by_name["close_idle"] == 3
+    nursery.cancel_scope.cancel()
 
 
 async def test_each_connection_is_served(nursery: trio.Nursery) -> None:

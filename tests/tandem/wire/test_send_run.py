@@ -23,7 +23,7 @@ from tandem.wire.remoting_command import (
 )
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import SendMessageRequestHeaderV2, SendMessageResponseHeader
-from tandem.wire.send_run import PLACES_MAX, SENDS_MAX, RunShare, SendPlace, SendRuns
+from tandem.wire.send_run import PLACES_MAX, SENDS_MAX, SendPlace, SendRuns
 
 pytestmark = pytest.mark.skipif(native.loops is None, reason="no C compiler at installation")
 
@@ -368,15 +368,15 @@ def test_a_run_of_several_connections_says_what_each_has_in_it() -> None:
     parts = [first + frame(2), unusual + frame(3), frame(4) + unusual]
     runs = finder()
     assert runs.find_of(parts, HOSTS)
-    whole = RunShare(0, 2, len(parts[0]))
-    assert runs.shares() == [whole, RunShare(2, 1, len(frame(4)))]
+    whole = (0, 2, len(parts[0]))
+    assert runs.shares() == [whole, (2, 1, len(frame(4)))]
     assert runs.places() == [SendPlace("T", 1, 0, 1), SendPlace("T", 0, 1, 2)]
     written = runs.write(HOSTS[0], [10, 20], 0, 1)
     messages = list(decode_messages(written.records))
     assert [message.born_host.packed for message in messages] == [HOSTS[0], HOSTS[0], HOSTS[2]]
     assert [message.queue_offset for message in messages] == [10, 20, 21]
     runs.keep(1)
-    assert runs.shares() == [RunShare(0, 1, len(first))]
+    assert runs.shares() == [(0, 1, len(first))]
     # The next run is of one connection, with its own host again.
     assert runs.find(frame(5), 0)
     written = runs.write(CLIENT.packed, [0], 0, 1)
@@ -388,7 +388,7 @@ def test_no_part_is_read_beyond_its_end() -> None:
     for cut in range(1, len(whole)):
         assert not runs.find_of([whole[:cut], whole[cut:]], HOSTS[:2])
         assert runs.find_of([whole[:cut], whole], HOSTS[:2])
-        assert runs.shares() == [RunShare(1, 1, len(whole))]
+        assert runs.shares() == [(1, 1, len(whole))]
 
 
 def test_a_run_of_several_connections_is_full_at_some_number_of_requests() -> None:
@@ -396,4 +396,4 @@ def test_a_run_of_several_connections_is_full_at_some_number_of_requests() -> No
     parts = [frame(1) * (SENDS_MAX - 1), frame(2) * 3, frame(3)]
     assert runs.find_of(parts, HOSTS)
     assert runs.count == SENDS_MAX
-    assert [share.sends for share in runs.shares()] == [SENDS_MAX - 1, 1]
+    assert [sends for _, sends, _ in runs.shares()] == [SENDS_MAX - 1, 1]
