@@ -1,6 +1,7 @@
 """Spark's source and sink of ours beside those of Kafka, in turns, in one run.
 
     python benchmarks/spark_beside_kafka.py [--rounds 5] [--rows 1000000] [--parts start,stream,...]
+                                            [--sizes 1000 100000] [--sinks noop count]
 
 It needs Java 17 and Maven, which fetches a Kafka 4.1 broker and Spark's package for Kafka; it says
 so if they are not there. One broker of each on this machine, 8 queues or partitions, bodies of 1,000
