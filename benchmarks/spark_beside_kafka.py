@@ -4,11 +4,11 @@
                                             [--sizes 1000 100000] [--sinks noop count]
 
 It needs Java 17 and Maven, which fetches a Kafka 4.1 broker and Spark's package for Kafka; it says
-so if they are not there. One broker of each on this machine, 8 queues or partitions, bodies of 1,000
-bytes, the same rows:
+so if they are not there. One broker of each on this machine, 8 queues or partitions, bodies of
+1,000 bytes, the same rows:
 
     start    a session in a process of its own, and the first 1,000 rows read in it
-    stream   micro-batches of 1,000 and of 100,000 rows into noop, and into foreachBatch with count()
+    stream   micro-batches of 1,000 and of 100,000 rows, into noop and foreachBatch with count()
     batch    all rows, all columns, into noop
     sink     100,000 rows from Spark into a topic, beside our own producers; and micro-batches of
              1,000 rows into a topic
