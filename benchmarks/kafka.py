@@ -1,9 +1,9 @@
-"""Three nodes of Kafka 4.1 (KRaft), each broker and controller, from Maven.
+"""Nodes of Kafka 4.1 (KRaft), each broker and controller, from Maven: three, or one.
 
-`min.insync.replicas` is 2 and topics have three replicas, so that with acks=all a record is
-answered when all replicas that are in sync have it, and two are enough. Old segments are deleted
-soon, so that a run takes little room. Each node has a heap of 1 GB. All else is as Kafka has it by
-default.
+With three, `min.insync.replicas` is 2 and topics have three replicas, so that with acks=all a
+record is answered when all replicas that are in sync have it, and two are enough. Old segments are
+deleted soon, so that a run takes little room. Each node has a heap of 1 GB. All else is as Kafka
+has it by default.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 POM: Final = Path(__file__).resolve().parent / "java" / "kafka.xml"
 NODES: Final = 3
 PORT: Final = 9092
+RETAINED_BYTES: Final = 64 << 20
+"""Of a partition: old segments are deleted soon."""
 _CLUSTER: Final = "MkU3OEVBNTcwNTJENDM2Qk"
 _HEAP: Final = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC")
 
@@ -37,11 +39,11 @@ advertised.listeners=PLAINTEXT://{host}:9092
 controller.listener.names=CONTROLLER
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
 log.dirs={directory}/logs
-min.insync.replicas=2
-default.replication.factor=3
-offsets.topic.replication.factor=3
+min.insync.replicas={in_sync}
+default.replication.factor={nodes}
+offsets.topic.replication.factor={nodes}
 log.segment.bytes=67108864
-log.retention.bytes=67108864
+log.retention.bytes={retained_bytes}
 log.retention.check.interval.ms=10000
 log.segment.delete.delay.ms=1000
 """
@@ -57,8 +59,10 @@ def kafka_jars() -> str:
 
 
 @contextmanager
-def kafka_group(directory: Path) -> Iterator[Server]:
-    """Have three nodes up. `name_server` is what its clients take.
+def kafka_group(
+    directory: Path, *, nodes: int = NODES, retained_bytes: int = RETAINED_BYTES
+) -> Iterator[Server]:
+    """Have nodes up. `name_server` is what its clients take. -1 retains all of a partition.
 
     Raises:
         NotToBeHadError: Kafka cannot be fetched, or does not start.
@@ -66,7 +70,7 @@ def kafka_group(directory: Path) -> Iterator[Server]:
     jars = kafka_jars()
     directory.mkdir()
     number = f"127.{2 + secrets.randbelow(250)}.{1 + secrets.randbelow(250)}"
-    hosts = [f"{number}.{1 + index}" for index in range(NODES)]
+    hosts = [f"{number}.{1 + index}" for index in range(nodes)]
     voters = ",".join(f"{index}@{host}:9093" for index, host in enumerate(hosts, 1))
     with ExitStack() as stack:
         pids = {}
@@ -75,7 +79,15 @@ def kafka_group(directory: Path) -> Iterator[Server]:
             home.mkdir()
             settings = home / "server.properties"
             settings.write_text(
-                _SETTINGS.format(node_id=node_id, host=host, voters=voters, directory=home)
+                _SETTINGS.format(
+                    node_id=node_id,
+                    host=host,
+                    voters=voters,
+                    directory=home,
+                    in_sync=min(nodes, 2),
+                    nodes=nodes,
+                    retained_bytes=retained_bytes,
+                )
             )
             java = ["java", *_HEAP, "-cp", jars]
             tool = [*java, "kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c"]

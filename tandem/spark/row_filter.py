@@ -12,7 +12,6 @@ from typing import Final
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tandem.spark.option_reader import OptionReader
 from tandem.spark.record_batches import RecordSlice
@@ -72,6 +71,8 @@ def with_tags(
 
 def has_tags(values: pa.Array, tags: frozenset[str]) -> Bools:
     """Say which values are one of `tags`. A message without a tag has none of them."""
+    import pyarrow.compute as pc  # noqa: PLC0415 - takes a tenth of a second, and tags are rare
+
     found = pc.is_in(values, pa.array(sorted(tags), pa.string()))
     has: Bools = found.to_numpy(zero_copy_only=False).astype(np.bool_)
     return has

@@ -18,10 +18,9 @@ import pyspark
 from pyspark.sql import SparkSession
 
 import tandem
-from tandem.spark.commitlog.source import CommitLogDataSource
+from tandem.spark.commitlog.registered import RegisteredCommitLog
 from tandem.spark.errors import PackageError
 from tandem.spark.java import find_java, java_home
-from tandem.spark.package import ARCHIVE_SUFFIX, ZIP_SUFFIX
 from tandem.spark.pruning import is_wanted, prune_columns
 from tandem.spark.source import TandemDataSource
 
@@ -89,6 +88,9 @@ def cluster_session(
         NoJavaError: see `tandem.spark.java`.
         PackageError: `package` is not there, or its name is that of neither kind.
     """
+    # What packs an archive is no part of any other start.
+    from tandem.spark.package import ARCHIVE_SUFFIX, ZIP_SUFFIX  # noqa: PLC0415
+
     package = Path(package).absolute()
     if not package.is_file():
         raise PackageError(f"{package} is not there; make it with `tandem pipeline package`")
@@ -109,7 +111,7 @@ def cluster_session(
 
 
 def _knowing_our_sources(session: SparkSession) -> SparkSession:
-    for source in (CommitLogDataSource, TandemDataSource):
+    for source in (RegisteredCommitLog, TandemDataSource):
         session.dataSource.register(source)
     if is_wanted(session):
         prune_columns(session)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tandem.spark.bodies.schemas import Bodies, bodies_of
 from tandem.wire.message import COMPRESSED_FLAG
@@ -53,6 +52,8 @@ def with_bodies(read: Rows, names: Sequence[str], option: str | None) -> Iterato
 
 def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Cut a batch: values of Python take two hundred times as much memory as some bodies."""
+    import pyarrow.compute as pc  # noqa: PLC0415 - takes a tenth of a second
+
     sizes = pc.fill_null(pc.binary_length(batch.column("body")), 0).to_pylist()
     start, held = 0, 0
     for row, size in enumerate(sizes):

@@ -3,6 +3,6 @@
 from contextlib import suppress
 
 with suppress(ImportError):  # without pyarrow there is no source
-    from tandem.spark.commitlog.source import CommitLogDataSource as DefaultSource
+    from tandem.spark.commitlog.registered import RegisteredCommitLog as DefaultSource
 
 __all__ = ["DefaultSource"]

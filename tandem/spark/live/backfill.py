@@ -8,16 +8,17 @@ With `backfillSeam=brokers` files give what the brokers have deleted by now, and
 `files` they give all that they have, and brokers are spared. Records are found through
 `consumequeue`. Messages of files are checked as a broker's are. A query ends at what the brokers
 say that is confirmed, whatever else is in the files.
+
+What reads files is imported by a query that has some: every process of Spark imports this module.
 """
 
+# ruff: noqa: PLC0415 - see above
 import bisect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tandem.client.results import MessageQueue
 from tandem.data_file import DataFile
-from tandem.spark.commitlog.places import list_files, place_of
-from tandem.spark.commitlog.queue_starts import QueueUnits, load_units
 from tandem.spark.errors import OptionError, SparkSourceError
 from tandem.spark.live.bounds import KnownCluster
 from tandem.spark.live.offsets import Offsets
@@ -25,6 +26,9 @@ from tandem.spark.live.options import ANY_BROKER, WHOSE, LiveOptions
 from tandem.spark.live.pull_window import Piece
 from tandem.spark.live.ranges import QueueRange
 from tandem.wire.record_rule import RECORD_BYTES_MAX
+
+if TYPE_CHECKING:
+    from tandem.spark.commitlog.queue_starts import QueueUnits
 
 UNITS_AT_ONCE: Final = 1024
 READ_BYTES_MAX: Final = 1024 * 1024
@@ -51,6 +55,8 @@ class BackfillStore:
         Raises:
             SparkSourceError: there is none, or only its log.
         """
+        from tandem.spark.commitlog.places import list_files, place_of
+
         self.path = path
         self._place = place_of(path)
         self._storage = self._place.storage
@@ -76,6 +82,8 @@ class BackfillStore:
         Raises:
             SparkSourceError: they are not there any more.
         """
+        from tandem.spark.commitlog.queue_starts import load_units
+
         units = self._units(wanted.queue)
         for first in range(wanted.start, wanted.end, UNITS_AT_ONCE):
             end = min(first + UNITS_AT_ONCE, wanted.end)
@@ -132,7 +140,9 @@ class BackfillStore:
             and self._file_of(unit) == file
         )
 
-    def _units(self, queue: MessageQueue) -> QueueUnits | None:
+    def _units(self, queue: MessageQueue) -> "QueueUnits | None":
+        from tandem.spark.commitlog.queue_starts import QueueUnits
+
         folder = f"{self._queues}/{queue.topic}/{queue.queue_id}"
         try:
             return QueueUnits(self._storage, folder)

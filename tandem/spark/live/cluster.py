@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from tandem.client.admin_flow import Administration
+from tandem.client.admin_calls import AdminCalls
 from tandem.client.backoff import retry_pause_seconds
 from tandem.client.blocking_shell import BlockingShell
 from tandem.client.core import ClientCore
@@ -30,6 +30,7 @@ from tandem.client.plain_socket import SocketOpener, open_socket
 from tandem.client.queue_flow import RETRIED_AT_MASTER, QueueRequest, decode, expect_success
 from tandem.client.results import MessageQueue
 from tandem.client.routes import TopicRoute, lacks_masters
+from tandem.client.topic_admin import TopicAdministration
 from tandem.spark.errors import SparkSourceError, UnknownTopicError
 from tandem.spark.live.offsets import Offsets
 from tandem.spark.live.options import ANY_BROKER, GROUP_DEFAULT, LiveOptions
@@ -71,7 +72,7 @@ class Cluster:
     def __init__(self, options: LiveOptions, opener: SocketOpener = open_socket) -> None:
         self._options = options
         self._core = client_core(options)
-        self._administration = Administration(self._core)
+        self._topic_names = TopicAdministration(AdminCalls(self._core))
         self._shell = BlockingShell(self._core, opener)
 
     def __enter__(self) -> Self:
@@ -195,7 +196,7 @@ class Cluster:
         if options.pattern is None:
             return sorted(options.topics or options.assigned or ())
         pattern = re.compile(options.pattern)
-        names = self._administration.topic.names(of_system=options.with_system_topics)
+        names = self._topic_names.names(of_system=options.with_system_topics)
         return [topic for topic in (yield from names) if pattern.fullmatch(topic)]
 
     def _wanted(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
@@ -236,7 +237,7 @@ class Cluster:
             retries_count += 1
 
     def _unknown(self, topic: str) -> Flow[UnknownTopicError]:
-        known = yield from self._administration.topic.names(of_system=True)
+        known = yield from self._topic_names.names(of_system=True)
         close = get_close_matches(topic, known, 1)
         hint = f"did you mean {close[0]!r}?" if close else f"the name servers know {len(known)}"
         servers = ", ".join(self._options.name_servers)

@@ -16,19 +16,12 @@ by an operator with a node that lacks some of it.
 """
 
 import logging
-import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from typing import Final
 
 from tandem.client.backoff import retry_pause_seconds
-from tandem.client.blocking_shell import (
-    CONNECT_TIMEOUT_SECONDS,
-    RECEIVE_BYTES,
-    BlockingShell,
-    open_connection,
-)
+from tandem.client.blocking_shell import CONNECT_TIMEOUT_SECONDS, open_connection
 from tandem.client.core import ClientCore
 from tandem.client.errors import (
     BrokerError,
@@ -36,23 +29,21 @@ from tandem.client.errors import (
     ConnectionCause,
     ConnectionLostError,
     MessageDamagedError,
-    RequestTimeoutError,
     RouteCause,
     RouteNotFoundError,
 )
 from tandem.client.lost_connection import cause_of, reason_of
 from tandem.client.name_servers import REQUEST_TIMEOUT_SECONDS
-from tandem.client.plain_socket import PlainSocket, SocketOpener, open_socket
+from tandem.client.plain_socket import SocketOpener, open_socket
 from tandem.client.queue_flow import RETRIED
-from tandem.client.session import Session
 from tandem.spark.errors import LossCause, SparkSourceError
 from tandem.spark.live.data_loss import DataLoss, log_losses, report_loss
+from tandem.spark.live.kept import Connections
+from tandem.spark.live.link import Link
 from tandem.spark.live.pull_answer import Meaning, Verdict, judge
 from tandem.spark.live.pull_window import Piece, Pull, PullWindow
 from tandem.spark.live.ranges import QueueRange
-from tandem.wire.errors import WireError
 from tandem.wire.remoting_command import RemotingCommand
-from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import PULL_FLAG_SUBSCRIPTION, PullMessageRequestHeader
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import MASTER_ID
@@ -82,6 +73,8 @@ class RangePuller:
         fail_on_data_loss: whether what is lost is an error.
         retry_seconds: how long to go on without progress.
         opener: opens connections.
+        connections: what is there already of an earlier task, and is kept for the next; default:
+            none, and all are closed at the end.
         sleep: waits some seconds.
     """
 
@@ -95,10 +88,13 @@ class RangePuller:
         fail_on_data_loss: bool = True,
         retry_seconds: float = 60.0,
         opener: SocketOpener = open_socket,
+        connections: Connections | None = None,
         sleep: Callable[[float], None] = time.sleep,  # noqa: TID251 - plain code, no trio here
     ) -> None:
         self._core = core
-        self._shell = BlockingShell(core, opener)
+        self._connections = connections or Connections(core, opener)
+        self._are_kept = connections is not None
+        self._shell = self._connections.shell
         self._group = group
         self._from_slave = from_slave
         self._fail_on_data_loss = fail_on_data_loss
@@ -130,8 +126,16 @@ class RangePuller:
                 trouble: ClientError | None = None
                 try:
                     address, is_master = self._address()
-                    with closing(self._link(address, is_master=is_master)) as link:
+                    link = self._link(address, is_master=is_master)
+                    is_over = False
+                    try:
                         yield from self._follow(link)
+                        is_over = True
+                    finally:
+                        if is_over and self._are_kept:
+                            self._connections.keep(link)
+                        else:
+                            link.close()
                 except ClientError as error:
                     trouble = error
                 if trouble is not None:
@@ -139,7 +143,8 @@ class RangePuller:
                     if pieces := self._lose_topic(trouble):
                         yield pieces
         finally:
-            self._shell.close()
+            if not self._are_kept:
+                self._connections.close()
             log_losses(self.losses)
 
     # --- whom to ask -----------------------------------------------------------------------------
@@ -174,7 +179,11 @@ class RangePuller:
         best = min(known, key=lambda each: (avoided(each, now), until.get(each, 0.0) > now))
         return best, best == master
 
-    def _link(self, address: str, *, is_master: bool) -> "_Link":
+    def _link(self, address: str, *, is_master: bool) -> Link:
+        kept = self._connections.take(address)
+        if kept is not None:
+            kept.is_master = is_master
+            return kept
         try:
             opened = open_connection(
                 self._core, self._open_socket, address, CONNECT_TIMEOUT_SECONDS
@@ -188,11 +197,11 @@ class RangePuller:
             cause = cause_of(error, ConnectionCause.UNREACHABLE)
             reason = reason_of(error)
             raise ConnectionLostError(address, cause, reason, outcome_unknown=False) from error
-        return _Link(address, opened, self._core, is_master=is_master)
+        return Link(address, opened, self._core, is_master=is_master)
 
     # --- asking ----------------------------------------------------------------------------------
 
-    def _follow(self, link: "_Link") -> Iterator[list[Piece]]:
+    def _follow(self, link: Link) -> Iterator[list[Piece]]:
         """Pull over one connection until everything is read, or something has to be waited for.
 
         Raises:
@@ -232,7 +241,7 @@ class RangePuller:
             broker_name=queue.broker_name,
         )
 
-    def _heard(self, link: "_Link", pull: Pull, answer: RemotingCommand) -> ClientError | None:
+    def _heard(self, link: Link, pull: Pull, answer: RemotingCommand) -> ClientError | None:
         """Take the answer to a pull. Returned is what has to be waited for."""
         window = self._window
         try:
@@ -260,7 +269,7 @@ class RangePuller:
         window.again(pull)
         return self._nothing_yet(link, pull, verdict)
 
-    def _refused(self, link: "_Link", pull: Pull, error: BrokerError) -> ClientError | None:
+    def _refused(self, link: Link, pull: Pull, error: BrokerError) -> ClientError | None:
         passes = error.code in RETRIED
         if isinstance(error, MessageDamagedError):
             return self._damaged(link, pull, error)
@@ -272,7 +281,7 @@ class RangePuller:
             return error
         raise SparkSourceError(f"source tandem: {error}") from error
 
-    def _damaged(self, link: "_Link", pull: Pull, error: MessageDamagedError) -> ClientError | None:
+    def _damaged(self, link: Link, pull: Pull, error: MessageDamagedError) -> ClientError | None:
         """Ask another node; a message that no node has whole for long enough is lost."""
         now = self._core.clock()
         self._avoided_until[link.address] = now + MASTER_ONLY_SECONDS
@@ -284,7 +293,7 @@ class RangePuller:
         self._window.again(pull)
         return error
 
-    def _nothing_yet(self, link: "_Link", pull: Pull, verdict: Verdict) -> ClientError:
+    def _nothing_yet(self, link: Link, pull: Pull, verdict: Verdict) -> ClientError:
         queue = self._window.ranges[pull.place].queue
         reason = (
             f"{link.address} has offsets {verdict.min_offset} to {verdict.max_offset} of queue"
@@ -348,69 +357,3 @@ class RangePuller:
             ) from error
         self._sleep(retry_pause_seconds(self._failures_in_a_row))
         self._failures_in_a_row += 1
-
-
-class _Link:
-    """One connection to a broker."""
-
-    def __init__(
-        self, address: str, opened: PlainSocket, core: ClientCore, *, is_master: bool
-    ) -> None:
-        self.address = address
-        self.is_master = is_master
-        self._socket = opened
-        self._core = core
-        self._session: Session[Pull] = Session(signer=core.signer(address))
-
-    def request(self, header: PullMessageRequestHeader, pull: Pull) -> None:
-        """Gather a pull. It has no deadline of its own: only silence while we listen counts."""
-        self._session.request(RequestCode.PULL_MESSAGE, header, b"", pull, float("inf"))
-
-    def exchange(self) -> list[tuple[Pull, RemotingCommand]]:
-        """Send what is gathered, wait for bytes, return the answers that are complete.
-
-        Raises:
-            ClientError: the connection is over.
-        """
-        now = self._core.clock
-        try:
-            self._socket.settimeout(REQUEST_TIMEOUT_SECONDS)
-            if data := self._session.data_to_send():
-                self._socket.sendall(data)
-            received = self._socket.recv(RECEIVE_BYTES)
-            self._session.receive_data(received)
-            answers = []
-            while received and (answer := self._session.next_answer()) is not None:
-                answers.append(answer)
-            # Requests of a broker are about members of groups, and this is none.
-            self._session.requests.clear()
-        except TimeoutError:
-            self._core.backoff.fell_silent(self.address, now())
-            raise RequestTimeoutError(self.address) from None
-        except (OSError, WireError) as error:
-            self._core.backoff.failed(self.address, now())
-            cause = cause_of(error, ConnectionCause.ENDED)
-            raise ConnectionLostError(self.address, cause, reason_of(error)) from error
-        if not received:
-            self._core.backoff.failed(self.address, now())
-            raise ConnectionLostError(self.address, ConnectionCause.ENDED, "the broker ended it")
-        if answers:
-            self._core.backoff.succeeded(self.address)
-            self._core.backoff.spoke(self.address)
-        return answers
-
-    def unanswered(self) -> list[Pull]:
-        """Forget the pulls in flight, and return them."""
-        return [each.waiter for each in self._session.connection_lost()]
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._socket.close()
-
-
-def wide_socket(host: str, port: int, timeout_seconds: float) -> PlainSocket:
-    """Open a connection that takes in answers while nobody reads: the task is busy then."""
-    opened = open_socket(host, port, timeout_seconds)
-    assert isinstance(opened, socket.socket)
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * 1024 * 1024)
-    return opened

@@ -6,19 +6,26 @@ from typing import Final, cast
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from tandem.client.plain_socket import SocketOpener
 from tandem.spark.bodies.columns import with_bodies
 from tandem.spark.live.backfill import Backfill, file_pieces
 from tandem.spark.live.bounds import KnownCluster, ending_offsets, starting_offsets
 from tandem.spark.live.chunks import arrow_batch, chunks, records_of
 from tandem.spark.live.cluster import Cluster, client_core, group_of
+from tandem.spark.live.kept import Connections, Kept
+from tandem.spark.live.link import wide_socket
 from tandem.spark.live.options import Bound, LiveOptions
 from tandem.spark.live.plain_records import plain_records
-from tandem.spark.live.puller import RangePuller, wide_socket
+from tandem.spark.live.pull_window import Piece
+from tandem.spark.live.puller import RangePuller
 from tandem.spark.live.ranges import QueueRange, cut_ranges
-from tandem.spark.worker_words import in_one_sentence, rows_in_one_sentence
+from tandem.spark.worker_words import in_one_sentence, is_worker, rows_in_one_sentence
 
 OF_BODIES: Final = frozenset({"body", "crcOk"})
 """Columns that say something about bodies: for none of them, no CRC is worth its time."""
+
+
+_KEPT: Final = Kept()
 
 
 class LiveReader(DataSourceReader):
@@ -93,7 +100,7 @@ def _read(
 ) -> Iterator[pa.RecordBatch]:
     rows = options.rows
     check_crc = options.check_crc and not OF_BODIES.isdisjoint(names)
-    pieces = file_pieces(of_task) if of_task[0].store else _puller(of_task, options).pieces()
+    pieces = file_pieces(of_task) if of_task[0].store else pulled(of_task, options)
     keeps_broken = options.body_schema is not None  # `bodyError` says it
     for chunk in chunks(pieces):
         queue_range = of_task[chunk.place]
@@ -108,13 +115,36 @@ def _read(
                 yield arrow_batch(wanted, queue_range, names)
 
 
-def _puller(of_task: list[QueueRange], options: LiveOptions) -> RangePuller:
-    return RangePuller(
-        client_core(options),
-        group_of(options),
-        of_task,
-        from_slave=options.read_from == "slave",
-        fail_on_data_loss=options.fail_on_data_loss,
-        retry_seconds=options.retry_ms / 1000,
-        opener=wide_socket,
-    )
+def pulled(
+    of_task: Sequence[QueueRange],
+    options: LiveOptions,
+    kept: Kept | None = None,
+    opener: SocketOpener = wide_socket,
+) -> Iterator[list[Piece]]:
+    """Yield the records of ranges at brokers of one name; in a worker by what is `kept` there.
+
+    Raises:
+        SparkSourceError: see `RangePuller.pieces`.
+    """
+    if kept is None and is_worker():
+        kept = _KEPT
+    taken = kept.take(options.access) if kept is not None else None
+    connections = taken or Connections(client_core(options), opener)
+    is_over = False
+    try:
+        yield from RangePuller(
+            connections.core,
+            group_of(options),
+            of_task,
+            from_slave=options.read_from == "slave",
+            fail_on_data_loss=options.fail_on_data_loss,
+            retry_seconds=options.retry_ms / 1000,
+            opener=opener,
+            connections=connections,
+        ).pieces()
+        is_over = True
+    finally:
+        if is_over and kept is not None:
+            kept.leave(options.access, connections)
+        else:
+            connections.close()

@@ -6,7 +6,7 @@ from pkgutil import iter_modules
 
 import pytest
 
-from tandem.spark.commitlog.source import CommitLogDataSource
+from tandem.spark.commitlog.registered import RegisteredCommitLog
 from tandem.spark.package import DISCOVERED
 from tandem.spark.source import TandemDataSource
 from tests.support.paths import ROOT
@@ -24,7 +24,7 @@ def run(program: str) -> str:
 
 def test_each_module_has_the_source_it_is_named_after() -> None:
     names = {info.name for info in iter_modules([str(FOLDER)])}
-    sources = (CommitLogDataSource, TandemDataSource)
+    sources = (RegisteredCommitLog, TandemDataSource)
     assert names == {f"pyspark_{source.name()}" for source in sources}
     assert {f"{name}.py" for name in names} == set(DISCOVERED)
 
