@@ -9,6 +9,10 @@ import pytest
 from tests.support.paths import GOLDEN, ROOT
 from tests.support.processes import ENVIRONMENT, run_example
 
+PIPELINE_SECONDS = 1_500
+"""More than twice what the example itself waits for its stream: it is the one to say what has not
+come."""
+
 
 @pytest.mark.slow
 def test_a_store_of_rocketmq_is_looked_into() -> None:
@@ -35,7 +39,9 @@ def test_an_example_without_its_store_says_how_it_is_used(name: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.spark
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(2 * PIPELINE_SECONDS)
 def test_the_pipeline_ends_with_equal_counts(tmp_path: Path) -> None:
-    lines = run_example("pipeline.py", str(tmp_path / "pipeline"), "10000", seconds=450)
+    lines = run_example(
+        "pipeline.py", str(tmp_path / "pipeline"), "10000", seconds=PIPELINE_SECONDS
+    )
     assert lines[-1] == "all counts are equal"
