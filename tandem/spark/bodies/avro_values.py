@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
+from tandem.spark.bodies.avro_unions import union_check
 from tandem.spark.bodies.ddl import DEPTH_MAX, TIMESTAMP, decimal_of, struct_of
 from tandem.spark.bodies.schema_error import BodySchemaError
 from tandem.wire.untrusted import UnreadableError
@@ -82,6 +83,7 @@ def avro_decoder(schema: Mapping[str, Any]) -> tuple[pa.StructType, Callable[[by
         whole = fastavro.parse_schema(dict(schema))
         plain, fields = _Walk().as_read(whole, "")
         parsed = fastavro.parse_schema(plain)
+        check_unions = union_check(plain)
     except BodySchemaError:
         raise
     except (
@@ -102,6 +104,8 @@ def avro_decoder(schema: Mapping[str, Any]) -> tuple[pa.StructType, Callable[[by
         source = io.BytesIO(body)
         try:
             value = read(source, parsed, None)
+            if check_unions is not None:
+                check_unions(body)
         except _UNREADABLE as error:
             raise UnreadableError(str(error) or "it ends too early") from error
         if source.tell() != len(body):
