@@ -4,14 +4,16 @@ import importlib.util
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.support.paths import GOLDEN, ROOT
 from tests.support.processes import ENVIRONMENT, run_example
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PIPELINE_SECONDS = 1_500
 """More than twice what the example itself waits for its stream: it is the one to say what has not
