@@ -51,6 +51,12 @@ def lines() -> list[str]:
 
 
 JOBS = [line for line in lines() if SERVER_CLASS not in line]
+WORDS = ("local[2]", "local-cluster", "py-files", "workers.zip#", "workers.tar.gz#", "pipeline_job")
+
+
+def way(line: str) -> str:
+    """A short name for a line of the page."""
+    return " ".join(word for word in WORDS if word in line) or "image"
 
 
 class Ways:
@@ -126,7 +132,7 @@ def ways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ways]:
         yield Ways(tmp_path_factory.mktemp("ways"), stack)
 
 
-@pytest.mark.parametrize("line", JOBS)
+@pytest.mark.parametrize("line", JOBS, ids=way)
 def test_what_is_submitted_as_the_page_says_reads_the_log(ways: Ways, line: str) -> None:
     printed = ways.run("bash", "-c", ways.as_here(line))
     if "pipeline_job.py" in line:
