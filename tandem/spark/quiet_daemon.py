@@ -2,25 +2,29 @@
 
     spark.python.daemon.module=tandem.spark.quiet_daemon        `local_session` says so
 
-A session that stops, or a query that needs no more rows, closes the connections of workers. One
-that had something left to write ends with a BrokenPipeError, which pyspark's daemon prints on the
-terminal of whoever started the session, after a query that has succeeded. Nobody waits for these
-bytes. All other errors are printed as before. Processes that plan are not concerned: Spark 4.3
-starts them by `pyspark.daemon`, whatever the setting says, and on a busy machine they may still
-print theirs.
+A session that stops, or a query that needs no more rows, closes the connections of workers, and so
+does a minute without work. One that had something left to write, if only that nothing is left to
+read, ends with a BrokenPipeError, which pyspark's daemon prints on the terminal of whoever started
+the session, after a query that has succeeded. Nobody waits for these bytes. All other errors are
+printed as before.
 
 Run as a program, in place of `pyspark.daemon`, whose loop finds the function that serves one
 connection by its name. A version of pyspark that has no such function is left as it is.
+
+Processes that plan are forked by `pyspark.daemon`, whatever the setting says. They import this
+package in their first round, and are quiet from the next one on: `quieten_process`.
 """
 
 import functools
+import sys
 from collections.abc import Callable
-from typing import Any
-
-from pyspark import daemon
+from typing import Any, Final
 
 HUNG_UP = 1
 """As of a worker that is not used again."""
+
+_SERVES: Final = "worker"
+"""The function of `pyspark.daemon` that serves one connection."""
 
 
 def quietly(serve: Callable[..., int]) -> Callable[..., int]:
@@ -36,7 +40,18 @@ def quietly(serve: Callable[..., int]) -> Callable[..., int]:
     return served
 
 
+def quieten_process() -> None:
+    """Be quiet from the next connection on, if this process was forked by `pyspark.daemon`."""
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    serve = getattr(main, _SERVES, None)
+    if spec is not None and spec.name == "pyspark.daemon" and serve is not None:
+        setattr(main, _SERVES, quietly(serve))
+
+
 if __name__ == "__main__":
+    from pyspark import daemon
+
     if hasattr(daemon, "worker"):
         daemon.worker = quietly(daemon.worker)
     daemon.manager()

@@ -2,6 +2,7 @@
 
 local_session     in this process: starts quietly, anywhere, on any Java that it finds
 cluster_session   on a cluster whose workers have nothing of ours: a package goes to them
+submitted_session where `spark-submit` has started this program, and has said where it runs
 """
 
 import os
@@ -107,6 +108,21 @@ def cluster_session(
         session = builder.getOrCreate()
     if not is_archive:
         session.sparkContext.addPyFile(str(package))
+    return _knowing_our_sources(session)
+
+
+def is_submitted() -> bool:
+    """Say whether `spark-submit` has started this program, whose JVM is then there already."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def submitted_session(*, app_name: str = "tandem") -> SparkSession:
+    """Return the session of a program that `is_submitted`: master and settings are those of there.
+
+    Times are in UTC, as in the other sessions.
+    """
+    session = SparkSession.builder.appName(app_name).getOrCreate()
+    session.conf.set("spark.sql.session.timeZone", "UTC")
     return _knowing_our_sources(session)
 
 

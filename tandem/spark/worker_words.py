@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, ParamSpec, TypeVar
 
 from tandem.spark.errors import SparkSourceError
+from tandem.spark.quiet_daemon import quieten_process
 
 HIDES_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
 """Read by `pyspark.util.handle_worker_exception`."""
@@ -76,3 +77,7 @@ def end_quietly() -> None:
 def _hide_traceback() -> None:
     if is_worker():
         os.environ[HIDES_TRACEBACK] = "1"
+
+
+if is_worker():  # whatever Spark unpickles of ours imports this module
+    quieten_process()

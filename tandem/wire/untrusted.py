@@ -14,6 +14,7 @@ Not in here: `struct`, which takes any bytes and is wrong only about their count
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -54,6 +55,30 @@ def decode_json(data: Bytes | str, kind: type[T], *, strict: bool = True) -> T:
         return msgspec.json.decode(data, type=kind, strict=strict)
     except UNREADABLE as error:
         raise _unreadable(error) from error
+
+
+def decode_json_object(text: str) -> dict[str, Any]:
+    """Read a JSON object that a person wrote, and in which no name is there twice, at any depth.
+
+    Others take the last one, and nobody hears of it.
+
+    Raises:
+        UnreadableError: It is not one.
+    """
+    try:
+        found = json.loads(text, object_pairs_hook=_object)
+    except UNREADABLE as error:
+        raise _unreadable(error) from error
+    return convert(found, dict[str, Any])
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"{name!r} is there twice")
+        found[name] = value
+    return found
 
 
 def decode_msgpack(data: Bytes, kind: type[T]) -> T:

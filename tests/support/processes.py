@@ -38,8 +38,13 @@ def run_tandem(*arguments: str, text: str = "") -> "subprocess.CompletedProcess[
     )
 
 
-def run_example(name: str, *arguments: str, seconds: float = PATIENCE_SECONDS) -> list[str]:
-    """Run a program of `examples/`, which must succeed; return the lines it prints."""
+def run_example(
+    name: str, *arguments: str, seconds: float = PATIENCE_SECONDS, is_quiet: bool = False
+) -> list[str]:
+    """Run a program of `examples/`, which must succeed; return the lines it prints.
+
+    One that `is_quiet` prints no traceback either, of whatever process of its own.
+    """
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / name), *arguments],
         env=ENVIRONMENT,
@@ -49,6 +54,7 @@ def run_example(name: str, *arguments: str, seconds: float = PATIENCE_SECONDS) -
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert not (is_quiet and "Traceback" in done.stderr), done.stderr
     return done.stdout.splitlines()
 
 

@@ -19,7 +19,7 @@ from tandem.spark.package import required_distributions
 SPARK: Final = Path(pyspark.__file__).parent
 MASTER: Final = "org.apache.spark.deploy.master.Master"
 WORKER: Final = "org.apache.spark.deploy.worker.Worker"
-START_SECONDS: Final = 300
+START_SECONDS: Final = 900
 
 
 def bare_python(folder: Path, *, with_requirements: bool) -> Path:

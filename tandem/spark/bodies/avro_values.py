@@ -12,8 +12,10 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 
+from tandem.spark.bodies.avro_unions import union_check
 from tandem.spark.bodies.ddl import DEPTH_MAX, TIMESTAMP, decimal_of, struct_of
 from tandem.spark.bodies.schema_error import BodySchemaError
 from tandem.wire.untrusted import UnreadableError
@@ -26,7 +28,6 @@ _PLAIN: Final[dict[str, pa.DataType]] = {
     "double": pa.float64(),
     "bytes": pa.binary(),
     "string": pa.string(),
-    "enum": pa.string(),
     "fixed": pa.binary(),
 }
 _LOGICAL: Final[dict[tuple[str, str], pa.DataType]] = {
@@ -41,7 +42,14 @@ _LOGICAL: Final[dict[tuple[str, str], pa.DataType]] = {
 _WIDER: Final = ({"int32", "int64"}, "long"), ({"float", "double"}, "double")
 """Unions that Spark reads as one type."""
 
+FIELDS_MAX: Final = 10_000
+"""Of a record, with those of records in it. A name stands for all that it names, each time: twenty
+names, each of a record with two fields of the one before, are a million columns."""
+
 _SHORT_DECIMAL: Final = "tandem-decimal"
+_ENUM: Final = "tandem-enum"
+_SYMBOLS: Final = "tandemSymbols"
+"""A name that schemas have no meaning for: fastavro keeps it."""
 _DIGITS: Final = decimal.Context(prec=100)
 _DECIMAL_BYTES_MAX: Final = 32
 """Twice what 38 digits take. Python's time for a decimal is quadratic: 20 s for 400 KB."""
@@ -75,6 +83,7 @@ def avro_decoder(schema: Mapping[str, Any]) -> tuple[pa.StructType, Callable[[by
         whole = fastavro.parse_schema(dict(schema))
         plain, fields = _Walk().as_read(whole, "")
         parsed = fastavro.parse_schema(plain)
+        check_unions = union_check(plain)
     except BodySchemaError:
         raise
     except (
@@ -88,12 +97,15 @@ def avro_decoder(schema: Mapping[str, Any]) -> tuple[pa.StructType, Callable[[by
     if not pa.types.is_struct(fields):
         raise BodySchemaError("the schema of Avro has to be a record")
     fastavro.read.LOGICAL_READERS[f"bytes-{_SHORT_DECIMAL}"] = _decimal
+    fastavro.read.LOGICAL_READERS[f"int-{_ENUM}"] = _symbol
     read = fastavro.schemaless_reader
 
     def decode(body: bytes) -> Any:  # noqa: ANN401 - a record of the schema
         source = io.BytesIO(body)
         try:
             value = read(source, parsed, None)
+            if check_unions is not None:
+                check_unions(body)
         except _UNREADABLE as error:
             raise UnreadableError(str(error) or "it ends too early") from error
         if source.tell() != len(body):
@@ -103,12 +115,23 @@ def avro_decoder(schema: Mapping[str, Any]) -> tuple[pa.StructType, Callable[[by
     return fields, decode
 
 
+class _Known(msgspec.Struct, frozen=True):
+    """What a name stands for: the type as it is read, in Arrow, and how much that is."""
+
+    plain: Any
+    arrow: pa.DataType
+    fields: int
+    depth: int
+
+
 class _Walk:
     """One walk through a parsed schema, whose names are whole and defined where they come first."""
 
     def __init__(self) -> None:
         self._depth = 0
-        self._named: dict[str, pa.DataType | None] = {}
+        self._deepest = 0
+        self._fields = 0
+        self._named: dict[str, _Known | None] = {}
         """None while the walk is inside of it."""
 
     def as_read(self, schema: Any, field: str) -> tuple[Any, pa.DataType]:  # noqa: ANN401 - JSON
@@ -117,30 +140,50 @@ class _Walk:
             return self._union(schema, field)
         if isinstance(schema, str):
             if schema in self._named:
-                return schema, self._known(schema, field)
+                return self._again(schema, field)
             schema = {"type": schema}
         kind = schema["type"]
         if not isinstance(kind, str) or kind in self._named:
             return self.as_read(kind, field)
-        self._depth += 1
-        if self._depth > DEPTH_MAX:
-            raise BodySchemaError(f"the type of {field} is nested too deeply", field)
         name = schema.get("name") if kind in ("record", "enum", "fixed") else None
         if name is not None:
             self._named[name] = None
+        deepest, fields = self._deepest, self._fields
+        self._deepest = self._depth
+        self._enter(1, field)
         plain, arrow = self._defined(schema, kind, field)
         self._depth -= 1
         if name is not None:
-            self._named[name] = arrow
+            of_it = self._fields - fields, self._deepest - self._depth
+            self._named[name] = _Known(name if kind != "enum" else plain, arrow, *of_it)
+        self._deepest = max(deepest, self._deepest)
         return plain, arrow
 
-    def _known(self, name: str, field: str) -> pa.DataType:
-        arrow = self._named[name]
-        if arrow is None:
+    def _enter(self, depth: int, field: str) -> None:
+        self._depth += depth
+        self._deepest = max(self._deepest, self._depth)
+        if self._depth > DEPTH_MAX:
+            raise BodySchemaError(f"the type of {field} is nested too deeply", field)
+
+    def _count(self, fields: int, field: str) -> None:
+        self._fields += fields
+        if self._fields > FIELDS_MAX:
+            raise BodySchemaError(
+                f"up to field {field} the schema has more than {FIELDS_MAX} fields, those of a"
+                " record counted wherever its name is used",
+                field,
+            )
+
+    def _again(self, name: str, field: str) -> tuple[Any, pa.DataType]:
+        known = self._named[name]
+        if known is None:
             raise BodySchemaError(
                 f"field {field} is a {name} inside of a {name}, which Spark has no type for", field
             )
-        return arrow
+        self._enter(known.depth, field)
+        self._depth -= known.depth
+        self._count(known.fields, field)
+        return known.plain, known.arrow
 
     def _defined(self, schema: Any, kind: str, field: str) -> tuple[Any, pa.DataType]:  # noqa: ANN401
         if kind == "record":
@@ -151,6 +194,9 @@ class _Walk:
         if kind == "map":
             plain, values = self.as_read(schema["values"], field)
             return {"type": "map", "values": plain}, pa.map_(pa.string(), values)
+        if kind == "enum":
+            symbols = [str(each) for each in schema["symbols"]]
+            return {"type": "int", "logicalType": _ENUM, _SYMBOLS: symbols}, pa.string()
         if kind not in _PLAIN:
             text = f"field {field} has the type {kind}, which Spark has no type for"
             raise BodySchemaError(text, field)
@@ -162,6 +208,7 @@ class _Walk:
         plain, fields = [], []
         for each in schema["fields"]:
             name = str(each["name"])
+            self._count(1, f"{field}.{name}" if field else name)
             kind, arrow = self.as_read(each["type"], f"{field}.{name}" if field else name)
             plain.append({"name": name, "type": kind})
             fields.append((name, arrow))
@@ -183,6 +230,13 @@ class _Walk:
         raise BodySchemaError(
             f"field {field} is a union of {len(types)} types, which Spark has no type for", field
         )
+
+
+def _symbol(index: Any, writer: Any, _reader: object = None) -> str:  # noqa: ANN401
+    """Read an enum, which is an index. fastavro would count one below 0 from the end."""
+    if index < 0:
+        raise IndexError(f"symbol {index} of an enum")
+    return str(writer[_SYMBOLS][index])
 
 
 def _decimal(data: Any, writer: Any, _reader: object = None) -> decimal.Decimal:  # noqa: ANN401

@@ -21,6 +21,9 @@ Decoder = Callable[[bytes], dict[str, Any]]
 EXPONENT_MAX: Final = 76
 """Of a decimal, up and down: twice what a type has. At 1e-999999999 Arrow ends the process."""
 
+FLOAT_MAX: Final = 3.4028234663852886e38
+"""Of 32 bits. Arrow makes an infinity of what is larger."""
+
 _LIST: Final[Any] = list
 _MAP: Final[Any] = dict
 
@@ -89,7 +92,8 @@ def _kind(kind: pa.DataType, name: str) -> Any:  # noqa: ANN401 - as above
         return Instant if kind.tz else Annotated[dt.datetime, msgspec.Meta(tz=False)]
     for is_one, python in (
         (types.is_boolean, bool),
-        (types.is_floating, float),
+        (types.is_float32, Annotated[float, msgspec.Meta(ge=-FLOAT_MAX, le=FLOAT_MAX)]),
+        (types.is_float64, float),
         (types.is_string, str),
         (types.is_binary, bytes),
         (types.is_date, dt.date),

@@ -8,8 +8,9 @@ What is given for all topics alike begins with no brace, or is a record.
 """
 
 import functools
-from collections.abc import Mapping
-from typing import Any, Final
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
 
 import msgspec
 import pyarrow as pa
@@ -19,7 +20,7 @@ from tandem.spark.bodies.ddl import parse_ddl, struct_of
 from tandem.spark.bodies.json_values import Decoder, decoder_of
 from tandem.spark.bodies.schema_error import BodySchemaError
 from tandem.spark.option_reader import OptionReader
-from tandem.wire.untrusted import UnreadableError, decode_json
+from tandem.wire.untrusted import UnreadableError, decode_json_object
 
 OPTION: Final = "bodySchema"
 
@@ -47,19 +48,39 @@ class Bodies(msgspec.Struct, frozen=True):
         return self.of_all or self.by_topic.get(topic or "")
 
 
-def read_bodies(given: OptionReader) -> str | None:
-    """Return the option, checked; None if it is not given.
+def read_bodies(given: OptionReader, is_read: Callable[[str], bool]) -> str | None:
+    """Return the option, checked; None if it is not given, or no schema.
 
-    It stays a text, which travels to tasks: `bodies_of` reads it.
+    `is_read` says whether the other options choose a topic. The option stays a text, which travels
+    to tasks: `bodies_of` reads it.
     """
     text = given.text(OPTION)
-    if text is not None:
-        try:
-            bodies_of(text)
-        except BodySchemaError as error:
-            given.refuse(f"{OPTION}: {error}", OPTION)
-            return None
+    if text is None:
+        return None
+    try:
+        bodies = bodies_of(text)
+    except BodySchemaError as error:
+        given.refuse(f"{OPTION}: {error}", OPTION)
+        return None
+    unread = [topic for topic in bodies.by_topic if not is_read(topic)]
+    if unread:
+        given.refuse(
+            f"{OPTION} has a schema for {', '.join(unread)}, which the options do not choose to"
+            " read: is the name right?",
+            OPTION,
+        )
     return text
+
+
+def chosen_by(topics: Collection[str] | None, pattern: str | None) -> Callable[[str], bool]:
+    """Return what says whether a topic is read; by neither, all are."""
+
+    def is_read(topic: str) -> bool:
+        if topics is not None:
+            return topic in topics
+        return pattern is None or re.fullmatch(pattern, topic) is not None
+
+    return is_read
 
 
 @functools.lru_cache(maxsize=64)
@@ -74,7 +95,7 @@ def bodies_of(text: str) -> Bodies:
         one = _of_topic(text, "")
         return Bodies(one.fields, {}, one)
     try:
-        found = decode_json(text, dict[str, Any])
+        found = decode_json_object(text)
     except UnreadableError as error:
         raise BodySchemaError(f"it begins with a brace, and is no JSON: {error}") from error
     if found.get("type") == "record" and "fields" in found:

@@ -45,7 +45,7 @@ from typing import Final, Literal, cast
 
 import msgspec
 
-from tandem.spark.bodies.schemas import read_bodies
+from tandem.spark.bodies.schemas import chosen_by, read_bodies
 from tandem.spark.commitlog.offsets import Position, read_position
 from tandem.spark.commitlog.time_window import MARGIN_MS_DEFAULT
 from tandem.spark.option_reader import OptionReader
@@ -127,14 +127,15 @@ def parse_options(raw: Mapping[str, str]) -> ScanOptions:
     end_ms = given.time_ms("endingTimestamp")
     check_times(given, start_ms, end_ms)
     margin_ms = given.integer("timestampMargin", at_least=0)
+    topics, pattern = _topics(given), _pattern(given)
     options = ScanOptions(
         paths=_paths(given),
         commit_log_directories=tuple(given.names("commitLogDirectories") or ()),
-        topics=_topics(given),
-        topic_pattern=_pattern(given),
+        topics=topics,
+        topic_pattern=pattern,
         queues=read_queues(given),
         tags=read_tags(given),
-        body_schema=read_bodies(given),
+        body_schema=read_bodies(given, chosen_by(topics, pattern)),
         start_ms=start_ms,
         end_ms=end_ms,
         margin_ms=MARGIN_MS_DEFAULT if margin_ms is None else margin_ms,
@@ -189,6 +190,7 @@ def _pattern(given: OptionReader) -> str | None:
             re.compile(pattern)
         except re.error as error:
             given.refuse(f"subscribePattern {pattern!r}: {error}", "subscribePattern")
+            return None
     return pattern
 
 

@@ -2,7 +2,7 @@
 
     run_job("archive", settings)        in this process, on the master that the settings name
 
-Under `spark-submit` the session is the one that is there.
+Under `spark-submit` the master is that of `spark-submit`, with all that it was given.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ from tandem.spark.jobs.reports import OnProgress, silent
 from tandem.spark.jobs.runner import SparkRunner
 from tandem.spark.jobs.scrub_job import rules_of, run_scrub
 from tandem.spark.jobs.stats_job import run_stats, times_of
-from tandem.spark.session import local_session
+from tandem.spark.session import is_submitted, local_session, submitted_session
 
 if TYPE_CHECKING:
     from tandem.spark.jobs.settings import AuditSettings
@@ -53,7 +53,11 @@ def run_job(request: JobRequest, *, on_progress: OnProgress = silent) -> Any:  #
         judge(request.settings)
     on_progress("starting Spark")
     is_ours = SparkSession.getActiveSession() is None
-    spark = local_session(app_name=f"tandem {request.job}", master=request.settings.master)
+    name = f"tandem {request.job}"
+    if is_submitted():
+        spark = submitted_session(app_name=name)
+    else:
+        spark = local_session(app_name=name, master=request.settings.master)
     try:
         return _RUNS[request.job](request, spark, on_progress)
     except (PySparkException, Py4JError) as error:

@@ -14,7 +14,7 @@ import msgspec
 from tandem.client.cluster_access import ClusterAccess
 from tandem.client.core import parse_addresses
 from tandem.spark.bodies.columns import types_of
-from tandem.spark.bodies.schemas import read_bodies
+from tandem.spark.bodies.schemas import chosen_by, read_bodies
 from tandem.spark.commitlog.offsets import EARLIEST, LATEST
 from tandem.spark.errors import OptionError
 from tandem.spark.live.columns import TYPES, every_column
@@ -158,7 +158,7 @@ def parse_options(raw: Mapping[str, str]) -> LiveOptions:
     """
     given = OptionReader(WHOSE, OPTIONS, raw)
     topics, pattern, assigned = _subscription(given)
-    body_schema = read_bodies(given)
+    body_schema = read_bodies(given, chosen_by(topics if assigned is None else assigned, pattern))
     starting, ending = _bound(given, "starting"), _bound(given, "ending")
     if ending == Bound("earliest"):
         given.refuse("endingOffsets=earliest would read nothing: latest, or JSON", "endingOffsets")
@@ -333,6 +333,7 @@ def _pattern(given: OptionReader) -> str | None:
             re.compile(pattern)
         except re.error as error:
             given.refuse(f"subscribePattern {pattern!r}: {error}", "subscribePattern")
+            return None
     return pattern
 
 

@@ -4,13 +4,32 @@ import socket
 import struct
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tandem.spark.quiet_daemon import HUNG_UP, quietly
+from tests.support.paths import ROOT
 from tests.support.patience import PATIENCE_SECONDS
 
 _INT = struct.Struct(">i")
+
+PLANNER = "pyspark_planner"
+"""What Spark has planned by, as far as it matters: one round, and then nobody asks any more."""
+
+PLANNER_TEXT = """
+import sys
+
+def main(infile, outfile):
+    import {imports}
+    try:
+        asked = infile.read(4)
+    except OSError:
+        asked = b""
+    outfile.write(b"done" if asked else b"nobody is there")
+    if not asked:
+        sys.exit(-1)
+"""
 
 
 def test_a_worker_whose_jvm_has_hung_up_is_done_and_others_fail_as_before() -> None:
@@ -27,15 +46,17 @@ def test_a_worker_whose_jvm_has_hung_up_is_done_and_others_fail_as_before() -> N
         serves(FileNotFoundError)
 
 
-def said_when_hung_up(module: str) -> str:
+def said_when_hung_up(module: str, worker_module: str = "pyspark.worker", path: str = "") -> str:
     """What a daemon prints when a connection is closed that a worker would write to."""
     environment = {
         **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, (path, str(ROOT)))),
+        "SPARK_REUSE_WORKER": "1",
         "PYTHON_WORKER_FACTORY_SECRET": "secret",
         "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1",
     }
     with subprocess.Popen(
-        [sys.executable, "-m", module, "pyspark.worker"],
+        [sys.executable, "-m", module, worker_module],
         env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -49,6 +70,9 @@ def said_when_hung_up(module: str) -> str:
             connection.sendall(_INT.pack(len(b"secret")) + b"secret")
             (worker,) = _INT.unpack(connection.recv(_INT.size, socket.MSG_WAITALL))
             ends = os.pidfd_open(worker)
+            if worker_module == PLANNER:
+                connection.sendall(b"plan")
+                assert connection.recv(10, socket.MSG_WAITALL) == _INT.pack(2) + b"okdone"
             # As a JVM that has what it wants: no more is read, and nothing is waited for.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         assert select.select([ends], [], [], PATIENCE_SECONDS)[0]
@@ -61,3 +85,12 @@ def said_when_hung_up(module: str) -> str:
 def test_a_daemon_says_nothing_of_a_jvm_that_has_hung_up() -> None:
     assert said_when_hung_up("tandem.spark.quiet_daemon") == ""
     assert "Error" in said_when_hung_up("pyspark.daemon")
+
+
+@pytest.mark.slow
+def test_a_planner_that_has_planned_something_of_ours_is_quiet_from_then_on(tmp_path: Path) -> None:
+    module = tmp_path / f"{PLANNER}.py"
+    for imports, is_quiet in (("tandem.spark.source", True), ("json", False)):
+        module.write_text(PLANNER_TEXT.format(imports=imports))
+        said = said_when_hung_up("pyspark.daemon", PLANNER, str(tmp_path))
+        assert ("BrokenPipeError" in said or "ConnectionResetError" in said) is not is_quiet, said

@@ -10,7 +10,12 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.functions import udf
 
-from tandem.spark.session import local_session, workers_have_pyspark
+from tandem.spark.session import (
+    is_submitted,
+    local_session,
+    submitted_session,
+    workers_have_pyspark,
+)
 from tests.support.log_builder import LogBuilder
 
 if TYPE_CHECKING:
@@ -21,6 +26,20 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spar
 
 def test_a_second_call_joins_the_session_that_runs(spark: "SparkSession") -> None:
     assert local_session().sparkContext is spark.sparkContext
+
+
+def test_a_submitted_program_knows_it_and_its_session_knows_our_formats(
+    spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert not is_submitted()
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert is_submitted()
+    session = submitted_session()
+    assert session.sparkContext is spark.sparkContext
+    assert session.conf.get("spark.sql.session.timeZone") == "UTC"
+    log = LogBuilder()
+    log.put()
+    assert session.read.format("commitlog").load(str(log.write(tmp_path))).count() == 1
 
 
 def test_workers_run_this_python_and_find_this_package(spark: "SparkSession") -> None:

@@ -10,6 +10,7 @@ from tandem.wire.untrusted import (
     UnreadableError,
     convert,
     decode_json,
+    decode_json_object,
     decode_msgpack,
     decode_text,
     json_decoder,
@@ -116,6 +117,18 @@ def test_what_is_right_is_read() -> None:
 def test_values_that_do_not_fit_are_the_same_error(value: object) -> None:
     with pytest.raises(UnreadableError):
         convert(value, Record, strict=False)
+
+
+def test_an_object_of_a_person_has_each_name_once() -> None:
+    assert decode_json_object('{"a": {"b": 1}, "c": [{"b": 2}]}') == {
+        "a": {"b": 1},
+        "c": [{"b": 2}],
+    }
+    hostile = [data.decode("latin-1") for data in HOSTILE_JSON if data[:1] != b"{"]
+    twice = ['{"a": 1, "a": 1}', '{"x": {"a": 1, "a": 2}}', '{"x": [{"a": 1, "a": 2}]}']
+    for text in [*hostile, *twice, '{"a":' * 100_000, '{"a": %s}' % ("1" * 5_000)]:
+        with pytest.raises(UnreadableError):
+            decode_json_object(text)
 
 
 def test_the_reason_is_in_words_and_not_in_pythons() -> None:

@@ -139,6 +139,37 @@ def test_a_count_without_items_ends_with_the_bytes() -> None:
         decode(b"\xff\xff\xff\xff\xff\xff\xff\xff\x7f")
 
 
+def test_an_enum_of_an_index_that_it_has_not_is_unreadable() -> None:
+    kind = {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}
+    decode = avro_decoder(record(("kind", kind), ("again", ["null", "Kind"])))[1]
+    assert decode(b"\x02\x02\x00") == {"kind": "B", "again": "A"}
+    for index in (b"\x01", b"\x03", b"\x04"):  # -1, -2 and 2
+        for body in (index + b"\x00", b"\x00\x02" + index):
+            with pytest.raises(UnreadableError):
+                decode(body)
+
+
+def chained(count: int, *, uses: int) -> dict[str, Any]:
+    """Return a record of `count` records, each with some fields of the one before it."""
+    kind: Any = record(("n", "long"), name="R0")
+    made = [("r0", kind)]
+    for number in range(1, count):
+        fields = [(f"f{use}", f"R{number - 1}") for use in range(uses)]
+        made.append((f"r{number}", record(*fields, name=f"R{number}")))
+    return record(*made)
+
+
+@pytest.mark.parametrize(
+    ("count", "uses"),
+    [(28, 2), (100, 1)],  # 2^28 fields; a hundred types, each in the one before
+)
+def test_names_that_stand_for_more_and_more_are_refused_at_once(count: int, uses: int) -> None:
+    with pytest.raises(BodySchemaError) as caught:
+        avro_decoder(chained(count, uses=uses))
+    assert caught.value.field
+    avro_decoder(chained(10, uses=uses))
+
+
 @pytest.mark.parametrize(
     ("schema", "field"),
     [

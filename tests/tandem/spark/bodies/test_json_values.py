@@ -88,3 +88,16 @@ def test_a_body_of_another_kind_is_unreadable(body: bytes) -> None:
 def test_a_body_that_was_cut_is_unreadable(at: int) -> None:
     with pytest.raises(UnreadableError):
         decoder_of(FIELDS)(WHOLE[:at])
+
+
+def test_a_number_that_a_float_has_not_is_unreadable() -> None:
+    decode = decoder_of(parse_ddl("f float, d double"))
+    largest = 3.4028234663852886e38
+    for number in (largest, -largest, 1e-300, 0, 1):
+        assert decode(b'{"f": %s}' % repr(number).encode())["f"] == number
+    for text in (b"1e300", b"-1e300", b"3.5e38", b"1" + b"0" * 39, b"1e400"):
+        with pytest.raises(UnreadableError):
+            decode(b'{"f": %s}' % text)
+    assert decode(b'{"d": 1e300}')["d"] == 1e300
+    with pytest.raises(UnreadableError):
+        decode(b'{"d": 1e400}')

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from tandem.spark.bodies.schema_error import BodySchemaError
-from tandem.spark.bodies.schemas import AVRO, JSON, bodies_of, read_bodies
+from tandem.spark.bodies.schemas import AVRO, JSON, bodies_of, chosen_by, read_bodies
 from tandem.spark.errors import OptionError
 from tandem.spark.option_reader import OptionReader
 
@@ -44,6 +44,8 @@ def test_topics_have_schemas_of_their_own_and_the_table_has_all_fields() -> None
         ('{"a": "order lnog"}', "order"),
         ('{"a": 7}', ""),
         ("{}", ""),
+        ('{"a": "order long", "a": "order long"}', ""),
+        ('{"a": {"type": "record", "name": "A", "name": "B", "fields": []}}', ""),
         ('{"a"', ""),
         ("[]", ""),
         (" ", ""),
@@ -57,8 +59,32 @@ def test_what_is_no_schema_is_refused(text: str, field: str) -> None:
 
 def test_the_option_is_checked_with_all_others() -> None:
     given = OptionReader("source", ["bodySchema"], {"bodyschema": "order lnog"})
-    assert read_bodies(given) is None
+    assert read_bodies(given, chosen_by(None, None)) is None
     with pytest.raises(OptionError) as caught:
         given.finish()
     assert caught.value.names == ("bodySchema",)
-    assert read_bodies(OptionReader("source", ["bodySchema"], {})) is None
+    assert read_bodies(OptionReader("source", ["bodySchema"], {}), chosen_by(None, None)) is None
+
+
+@pytest.mark.parametrize(
+    ("topics", "pattern", "is_good"),
+    [
+        (None, None, True),
+        (["orders", "paid"], None, True),
+        (["orders", "piad"], None, False),
+        (None, "orders|p.*", True),
+        (None, "order", False),  # the whole name has to match
+    ],
+)
+def test_a_schema_of_a_topic_that_is_not_read_is_refused(
+    topics: list[str] | None, pattern: str | None, *, is_good: bool
+) -> None:
+    text = '{"orders": "n long", "paid": "n long"}'
+    given = OptionReader("source", ["bodySchema"], {"bodyschema": text})
+    assert read_bodies(given, chosen_by(topics, pattern)) == text
+    if is_good:
+        given.finish()
+        return
+    with pytest.raises(OptionError) as caught:
+        given.finish()
+    assert caught.value.names == ("bodySchema",)

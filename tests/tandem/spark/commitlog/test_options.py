@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from tandem.spark.commitlog.offsets import LATEST, Mark
@@ -100,3 +102,16 @@ def test_a_column_named_twice_is_refused() -> None:
     with pytest.raises(OptionError, match="error, topic") as caught:
         parse_options({"path": "a", "columns": "topic, error,topic,keys,error"})
     assert caught.value.names == ("columns",)
+
+
+@pytest.mark.parametrize("chosen", [{"topic": "a,b"}, {"subscribepattern": "a|b"}])
+def test_a_body_schema_is_of_topics_that_are_read(chosen: dict[str, str]) -> None:
+    for topics, is_good in (("ab", True), ("ac", False)):
+        schema = json.dumps(dict.fromkeys(topics, "n long"))
+        raw = {"path": "p", "bodyschema": schema, **chosen}
+        if is_good:
+            assert parse_options(raw).body_schema == schema
+            continue
+        with pytest.raises(OptionError) as caught:
+            parse_options(raw)
+        assert caught.value.names == ("bodySchema",)

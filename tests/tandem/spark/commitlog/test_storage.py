@@ -127,3 +127,14 @@ def test_queues_of_an_object_store_are_listed_at_once(tmp_path: Path) -> None:
     starts = QueueStarts(storage, str(root / "consumequeue"))
     assert starts.first_at(1) == log.messages[1].physical_offset
     assert handler.listings == 1
+
+
+def test_an_empty_folder_is_listed_with_the_others_and_not_asked_for_again(tmp_path: Path) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    (tmp_path / "a/empty").mkdir(parents=True)
+    handler = Counted(fsspec.filesystem("file"))
+    listed = RemoteStorage(fs.PyFileSystem(handler), "").listed(str(tmp_path / "a"))
+    empty = str(tmp_path / "a/empty")
+    assert listed.is_directory(empty)
+    assert listed.entries(empty) == []
+    assert handler.listings == 1

@@ -52,6 +52,17 @@ def test_settings_are_judged_before_spark_is_started(
         run_job(JobRequest(job, settings))
 
 
+def test_a_job_that_is_submitted_runs_where_it_was_submitted_to(
+    monkeypatch: pytest.MonkeyPatch, spark: "SparkSession", small: SmallArchive
+) -> None:
+    small.put(20)
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    monkeypatch.delattr(start, "local_session")
+    settings = msgspec.structs.replace(small.settings(), master="local[7]")
+    assert run_job(JobRequest("archive", settings)).faults == []
+    assert spark.sparkContext.master != "local[7]"
+
+
 def test_of_a_page_of_java_the_line_that_matters_is_left() -> None:
     page = "Job aborted\n  at org.apache\ntandem.spark.errors.LogDamagedError: torn record\n at x"
     assert start._first_words(RuntimeError(page)).startswith("tandem.spark.errors.LogDamaged")

@@ -245,3 +245,19 @@ def test_a_schema_of_bodies_adds_columns_that_may_be_chosen() -> None:
     check_schema([("value", value)], schema)
     with pytest.raises(OptionError):
         check_schema([("value", value)], "order string")
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [{"subscribe": "a,b"}, {"subscribepattern": "a|b"}, {"assign": '{"a": [0], "b": [0]}'}],
+)
+def test_a_body_schema_is_of_topics_that_are_read(chosen: dict[str, str]) -> None:
+    for topics, is_good in (("ab", True), ("ac", False)):
+        schema = json.dumps(dict.fromkeys(topics, "n long"))
+        raw = {"nameservers": "h:1", "bodyschema": schema, **chosen}
+        if is_good:
+            assert parse_options(raw).body_schema == schema
+            continue
+        with pytest.raises(OptionError) as caught:
+            parse_options(raw)
+        assert caught.value.names == ("bodySchema",)

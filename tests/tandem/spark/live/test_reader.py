@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import zlib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +13,9 @@ from pyspark.sql.functions import col
 import tandem
 from tandem.spark.errors import OptionError
 from tandem.spark.live.ranges import QueueRange
-from tandem.spark.live.reader import LiveReader, partitions_of, plan_batch
+from tandem.spark.live.reader import LiveReader, partitions_of, plan_batch, read_ranges
+from tandem.wire.message import COMPRESSED_FLAG
+from tests.support.log_builder import LogBuilder
 from tests.tandem.spark.live.live_world import Asked, options, queue
 
 if TYPE_CHECKING:
@@ -43,6 +47,29 @@ def test_partitions_travel_with_their_ranges() -> None:
 def test_a_reader_travels_to_a_task() -> None:
     reader = pickle.loads(pickle.dumps(LiveReader(options(), ["topic"])))
     assert list(reader.read(pickle.loads(pickle.dumps(NoPartition())))) == []
+
+
+def test_bodies_are_read_by_their_schema_and_what_is_none_ends_nothing(tmp_path: Path) -> None:
+    log = LogBuilder()
+    bodies = (b'{"n": 7}', b'{"n": "x"}', zlib.compress(b'{"n": 8}'), b"cut off")
+    for body, flag in zip(bodies, (0, 0, COMPRESSED_FLAG, COMPRESSED_FLAG), strict=True):
+        log.put("orders", body, sys_flag=flag)
+    of_store = [QueueRange(queue(0), 0, 4, store=str(log.write(tmp_path)))]
+
+    def read(**given: str) -> list[dict[str, object]]:
+        found = options(columns="queueOffset,value,bodyError", **given)
+        return [
+            row
+            for batch in read_ranges(of_store, found, found.columns)
+            for row in batch.to_pylist()
+        ]
+
+    rows = read(bodySchema="n long")
+    assert [row["queueOffset"] for row in rows] == [0, 1, 2, 3]
+    assert [row["value"] for row in rows] == [{"n": 7}, None, {"n": 8}, None]
+    assert [row["bodyError"] is None for row in rows] == [True, False, True, False]
+    as_stored = read(bodySchema='{"orders": "n long"}', decompress="false")
+    assert [row["value"] for row in as_stored] == [{"n": 7}, None, None, None]
 
 
 class NoPartition:
