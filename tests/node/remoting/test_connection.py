@@ -318,3 +318,54 @@ async def test_the_connection_outlives_its_turn_in_the_outbox() -> None:
         outbox.flush()
         outbox.flush()
     assert stream.sent == b"aabb"
+
+
+async def test_an_answer_that_is_given_is_sent_at_once_if_nothing_waits_before_it() -> None:
+    stream, outbox = FakeStream(), Outbox()
+    connection = Connection(stream, outbox)
+    connection.owe(3)
+    connection.give(b"one", 1)
+    assert bytes(stream.sent) == b"one"
+    connection.write(b"two")
+    connection.give(b"three", 2)
+    assert bytes(stream.sent) == b"one"
+    outbox.flush()
+    assert bytes(stream.sent) == b"onetwothree"
+    assert not connection.is_busy
+
+
+async def test_what_the_peer_does_not_take_of_a_given_answer_is_sent_later_and_in_order(
+    nursery: trio.Nursery,
+) -> None:
+    stream, outbox = FakeStream(), Outbox()
+    connection = Connection(stream, outbox)
+    nursery.start_soon(connection.run_writer)
+    stream.room = 4
+    connection.owe(2)
+    connection.give(b"first ", 1)
+    connection.give(b"second", 1)
+    outbox.flush()
+    await trio.testing.wait_all_tasks_blocked()
+    assert bytes(stream.sent) == b"firs"
+    assert connection.is_busy
+    stream.make_room(100)
+    await connection.wait_idle()
+    assert bytes(stream.sent) == b"first second"
+    nursery.cancel_scope.cancel()
+
+
+async def test_an_answer_given_to_a_connection_that_is_over_wakes_who_waits_for_it() -> None:
+    for is_known in (True, False):
+        stream = FakeStream()
+        connection = Connection(stream, Outbox())
+        connection.owe()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(connection.wait_idle)
+            await trio.testing.wait_all_tasks_blocked()
+            if is_known:
+                connection.close()
+            else:
+                stream.closed = True
+            connection.give(b"answer", 1)
+        assert connection.is_closed
+        assert connection.owed_count == 0
