@@ -14,8 +14,9 @@ so if they are not there. One broker of each on this machine, 8 queues or partit
              1,000 rows into a topic
 
 Each round has all of them once, one after the other; what is printed are medians. CPU seconds are
-those of the JVM (`jvm`), its Python processes (`python`), this process (`here`) and the broker. On
-a machine that does other things, too, CPU seconds say more than seconds.
+those of the JVM (`jvm`), its Python processes (`python`), both together (`spark`), this process,
+which also looks for the end of each micro-batch (`here`), and the broker. On a machine that does
+other things, too, CPU seconds say more than seconds.
 """
 
 from __future__ import annotations
@@ -125,12 +126,16 @@ class Meter:
         assert gateway is not None
         self._jvm: int = gateway.proc.pid
         self._brokers = brokers
+        self._pythons: dict[int, float] = {}
+        """CPU seconds of each Python process at the last look; of one that has ended they stay."""
 
     def now(self) -> Figures:
         """Seconds since each of them began."""
+        for pid in descendants(self._jvm):
+            self._pythons[pid] = cpu_seconds(pid, with_ended=False)
         return {
-            "jvm": cpu_seconds(self._jvm),
-            "python": sum(map(cpu_seconds, descendants(self._jvm))),
+            "jvm": cpu_seconds(self._jvm, with_ended=False),
+            "python": sum(self._pythons.values()),
             "here": time.process_time(),
             "broker": sum(map(cpu_seconds, self._brokers)),
             "s": time.perf_counter(),
@@ -140,7 +145,7 @@ class Meter:
 def since(before: Figures, after: Figures, parts: float = 1) -> Figures:
     """What was used between two readings, for each of so many parts."""
     used = {name: (after[name] - before[name]) / parts for name in after}
-    return {"s": used.pop("s"), "cpu": used["jvm"] + used["python"] + used["here"], **used}
+    return {"s": used.pop("s"), "spark": used["jvm"] + used["python"], **used}
 
 
 class Table:

@@ -23,13 +23,13 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
-def cpu_seconds(pid: int) -> float:
-    """What a process has used, and what those of its children that have ended had."""
+def cpu_seconds(pid: int, *, with_ended: bool = True) -> float:
+    """What a process has used, `with_ended` also what its children had that have ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:
         return 0.0
-    return sum(map(int, fields[11:15])) / TICKS
+    return sum(map(int, fields[11 : 15 if with_ended else 13])) / TICKS
 
 
 def descendants(pid: int) -> list[int]:
