@@ -305,8 +305,9 @@ class Run:
             for side in self.sides:
                 stream = self.spark.readStream.format("rate-micro-batch")
                 rows = as_rows_of(with_bodies(stream.option("rowsPerBatch", FEW).load()), side)
-                writer = rows.writeStream.format(side.name).options(**side.writing(topics(side)))
-                found = self._micro_batches(writer, *BATCHES[FEW])
+                stream_writer = rows.writeStream.format(side.name)
+                stream_writer = stream_writer.options(**side.writing(topics(side)))
+                found = self._micro_batches(stream_writer, *BATCHES[FEW])
                 if number:
                     small.add(f"sink, {FEW:,} rows {side.name}", found)
         small.show("sink: a micro-batch, in ms", 1000)
@@ -397,6 +398,7 @@ def main() -> None:
             print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, Spark {spark.version}")
             run = Run(spark, sides, jars, given.rounds)
             of_few = {side.name: filled(spark, cluster, side, FEW) for side in sides}
+            of_all: dict[str, str] = {}
             if {"stream", "batch"} & set(parts):
                 of_all = {side.name: filled(spark, cluster, side, given.rows) for side in sides}
             if "start" in parts:
