@@ -85,8 +85,8 @@ def _of_ours(stack: ExitStack, home: Path) -> Any:  # noqa: ANN401
 
 
 def _of_classic(stack: ExitStack, home: Path) -> Any:  # noqa: ANN401
-    """Nobody takes over: a slave is killed, whose address is one of two, or the one."""
-    running = running_cluster(home, slaves_count=1, settings=settings_of_ours())
+    """Nobody takes over: slaves are killed. The other one is enough for its SYNC_MASTER."""
+    running = running_cluster(home, slaves_count=2, settings=settings_of_ours())
     cluster = stack.enter_context(running)
     target = Target("classic", ";".join(cluster.name_servers))
     everywhere = Place("classic", target.name_servers, target)
