@@ -246,15 +246,11 @@ def _kill_master(cluster: RunningCluster) -> str:
 def connected_killed(
     place: Place, cluster: RunningCluster, agents: Sequence[Agent]
 ) -> dict[Language, Answer]:
-    """Two addresses, of followers; both nodes are killed, one after the other came back.
-
-    In a classic group, where no other can be master, those of its two nodes; its slave is killed.
-    """
-    struck = followers(cluster)
-    names = [*struck, *([cluster.wait_for_master()] if place.name == "classic" else [])]
+    """Two addresses, of followers; both nodes are killed, one after the other came back."""
+    names = followers(cluster)
 
     def strike() -> list[str]:
-        for name in struck:
+        for name in names:
             cluster.kill(name)
             time.sleep(AFTER_SECONDS)  # noqa: TID251 - sends go on by the other
             cluster.start(name)

@@ -85,12 +85,10 @@ def _of_ours(stack: ExitStack, home: Path) -> Any:  # noqa: ANN401
 
 
 def _of_classic(stack: ExitStack, home: Path) -> Any:  # noqa: ANN401
-    """Nobody takes over: a slave is killed, whose address is one of two, or the one."""
+    """Nobody takes over there: the one address is that of a slave, which is killed."""
     running = running_cluster(home, slaves_count=1, settings=settings_of_ours())
     cluster = stack.enter_context(running)
     target = Target("classic", ";".join(cluster.name_servers))
-    everywhere = Place("classic", target.name_servers, target)
-    yield CONNECTED, lambda agents: _whole(connected_killed, everywhere, cluster, agents)
     yield ONLY, lambda agents: _at_one_node(cluster, target, agents)
 
 

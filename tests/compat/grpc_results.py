@@ -20,9 +20,10 @@ HEAD: Final = f"""\
 Every node serves RocketMQ's gRPC clients by itself where `grpc_enable` is on ([grpc.md](grpc.md)).
 One program in each of five languages does what it is asked to (`tests/compat/agents.py`), so all
 clients have the same scenarios: at RocketMQ's proxy 5.3.3 in CLUSTER mode with RocketMQ 5.3.3, and
-here at a fenced group of three, through a follower. Nothing may be lost, nothing may come that was
-not sent, and where a number of deliveries is named, it is counted. This section is written from
-what the last runs recorded (`tests/compat/grpc-clients.json`):
+here at a fenced group of three, through a follower. (Where it says so, a classic group of two:
+no other node can be master there, so its slave is killed.) Nothing may be lost, nothing may come
+that was not sent, and where a number of deliveries is named, it is counted. This section is written
+from what the last runs recorded (`tests/compat/grpc-clients.json`):
 
     python -P -m tests.compat.grpc_table --record --markdown docs/compatibility.md
 
