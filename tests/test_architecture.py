@@ -279,7 +279,7 @@ def test_what_others_wrote_is_decoded_in_one_place() -> None:
         if isinstance(node, (ast.Attribute, ast.Name)) and DECODERS.fullmatch(ast.unparse(node))
     }
     in_place = {place for place in callers if place.startswith("tandem/wire/untrusted.py:")}
-    assert len(in_place) == 5, "this test looks for the wrong names"
+    assert len(in_place) == 6, "this test looks for the wrong names"
     assert callers - in_place == set()
     borrowed = {
         f"{file.relative_to(ROOT)}: from {node.module} import {alias.name}"
