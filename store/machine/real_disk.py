@@ -36,6 +36,7 @@ from store.machine.real_file import (
     link,
     make_directories,
     make_file,
+    make_growing_file,
     mapped,
     read_past_cache,
     sync_directory,
@@ -75,9 +76,9 @@ class RealDisk:
     def create(self, path: str, size: int, *, grows: bool = False) -> RealFile:
         """See `Disk.create`."""
         self.kept.forget(path)
-        allocated = min(size, PAGE_BYTES) if grows else None
-        names = self._names if grows else None
-        descriptor, unfinished = make_file(path, size, allocated=allocated, names=names)
+        if grows:
+            return self._create_growing(path, size)
+        descriptor, unfinished = make_file(path, size)
         if unfinished:
             os.rename(unfinished, path)
         else:
@@ -85,12 +86,15 @@ class RealDisk:
             # By its name, so that the mapping goes by it too, wherever mappings are listed.
             os.close(descriptor)
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        if grows:
-            self._devices.add(os.fstat(descriptor).st_dev)
-        file = mapped(path, descriptor, size, path, allocated, names)
-        if not grows:
-            sync_directory(os.path.dirname(path))
+        file = mapped(path, descriptor, size, path)
+        sync_directory(os.path.dirname(path))
         return file
+
+    def _create_growing(self, path: str, size: int) -> RealFile:
+        allocated = min(size, PAGE_BYTES)
+        descriptor = make_growing_file(path, size, allocated, self._names)
+        self._devices.add(os.fstat(descriptor).st_dev)
+        return mapped(path, descriptor, size, path, allocated, self._names)
 
     def open(self, path: str, *, read_only: bool = False, grows: bool = False) -> RealFile:
         """See `Disk.open`."""

@@ -28,7 +28,7 @@ def failing(error: int) -> object:
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
-@pytest.mark.parametrize("call", ["posix_fallocate", "open", "makedirs"])
+@pytest.mark.parametrize("call", ["posix_fallocate", "open", "mkdir"])
 def test_no_room_is_a_full_store_and_leaves_nothing(
     call: str, error: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -43,7 +43,7 @@ def test_no_room_is_a_full_store_and_leaves_nothing(
     assert list(tmp_path.rglob("f*")) == []
 
 
-@pytest.mark.parametrize("call", ["posix_fallocate", "open", "makedirs"])
+@pytest.mark.parametrize("call", ["posix_fallocate", "open", "mkdir"])
 def test_any_other_refusal_is_a_failed_disk_and_leaves_nothing(
     call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
