@@ -53,6 +53,22 @@ class GrowingFileQueue(MappedFileQueue):
     @staticmethod
     def _on_first_file(_: int) -> None: ...
 
+    def load_with_time(self) -> int:
+        """Do what `load` does; return when the last file was changed last, -1 if it is not known.
+
+        Most rows have one file: that one takes no more than a listing of its directory.
+        """
+        found = self._disk.list_files_with_times(self.directory)
+        if len(found) != 1 or found[0][1] != self.mapped_file_size:
+            self.load()
+            return -1
+        name, size, modified_ms = found[0]
+        self._check(f"{self.directory}/{name}", name, size)
+        file = self._file(int(name))
+        file.set_positions(size)
+        self.files.append(file)
+        return modified_ms
+
     def discard_next_file(self) -> None:
         """Delete the file after the last one if it is there."""
         if self._next_file is not None:

@@ -17,7 +17,7 @@ import resource
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Final, cast
@@ -127,20 +127,22 @@ class RealDisk:
 
     def list_files(self, directory: str) -> list[tuple[str, int]]:
         """See `Disk.list_files`."""
-        if not os.path.isdir(directory):
-            return []
-        with os.scandir(directory) as entries:
-            return sorted(
-                (e.name, e.stat().st_size)
-                for e in entries
-                if e.is_file() and not e.name.endswith(TEMPORARY_SUFFIX)
-            )
+        return [(name, size) for name, size, _ in self.list_files_with_times(directory)]
+
+    def list_files_with_times(self, directory: str) -> list[tuple[str, int, int]]:
+        """See `Disk.list_files_with_times`."""
+        found: list[tuple[str, int, int]] = []
+        with _entries(directory) as entries:
+            for entry in entries:
+                if entry.is_file() and not entry.name.endswith(TEMPORARY_SUFFIX):
+                    status = entry.stat()
+                    found.append((entry.name, status.st_size, status.st_mtime_ns // 1_000_000))
+        found.sort()
+        return found
 
     def list_directories(self, directory: str) -> list[str]:
         """See `Disk.list_directories`."""
-        if not os.path.isdir(directory):
-            return []
-        with os.scandir(directory) as entries:
+        with _entries(directory) as entries:
             return sorted(e.name for e in entries if e.is_dir())
 
     def exists(self, path: str) -> bool:
@@ -386,6 +388,14 @@ class RealDisk:
     def sync_names(self, directories: Iterable[str]) -> None:
         """See `Disk.sync_names`."""
         at_once(sync_directory, [each for each in directories if os.path.isdir(each)])
+
+
+def _entries(directory: str) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
+    """Return what is in a directory, nothing if it is missing: without a call that only asks."""
+    try:
+        return os.scandir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return nullcontext(iter(()))
 
 
 @contextmanager
