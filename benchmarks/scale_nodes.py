@@ -65,6 +65,11 @@ IN_FLIGHT: Final = 8
 SETTLE_SECONDS: Final = 12.0
 """Longer than what both put off: the syncs of queues, the registration."""
 
+FRAMES_AT_ONCE: Final = 256
+ATTEMPTS: Final = 10
+"""Where others have most of the machine, a put takes a second now and then, and the next ones are
+refused: these are sent again, as a client would, with those that came with them."""
+
 STOP_SECONDS_MAX: Final = 600.0
 
 
@@ -74,6 +79,22 @@ def frame_of(number: int) -> bytes:
     return send_frame(
         topic, number, wait=False, queue_id=number % QUEUES_A_TOPIC, queues=QUEUES_A_TOPIC
     )
+
+
+def send_some(address: tuple[str, int], frames: list[bytes]) -> None:
+    """Send frames, all of them again if one is refused.
+
+    Raises:
+        LoadError: one is refused each time.
+    """
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return send_all(address, frames)
+        except LoadError:
+            if attempt == ATTEMPTS:
+                raise
+            pause(0.5)
+    return None
 
 
 def memory_kib(pid: int, name: str) -> int:
@@ -193,7 +214,8 @@ class Node:
         frames = [frame_of(number) for number in range(self._queues, queues)]
         new = len(frames)
         cpu, began = cpu_seconds(self._pid), time.perf_counter()
-        send_all(self._server.address, frames)
+        for at in range(0, new, FRAMES_AT_ONCE):
+            send_some(self._server.address, frames[at : at + FRAMES_AT_ONCE])
         seconds = time.perf_counter() - began
         cpu = cpu_seconds(self._pid) - cpu
         self._queues = queues
