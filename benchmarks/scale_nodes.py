@@ -317,12 +317,18 @@ class OurNodes:
         return Server("ours", (first.address, first.port), name_server, {"master": pid})
 
     def follow(self) -> str:
-        """Start the slave and wait until it has written nothing for a while; say what it took."""
+        """Start the slave and wait until it has no more queues for a while; say what it took.
+
+        Raises:
+            LoadError: it has none for long.
+        """
         began = time.perf_counter()
         pid = self.start(1).pid
         queues = self._spec.nodes[1].directory / "consumequeue"
-        there, at = -1, began
-        while time.perf_counter() - at < SETTLE_SECONDS:
+        there, at = 0, began
+        while not there or time.perf_counter() - at < SETTLE_SECONDS:
+            if not there and time.perf_counter() - began > BOOT_SECONDS_MAX:
+                raise LoadError("the slave has no queue")
             pause(1.0)
             now = sum(1 for _ in queues.glob("*/*/*"))
             if now != there:
