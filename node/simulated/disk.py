@@ -138,6 +138,11 @@ class SimulatedDisk:
             and not path.endswith(TEMPORARY_SUFFIX)
         )
 
+    def list_files_with_times(self, directory: str) -> list[tuple[str, int, int]]:
+        """See `Disk.list_files_with_times`."""
+        files = self.list_files(directory)
+        return [(name, size, self.modified_ms(f"{directory}/{name}")) for name, size in files]
+
     def list_directories(self, directory: str) -> list[str]:
         """See `Disk.list_directories`."""
         prefix = directory.rstrip("/") + "/"

@@ -12,7 +12,9 @@ from store.files.mapped_file_queue import MappedFileQueue
 
 if TYPE_CHECKING:
     from store.files.mapped_file import MappedFile
+    from store.files.next_file import NextFile
     from store.files.open_files import OpenFiles
+    from store.files.touched_pages import TouchedPages
 
 
 class GrowingFileQueue(MappedFileQueue):
@@ -20,11 +22,52 @@ class GrowingFileQueue(MappedFileQueue):
 
     _grows = True
 
+    # What few of many thousand rows have is not kept in each.
+    pool = None
+    _buffered = ()
+    _left_out = ()
+    _next_file: NextFile | None = None
+    _read_only = frozenset()
+    _touched_pages: TouchedPages | None = None
+    _warm = False
+
     def __init__(
         self, directory: str, mapped_file_size: int, open_files: OpenFiles, *, remedy: str
     ) -> None:
-        super().__init__(directory, mapped_file_size, open_files.disk, remedy=remedy)
+        # Not all of what a row may have: a thousand of them are made in some milliseconds.
+        self.directory = directory
+        self._writable = (directory,)
+        self.mapped_file_size = mapped_file_size
+        self.files = []
+        self._disk = open_files.disk
         self._open_files = open_files
+        self._remedy = remedy
+
+    @staticmethod
+    def _is_directory_full(_: str) -> bool:
+        return False
+
+    @staticmethod
+    def _before_delete(_: int) -> None: ...
+
+    @staticmethod
+    def _on_first_file(_: int) -> None: ...
+
+    def load_with_time(self) -> int:
+        """Do what `load` does; return when the last file was changed last, -1 if it is not known.
+
+        Most rows have one file: that one takes no more than a listing of its directory.
+        """
+        found = self._disk.list_files_with_times(self.directory)
+        if len(found) != 1 or found[0][1] != self.mapped_file_size:
+            self.load()
+            return -1
+        name, size, modified_ms = found[0]
+        self._check(f"{self.directory}/{name}", name, size)
+        file = self._file(int(name))
+        file.set_positions(size)
+        self.files.append(file)
+        return modified_ms
 
     def discard_next_file(self) -> None:
         """Delete the file after the last one if it is there."""

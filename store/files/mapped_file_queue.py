@@ -78,7 +78,7 @@ class MappedFileQueue:
         self.files: list[MappedFile] = []
         self.pool = pool
         self._read_only = frozenset(path.rstrip("/") for path in read_only_directories)
-        self._writable = sorted({*directories} - self._read_only)
+        self._writable = tuple(sorted({*directories} - self._read_only))
         if not self._writable:
             raise SettingError(
                 f"{', '.join(directories)}: all of these directories are read-only;"
@@ -90,7 +90,7 @@ class MappedFileQueue:
         self._disk = disk
         self._remedy = remedy
         self._buffered: Sequence[MappedFile] = ()
-        self._left_out: list[str] = []
+        self._left_out: Sequence[str] = ()
         self._touched_pages: TouchedPages | None = None
         self._next_file: NextFile | None = None
         self._is_directory_full = is_directory_full
@@ -381,8 +381,8 @@ class MappedFileQueue:
         """Close and delete every file."""
         while self.files:
             self.drop_last()
-        while self._left_out:
-            self._disk.remove(self._left_out.pop())
+        for path in self._left_out:
+            self._disk.remove(path)
 
     # -- deleting at the front -------------------------------------------------------------------
 

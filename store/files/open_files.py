@@ -13,6 +13,7 @@ flush opens it again.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 FILES_MAX: Final = 4_096
 _LOOKED_AT_MAX: Final = 16
-"""Files that are not synced are passed over, but not all of them each time."""
+"""Files that are not synced are passed over, but not all of them each time; and where there were
+only such, none for the next ones that are opened."""
 
 
 class Closable(Protocol):
@@ -36,7 +38,9 @@ class OpenFiles:
     def __init__(self, disk: Disk, files_max: int = FILES_MAX) -> None:
         self.disk = disk
         self.files_max = files_max
-        self._open: dict[Closable, None] = {}
+        # The oldest of a plain `dict` is found after all places that others have left before it.
+        self._open: OrderedDict[Closable, None] = OrderedDict()
+        self._not_looked = 0
 
     @property
     def count(self) -> int:
@@ -51,13 +55,19 @@ class OpenFiles:
     def used(self, file: Closable) -> None:
         """Take note that a file is open and in use; another one may be closed for it."""
         self._open.pop(file, None)
-        self._let_go(self.files_max - 1)
+        if len(self._open) >= self.files_max:
+            self._make_room()
+        self._open[file] = None  # last, so that it is none of those that are closed for it
+
+    def _make_room(self) -> None:
+        if self._not_looked:
+            self._not_looked -= 1
+        elif not self._let_go(self.files_max - 1):
+            self._not_looked = _LOOKED_AT_MAX
         if len(self._open) >= 2 * self.files_max:
-            oldest = next(iter(self._open))
-            del self._open[oldest]
+            oldest, _ = self._open.popitem(last=False)
             if not oldest.let_go(unsynced=True):
                 self._open[oldest] = None
-        self._open[file] = None  # last, so that it is none of those that are closed for it
 
     def closed(self, file: Closable) -> None:
         """Take note that a file is not open any more."""
@@ -65,13 +75,15 @@ class OpenFiles:
 
     def let_go(self) -> None:
         """Close the oldest, as far as there are too many. Harmless to call at any time."""
+        self._not_looked = 0
         self._let_go(self.files_max)
 
-    def _let_go(self, most: int) -> None:
+    def _let_go(self, most: int) -> bool:
+        """Close the oldest until there are no more than this; return whether that was possible."""
         left = _LOOKED_AT_MAX
         while left and len(self._open) > most:
-            file = next(iter(self._open))
-            del self._open[file]
+            file, _ = self._open.popitem(last=False)
             if not file.let_go():
                 self._open[file] = None
                 left -= 1
+        return left > 0

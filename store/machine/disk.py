@@ -177,6 +177,9 @@ class Disk(Protocol):
         What an interrupted `create` or `replace` left behind is not shown.
         """
 
+    def list_files_with_times(self, directory: str) -> list[tuple[str, int, int]]:
+        """The same with when the content of each changed last, as `modified_ms` says it."""
+
     def list_directories(self, directory: str) -> list[str]:
         """Return the names of the directories in `directory`, sorted; empty if it is missing."""
 

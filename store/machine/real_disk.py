@@ -17,7 +17,7 @@ import resource
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Final, cast
@@ -36,6 +36,7 @@ from store.machine.real_file import (
     link,
     make_directories,
     make_file,
+    make_growing_file,
     mapped,
     read_past_cache,
     sync_directory,
@@ -75,9 +76,9 @@ class RealDisk:
     def create(self, path: str, size: int, *, grows: bool = False) -> RealFile:
         """See `Disk.create`."""
         self.kept.forget(path)
-        allocated = min(size, PAGE_BYTES) if grows else None
-        names = self._names if grows else None
-        descriptor, unfinished = make_file(path, size, allocated=allocated, names=names)
+        if grows:
+            return self._create_growing(path, size)
+        descriptor, unfinished = make_file(path, size)
         if unfinished:
             os.rename(unfinished, path)
         else:
@@ -85,12 +86,15 @@ class RealDisk:
             # By its name, so that the mapping goes by it too, wherever mappings are listed.
             os.close(descriptor)
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        if grows:
-            self._devices.add(os.fstat(descriptor).st_dev)
-        file = mapped(path, descriptor, size, path, allocated, names)
-        if not grows:
-            sync_directory(os.path.dirname(path))
+        file = mapped(path, descriptor, size, path)
+        sync_directory(os.path.dirname(path))
         return file
+
+    def _create_growing(self, path: str, size: int) -> RealFile:
+        allocated = min(size, PAGE_BYTES)
+        descriptor = make_growing_file(path, size, allocated, self._names)
+        self._devices.add(os.fstat(descriptor).st_dev)
+        return mapped(path, descriptor, size, path, allocated, self._names)
 
     def open(self, path: str, *, read_only: bool = False, grows: bool = False) -> RealFile:
         """See `Disk.open`."""
@@ -123,20 +127,22 @@ class RealDisk:
 
     def list_files(self, directory: str) -> list[tuple[str, int]]:
         """See `Disk.list_files`."""
-        if not os.path.isdir(directory):
-            return []
-        with os.scandir(directory) as entries:
-            return sorted(
-                (e.name, e.stat().st_size)
-                for e in entries
-                if e.is_file() and not e.name.endswith(TEMPORARY_SUFFIX)
-            )
+        return [(name, size) for name, size, _ in self.list_files_with_times(directory)]
+
+    def list_files_with_times(self, directory: str) -> list[tuple[str, int, int]]:
+        """See `Disk.list_files_with_times`."""
+        found: list[tuple[str, int, int]] = []
+        with _entries(directory) as entries:
+            for entry in entries:
+                if entry.is_file() and not entry.name.endswith(TEMPORARY_SUFFIX):
+                    status = entry.stat()
+                    found.append((entry.name, status.st_size, status.st_mtime_ns // 1_000_000))
+        found.sort()
+        return found
 
     def list_directories(self, directory: str) -> list[str]:
         """See `Disk.list_directories`."""
-        if not os.path.isdir(directory):
-            return []
-        with os.scandir(directory) as entries:
+        with _entries(directory) as entries:
             return sorted(e.name for e in entries if e.is_dir())
 
     def exists(self, path: str) -> bool:
@@ -382,6 +388,14 @@ class RealDisk:
     def sync_names(self, directories: Iterable[str]) -> None:
         """See `Disk.sync_names`."""
         at_once(sync_directory, [each for each in directories if os.path.isdir(each)])
+
+
+def _entries(directory: str) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
+    """Return what is in a directory, nothing if it is missing: without a call that only asks."""
+    try:
+        return os.scandir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return nullcontext(iter(()))
 
 
 @contextmanager

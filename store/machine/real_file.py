@@ -7,7 +7,9 @@ Facts that decide this:
   a full disk kills the process with SIGBUS, which Python cannot catch; on a tmpfs a read does, too.
 - A crash while a file is made must leave neither a short file, which would keep the store from
   opening, nor a name that is no number, which would keep RocketMQ from opening it. So a file has
-  no name as long as it is not finished, where Linux and the file system can do that.
+  no name as long as it is not finished, where Linux and the file system can do that. A file that
+  grows has its name at once: it gets its whole length in one call, and a last file of no length
+  is deleted by the next start, ours or RocketMQ's.
 - A descriptor that is lent to a thread is closed after the call: its number could belong to
   another file by then.
 - The first touch of a page brings in what is around it, as much as the disk's `read_ahead_kb` says:
@@ -183,20 +185,13 @@ class RealFile:
 
 _O_TMPFILE: Final = getattr(os, "O_TMPFILE", 0)
 _DESCRIPTORS: Final = "/proc/self/fd"
+_NEW_FILE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
-def make_file(
-    path: str,
-    size: int,
-    *,
-    unfinished_name: str = "",
-    allocated: int | None = None,
-    names: UnsyncedNames | None = None,
-) -> tuple[int, str]:
+def make_file(path: str, size: int, *, unfinished_name: str = "") -> tuple[int, str]:
     """Make a file of zeros that is to be `path`; return its descriptor and its passing name or "".
 
-    It has blocks up to `allocated`, or for all of it. Directories that are missing are made,
-    durably or, with `names`, to be synced later.
+    It has all of its blocks. Directories that are missing are made, durably.
 
     Raises:
         ValueError: no bytes.
@@ -207,12 +202,7 @@ def make_file(
     directory = os.path.dirname(path)
     unfinished = f"{directory}/{unfinished_name or os.path.basename(path) + TEMPORARY_SUFFIX}"
     try:
-        if names is None:
-            make_directories(directory)
-        else:
-            for parent in new_directories(directory):
-                names.made_in(parent)
-            names.made_in(directory)
+        make_directories(directory)
         descriptor = _open_nameless(directory)
         if descriptor >= 0:
             unfinished = ""
@@ -222,15 +212,49 @@ def make_file(
     except OSError as error:
         raise translated(error, path, size) from error
     try:
-        if allocated is not None:
-            os.ftruncate(descriptor, size)
-        allocate(descriptor, size if allocated is None else allocated)
+        allocate(descriptor, size)
     except OSError as error:
         os.close(descriptor)
         if unfinished:
             os.unlink(unfinished)
         raise translated(error, path, size) from error
     return descriptor, unfinished
+
+
+def make_growing_file(path: str, size: int, allocated: int, names: UnsyncedNames) -> int:
+    """Make a file of zeros with blocks up to `allocated`; return its descriptor.
+
+    There may be many thousands of them, so it takes as few calls as can be. Directories that are
+    missing are made; their names, and the file's, are to be synced later.
+
+    Raises:
+        ValueError: no bytes.
+        StoreFullError: no room; nothing is left.
+        DiskFailedError: the directory cannot be written to.
+    """
+    check_size(path, size)
+    directory = path.rpartition("/")[0]
+    try:
+        try:
+            descriptor = os.open(path, _NEW_FILE, 0o644)
+        except FileNotFoundError:
+            for parent in _made_directories(directory):
+                names.made_in(parent)
+            descriptor = os.open(path, _NEW_FILE, 0o644)
+        except FileExistsError:
+            os.unlink(path)
+            descriptor = os.open(path, _NEW_FILE, 0o644)
+    except OSError as error:
+        raise translated(error, path, size) from error
+    names.made_in(directory)
+    try:
+        os.ftruncate(descriptor, size)
+        allocate(descriptor, allocated)
+    except OSError as error:
+        os.close(descriptor)
+        os.unlink(path)
+        raise translated(error, path, size) from error
+    return descriptor
 
 
 def link(descriptor: int, path: str, *, replace: bool = False) -> None:
@@ -346,10 +370,24 @@ def new_directories(directory: str) -> list[str]:
     """Create what is missing of a path; return the directories to sync for it, outermost first."""
     if os.path.isdir(directory):
         return []
+    try:
+        return _made_directories(directory)
+    except FileExistsError:
+        if not os.path.isdir(directory):
+            raise
+        return [os.path.dirname(directory) or "."]  # another process was faster
+
+
+def _made_directories(directory: str) -> list[str]:
+    """Do the same for a directory that was not there just now."""
     parent = os.path.dirname(directory) or "."
-    unsynced = new_directories(parent)
-    os.makedirs(directory, exist_ok=True)
-    return [*unsynced, parent]
+    try:
+        os.mkdir(directory)
+    except FileNotFoundError:
+        above = new_directories(parent)
+        os.makedirs(directory, exist_ok=True)
+        return [*above, parent]
+    return [parent]
 
 
 def sync_directory(directory: str) -> None:

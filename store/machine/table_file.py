@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import logging
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -53,8 +53,30 @@ _OF_ALL_TABLES: Final = {"dataVersion"}
 ENTRIES_PER_STEP: Final = 128
 """Of a save in steps: some milliseconds of work."""
 
-_Texts: TypeAlias = dict[tuple[str, object], tuple[object, str]]
-"""Of the frozen entries of a table that was saved, by map and key: each with its text."""
+
+class _Piece(NamedTuple):
+    """Some entries of a map as they were written down."""
+
+    entries: list[tuple[str, object]]
+    lines: list[str]
+    text: str
+    """All lines."""
+    is_frozen: bool
+    """Whether the entries are as they were if they are the same objects."""
+
+    def is_of(self, entries: list[tuple[str, object]]) -> bool:
+        """Say whether its text is that of these entries."""
+        if not self.is_frozen or len(entries) != len(self.entries):
+            return False
+        return all(
+            key == known and entry is before
+            for (key, entry), (known, before) in zip(entries, self.entries, strict=True)
+        )
+
+
+_Texts: TypeAlias = dict[tuple[str, int], _Piece]
+"""Of a table that was saved, by map and first entry: what has not changed since is not written down
+again."""
 
 
 class TableChecksum(msgspec.Struct, frozen=True):
@@ -293,7 +315,7 @@ def encode_table(table: object) -> bytes:
 def _in_steps(table: object, known: _Texts, texts: _Texts) -> Iterator[str]:
     """Yield the text in pieces, none of which takes long.
 
-    Entries that are in `known` are not written down again; all that can be are put into `texts`.
+    What is in `known` is not written down again; all that is written is put into `texts`.
     """
     fields = _fields(table) if isinstance(table, msgspec.Struct) else table
     if not isinstance(fields, dict) or not fields or isinstance(next(iter(fields)), int):
@@ -316,23 +338,32 @@ def _map_in_steps(
     start, between = "{\n\t\t", ",\n\t\t"
     entries = list(value.items())
     for at in range(0, len(entries), ENTRIES_PER_STEP):
-        piece = [
-            f"{_json(key)}:{_entry(name, key, entry, known, texts)}"
-            for key, entry in entries[at : at + ENTRIES_PER_STEP]
-        ]
-        yield start + between.join(piece)
+        some = entries[at : at + ENTRIES_PER_STEP]
+        piece = known.get((name, at))
+        if piece is None or not piece.is_of(some):
+            piece = _piece(some, piece, between)
+        texts[name, at] = piece
+        yield start + piece.text
         start = between
     yield "\n\t}"
 
 
-def _entry(name: str, key: str, entry: object, known: _Texts, texts: _Texts) -> str:
-    if not isinstance(entry, msgspec.Struct) or not entry.__struct_config__.frozen:
-        return _pretty(entry, "\n\t\t")
-    saved = known.get((name, key))
-    if saved is None or saved[0] is not entry:
-        saved = (entry, _pretty(entry, "\n\t\t"))
-    texts[name, key] = saved
-    return saved[1]
+def _piece(entries: list[tuple[str, object]], before: _Piece | None, between: str) -> _Piece:
+    """Write entries down; those that were in a piece `before` this one have their lines there."""
+    is_frozen = all(map(_is_frozen, (entry for _, entry in entries)))
+    known: dict[str, tuple[object, str]] = {}
+    if is_frozen and before is not None and before.is_frozen:
+        pairs = zip(before.entries, before.lines, strict=True)
+        known = {key: (entry, line) for (key, entry), line in pairs}
+    lines = []
+    for key, entry in entries:
+        same, line = known.get(key, (None, ""))
+        lines.append(line if same is entry else f"{_json(key)}:{_pretty(entry, between[1:])}")
+    return _Piece(entries, lines, between.join(lines), is_frozen)
+
+
+def _is_frozen(entry: object) -> bool:
+    return isinstance(entry, msgspec.Struct) and entry.__struct_config__.frozen
 
 
 def _fields(record: msgspec.Struct) -> dict[str, object]:

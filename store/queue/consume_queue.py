@@ -100,11 +100,12 @@ class ConsumeQueue(UnitQueue):
 
     # -- opening ---------------------------------------------------------------------------------
 
-    def load(self) -> None:
+    def load(self) -> int:
         """Open the files, those of the extension too."""
-        super().load()
+        modified_ms = super().load()
         if self._ext is not None:
             self._ext.load()
+        return modified_ms
 
     def recover(self) -> None:
         """Find the end of extension and units; see `UnitQueue.recover`."""

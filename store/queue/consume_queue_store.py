@@ -116,6 +116,9 @@ class ConsumeQueueStore:
         self._shared: SharedByQueues[UnitQueue] = SharedByQueues(self.open_files)
         self.awake = self._shared.awake
         """Those that have changed lately."""
+        self.modified_ms: dict[tuple[str, int], int] = {}
+        """When the last files of queues were changed last, -1 where that is not known; from `load`
+        until the note of their ends was read."""
         self.noted_to = 0
         """Up to where in the log all records are in their queues, as a note says: see
         `queue_ends.py`."""
@@ -146,7 +149,7 @@ class ConsumeQueueStore:
                 self._check_kind(topic, queue_id, directory)
                 queue = self.find_or_create(topic, queue_id)
                 try:
-                    queue.load()
+                    self.modified_ms[topic, queue_id] = queue.load()
                 except BrokenRowError as error:
                     broken.append((queue, error))
             self._load_broken(directory, broken)

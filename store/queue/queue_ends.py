@@ -71,6 +71,7 @@ class QueueEnds:
         Raises:
             OSError: the disk does not remove it.
         """
+        modified_ms, queues.modified_ms = queues.modified_ms, {}
         note = self._read()
         if note is None:
             return
@@ -83,7 +84,12 @@ class QueueEnds:
         believed = 0
         for topic, end in rows:
             queue = queues.find(topic, end.queue_id)
-            if queue is not None and self._is_end_of(queue, end, log_end):
+            if queue is None or not _is_end_of(queue, end, log_end):
+                continue
+            found_ms = modified_ms.get((topic, end.queue_id), -1)
+            if found_ms < 0:
+                found_ms = self._disk.modified_ms(queue.files.files[-1].path)
+            if found_ms == end.modified_ms:
                 queue.go_on_from(end)
                 believed += 1
         if believed < len(rows):
@@ -150,21 +156,6 @@ class QueueEnds:
             return "the log was written to after it"
         return None
 
-    def _is_end_of(self, queue: AnyConsumeQueue, end: QueueEnd, log_end: int) -> bool:
-        files = queue.files.files
-        if not files or not _can_be_noted(queue):
-            return False
-        last = files[-1]
-        return (
-            files[0].file_from_offset == end.first
-            and last.file_from_offset < end.end <= last.file_from_offset + last.size
-            and end.end % CQ_STORE_UNIT_SIZE == 0
-            and end.first <= end.min_offset * CQ_STORE_UNIT_SIZE <= end.end
-            and -1 <= end.first_record <= log_end
-            and -1 <= end.max_physic_offset <= log_end
-            and self._disk.modified_ms(last.path) == end.modified_ms
-        )
-
     def _ignored(self, reason: str) -> None:
         _log.warning("%s does not count: %s; the files of queues are read", self._path, reason)
 
@@ -175,3 +166,19 @@ def _can_be_noted(queue: AnyConsumeQueue) -> bool:
     if type(queue) is not ConsumeQueue or last is None or queue.trouble:
         return False
     return len(queue.file_queues) == 1 and last.flushed_position == last.wrote_position
+
+
+def _is_end_of(queue: AnyConsumeQueue, end: QueueEnd, log_end: int) -> bool:
+    """Say whether a note fits the files of a queue, but for their time."""
+    files = queue.files.files
+    if not files or not _can_be_noted(queue):
+        return False
+    last = files[-1]
+    return (
+        files[0].file_from_offset == end.first
+        and last.file_from_offset < end.end <= last.file_from_offset + last.size
+        and end.end % CQ_STORE_UNIT_SIZE == 0
+        and end.first <= end.min_offset * CQ_STORE_UNIT_SIZE <= end.end
+        and -1 <= end.first_record <= log_end
+        and -1 <= end.max_physic_offset <= log_end
+    )

@@ -135,9 +135,9 @@ class UnitQueue(ABC):
 
     # -- opening ---------------------------------------------------------------------------------
 
-    def load(self) -> None:
-        """Open the files. See `MappedFileQueue.load`."""
-        self._files.load()
+    def load(self) -> int:
+        """Open the files. See `GrowingFileQueue.load_with_time`."""
+        return self._files.load_with_time()
 
     def load_end(self) -> None:
         """Open what is whole at the end of a queue that is to be built anew: its numbers go on."""

@@ -106,7 +106,7 @@ MUTATIONS: Final[dict[str, tuple[SourceMutation, str]]] = {
         "sync_files_of_queues_together",
     ),
     "the directories of a file of a queue are not synced": (
-        SourceMutation(real_file.make_file, "names.made_in(parent)", NOTHING),
+        SourceMutation(real_file.make_growing_file, "names.made_in(parent)", NOTHING),
         "sync_a_file_of_a_queue",
     ),
     "names that an earlier process has left are not synced": (

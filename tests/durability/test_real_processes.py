@@ -117,21 +117,16 @@ def test_a_file_gets_its_name_after_its_bytes_and_the_name_is_synced(calls: list
         if new.endswith(SPARES):
             continue
         if rename.name != "linkat":
-            # A file without a name is one of the log or of a queue: of zeros until it is used.
+            # A file without a name is one of the log: of zeros until it is used.
             assert any(
                 call.name in SYNCS and call.target == old and call.ended < rename.begun
                 for call in calls
             ), f"{old} was renamed before it was synced"
-        # That of a queue's file is synced with its bytes: the checkpoint speaks of both.
-        is_of_a_queue = "/consumequeue/" in new
         following = next(
             call
             for call in calls
             if call.begun > rename.ended
             and (call.thread == rename.thread or call.name in SYNCS)
-            and (
-                call.target == str(Path(new).parent)
-                or (promises(call, rename) and not is_of_a_queue)
-            )
+            and (call.target == str(Path(new).parent) or promises(call, rename))
         )
         assert following.name in SYNCS, f"{following.text} left before the directory of {new}"

@@ -1,6 +1,12 @@
+from pathlib import Path
+
+import pytest
+
 from node.simulated.disk import SimulatedDisk
+from store import CorruptLogError
 from store.files.growing_file_queue import GrowingFileQueue
 from store.files.open_files import OpenFiles
+from store.machine.real_disk import RealDisk
 
 SIZE = 8192
 
@@ -26,3 +32,42 @@ def test_files_are_made_and_found_again_without_being_opened() -> None:
     assert disk.exists(f"/q/{2 * SIZE:020d}")
     again.discard_next_file()
     assert not disk.exists(f"/q/{2 * SIZE:020d}")
+
+
+def test_the_time_of_a_lone_file_comes_with_its_name_and_of_other_rows_it_does_not() -> None:
+    disk = SimulatedDisk(now_ms=lambda: 77)
+    path = f"/q/{0:020d}"
+    disk.create(path, SIZE, grows=True)
+    row = GrowingFileQueue("/q", SIZE, OpenFiles(disk), remedy="build it anew")
+    assert row.load_with_time() == disk.modified_ms(path)
+    assert row.max_offset == SIZE
+    disk.create(f"/q/{SIZE:020d}", SIZE, grows=True)
+    both = GrowingFileQueue("/q", SIZE, OpenFiles(disk), remedy="build it anew")
+    assert both.load_with_time() == -1
+    assert both.max_offset == 2 * SIZE
+    none = GrowingFileQueue("/none", SIZE, OpenFiles(disk), remedy="build it anew")
+    assert none.load_with_time() == -1
+
+
+def test_a_lone_file_of_another_name_or_length_is_refused() -> None:
+    for name, size in ((f"{0:020d}", SIZE // 2), (f"{1:020d}", SIZE), ("notes", SIZE)):
+        disk = SimulatedDisk()
+        disk.create(f"/q/{name}", size)
+        with pytest.raises(CorruptLogError):
+            GrowingFileQueue("/q", SIZE, OpenFiles(disk), remedy="").load_with_time()
+
+
+def test_a_file_that_a_kill_left_without_length_is_deleted(tmp_path: Path) -> None:
+    """It was killed between the name and the length of a new file."""
+    disk = RealDisk()
+    disk.create(f"{tmp_path}/q/{0:020d}", SIZE, grows=True).close()
+    for left in (f"q/{SIZE:020d}", f"new/{0:020d}"):
+        (tmp_path / left).parent.mkdir(exist_ok=True)
+        (tmp_path / left).touch()
+        row = GrowingFileQueue(
+            f"{tmp_path}/{left.partition('/')[0]}", SIZE, OpenFiles(disk), remedy=""
+        )
+        row.load_with_time()
+        assert not (tmp_path / left).exists()
+        assert row.last_or_create(0).size == SIZE
+        row.close()

@@ -8,8 +8,10 @@ class Pretended:
     def __init__(self, *, is_synced: bool = True) -> None:
         self.is_synced = is_synced
         self.is_open = True
+        self.asked = 0
 
     def let_go(self, *, unsynced: bool = False) -> bool:
+        self.asked += 1
         self.is_open = not (self.is_synced or unsynced)
         return not self.is_open
 
@@ -56,3 +58,15 @@ def test_a_file_that_is_closed_otherwise_is_forgotten() -> None:
     files.closed(first)
     files.closed(first)
     assert files.count == 0
+
+
+def test_files_that_are_not_synced_are_not_asked_again_for_each_one_that_is_opened() -> None:
+    files = OpenFiles(SimulatedDisk(), 100)
+    made = opened(199, files, is_synced=False)
+    assert 0 < sum(file.asked for file in made) <= 2 * 99
+    for file in made:
+        file.is_synced = True
+    files.let_go()
+    assert files.count == 100
+    opened(1, files)
+    assert files.count == 100

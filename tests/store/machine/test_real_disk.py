@@ -28,7 +28,7 @@ def failing(error: int) -> object:
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
-@pytest.mark.parametrize("call", ["posix_fallocate", "open", "makedirs"])
+@pytest.mark.parametrize("call", ["posix_fallocate", "open", "mkdir"])
 def test_no_room_is_a_full_store_and_leaves_nothing(
     call: str, error: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -43,7 +43,7 @@ def test_no_room_is_a_full_store_and_leaves_nothing(
     assert list(tmp_path.rglob("f*")) == []
 
 
-@pytest.mark.parametrize("call", ["posix_fallocate", "open", "makedirs"])
+@pytest.mark.parametrize("call", ["posix_fallocate", "open", "mkdir"])
 def test_any_other_refusal_is_a_failed_disk_and_leaves_nothing(
     call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -53,6 +53,50 @@ def test_any_other_refusal_is_a_failed_disk_and_leaves_nothing(
             RealDisk().create(f"{tmp_path}/new/f", SIZE)
     assert caught.value.path == f"{tmp_path}/new/f"
     assert list(tmp_path.rglob("f*")) == []
+
+
+@pytest.mark.parametrize("call", ["posix_fallocate", "ftruncate", "open", "mkdir"])
+def test_no_room_for_a_file_that_grows_leaves_nothing(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"{tmp_path}/new/f"
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, failing(errno.ENOSPC))
+        with pytest.raises(StoreFullError) as caught:
+            RealDisk().create(path, SIZE, grows=True)
+    assert caught.value.path == path
+    assert list(tmp_path.rglob("f*")) == []
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_a_file_that_grows_takes_few_calls_and_replaces_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be a hundred thousand: each call more is a second more."""
+    disk = RealDisk()
+    disk.create(f"{tmp_path}/topic/0/f", SIZE, grows=True).close()
+    calls: list[str] = []
+
+    def noted(name: str) -> object:
+        real = getattr(os, name)
+
+        def call(*arguments: object, **named: object) -> object:
+            calls.append(name)
+            return real(*arguments, **named)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for name in ("open", "mkdir", "makedirs", "stat", "fstat", "ftruncate", "posix_fallocate"):
+            patch.setattr(os, name, noted(name))
+        file = disk.create(f"{tmp_path}/topic/1/f", SIZE, grows=True)
+    assert calls == ["open", "mkdir", "open", "ftruncate", "posix_fallocate", "fstat"]
+    file.buffer[:4] = b"here"
+    again = disk.create(f"{tmp_path}/topic/1/f", 2 * SIZE, grows=True)
+    assert (again.size, bytes(again.buffer[:4])) == (2 * SIZE, bytes(4))
+    for each in (file, again):
+        each.close()
 
 
 def test_a_small_file_that_cannot_be_written_leaves_the_old_one(

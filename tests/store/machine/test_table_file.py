@@ -329,3 +329,24 @@ def test_a_full_disk_does_not_keep_a_table_from_being_read() -> None:
 
 def test_a_version_counts_its_changes() -> None:
     assert next_version(DataVersion(3, 10, 7), 11) == DataVersion(3, 11, 8)
+
+
+@pytest.mark.parametrize("count", [1, 128, 129, 400])
+def test_what_is_written_again_is_what_a_whole_table_would_be(count: int) -> None:
+    disk = SimulatedDisk()
+    file = TableFile(disk, TABLE)
+    topics = dict(many_topics(count)["topicConfigTable"])  # type: ignore[call-overload]
+    names = list(topics)
+
+    def is_written() -> bool:
+        table = {"topicConfigTable": dict(topics)}
+        file.save(table)
+        return disk.read(TABLE) == encode_table(table)
+
+    for changed in ({}, {names[-1]: 9}, {names[0]: 7, names[-1]: 9}, {"new": 3}):
+        for name, queues in changed.items():
+            topics[name] = TopicConfig(topic_name=name, read_queue_nums=queues)
+        assert is_written()
+    for gone in (names[0], "new"):
+        topics.pop(gone)
+        assert is_written()
