@@ -10,6 +10,7 @@ A `Plan` says what is asked; a `Recording` takes what is seen. The caller owns i
 interrupted drill can still say what it saw. Cancelling `play` kills the nodes at once.
 """
 
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
@@ -138,6 +139,11 @@ async def play(
         recording.input_lines_acknowledged = source.acknowledged_count
 
 
+def wall_ms() -> float:
+    """Return the wall clock of now, in milliseconds since 1970."""
+    return time.time_ns() / 1e6
+
+
 @asynccontextmanager
 async def _consumer_load(plan: Plan, recording: Recording) -> AsyncIterator[ConsumerLoad | None]:
     """Give the consumers' load with its ledger open, or None where consumers are not audited."""
@@ -150,7 +156,7 @@ async def _consumer_load(plan: Plan, recording: Recording) -> AsyncIterator[Cons
         yield ConsumerLoad(
             ledger=ledger,
             promises=recording.promises,
-            clock=recording.clock,
+            wall_ms=wall_ms,
             broker_of=lambda _: plan.group.name,
             retries=_retries(plan, CONSUMERS_PAUSE_SECONDS),
             refusal_is_clear=plan.target.refusal_is_clear,

@@ -35,8 +35,7 @@ from tandem.drill.consumers.lines import (
 from tandem.drill.outcomes import SEND_OK
 
 CLOCK_MS: Final = 50.0
-"""By how much the clocks of drill and nodes may differ: they are of one machine, but the drill
-counts from its start on."""
+"""By how much a message may be seen before its time: drill and nodes read one clock, and round."""
 
 EXAMPLES_MAX: Final = 20
 
