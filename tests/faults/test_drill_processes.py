@@ -97,7 +97,7 @@ def test_a_deployed_cluster_is_drilled_twice_and_left_as_it_was(tmp_path: Path) 
 def test_a_fenced_group_that_is_deployed_elects_a_master_and_is_left_as_it_was(
     tmp_path: Path,
 ) -> None:
-    with running_etcd(tmp_path / "etcd") as members:
+    with running_etcd(tmp_path) as members:
         file, _ = deploy(tmp_path, "fenced", settings={"coordinator": coordinator(members)})
         options = options_of(file, "master-kill", "master-resign")
 
