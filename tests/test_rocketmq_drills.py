@@ -6,6 +6,7 @@ import argparse
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from benchmarks import rocketmq_drills
@@ -31,10 +32,8 @@ ROWS = {place: Configuration(place[0], (), ("kill",)) for place in (A, B)}
 
 
 def row(place: tuple[str, str], runs: int = 2, **changes: Any) -> Row:  # noqa: ANN401 - as a Row
-    return Row(
-        **{"configuration": place[0], "scenario": place[1], "runs": runs, "verdict": "PASSED"}
-        | changes
-    )
+    usual = Row(configuration=place[0], scenario=place[1], runs=runs, verdict="PASSED")
+    return msgspec.structs.replace(usual, **changes)
 
 
 def options(keep: Path, total: int = 4, minutes: float = 60.0) -> argparse.Namespace:

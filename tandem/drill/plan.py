@@ -10,6 +10,7 @@ from tandem.client.cluster_access import ClusterAccess
 from tandem.cluster_file.choices import GroupKind
 from tandem.cluster_file.coordinator_settings import CoordinatorSettings
 from tandem.drill.java_witness import WitnessJava
+from tandem.drill.machines import Machines
 from tandem.drill.options import DrillOptions
 from tandem.drill.preflight import Group
 from tandem.drill.proxied_pair import ProxiedPair
@@ -79,6 +80,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     stores: dict[str, Path]
     tls: TLSFiles | None = None
     target: TargetFacts = TargetFacts()
+    machines: Machines | None = None
+    """What nodes are started on, if a scenario hurts that."""
     witness: WitnessJava | None = None
     """Another client that consumes as well."""
 

@@ -21,6 +21,7 @@ import trio
 from rich.console import Console
 
 from tandem.client import ClientError, MessageQueue, Producer, PullConsumer
+from tandem.drill.breakable import Disks, Load
 from tandem.drill.consumers.both_loads import BothLoads
 from tandem.drill.consumers.client_log import client_log
 from tandem.drill.consumers.clients import GROUPS, consumer_tasks, create_topics
@@ -40,8 +41,6 @@ from tandem.drill.scenario import (
     LOOK_SECONDS,
     NOT_POSSIBLE,
     PLAYED,
-    Disks,
-    Load,
     NotPossibleError,
     ScenarioRun,
     Seen,
@@ -223,6 +222,7 @@ def _stage(running: Running, disks: Disks, plan: Plan, recording: Recording, loa
         expectations=recording.expectations,
         seed=plan.options.seed,
         patience=plan.patience,
+        machines=plan.machines,
     )
 
 

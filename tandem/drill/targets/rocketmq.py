@@ -16,11 +16,12 @@ from tandem.client import Admin, ClientError
 from tandem.client.cluster_access import ClusterAccess
 from tandem.cluster.spec import NodeSpec
 from tandem.cluster_file.coordinator_settings import CoordinatorSettings
+from tandem.drill.breakable import Cluster
 from tandem.drill.errors import MissingRequirementError, Requirement, TargetError
 from tandem.drill.plan import Plan, TargetFacts
 from tandem.drill.preflight import can_listen
 from tandem.drill.recording import Recording
-from tandem.drill.scenario import LOOK_SECONDS, Cluster, NodeFailedError, NotPossibleError
+from tandem.drill.scenario import LOOK_SECONDS, NodeFailedError, NotPossibleError
 from tandem.drill.scenario_file import FOLDER, Scenario, choose
 from tandem.drill.sentences.sentence import Fault
 from tandem.drill.targets.java_program import JavaProgram
