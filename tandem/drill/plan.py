@@ -79,6 +79,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     out: Path
     stores: dict[str, Path]
     tls: TLSFiles | None = None
+    given_access: ClusterAccess | None = None
+    """How clients reach a cluster that has users."""
     target: TargetFacts = TargetFacts()
     machines: Machines | None = None
     """What nodes are started on, if a scenario hurts that."""
@@ -110,7 +112,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def access(self) -> ClusterAccess:
         """The same for a client."""
-        return ClusterAccess(self.name_servers, tls=self.tls)
+        return self.given_access or ClusterAccess(self.name_servers, tls=self.tls)
 
     def rounds(self) -> list[tuple[str, Scenario]]:
         """Every scenario as often as it is played, each with the name of that time."""

@@ -97,6 +97,11 @@ def _prepared(options: DrillOptions, stack: ExitStack) -> "_Drill":
     source = _source(options, target.max_message_size_bytes, stack)
     out = stack.enter_context(claimed(options.out))
     ground = target.lay_out(out, scenarios)
+    if ground.access is not None and (witness is not None or options.spark_stream):
+        raise BadOptionsError(
+            "--witness and --spark-stream: the cluster has users, and these sign nothing; leave"
+            " them out"
+        )
     if witness is not None and ground.tls is not None:
         raise BadOptionsError(
             "--witness java: the cluster has TLS, and the witness has no certificate of it; leave"
@@ -118,6 +123,7 @@ def _prepared(options: DrillOptions, stack: ExitStack) -> "_Drill":
         out=out,
         stores=dict(ground.stores),
         tls=ground.tls,
+        given_access=ground.access,
         target=ground.facts,
         witness=witness,
         machines=_machines(out, ground, scenarios),

@@ -41,6 +41,8 @@ class Ground(msgspec.Struct, frozen=True, kw_only=True):
     coordinator_directory: Path | None = None
     pairs: Sequence[ProxiedPair] = ()
     tls: TLSFiles | None = None
+    access: ClusterAccess | None = None
+    """How clients reach it, where addresses and `tls` do not say all."""
     facts: TargetFacts = TargetFacts()
 
 

@@ -17,6 +17,7 @@ from tandem.drill.session import RATE_PER_SECOND_AUTOMATIC_MAX
 from tandem.drill.small_disks import Disks
 from tandem.testing import write_cluster_file
 from tests.tandem.drill import samples
+from tests.tandem.drill.targets.process_samples import document, write
 from tests.tandem.drill.targets.rocketmq_samples import jars_in
 
 
@@ -175,3 +176,18 @@ def test_a_witness_is_refused_where_there_is_tls_before_anything_is_started(
         else:
             with pytest.raises(BadOptionsError):
                 session._prepared(options, stack)
+
+
+@pytest.mark.parametrize("option", [{"witness": "java"}, {"spark_stream": True}])
+def test_what_signs_nothing_is_refused_where_there_are_users(
+    option: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "witness_of", lambda options: options.witness and "a witness")
+    monkeypatch.setattr(session, "java_for_spark", lambda *_: None)
+    secret = tmp_path / "secret"
+    secret.write_text("0123456789abcdef")
+    secret.chmod(0o600)
+    file = write(tmp_path, document(access_key="me", secret_key_file="secret"))
+    options = DrillOptions(target="processes", file=file, out=tmp_path / "report", **option)
+    with ExitStack() as stack, pytest.raises(BadOptionsError):
+        session._prepared(options, stack)

@@ -1,11 +1,13 @@
 """A deployed cluster as a target, before anything runs; whole drills: tests/faults."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 import trio
 
+from tandem.cluster_file.secret_file import SecretFileError
 from tandem.drill.errors import BadOptionsError, TargetError
 from tandem.drill.outcomes import FLUSH_SLAVE_TIMEOUT, SEND_OK, SLAVE_NOT_AVAILABLE
 from tandem.drill.recording import Recording
@@ -137,3 +139,43 @@ async def test_a_drill_that_is_cut_short_leaves_the_nodes_as_they_were_found(
 
     assert done.read_text().splitlines() == ["start b", "stop b"], "a ran before"
     assert recording.notes == ["the topic is gone"]
+
+
+def with_user(directory: Path, kind: str = "classic", **changes: Any) -> ProcessesTarget:  # noqa: ANN401
+    secret = directory / "me.secret"
+    secret.write_text("0123456789abcdef\n")
+    secret.chmod(0o600)
+    keys = {"access_key": "me", "secret_key_file": "me.secret"}
+    return ProcessesTarget(read(directory, kind=kind, **keys, **changes))
+
+
+def test_the_user_of_the_file_asks_everything_and_their_secret_is_not_shown(tmp_path: Path) -> None:
+    target = with_user(tmp_path)
+    (scenario,) = target.choose(["master-loss"], short=False)
+    ground = target.lay_out(tmp_path / "report", [scenario])
+    plan = msgspec.structs.replace(
+        samples.plan(scenario), target=ground.facts, given_access=ground.access
+    )
+
+    assert plan.access.access_key == "me"
+    assert plan.access.secret_key == "0123456789abcdef"
+    assert plan.access.signatures == "replay_proof"
+    assert "0123456789abcdef" not in repr(ground) + repr(plan) + repr(ground.facts)
+
+    settings = {"brokerRole": "SYNC_MASTER"}
+    brokers = with_user(tmp_path, "rocketmq-classic", settings=settings).lay_out(tmp_path, ())
+    assert brokers.access is not None
+    assert brokers.access.signatures == "any", "RocketMQ knows no others"
+    assert ProcessesTarget(read(tmp_path)).lay_out(tmp_path, ()).access is None
+
+
+def test_a_secret_or_a_certificate_that_cannot_be_used_ends_the_drill(tmp_path: Path) -> None:
+    target = with_user(tmp_path)
+    (tmp_path / "me.secret").chmod(0o644)
+    with pytest.raises(SecretFileError):
+        target.lay_out(tmp_path, ())
+    (tmp_path / "me.secret").unlink()
+    with pytest.raises(SecretFileError):
+        target.lay_out(tmp_path, ())
+    with pytest.raises(BadOptionsError):
+        ProcessesTarget(read(tmp_path, ca_file="no-such-ca.pem")).lay_out(tmp_path, ())
