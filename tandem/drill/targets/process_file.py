@@ -218,8 +218,11 @@ def _read(file: Path) -> ProcessFile:
 def _tls_of(head: _Head, base: Path) -> TLSFiles | None:
     if not head.ca_file:
         return None
-    own = [str(base / name) if name else "" for name in (head.certificate_file, head.key_file)]
-    return TLSFiles(str(base / head.ca_file), *own)
+    return TLSFiles(
+        str(base / head.ca_file),
+        certificate_file=str(base / head.certificate_file) if head.certificate_file else "",
+        key_file=str(base / head.key_file) if head.key_file else "",
+    )
 
 
 def _nodes(
