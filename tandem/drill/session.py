@@ -46,7 +46,7 @@ from tandem.drill.small_disks import Disks, small_disks
 from tandem.drill.spark_stream import audit_output
 from tandem.drill.summary import Summary, summarise
 from tandem.drill.targets.choice import target_of, witness_of
-from tandem.drill.targets.target import Ground, Target
+from tandem.drill.targets.target import Ground, Target, cannot
 from tandem.drill.verdict import exit_status, print_verdict
 from tandem.drill.workload import Clock, producer_states
 from tandem.plain_text import plain_json
@@ -126,7 +126,7 @@ def _prepared(options: DrillOptions, stack: ExitStack) -> "_Drill":
         given_access=ground.access,
         target=ground.facts,
         witness=witness,
-        machines=_machines(out, ground, scenarios),
+        machines=_machines(target, out, ground, scenarios),
     )
     chance = Random(options.seed)
     can_fill = Fault.FULL_DISK in target.faults
@@ -141,8 +141,12 @@ def _prepared(options: DrillOptions, stack: ExitStack) -> "_Drill":
     return _Drill(plan, target, source, disks)
 
 
-def _machines(out: Path, ground: Ground, scenarios: Sequence[Scenario]) -> Machines | None:
-    if not any("machines" in scenario.needs for scenario in scenarios):
+def _machines(
+    target: Target, out: Path, ground: Ground, scenarios: Sequence[Scenario]
+) -> Machines | None:
+    """Return the machines of the nodes, if a scenario that can be played hurts them."""
+    playable = [each for each in scenarios if not cannot(target.name, target.faults, each)]
+    if not any("machines" in scenario.needs for scenario in playable):
         return None
     return machines(out / "data" / "machines", ground.stores)
 
