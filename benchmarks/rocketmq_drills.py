@@ -1,11 +1,15 @@
 """What drills of RocketMQ and of our groups come to: the table of docs/drills/rocketmq-5.3.3.md.
 
-    python -P -m benchmarks.rocketmq_drills --rocketmq maven:5.3.3 [--repeat 5]
-        [--only 'controller*' ...] [--out DIRECTORY] [--keep FILE] [--evidence DIRECTORY] [--list]
+    python -P -m benchmarks.rocketmq_drills --rocketmq maven:5.3.3 [--repeat 2] [--total 20]
+        [--minutes 480] [--only 'controller*' ...] [--out DIRECTORY] [--keep FILE]
+        [--evidence DIRECTORY] [--list | --table]
 
-A row is one scenario on one configuration, played `--repeat` times on one cluster and audited once.
-Rows are appended to the file of `--keep` as they come, one JSON object a line; the table is made of
-all of them, so that it can be made in several goes. A drill that cannot be run has a row, too.
+A drill plays one scenario on one configuration `--repeat` times on one cluster, and audits it once.
+What came of it is appended to the file of `--keep`, one JSON object a line, and the row of the
+table is made of all lines of its scenario and configuration. So the table is filled in several
+goes: a go plays the row that has the fewest runs, again and again, until every row has `--total`
+runs or `--minutes` have passed. A drill that could not be run has a line, too, and counts for no
+run; a row whose drills could not be run three times in one go waits for the next one.
 """
 
 from __future__ import annotations
@@ -14,15 +18,25 @@ import argparse
 import subprocess
 import sys
 import tempfile
+import time
+from collections import Counter
+from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, Final
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 DURATION_SECONDS: Final = 12
 RATE_PER_SECOND: Final = 200
 DRILL_SECONDS_MAX: Final = 1_800.0
+KEPT: Final = Path(__file__).with_name("rocketmq_drills.jsonl")
+NOT_RUN: Final = "NOT RUN"
+NOT_RUN_MAX: Final = 3
 TANDEM: Final = (sys.executable, "-P", "-c", "from tandem.cli import main; main()")
 
 
@@ -58,7 +72,7 @@ OURS: Final = (
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One scenario on one configuration."""
+    """One drill of one scenario on one configuration, or all of them together."""
 
     configuration: str
     scenario: str
@@ -72,16 +86,31 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     differ: int = 0
     median_seconds: float | None = None
     longest_seconds: float | None = None
+    unavailable_seconds: list[float] = []
+    """Without SEND_OK, of each run by itself; drills of old have only their median and longest."""
+    wall_seconds: float = 0.0
+    """How long the drill took, starts and audit included."""
     note: str = ""
 
+    @property
+    def place(self) -> tuple[str, str]:
+        """Which row of the table it is of."""
+        return self.configuration, self.scenario
 
-def row_of(configuration: Configuration, scenario: str, repeat: int, summary: Any) -> Row:  # noqa: ANN401 - JSON
-    """Return the row of a summary."""
+
+def row_of(
+    configuration: Configuration,
+    scenario: str,
+    summary: Any,  # noqa: ANN401 - JSON
+    wall_seconds: float = 0.0,
+) -> Row:
+    """Return what a summary says. A run that was not played counts for none."""
+    played = [run for run in summary["runs"] if not run["outcome"].startswith("not possible")]
     unavailable = summary["unavailability"]
     return Row(
         configuration=configuration.name,
         scenario=scenario,
-        runs=len(summary["runs"]) or repeat,
+        runs=len(played),
         verdict=summary["verdict"],
         acknowledged=summary["sync_acknowledged"] or 0,
         lost=summary["sync_lost"] or 0,
@@ -91,8 +120,74 @@ def row_of(configuration: Configuration, scenario: str, repeat: int, summary: An
         differ=sum(not same for same in (summary["identical_by_slave"] or {}).values()),
         median_seconds=unavailable[0]["median_seconds"] if unavailable else None,
         longest_seconds=unavailable[0]["max_seconds"] if unavailable else None,
+        unavailable_seconds=[
+            run["unavailable_seconds"] for run in played if run["unavailable_seconds"] is not None
+        ],
+        wall_seconds=round(wall_seconds, 1),
         note=summary["stopped_because"],
     )
+
+
+def together(rows: Sequence[Row]) -> list[Row]:
+    """Return one row for each scenario and configuration, in the order of the first of each."""
+    places = dict.fromkeys(row.place for row in rows)
+    return [_sum([row for row in rows if row.place == place]) for place in places]
+
+
+def _sum(rows: Sequence[Row]) -> Row:
+    """Add up drills of one place. The verdict counts drills if there is more than one kind."""
+    played = [row for row in rows if row.runs]
+    seconds = [each for row in played for each in row.unavailable_seconds]
+    medians = seconds or [row.median_seconds for row in played if row.median_seconds is not None]
+    longest = [row.longest_seconds for row in played if row.longest_seconds is not None]
+    verdicts = Counter(row.verdict for row in rows)
+    first = rows[0]
+    return Row(
+        configuration=first.configuration,
+        scenario=first.scenario,
+        **{
+            name: sum(getattr(row, name) for row in played)
+            for name in (
+                *("runs", "acknowledged", "lost", "duplicated"),
+                *("stored_again", "out_of_order", "differ"),
+            )
+        },
+        median_seconds=round(median(medians), 3) if medians else None,
+        longest_seconds=max([*longest, *seconds], default=None),
+        unavailable_seconds=seconds,
+        verdict=first.verdict
+        if len(verdicts) == 1
+        else ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items())),
+        note="; ".join(dict.fromkeys(row.note for row in rows if row.note)),
+    )
+
+
+def next_row(
+    places: Sequence[tuple[str, str]], known: Sequence[Row], total: int, given_up: Counter[Any]
+) -> tuple[str, str] | None:
+    """Return the place with the fewest runs, or None if each has `total` or was given up."""
+    runs = Counter[tuple[str, str]]()
+    for row in known:
+        runs[row.place] += row.runs
+    left = [each for each in places if runs[each] < total and given_up[each] < NOT_RUN_MAX]
+    return min(left, key=lambda each: runs[each], default=None)
+
+
+def read_rows(file: Path) -> list[Row]:
+    """Return what is known. A line that a crash has torn is passed over."""
+    found = []
+    for line in file.read_bytes().splitlines() if file.exists() else []:
+        with suppress(msgspec.DecodeError):
+            found.append(msgspec.json.decode(line, type=Row))
+    return found
+
+
+def add_row(file: Path, row: Row) -> None:
+    """Append a line, and begin a new one if the last was torn."""
+    before = file.read_bytes() if file.exists() else b""
+    is_torn = bool(before) and not before.endswith(b"\n")
+    with file.open("ab") as kept:
+        kept.write(b"\n" * is_torn + msgspec.json.encode(row) + b"\n")
 
 
 def play(configuration: Configuration, scenario: str, options: argparse.Namespace) -> Row:
@@ -100,6 +195,7 @@ def play(configuration: Configuration, scenario: str, options: argparse.Namespac
     target = (
         () if configuration in OURS else ("--target", "rocketmq", "--rocketmq", options.rocketmq)
     )
+    started = time.monotonic()
     with tempfile.TemporaryDirectory(dir=options.out) as report:
         command = [*TANDEM, "drill", scenario, *target, *configuration.options]
         command += ["--repeat", str(options.repeat), "--duration", str(DURATION_SECONDS)]
@@ -119,14 +215,14 @@ def play(configuration: Configuration, scenario: str, options: argparse.Namespac
                 configuration=configuration.name,
                 scenario=scenario,
                 runs=0,
-                verdict="NOT RUN",
+                verdict=NOT_RUN,
                 note=note,
             )
         summary = msgspec.json.decode(done.stdout)
         if summary["verdict"] != "PASSED" and options.evidence:
             name = f"{configuration.name} {scenario}".replace(", ", " ").replace(" ", "-")
             Path(options.evidence, f"{name}.json").write_bytes(done.stdout)
-        return row_of(configuration, scenario, options.repeat, summary)
+        return row_of(configuration, scenario, summary, time.monotonic() - started)
 
 
 def table(rows: list[Row]) -> str:
@@ -154,30 +250,48 @@ def main() -> None:
     """Play what was asked for and print the table of all that is known."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--rocketmq", default="maven:5.3.3", metavar="DIRECTORY")
-    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--repeat", type=int, default=2, help="runs of a drill, on one cluster")
+    parser.add_argument("--total", type=int, default=20, help="runs that each row is to have")
+    parser.add_argument("--minutes", type=float, default=480.0, help="how long drills begin")
     parser.add_argument("--only", nargs="+", default=["*"], metavar="CONFIGURATION/SCENARIO")
     parser.add_argument("--out", default=None, help="for the data of drills; removed after each")
-    parser.add_argument("--keep", type=Path, default=Path("rocketmq-drills.jsonl"))
+    parser.add_argument("--keep", type=Path, default=KEPT)
     parser.add_argument("--evidence", default=None, help="summaries of what did not pass go here")
-    parser.add_argument("--list", action="store_true", help="name the rows and end")
+    parser.add_argument("--list", action="store_true", help="name the rows, their runs, and end")
+    parser.add_argument("--table", action="store_true", help="print the table and end")
     options = parser.parse_args()
-    rows = [(each, name) for each in (*CONFIGURATIONS, *OURS) for name in each.scenarios]
-    rows = [
-        (each, name)
-        for each, name in rows
+    rows = {
+        (each.name, name): each
+        for each in (*CONFIGURATIONS, *OURS)
+        for name in each.scenarios
         if any(fnmatch(f"{each.name}/{name}", pattern) for pattern in options.only)
-    ]
+    }
     if options.list:
-        for each, name in rows:
-            print(f"{each.name}/{name}")
+        known = {row.place: row.runs for row in together(read_rows(options.keep))}
+        for place in rows:
+            print(f"{'/'.join(place)}: {known.get(place, 0)} of {options.total}")
         return
-    for each, name in rows:
-        print(f"{each.name}/{name}", file=sys.stderr)
-        row = play(each, name, options)
-        with options.keep.open("ab") as file:
-            file.write(msgspec.json.encode(row) + b"\n")
-    known = options.keep.read_bytes().splitlines() if options.keep.exists() else []
-    print(table([msgspec.json.decode(line, type=Row) for line in known]))
+    if not options.table:
+        fill(rows, options, lambda place: play(rows[place], place[1], options))
+    print(table(together(read_rows(options.keep))))
+
+
+def fill(
+    rows: dict[tuple[str, str], Configuration],
+    options: argparse.Namespace,
+    played: Callable[[tuple[str, str]], Row],
+) -> None:
+    """Play drills until each row has its runs, or the time is over."""
+    given_up: Counter[tuple[str, str]] = Counter()
+    until = time.monotonic() + options.minutes * 60
+    while time.monotonic() < until:
+        place = next_row(list(rows), read_rows(options.keep), options.total, given_up)
+        if place is None:
+            return
+        print("/".join(place), file=sys.stderr)
+        row = played(place)
+        given_up[place] += not row.runs
+        add_row(options.keep, row)
 
 
 if __name__ == "__main__":

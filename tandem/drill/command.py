@@ -226,7 +226,7 @@ class ListedScenario(msgspec.Struct, frozen=True, kw_only=True):
 
 def listed(target: str = "tandem") -> list[ListedScenario]:
     """Return the catalogue of a target."""
-    needs = {"network": "fault proxy", "disks": "root, for small disks"}
+    needs = {"network": "fault proxy", "disks": "root, for small disks", "machines": "a C compiler"}
     return [
         ListedScenario(
             name=scenario.name,

@@ -10,6 +10,7 @@ from tandem.client.cluster_access import ClusterAccess
 from tandem.cluster_file.choices import GroupKind
 from tandem.cluster_file.coordinator_settings import CoordinatorSettings
 from tandem.drill.java_witness import WitnessJava
+from tandem.drill.machines import Machines
 from tandem.drill.options import DrillOptions
 from tandem.drill.preflight import Group
 from tandem.drill.proxied_pair import ProxiedPair
@@ -78,7 +79,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     out: Path
     stores: dict[str, Path]
     tls: TLSFiles | None = None
+    given_access: ClusterAccess | None = None
+    """How clients reach a cluster that has users."""
     target: TargetFacts = TargetFacts()
+    machines: Machines | None = None
+    """What nodes are started on, if a scenario hurts that."""
     witness: WitnessJava | None = None
     """Another client that consumes as well."""
 
@@ -107,7 +112,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def access(self) -> ClusterAccess:
         """The same for a client."""
-        return ClusterAccess(self.name_servers, tls=self.tls)
+        return self.given_access or ClusterAccess(self.name_servers, tls=self.tls)
 
     def rounds(self) -> list[tuple[str, Scenario]]:
         """Every scenario as often as it is played, each with the name of that time."""

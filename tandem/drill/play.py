@@ -10,6 +10,7 @@ A `Plan` says what is asked; a `Recording` takes what is seen. The caller owns i
 interrupted drill can still say what it saw. Cancelling `play` kills the nodes at once.
 """
 
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
@@ -20,6 +21,7 @@ import trio
 from rich.console import Console
 
 from tandem.client import ClientError, MessageQueue, Producer, PullConsumer
+from tandem.drill.breakable import Disks, Load
 from tandem.drill.consumers.both_loads import BothLoads
 from tandem.drill.consumers.client_log import client_log
 from tandem.drill.consumers.clients import GROUPS, consumer_tasks, create_topics
@@ -39,8 +41,6 @@ from tandem.drill.scenario import (
     LOOK_SECONDS,
     NOT_POSSIBLE,
     PLAYED,
-    Disks,
-    Load,
     NotPossibleError,
     ScenarioRun,
     Seen,
@@ -138,6 +138,11 @@ async def play(
         recording.input_lines_acknowledged = source.acknowledged_count
 
 
+def wall_ms() -> float:
+    """Return the wall clock of now, in milliseconds since 1970."""
+    return time.time_ns() / 1e6
+
+
 @asynccontextmanager
 async def _consumer_load(plan: Plan, recording: Recording) -> AsyncIterator[ConsumerLoad | None]:
     """Give the consumers' load with its ledger open, or None where consumers are not audited."""
@@ -150,7 +155,7 @@ async def _consumer_load(plan: Plan, recording: Recording) -> AsyncIterator[Cons
         yield ConsumerLoad(
             ledger=ledger,
             promises=recording.promises,
-            clock=recording.clock,
+            wall_ms=wall_ms,
             broker_of=lambda _: plan.group.name,
             retries=_retries(plan, CONSUMERS_PAUSE_SECONDS),
             refusal_is_clear=plan.target.refusal_is_clear,
@@ -217,6 +222,7 @@ def _stage(running: Running, disks: Disks, plan: Plan, recording: Recording, loa
         expectations=recording.expectations,
         seed=plan.options.seed,
         patience=plan.patience,
+        machines=plan.machines,
     )
 
 

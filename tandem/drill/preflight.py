@@ -309,9 +309,9 @@ def write_config(
     """Write the cluster file of this drill: the same, with all data below `out`.
 
     So a drill never touches the data of a cluster that uses the same file. `settings` are sections
-    that scenarios need; `pairs` is how nodes reach each other by way of the fault proxy. On an etcd
-    it has a name of its own: under the same one it would take the records of the real cluster, and
-    the next drill those of this one.
+    that scenarios need, and `group` what each group needs; `pairs` is how nodes reach each other by
+    way of the fault proxy. On an etcd it has a name of its own: under the same one it would take
+    the records of the real cluster, and the next drill those of this one.
 
     Raises:
         OutError: `out` does not take it.
@@ -321,8 +321,7 @@ def write_config(
     if (document.get("coordinator") or {}).get("kind") == "etcd":
         name = document["cluster"].get("name", ClusterSettings().name)
         document["cluster"]["name"] = f"{name[:40]}-drill-{secrets.token_hex(4)}"
-    for section, keys in (settings or {}).items():
-        document[section] = {**(document.get(section) or {}), **keys}
+    _set(document, settings or {})
     for section, key in _FILE_KEYS:
         if (document.get(section) or {}).get(key):
             document[section][key] = str(config.resolve().parent / document[section][key])
@@ -347,6 +346,16 @@ def write_config(
     if has_tls:
         _make_certificates(path)
     return path
+
+
+def _set(document: dict[str, Any], settings: Mapping[str, Mapping[str, Any]]) -> None:
+    """Put sections over those of a cluster file."""
+    for section, keys in settings.items():
+        if section != "group":
+            document[section] = {**(document.get(section) or {}), **keys}
+            continue
+        for name, group in document["groups"].items():
+            document["groups"][name] = {**(group or {}), **keys}
 
 
 def _make_certificates(path: Path) -> None:

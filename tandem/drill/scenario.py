@@ -10,18 +10,21 @@ as an expectation that did not hold, with what was seen instead.
 
 from collections.abc import Awaitable, Callable, Sequence
 from random import Random
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import trio
 
 from tandem.cluster_file.coordinator_settings import COORDINATOR
+from tandem.drill.breakable import Cluster, Disks, Load, Machines, Network
 from tandem.drill.outcomes import SendMode
 from tandem.drill.replication import Replication
-from tandem.drill.rot import Rot, RotKind
 from tandem.drill.switches import longest_gap
-from tandem.drill.timeline import Phase, Timeline
+from tandem.drill.timeline import Timeline
 from tandem.drill.watched_group import WatchedGroup
+
+if TYPE_CHECKING:
+    from tandem.drill.rot import Rot
 
 READY_SECONDS_MAX: Final = 30.0
 """A node recovers a log of this size within a second; ten times that on a busy machine."""
@@ -92,140 +95,6 @@ class NotPossibleError(Exception):
     """This machine cannot do what a step asks for; the text says why. Nothing was broken."""
 
 
-class Cluster(Protocol):
-    """The nodes, to be broken, and their coordinator. Everything raises NodeFailedError."""
-
-    async def start(self, node: str) -> None:
-        """Start a node that is not running; returns once it recovered and listens."""
-        ...
-
-    async def stop(self, node: str) -> None:
-        """Stop a node in an orderly way."""
-        ...
-
-    async def kill(self, node: str) -> None:
-        """Kill -9; returns when the process is gone."""
-        ...
-
-    async def freeze(self, node: str) -> None:
-        """Stop its process with SIGSTOP."""
-        ...
-
-    async def wake(self, node: str) -> None:
-        """Let a frozen process go on."""
-        ...
-
-    async def resign(self, node: str) -> None:
-        """Ask a master to give up."""
-        ...
-
-    async def promote(self, node: str) -> None:
-        """Ask the master to hand over to this node."""
-        ...
-
-    async def by_hand(self, *order: str) -> str:
-        """Run `tandem ha ORDER` on this cluster, as an operator does; return what it said."""
-        ...
-
-    def runs(self, node: str) -> bool:
-        """Whether a node has a process."""
-        ...
-
-    def unexpected_exits(self) -> list[str]:
-        """Nodes that ended by themselves, each as one sentence."""
-        ...
-
-
-class Network(Protocol):
-    """The links between nodes, and of each with the coordinator."""
-
-    def cut(self, source: str, target: str, *, replication_only: bool = False) -> None:
-        """Hold all bytes from one to the other."""
-        ...
-
-    async def cut_off(self, node: str, others: Sequence[str]) -> None:
-        """Hold all bytes between a node and all others, in both directions."""
-        ...
-
-    def slow(
-        self, source: str, target: str, *, delay_seconds: float = 0, bytes_per_second: float = 0
-    ) -> None:
-        """Let bytes from one to the other arrive late, or few of them a second."""
-        ...
-
-    def reset(self, node: str) -> None:
-        """Break all connections of a node that exist."""
-        ...
-
-    async def heal(self) -> None:
-        """Undo everything."""
-        ...
-
-    async def disturb(self, node: str) -> str:
-        """Connect to a node's replication ports and send nonsense; say what was done."""
-        ...
-
-
-class Disks(Protocol):
-    """The file systems of the nodes' stores."""
-
-    def fill(self, node: str) -> None:
-        """Leave no room. Raises NotPossibleError."""
-        ...
-
-    def free(self, node: str) -> None:
-        """Make room again."""
-        ...
-
-    def keep_copy(self, who: str) -> None:
-        """Copy a directory as it is, of a node that may run. Blocks for as long as that takes."""
-        ...
-
-    def put_back(self, who: str) -> None:
-        """Let the copy take the directory's place. Raises NodeFailedError without one."""
-        ...
-
-    def damage_tail(self, node: str, size_bytes: int, *, cut: bool) -> None:
-        """Cut off or overwrite the last bytes of the log of a node that is down."""
-        ...
-
-    def rot(self, node: str, kind: RotKind) -> Rot:
-        """Hurt a full file of the log of a node; return what was done. Raises NodeFailedError."""
-        ...
-
-    def is_healed(self, node: str, rot: Rot) -> bool:
-        """Whether what was hurt is as on the disks of all other nodes."""
-        ...
-
-
-class Load(Protocol):
-    """The producers and consumers."""
-
-    def latest(self, mode: SendMode, phase: Phase) -> list[str | None]:
-        """Per producer: the status of its last answer to a send of this phase, if there is one."""
-        ...
-
-    def pause(self) -> None:
-        """Let producers rest once their sends are answered."""
-        ...
-
-    def resume(self) -> None:
-        """Let producers send again."""
-        ...
-
-    def left_to_send(self) -> int:
-        """Lines of the input that have not been acknowledged yet."""
-        ...
-
-    def left_to_read(self) -> int:
-        """Acknowledged messages that the consumers have not seen yet."""
-        ...
-
-    def left_to_handle(self) -> str | None:
-        """Return in words what is owed to groups; None where no groups are audited."""
-        ...
-
-
 class Roles:
     """Who is meant by "the master" and "slave 1": bound when a scenario begins."""
 
@@ -291,6 +160,7 @@ class Stage:
         expectations: list[Expectation],
         seed: int = 1,
         patience: float = 1.0,
+        machines: Machines | None = None,
     ) -> None:
         self.chance = Random(seed)
         self._patience = patience
@@ -313,6 +183,7 @@ class Stage:
         self.drained_at: float | None = None
         self.now = now
         self._network = network
+        self._machines = machines
 
     @property
     def network(self) -> Network:
@@ -320,6 +191,18 @@ class Stage:
         if self._network is None:
             raise NotPossibleError("the nodes are not connected by way of the fault proxy")
         return self._network
+
+    @property
+    def machines(self) -> Machines:
+        """The machines of the nodes, which can be hurt only if the drill was started for that."""
+        if self._machines is None:
+            raise NotPossibleError("the nodes were not started on machines of the drill")
+        return self._machines
+
+    def another_disk(self, node: str) -> None:
+        """Note that the store of a node was exchanged by other means than the node's own."""
+        if self._machines is not None:
+            self._machines.new_disk(node)
 
     @property
     def master(self) -> str:

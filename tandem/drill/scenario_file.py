@@ -37,7 +37,7 @@ DEFAULT_OF_FENCED: Final = ("master-kill", "master-freeze")
 DEFAULT_OF_CLASSIC: Final = ("slave-loss", "master-loss")
 
 _KEYS: Final = ("promise", "group", "seconds", "settings", "short", "steps")
-_SECTIONS: Final = ("store", "replication", "broker", "coordinator")
+_SECTIONS: Final = ("store", "replication", "broker", "coordinator", "group")
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """What has to be prepared before the cluster starts: `network`, `disks`."""
+        """What has to be prepared before the cluster starts: `network`, `disks`, `machines`."""
         return tuple(sorted({s.sentence.needs for s in self.steps if s.sentence.needs}))
 
     @property

@@ -13,6 +13,7 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
@@ -27,6 +28,7 @@ from tandem.drill.auditing import AuditRequest, audit_with_progress, java_for_sp
 from tandem.drill.errors import AuditError, BadOptionsError, DrillError, first_of
 from tandem.drill.evidence import Evidence, collect
 from tandem.drill.ledger import Ledger, write_parquet
+from tandem.drill.machines import Machines, machines
 from tandem.drill.options import (
     RATE_PER_SECOND_DEFAULT,
     SHORT_RATE_PER_SECOND,
@@ -38,12 +40,13 @@ from tandem.drill.play import play
 from tandem.drill.preflight import claimed
 from tandem.drill.recording import Recording
 from tandem.drill.report import CHECKS, write_report
+from tandem.drill.scenario_file import Scenario
 from tandem.drill.sentences.sentence import Fault
 from tandem.drill.small_disks import Disks, small_disks
 from tandem.drill.spark_stream import audit_output
 from tandem.drill.summary import Summary, summarise
 from tandem.drill.targets.choice import target_of, witness_of
-from tandem.drill.targets.target import Target
+from tandem.drill.targets.target import Ground, Target, cannot
 from tandem.drill.verdict import exit_status, print_verdict
 from tandem.drill.workload import Clock, producer_states
 from tandem.plain_text import plain_json
@@ -94,6 +97,11 @@ def _prepared(options: DrillOptions, stack: ExitStack) -> "_Drill":
     source = _source(options, target.max_message_size_bytes, stack)
     out = stack.enter_context(claimed(options.out))
     ground = target.lay_out(out, scenarios)
+    if ground.access is not None and (witness is not None or options.spark_stream):
+        raise BadOptionsError(
+            "--witness and --spark-stream: the cluster has users, and these sign nothing; leave"
+            " them out"
+        )
     if witness is not None and ground.tls is not None:
         raise BadOptionsError(
             "--witness java: the cluster has TLS, and the witness has no certificate of it; leave"
@@ -115,19 +123,32 @@ def _prepared(options: DrillOptions, stack: ExitStack) -> "_Drill":
         out=out,
         stores=dict(ground.stores),
         tls=ground.tls,
+        given_access=ground.access,
         target=ground.facts,
         witness=witness,
+        machines=_machines(target, out, ground, scenarios),
     )
     chance = Random(options.seed)
     can_fill = Fault.FULL_DISK in target.faults
+    coordinator = ground.coordinator_directory
     disks = (
-        stack.enter_context(small_disks(plan.stores, chance))
+        stack.enter_context(small_disks(plan.stores, chance, coordinator=coordinator))
         if can_fill and any("disks" in scenario.needs for scenario in scenarios)
         else Disks(plan.stores, chance=chance)
     )
-    if ground.coordinator_directory is not None:
-        disks.add_coordinator(ground.coordinator_directory)
+    if coordinator is not None:
+        disks.add_coordinator(coordinator)
     return _Drill(plan, target, source, disks)
+
+
+def _machines(
+    target: Target, out: Path, ground: Ground, scenarios: Sequence[Scenario]
+) -> Machines | None:
+    """Return the machines of the nodes, if a scenario that can be played hurts them."""
+    playable = [each for each in scenarios if not cannot(target.name, target.faults, each)]
+    if not any("machines" in scenario.needs for scenario in playable):
+        return None
+    return machines(out / "data" / "machines", ground.stores)
 
 
 def _source(options: DrillOptions, line_bytes_max: int, stack: ExitStack) -> BodySource:

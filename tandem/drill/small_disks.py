@@ -58,7 +58,7 @@ class Disks:
         """
         if self._why_not:
             raise NotPossibleError(f"no small file system for {node}'s store: {self._why_not}")
-        with (self._stores[node] / _BALLAST).open("ab", buffering=0) as ballast:
+        with (self._directories[node] / _BALLAST).open("ab", buffering=0) as ballast:
             for size in (_CHUNK_BYTES, 1):
                 try:
                     while ballast.write(bytes(size)) == size:
@@ -68,7 +68,7 @@ class Disks:
 
     def free(self, node: str) -> None:
         """Make room again."""
-        (self._stores[node] / _BALLAST).unlink(missing_ok=True)
+        (self._directories[node] / _BALLAST).unlink(missing_ok=True)
 
     def keep_copy(self, who: str) -> None:
         """Copy a directory as it is, of a node that may run. Blocks for as long as that takes."""
@@ -85,12 +85,12 @@ class Disks:
         copy, directory = self._copy_of(who), self._directories[who]
         if not copy.exists():
             raise NodeFailedError(f"there is no copy of the directory of {who}")
-        for entry in directory.iterdir():
-            if entry.is_dir():
-                shutil.rmtree(entry)
-            else:
-                entry.unlink()
+        _empty(directory)
         _copy(copy, directory)
+
+    def lose(self, node: str) -> None:
+        """Leave an empty disk to a node that is down."""
+        _empty(self._stores[node])
 
     def rot(self, node: str, kind: RotKind) -> Rot:
         """Hurt a full file of the log of a node; see `rot_log`.
@@ -133,6 +133,14 @@ class Disks:
             log_file.write(damaged)
 
 
+def _empty(directory: Path) -> None:
+    for entry in directory.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+
+
 def _copy(source: Path, target: Path) -> None:
     """Copy files with their holes; what goes away meanwhile is left out, as in a backup."""
     target.mkdir(parents=True, exist_ok=True)
@@ -141,15 +149,22 @@ def _copy(source: Path, target: Path) -> None:
 
 
 @contextmanager
-def small_disks(stores: Mapping[str, Path], chance: Random | None = None) -> Iterator[Disks]:
+def small_disks(
+    stores: Mapping[str, Path],
+    chance: Random | None = None,
+    *,
+    coordinator: Path | None = None,
+) -> Iterator[Disks]:
     """Put each store on a small file system while the block runs, if that can be done here.
+
+    So is the directory of an embedded coordinator.
 
     What is on them when the block ends stays in their place as plain files.
     """
     mounted: list[Path] = []
     why_not = ""
     try:
-        for place in stores.values():
+        for place in (*stores.values(), *([coordinator] if coordinator is not None else [])):
             place.mkdir(parents=True, exist_ok=True)
             why_not = _mount(place)
             if why_not:

@@ -9,12 +9,13 @@ from typing import Final
 from tandem.drill.sentences.disks import DISKS
 from tandem.drill.sentences.expectations import EXPECTATIONS
 from tandem.drill.sentences.load import LOAD
+from tandem.drill.sentences.machines import MACHINES
 from tandem.drill.sentences.network import NETWORK
 from tandem.drill.sentences.nodes import NODES
 from tandem.drill.sentences.rot import ROT
 from tandem.drill.sentences.sentence import Sentence
 
-SENTENCES: Final = (*LOAD, *NODES, *NETWORK, *DISKS, *ROT, *EXPECTATIONS)
+SENTENCES: Final = (*LOAD, *NODES, *NETWORK, *DISKS, *MACHINES, *ROT, *EXPECTATIONS)
 """Every sentence, in the order in which lines are matched."""
 
 

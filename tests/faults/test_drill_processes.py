@@ -1,5 +1,6 @@
 """Drills of a cluster that was deployed before: nodes started by a shell, faults by commands."""
 
+import datetime as dt
 import os
 import subprocess
 import sys
@@ -11,13 +12,18 @@ import pytest
 import yaml
 
 from tandem.client import BlockingAdmin
+from tandem.cluster.certificates import make_certificates
 from tandem.cluster.spec import ClusterSpec
+from tandem.cluster_file.load import load_config
 from tandem.drill.command import run_drill
 from tandem.drill.options import DrillOptions
 from tandem.drill.outcomes import EXIT_BROKEN, EXIT_HELD, EXIT_NOT_POSSIBLE, EXIT_NOT_RUN
+from tandem.drill.scenario import PLAYED
 from tests.faults.drills import draw_nothing, signals_as_before, status_of, summary_of, unmet
+from tests.faults.etcd_world import coordinator
 from tests.support.deployed import deploy, ended_at_last
 from tests.support.processes import started, wait_output
+from tests.tandem.coordinator.real_etcd import running_etcd
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.thorough]
 
@@ -89,6 +95,42 @@ def test_a_deployed_cluster_is_drilled_twice_and_left_as_it_was(tmp_path: Path) 
     assert status_of(options_of(file, str(mine))) == EXIT_NOT_POSSIBLE
     assert running(tmp_path) == 3
     assert topics_of(spec) == []
+
+
+def test_a_fenced_group_that_is_deployed_elects_a_master_and_is_left_as_it_was(
+    tmp_path: Path,
+) -> None:
+    with running_etcd(tmp_path) as members:
+        file, _ = deploy(tmp_path, "fenced", settings={"coordinator": coordinator(members)})
+        options = options_of(file, "master-kill", "master-resign")
+
+        assert status_of(options) == EXIT_HELD, unmet(summary_of(options))
+        summary = summary_of(options)
+        assert running(tmp_path) == 0
+
+    killed, resigned = summary["runs"]
+    assert killed["outcome"] == PLAYED
+    assert "ask a master to resign" in resigned["outcome"], "without `secret_file` there is no way"
+    assert len(summary["switches"]) == 1
+    assert summary["sync_acknowledged"] > 0
+    assert summary["sync_lost"] == 0
+    assert summary["byte_identical"] is True
+
+
+def test_a_cluster_with_tls_is_drilled_with_a_certificate(tmp_path: Path) -> None:
+    tls = {"mode": "enforcing", "client_auth": "require"}
+    file, spec = deploy(tmp_path, settings={"tls": tls})
+    made = make_certificates(
+        load_config(spec.file), spec.file.parent / "tls", now=dt.datetime.now(dt.UTC)
+    )
+    assert made
+    own = "ca_file: tls/ca.pem\ncertificate_file: tls/client.pem\nkey_file: tls/client.key\n"
+    file.write_text(file.read_text() + own)
+    options = options_of(file, "master-loss")
+
+    assert status_of(options) == EXIT_HELD, unmet(summary_of(options))
+    assert summary_of(options)["sync_acknowledged"] > 0
+    assert running(tmp_path) == 0
 
 
 def _run_start(file: Path, node: str) -> None:

@@ -37,6 +37,11 @@ class BothLoads:
         """Acknowledged messages that readers have not seen yet."""
         return self._workload.left_to_read()
 
+    def allow_early(self, seconds: float) -> None:
+        """Let groups get what waits that much before its time."""
+        if self._consumers is not None:
+            self._consumers.promises.allow_early(seconds * 1000)
+
     def left_to_handle(self) -> str | None:
         """Return in words what is owed to consumers; None where they are not audited."""
         return None if self._consumers is None else self._consumers.left()

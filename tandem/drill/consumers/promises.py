@@ -35,8 +35,7 @@ from tandem.drill.consumers.lines import (
 from tandem.drill.outcomes import SEND_OK
 
 CLOCK_MS: Final = 50.0
-"""By how much the clocks of drill and nodes may differ: they are of one machine, but the drill
-counts from its start on."""
+"""By how much a message may be seen before its time: drill and nodes read one clock, and round."""
 
 EXAMPLES_MAX: Final = 20
 
@@ -168,6 +167,7 @@ class Promises:
         self._at: dict[tuple[str, str, int, int], str] = {}
         self._tries: Counter[tuple[str, str]] = Counter()
         self._given_back: dict[_Failure, GivenBack] = {}
+        self._early_ms = CLOCK_MS
         self._seen_again = 0
         self._asked = 0
 
@@ -192,6 +192,13 @@ class Promises:
                 self._committed(line)
             case Ended():
                 self._break(MEMBER_ENDED, f"{line.member} of {line.group}: {line.reason}")
+
+    def allow_early(self, milliseconds: float) -> None:
+        """Let what waits be seen that much before its time, from now on.
+
+        For clocks that are set wrong: a broker goes by its own, and what is due by that is due.
+        """
+        self._early_ms = max(self._early_ms, CLOCK_MS + milliseconds)
 
     def failures_of(self, message_id: str) -> int:
         """Return how often the handler of a message fails; 0 for one that nobody sent."""
@@ -315,17 +322,17 @@ class Promises:
             self._break(REPEATED, f"{message.sent.message_id} is there {times} times")
 
     def _check_time(self, message: _Message, line: Seen) -> None:
-        early = message.sent.due_ms - CLOCK_MS - line.at_ms
+        early = message.sent.due_ms - self._early_ms - line.at_ms
         if early > 0 and not line.reconsume_times:
             self._break(
-                EARLY, f"{_place(line)}: {line.message_id}, {early + CLOCK_MS:.0f} ms early"
+                EARLY, f"{_place(line)}: {line.message_id}, {early + self._early_ms:.0f} ms early"
             )
         key = (line.group, line.message_id, line.reconsume_times - 1)
         failed = self._given_back.get(key)
         if failed is None:
             return
         early_ms = failed.at_ms + failed.delay_ms - line.at_ms
-        if early_ms > CLOCK_MS:
+        if early_ms > self._early_ms:
             text = f"{_place(line)}: {line.message_id}, {early_ms:.0f} ms early"
             self._break(RETRIED_EARLY, text)
 

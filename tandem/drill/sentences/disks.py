@@ -43,6 +43,7 @@ async def _copy(stage: Stage, words: Words) -> None:
 async def _put_back(stage: Stage, words: Words) -> None:
     for who in stage.find(words["who"]):
         await trio.to_thread.run_sync(stage.disks.put_back, who)
+        stage.another_disk(who)
         stage.fault(f"put the copy of the directory of {who} back")
 
 

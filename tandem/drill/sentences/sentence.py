@@ -41,6 +41,10 @@ class Fault(enum.StrEnum):
     COPY = "put a copy of a directory back"
     TORN_TAIL = "damage the end of a log"
     ROT = "damage a full file of a log"
+    POWER = "cut the power of a node"
+    LOST_DISK = "lose a disk"
+    SLOW_DISK = "slow a disk down"
+    CLOCK = "set a clock wrong"
 
 
 _FAULT_OF_NEED: Final = {"network": Fault.NETWORK, "disks": Fault.FULL_DISK}
@@ -57,7 +61,8 @@ class Sentence(msgspec.Struct, frozen=True):
     template: str
     act: Action
     needs: str = ""
-    """`network`: the fault proxy; `disks`: a small file system for each node."""
+    """`network`: the fault proxy; `disks`: a small file system for each node;
+    `machines`: a library that is preloaded into nodes."""
     fenced_only: bool = False
     fault: Fault | None = None
     """What it asks of a target, beside what `needs` says."""

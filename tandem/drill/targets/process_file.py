@@ -29,6 +29,7 @@ from tandem.cluster_file.ranges import Name, Port, text_like, whole_number
 from tandem.cluster_file.yaml_reader import MISSING, Reader, compose, is_null
 from tandem.drill.errors import BadOptionsError
 from tandem.drill.sentences.sentence import Fault
+from tandem.tls_files import TLSFiles
 
 NODES_MIN: Final = 2
 
@@ -102,6 +103,11 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True):
     in_sync_replicas: Annotated[int, whole_number(0, 100, "replicas; 0: as RocketMQ 4")] = 0
     lease_ttl_ms: Annotated[int, whole_number(100, 3_600_000, "milliseconds")] = 5_000
     secret_file: str = ""
+    access_key: str = ""
+    secret_key_file: str = ""
+    ca_file: str = ""
+    certificate_file: str = ""
+    key_file: str = ""
     command_seconds: Annotated[int, whole_number(1, 3_600, "seconds")] = 30
     fetch_seconds: Annotated[int, whole_number(1, 86_400, "seconds")] = 600
     patience: Annotated[int, whole_number(1, 100, "times as long")] = 3
@@ -135,6 +141,9 @@ class ProcessFile(msgspec.Struct, frozen=True, kw_only=True):
     in_sync_replicas: int
     lease_ttl_ms: int
     secret_file: Path | None
+    access_key: str
+    secret_key_file: Path | None
+    tls: TLSFiles | None
     command_seconds: int
     fetch_seconds: int
     patience: int
@@ -191,16 +200,28 @@ def _read(file: Path) -> ProcessFile:
     head = _Head(**values)
     _check(reader, head, nodes)
     reader.problems.raise_if_any()
-    secret = file.absolute().parent / head.secret_file if head.secret_file else None
+    base = file.absolute().parent
     return ProcessFile(
         file=file.absolute(),
         nodes=nodes,
-        secret_file=secret,
+        secret_file=base / head.secret_file if head.secret_file else None,
+        secret_key_file=base / head.secret_key_file if head.secret_key_file else None,
+        tls=_tls_of(head, base),
         **{
             name: getattr(head, name)
             for name in ProcessFile.__struct_fields__
-            if name not in ("file", "nodes", "secret_file")
+            if name not in ("file", "nodes", "secret_file", "secret_key_file", "tls")
         },
+    )
+
+
+def _tls_of(head: _Head, base: Path) -> TLSFiles | None:
+    if not head.ca_file:
+        return None
+    return TLSFiles(
+        str(base / head.ca_file),
+        certificate_file=str(base / head.certificate_file) if head.certificate_file else "",
+        key_file=str(base / head.key_file) if head.key_file else "",
     )
 
 
@@ -259,7 +280,22 @@ def _check(reader: Reader, head: _Head, nodes: Sequence[ProcessNode]) -> None:
         reader.complain("in_sync_replicas", f"is more than the {len(nodes)} nodes")
     if not head.settings.get("inSyncReplicas", "1").isdecimal():
         reader.complain("settings.inSyncReplicas", "is not valid; give a number in quotes")
+    _check_access(reader, head)
     _check_nodes(reader, nodes)
+
+
+def _check_access(reader: Reader, head: _Head) -> None:
+    """What says who the drill is, and whom it trusts."""
+    if bool(head.access_key) != bool(head.secret_key_file):
+        which = "access_key" if head.access_key else "secret_key_file"
+        reader.complain(which, "needs the other of `access_key` and `secret_key_file`; add that")
+    if bool(head.certificate_file) != bool(head.key_file):
+        which = "certificate_file" if head.certificate_file else "key_file"
+        reader.complain(which, "needs the other of `certificate_file` and `key_file`; add that")
+    if (head.certificate_file or head.key_file) and not head.ca_file:
+        reader.complain("ca_file", "is missing; give the certificates of those who sign for nodes")
+    if head.ca_file and head.kind is Kind.ROCKETMQ_CONTROLLER:
+        reader.complain("ca_file", "cannot be given: controllers are asked without TLS")
 
 
 def _check_nodes(reader: Reader, nodes: Sequence[ProcessNode]) -> None:

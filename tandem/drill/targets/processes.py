@@ -19,7 +19,7 @@ from tandem.client.cluster_access import ClusterAccess
 from tandem.cluster.spec import NodeSpec
 from tandem.cluster_file.choices import GroupKind
 from tandem.cluster_file.coordinator_settings import CoordinatorSettings
-from tandem.cluster_file.secret_file import read_secret
+from tandem.cluster_file.secret_file import read_private, read_secret
 from tandem.drill.errors import BadOptionsError, DrillError, TargetError
 from tandem.drill.outcomes import FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE
 from tandem.drill.plan import TOPIC, Plan, TargetFacts
@@ -54,6 +54,9 @@ from tandem.drill.targets.rocketmq_watch import (
 )
 from tandem.drill.targets.target import Ground, Running, Task, cannot
 from tandem.drill.watch import SILENT_SECONDS, watch_node
+from tandem.tls_files import TLSFileError
+from tandem.wire.errors import ArgumentError
+from tandem.wire.frame_seal import Signatures
 
 ANSWER_SECONDS_MAX: Final = 20.0
 """For a node that was started, times the patience of the file."""
@@ -107,7 +110,11 @@ class ProcessesTarget:
                 )
 
     def lay_out(self, out: Path, scenarios: Sequence[Scenario]) -> Ground:
-        """Decide where the stores will be, and what answers mean."""
+        """Decide where the stores will be, and what answers mean.
+
+        Raises:
+            BadOptionsError, SecretFileError: a certificate, or the secret of a user, is of no use.
+        """
         file = self._file
         stores = {node.name: node.store or out / "data" / node.name for node in file.nodes}
         facts = TargetFacts(
@@ -136,6 +143,8 @@ class ProcessesTarget:
             coordinator=CoordinatorSettings(lease_ttl_ms=lease_ttl_ms),
             slave_timeout_ms=SLAVE_TIMEOUT_MS,
             stores=stores,
+            tls=file.tls,
+            access=_access_of(file),
             facts=facts,
         )
 
@@ -151,7 +160,7 @@ class ProcessesTarget:
         network = ProcessNetwork(commands)
         async with AsyncExitStack() as stack:
             secret = read_secret(file.secret_file) if file.secret_file is not None else ""
-            access = ClusterAccess(plan.name_servers, secret=secret)
+            access = msgspec.structs.replace(plan.access, secret=secret)
             admin = await stack.enter_async_context(Admin(access))
             askers = {
                 # One connection set each: a frozen node must not hold up the others.
@@ -274,6 +283,25 @@ class ProcessesTarget:
                     f" {node.commands.fetch}; correct it"
                 )
                 return
+
+
+def _access_of(file: ProcessFile) -> ClusterAccess | None:
+    """Return who the drill is, of a cluster with users. RocketMQ knows its own signatures alone."""
+    try:
+        if file.tls is not None:
+            file.tls.client_context()
+        if file.secret_key_file is None:
+            return None
+        signatures = Signatures.ANY if file.kind.is_rocketmq else Signatures.REPLAY_PROOF
+        return ClusterAccess(
+            file.name_servers,
+            access_key=file.access_key,
+            secret_key=read_private(file.secret_key_file, str(file.secret_key_file)).strip(),
+            signatures=signatures.value,
+            tls=file.tls,
+        )
+    except (TLSFileError, ArgumentError) as error:
+        raise BadOptionsError(f"{file.file}: {error}") from error
 
 
 def _group_of(file: ProcessFile, contract: Contract | None) -> Group:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -16,11 +17,13 @@ from tandem.client import Admin, ClientError
 from tandem.client.cluster_access import ClusterAccess
 from tandem.cluster.spec import NodeSpec
 from tandem.cluster_file.coordinator_settings import CoordinatorSettings
+from tandem.drill.breakable import Cluster
 from tandem.drill.errors import MissingRequirementError, Requirement, TargetError
+from tandem.drill.machines import Machines
 from tandem.drill.plan import Plan, TargetFacts
 from tandem.drill.preflight import can_listen
 from tandem.drill.recording import Recording
-from tandem.drill.scenario import LOOK_SECONDS, Cluster, NodeFailedError, NotPossibleError
+from tandem.drill.scenario import LOOK_SECONDS, NodeFailedError, NotPossibleError
 from tandem.drill.scenario_file import FOLDER, Scenario, choose
 from tandem.drill.sentences.sentence import Fault
 from tandem.drill.targets.java_program import JavaProgram
@@ -67,7 +70,7 @@ class RocketMQTarget:
     """Three brokers of one group, with settings of the user."""
 
     name: Final = "rocketmq"
-    faults: Final = frozenset((Fault.KILL, Fault.STOP, Fault.FREEZE))
+    faults: Final = frozenset((Fault.KILL, Fault.STOP, Fault.FREEZE, Fault.SLOW_DISK, Fault.CLOCK))
     max_message_size_bytes: Final = MESSAGE_BYTES_MAX
 
     def __init__(self, jars: Jars, mode: Mode, settings: dict[str, str]) -> None:
@@ -134,7 +137,7 @@ class RocketMQTarget:
         Raises:
             TargetError: one of them does not start, or does not take its settings.
         """
-        programs = self._programs(plan.out)
+        programs = self._programs(plan.out, plan.machines)
         nodes = RocketMQNodes(programs, recording.watched, recording.clock.now)
         try:
             async with AsyncExitStack() as stack:
@@ -167,8 +170,8 @@ class RocketMQTarget:
             for program in programs.values():
                 program.reap()
 
-    def _programs(self, out: Path) -> dict[str, JavaProgram]:
-        """All of them, the name server first; each with its properties."""
+    def _programs(self, out: Path, machines: Machines | None = None) -> dict[str, JavaProgram]:
+        """All of them, the name server first; each with its properties, brokers on machines."""
         layout = self._layout
         found = {
             "name-server": self._program(
@@ -177,11 +180,17 @@ class RocketMQTarget:
         }
         for node in layout.group.nodes:
             properties = layout.broker_properties(node)
-            found[node.name] = self._program(node.name, BROKER, properties, out)
+            given = {} if machines is None else machines.environment(node.name)
+            found[node.name] = self._program(node.name, BROKER, properties, out, given)
         return found
 
     def _program(
-        self, name: str, main_class: str, properties: dict[str, str], out: Path
+        self,
+        name: str,
+        main_class: str,
+        properties: dict[str, str],
+        out: Path,
+        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> JavaProgram:
         home, logs = out / "data" / name, out / "data" / "logs"
         (home / "conf").mkdir(parents=True, exist_ok=True)
@@ -192,6 +201,7 @@ class RocketMQTarget:
         given = home / "given.properties"
         given.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
         command = [
+            *("env", *(f"{key}={value}" for key, value in environment.items())),
             *(self._java, *_HEAP[main_class], "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
             *(
                 word

@@ -83,7 +83,7 @@ class TandemTarget:
         proxy = FaultProxy(plan.pairs)
         async with trio.open_nursery() as nursery:
             await nursery.start(proxy.run)
-            async with LocalCluster(plan.config) as cluster, AsyncExitStack() as stack:
+            async with _local_cluster(plan) as cluster, AsyncExitStack() as stack:
                 await cluster.start()
                 secret = cluster.spec.read_secret()
                 access = ClusterAccess(plan.name_servers, secret=secret, tls=plan.tls)
@@ -96,6 +96,12 @@ class TandemTarget:
                     watchers=await _watchers(stack, admin, plan, recording, secret),
                 )
             nursery.cancel_scope.cancel()
+
+
+def _local_cluster(plan: Plan) -> LocalCluster:
+    if plan.machines is None:
+        return LocalCluster(plan.config)
+    return LocalCluster(plan.config, open_node=plan.machines.opening())
 
 
 CONSUMER_SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {

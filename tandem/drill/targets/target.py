@@ -17,11 +17,11 @@ import msgspec
 from tandem.client import Admin
 from tandem.client.cluster_access import ClusterAccess
 from tandem.cluster_file.coordinator_settings import CoordinatorSettings
+from tandem.drill.breakable import Cluster, Network
 from tandem.drill.plan import Plan, TargetFacts
 from tandem.drill.preflight import Group
 from tandem.drill.proxied_pair import ProxiedPair
 from tandem.drill.recording import Recording
-from tandem.drill.scenario import Cluster, Network
 from tandem.drill.scenario_file import Scenario
 from tandem.drill.sentences.sentence import Fault
 from tandem.tls_files import TLSFiles
@@ -41,6 +41,8 @@ class Ground(msgspec.Struct, frozen=True, kw_only=True):
     coordinator_directory: Path | None = None
     pairs: Sequence[ProxiedPair] = ()
     tls: TLSFiles | None = None
+    access: ClusterAccess | None = None
+    """How clients reach it, where addresses and `tls` do not say all."""
     facts: TargetFacts = TargetFacts()
 
 

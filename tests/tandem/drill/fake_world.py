@@ -66,6 +66,7 @@ class World:
             now=trio.current_time,
             status_without_slaves=SLAVE_NOT_AVAILABLE,
             expectations=[],
+            machines=self if is_fenced else None,
         )
         self.stage.scenario = "a-scenario"
         self.stage.load_seconds = 20.0
@@ -260,6 +261,27 @@ class World:
 
     def left_to_send(self) -> int:
         return self.lines_left
+
+    def allow_early(self, seconds: float) -> None:
+        self.done.append(f"early {seconds:g}")
+
+    def lose(self, node: str) -> None:
+        self.done.append(f"lose {node}")
+
+    def cut_power(self, node: str) -> None:
+        self.done.append(f"cut power {node}")
+
+    def new_disk(self, node: str) -> None:
+        self.done.append(f"new disk {node}")
+
+    def set_clock(self, node: str, ahead_seconds: float) -> None:
+        self.done.append(f"clock {node} {ahead_seconds:g}")
+
+    def slow_syncs(self, node: str, seconds: float) -> None:
+        self.done.append(f"slow {node} {seconds:g}")
+
+    def lie_about_syncs(self, node: str) -> None:
+        self.done.append(f"lie {node}")
 
     def left_to_handle(self) -> str | None:
         return self.owed

@@ -1,11 +1,27 @@
 """How scenarios follow each other. Whole plays on real nodes: tests/faults/test_drill*.py."""
 
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
 import pytest
 import trio
 import trio.testing
 
+from tandem.client import GroupNotFoundError, ReceivedMessage
 from tandem.cluster_file.choices import GroupKind
-from tandem.drill.play import play_scenarios
+from tandem.drill.consumers.clients import GROUPS
+from tandem.drill.consumers.lines import read_lines
+from tandem.drill.plan import Plan, TargetFacts
+from tandem.drill.play import (
+    CONSUMERS_LEDGER,
+    SEND_PAUSE_SECONDS,
+    _attempt_ms,
+    _consumer_load,
+    _retries,
+    play_scenarios,
+)
 from tandem.drill.recording import Recording
 from tandem.drill.scenario_file import Scenario, parse_scenario
 from tandem.drill.sentences.sentence import Fault
@@ -96,3 +112,69 @@ async def test_what_the_target_cannot_do_is_not_begun(
     assert "cannot kill a node" in run.outcome
     assert world.done == []
     assert recording.stopped_because == ""
+
+
+async def test_consumers_are_judged_by_the_wall_clock_of_now(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    plan = fenced_plan(1.0, TargetFacts(has_consumers=True))
+    plan = msgspec.structs.replace(plan, out=tmp_path)
+    (tmp_path / "data" / "logs").mkdir(parents=True)
+    recording = Recording(Clock(0.0, 0.0), plan.group)
+    before_ms = time.time_ns() / 1e6
+
+    async with _consumer_load(plan, recording) as load:
+        assert load is not None
+        with trio.move_on_after(0.5):
+            await load.read(GROUPS[0], "a member", Hopeless(), "a topic")
+
+    (line,) = read_lines(tmp_path / CONSUMERS_LEDGER)
+    assert before_ms - 1 <= line.at_ms <= time.time_ns() / 1e6 + 1
+
+
+class Hopeless:
+    """A client that an error ends at once."""
+
+    async def consume(
+        self,
+        topic: str,
+        handler: Callable[[ReceivedMessage], Awaitable[object]],
+        *,
+        concurrency: int = 1,
+    ) -> None:
+        await trio.lowlevel.checkpoint()
+        raise GroupNotFoundError(topic)
+
+
+def fenced_plan(patience: float, target: TargetFacts | None = None) -> Plan:
+    plan = samples.plan(KILL, kind=GroupKind.FENCED)
+    options = msgspec.structs.replace(plan.options, patience=patience)
+    return msgspec.structs.replace(plan, options=options, target=target or TargetFacts())
+
+
+def test_patience_gives_sends_and_their_attempts_more_time() -> None:
+    usual, patient = fenced_plan(1.0), fenced_plan(4.0)
+    before, after = _retries(usual), _retries(patient)
+
+    assert before is not None
+    assert after is not None
+    assert after.deadline_seconds == 4 * before.deadline_seconds
+    assert after.pause_seconds == 4 * before.pause_seconds
+    assert _attempt_ms(patient) == 4 * _attempt_ms(usual)
+
+
+def test_a_target_that_says_how_long_sends_take_is_believed_and_patience_adds_to_that() -> None:
+    facts = TargetFacts(attempt_ms=5_000, send_seconds_max=120.0, patience=3.0)
+    retries = _retries(fenced_plan(2.0, facts))
+
+    assert retries is not None
+    assert retries.deadline_seconds == 240.0
+    assert retries.pause_seconds == 6 * SEND_PAUSE_SECONDS
+    assert _attempt_ms(fenced_plan(2.0, facts)) == 5_000
+
+
+def test_a_classic_group_is_sent_to_once_and_answers_before_the_client_gives_up() -> None:
+    plan = samples.plan(KILL, kind=GroupKind.CLASSIC)
+
+    assert _retries(plan) is None
+    assert _attempt_ms(plan) > plan.slave_timeout_ms

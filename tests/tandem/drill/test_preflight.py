@@ -41,6 +41,7 @@ from tandem.drill.preflight import (
     write_config,
 )
 from tandem.drill.proxied_pair import ProxiedPair
+from tandem.testing import write_cluster_file
 
 
 def node(
@@ -400,3 +401,18 @@ def test_a_file_without_a_data_directory_gets_one(tmp_path: Path, head: str) -> 
     assert yaml_of(write_config(config, tmp_path))["cluster"] == {
         "data_directory": str(tmp_path / "data")
     }
+
+
+def test_what_a_scenario_asks_of_its_group_is_asked_of_each_and_kept_beside_the_rest(
+    tmp_path: Path,
+) -> None:
+    config = write_cluster_file(tmp_path, 2, {}, kind="fenced")
+    out = tmp_path / "report"
+    out.mkdir()
+
+    own = read_spec(write_config(config, out, settings={"group": {"ack_level": "flushed"}}))
+
+    (group,) = yaml.safe_load(own.file.read_text())["groups"].values()
+    assert group["ack_level"] == "flushed"
+    assert group["kind"] == "fenced"
+    assert group["min_isr"] == 2

@@ -1,18 +1,24 @@
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 import pytest
+import trio
+import trio.testing
 
 from tandem.cluster_file.choices import GroupKind
 from tandem.drill.errors import DrillError, NotReadyError
 from tandem.drill.history import read_history
-from tandem.drill.nemesis import World, case_of
+from tandem.drill.nemesis import Case, World, case_of, scenario_text
 from tandem.drill.options import DrillOptions
+from tandem.drill.outcomes import SEND_OK, SendMode
 from tandem.drill.random_drill import RandomDrill, RandomResult, result_lines
-from tandem.drill.scenario_file import read_scenario
+from tandem.drill.scenario import UnmetError
+from tandem.drill.scenario_file import Scenario, parse_scenario, read_scenario
 from tandem.drill.summary import Summary
 from tests.tandem.drill import samples
+from tests.tandem.drill.fake_world import World as MadeUpCluster
 
 WORLD = World(group=GroupKind.FENCED, nodes=("broker-a-0", "broker-a-1", "broker-a-2"))
 LOST = samples.summary(found=samples.audit(sync_lost=2))
@@ -166,3 +172,92 @@ def test_a_cluster_that_a_slow_machine_did_not_get_ready_shows_nothing(tmp_path:
     assert verdicts == ["INCONCLUSIVE", "PASSED", "PASSED"]
     with pytest.raises(NotReadyError):
         Drills(tmp_path, lambda steps, seed: not_ready(seed, machine_was_slow=False)).run()
+
+
+async def lost_by_a_forgetful_broker(scenario: Scenario) -> int:
+    """Play a scenario on a made-up cluster; return how many acknowledged messages it forgot.
+
+    Its proxy forgets one message with every kill of a node after a link was cut.
+    """
+    acknowledged: set[int] = set()
+    stored: set[int] = set()
+    async with trio.open_nursery() as nursery:
+        world = MadeUpCluster(is_fenced=True)
+        answer, kill, cut = world.usual_answer, world.kill, world.cut
+        was_cut: list[str] = []
+
+        def send(mode: SendMode) -> str:
+            status = answer(mode)
+            if status == SEND_OK:
+                acknowledged.add(len(acknowledged))
+                stored.add(len(acknowledged) - 1)
+            return status
+
+        def cut_and_note(source: str, target: str, *, replication_only: bool = False) -> None:
+            was_cut.append(source)
+            cut(source, target, replication_only=replication_only)
+
+        async def kill_and_forget(node: str) -> None:
+            await kill(node)
+            if was_cut and stored:
+                stored.discard(max(stored))
+
+        world.answer = send
+        world.cut = cut_and_note  # type: ignore[method-assign]
+        world.kill = kill_and_forget  # type: ignore[method-assign]
+        nursery.start_soon(world.run)
+        world.stage.bind("random")
+        with suppress(UnmetError):
+            for step in scenario.steps:
+                await step.play(world.stage)
+        nursery.cancel_scope.cancel()
+    return len(acknowledged - stored)
+
+
+def forgotten(scenario: Scenario) -> int:
+    clock = trio.testing.MockClock(autojump_threshold=0)
+    return trio.run(lost_by_a_forgetful_broker, scenario, clock=clock)
+
+
+@pytest.mark.slow
+def test_a_broker_that_forgets_is_found_by_chance_and_by_what_is_written_again(
+    tmp_path: Path,
+) -> None:
+    """On virtual time. What is written, played again, breaks again; without a fault it does not."""
+    place = tmp_path / "random.yaml"
+    seed = next(
+        seed
+        for seed in range(1_000)
+        if {"cut", "kill"} <= set(_verbs(case_of(seed, WORLD)))
+        and len(_verbs(case_of(seed, WORLD))) > 6
+        and _breaks(case_of(seed, WORLD))
+    )
+    drills = Drills(
+        tmp_path,
+        lambda steps, seed: samples.summary(
+            found=samples.audit(sync_lost=forgotten(read_scenario(place)))
+        ),
+    )
+
+    result = drills.run(seed=seed)
+
+    assert (result.verdict, result.broken, result.seed) == ("FAILED", ["sync_lost"], seed)
+    assert (result.is_repeated, result.is_shortest, result.faults) == (True, True, 2)
+    assert result.episodes[-1].faults > 2
+    written = read_scenario(Path(result.scenario))
+    verbs = [step.text.split()[0] for step in written.steps]
+    assert verbs.index("cut") < verbs.index("kill")
+    assert (verbs.count("cut"), verbs.count("kill")) == (1, 1)
+    assert not {"freeze", "stop", "delay", "limit", "reset", "disturb"} & set(verbs)
+    assert forgotten(written) >= 1
+    for verb in ("cut", "kill"):
+        steps = tuple(step for step in written.steps if step.text.split()[0] != verb)
+        assert forgotten(msgspec.structs.replace(written, steps=steps)) == 0
+
+
+def _verbs(case: Case) -> list[str]:
+    return [fault.step.split()[0] for faults in case.rounds for fault in faults]
+
+
+def _breaks(case: Case) -> bool:
+    return forgotten(parse_scenario(scenario_text(case, "x"), "random", "here")) > 0

@@ -2,13 +2,23 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+import trio
 
 from tandem.drill import session
 from tandem.drill.errors import BadOptionsError, DrillError, first_of
 from tandem.drill.options import RATE_PER_SECOND_DEFAULT, DrillOptions
 from tandem.drill.orders import FileLines, Orders
+from tandem.drill.outcomes import EXIT_BROKEN
+from tandem.drill.plan import Plan
+from tandem.drill.recording import Recording
 from tandem.drill.session import RATE_PER_SECOND_AUTOMATIC_MAX
+from tandem.drill.small_disks import Disks
+from tandem.testing import write_cluster_file
+from tests.tandem.drill import samples
+from tests.tandem.drill.targets.process_samples import document, write
+from tests.tandem.drill.targets.rocketmq_samples import jars_in
 
 
 def lines_file(directory: Path, count: int) -> Path:
@@ -78,3 +88,125 @@ def test_a_directory_in_which_no_node_had_its_store_is_not_said_to_be_kept(tmp_p
     (tmp_path / "data").mkdir()
     assert session._tidy(tmp_path, keep_data=True) is None
     assert not (tmp_path / "data").exists()
+
+
+class Unplayed:
+    """A target that is never asked for anything: the play is made up."""
+
+    name = "processes"
+
+
+def held_with(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, *, no_audit: str = "", notes: str = ""
+) -> tuple[int, dict[str, Any]]:
+    """Hold a drill whose play sees nothing but this; return its status and its summary."""
+
+    async def play(plan: Plan, target: object, recording: Recording, *others: object) -> None:
+        await trio.lowlevel.checkpoint()
+        recording.timeline.start_phase(0.0, "kill", "start")
+        recording.no_audit = no_audit
+        recording.notes.append(notes)
+        recording.ended_at = recording.clock.now()
+        recording.timeline.end_phase(recording.ended_at)
+
+    monkeypatch.setattr(session, "play", play)
+    monkeypatch.setattr(session, "write_report", lambda *_: directory / "index.html")
+    plan = msgspec.structs.replace(samples.plan(), out=directory)
+    target: Any = Unplayed()
+    drill = session._Drill(plan, target, Orders(1), Disks({}))
+    status = trio.run(drill.run)
+    summary = msgspec.to_builtins(drill._summarise(samples.recording()))
+    return status, summary
+
+
+def test_stores_that_could_not_be_had_fail_a_drill_and_the_reason_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, summary = held_with(tmp_path, monkeypatch, no_audit="fetch: no route to broker-a-7")
+
+    assert status == EXIT_BROKEN
+    assert "broker-a-7" in summary["stopped_because"]
+    assert "broker-a-7" in capsys.readouterr().out
+    assert (tmp_path / "ledger.parquet").exists()
+
+
+def test_what_could_not_be_put_back_is_said_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    note = "not put back: [bold]broker-a-7[/bold]"
+    held_with(tmp_path, monkeypatch, no_audit="x", notes=note)
+
+    assert note in capsys.readouterr().err
+
+
+def test_what_could_not_be_put_back_is_said_even_if_the_drill_could_not_be_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def play(plan: Plan, target: object, recording: Recording, *others: object) -> None:
+        await trio.lowlevel.checkpoint()
+        recording.notes.append("look after broker-a-7")
+        raise DrillError("x")
+
+    monkeypatch.setattr(session, "play", play)
+    plan = msgspec.structs.replace(samples.plan(), out=tmp_path)
+    target: Any = Unplayed()
+    with pytest.raises(DrillError):
+        trio.run(session._Drill(plan, target, Orders(1), Disks({})).run)
+
+    assert "look after broker-a-7" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("mode", ["disabled", "enforcing"])
+def test_a_witness_is_refused_where_there_is_tls_before_anything_is_started(
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jars_in(tmp_path, "5.3.3", "rocketmq-client")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").touch(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    options = DrillOptions(
+        config=write_cluster_file(tmp_path, 2, {"tls": {"mode": mode}}),
+        out=tmp_path / "report",
+        witness="java",
+        rocketmq=str(tmp_path),
+    )
+    with ExitStack() as stack:
+        if mode == "disabled":
+            assert session._prepared(options, stack)._plan.witness is not None
+        else:
+            with pytest.raises(BadOptionsError):
+                session._prepared(options, stack)
+
+
+@pytest.mark.parametrize("option", [{"witness": "java"}, {"spark_stream": True}])
+def test_what_signs_nothing_is_refused_where_there_are_users(
+    option: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "witness_of", lambda options: options.witness and "a witness")
+    monkeypatch.setattr(session, "java_for_spark", lambda *_: None)
+    secret = tmp_path / "secret"
+    secret.write_text("0123456789abcdef")
+    secret.chmod(0o600)
+    file = write(tmp_path, document(access_key="me", secret_key_file="secret"))
+    options = DrillOptions(target="processes", file=file, out=tmp_path / "report", **option)
+    with ExitStack() as stack, pytest.raises(BadOptionsError):
+        session._prepared(options, stack)
+
+
+def test_machines_are_made_for_scenarios_that_can_be_played_on_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Path] = []
+    monkeypatch.setattr(session, "machines", lambda directory, stores: made.append(directory))
+    config = write_cluster_file(tmp_path, 2, {}, kind="fenced")
+    file = write(tmp_path, document(kind="fenced"))
+    for options in (
+        DrillOptions(config=config, scenarios=("master-kill",)),
+        DrillOptions(target="processes", file=file, scenarios=("clock-jump",)),
+        DrillOptions(config=config, scenarios=("clock-jump",)),
+    ):
+        assert not made
+        given = msgspec.structs.replace(options, out=tmp_path / "report")
+        with ExitStack() as stack:
+            session._prepared(given, stack)
+    assert made == [tmp_path / "report" / "data" / "machines"]

@@ -78,3 +78,27 @@ def test_a_small_disk_is_filled_freed_and_leaves_its_files(
     assert not store.is_mount()
     assert (store / "file").read_bytes() == b"kept"
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_lost_disk_is_empty_and_another_node_keeps_its_own(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name / "config").mkdir(parents=True)
+        (tmp_path / name / "file").touch()
+    Disks({"a": tmp_path / "a", "b": tmp_path / "b"}).lose("a")
+
+    assert list((tmp_path / "a").iterdir()) == []
+    assert (tmp_path / "b" / "file").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+def test_the_disk_of_a_coordinator_is_filled_and_freed_and_its_files_stay(tmp_path: Path) -> None:
+    directory = tmp_path / "coordinator"
+    with small_disks({"a": tmp_path / "a"}, coordinator=directory) as disks:
+        disks.add_coordinator(directory)
+        (directory / "journal").write_bytes(b"1")
+        disks.fill("coordinator")
+        with pytest.raises(OSError, match="No space"):
+            (directory / "more").write_bytes(bytes(8192))
+        disks.free("coordinator")
+        (directory / "more").write_bytes(bytes(8192))
+    assert (directory / "journal").read_bytes() == b"1"

@@ -30,7 +30,10 @@ class Loads:
             producers=producer_states(1, 1),
         )
         self.consumers = ConsumerLoad(
-            ledger=self.ledger, promises=self.promises, clock=clock, broker_of=lambda _: "b"
+            ledger=self.ledger,
+            promises=self.promises,
+            wall_ms=lambda: 0.0,
+            broker_of=lambda _: "b",
         )
 
 

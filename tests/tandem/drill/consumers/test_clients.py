@@ -13,7 +13,6 @@ from tandem.drill.consumers.clients import GROUPS, MEMBERS, consumer_tasks, crea
 from tandem.drill.consumers.load import QUEUE_COUNTS, RECONSUME_MAX, ConsumerLoad
 from tandem.drill.consumers.promises import Promises
 from tandem.drill.ledger import Ledger
-from tandem.drill.workload import Clock
 
 NOBODY = ClusterAccess(["127.0.0.1:1"])
 
@@ -54,7 +53,7 @@ async def test_each_kind_of_message_and_each_member_is_a_task(
         load = ConsumerLoad(
             ledger=ledger,
             promises=Promises(GROUPS),
-            clock=Clock(0.0, 0.0),
+            wall_ms=lambda: 0.0,
             broker_of=lambda _: "b",
         )
         for has_timers in (True, False):

@@ -1,6 +1,7 @@
 """The consumers' load against a broker in memory, which keeps its promises or breaks them."""
 
 import itertools
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from functools import partial
@@ -27,7 +28,7 @@ from tandem.client import (
 )
 from tandem.client.admin_results import GroupDescription, GroupQueue
 from tandem.drill.consumers.clients import FIRST, GROUPS, ORDERED, RETRYING
-from tandem.drill.consumers.lines import Answered, Ended, read_lines
+from tandem.drill.consumers.lines import Answered, Ended, Sent, read_lines
 from tandem.drill.consumers.load import DELAYS_MS, ConsumerLoad
 from tandem.drill.consumers.promises import (
     EARLY,
@@ -39,7 +40,7 @@ from tandem.drill.consumers.promises import (
     Promises,
 )
 from tandem.drill.ledger import Ledger
-from tandem.drill.workload import Clock, Retries
+from tandem.drill.workload import Retries
 from tandem.wire.message import Host, Message, MessageExt, offset_msg_id
 from tandem.wire.message_properties import PROPERTY_REAL_TOPIC
 from tandem.wire.system_topics import dlq_topic
@@ -47,6 +48,7 @@ from tandem.wire.system_topics import dlq_topic
 HOST = Host("127.0.0.1", 10911)
 BROKER = "broker-a"
 QUESTION_SECONDS = 0.5
+SLEEP_SECONDS = 3600.0
 
 
 class Broker:
@@ -58,6 +60,7 @@ class Broker:
         self.check: Callable[[MessageExt], TransactionState] = lambda message: "unknown"
         self.nursery: trio.Nursery | None = None
         self.early = 0.0
+        self.machine_sleeps_at = math.inf
         self.shows_everything = False
         self.stores_twice = False
         self.garbles = False
@@ -66,6 +69,15 @@ class Broker:
         self.read_error: ClientError | None = None
         self.handled: dict[tuple[str, str], int] = {}
         self.grown = trio.Event()
+
+    def wall_seconds(self) -> float:
+        """The wall clock of the machine, which goes on while that sleeps and tasks do not."""
+        now = trio.current_time()
+        return now + (SLEEP_SECONDS if now >= self.machine_sleeps_at else 0.0)
+
+    async def wait_until(self, wall_seconds: float) -> None:
+        while self.wall_seconds() < wall_seconds:
+            await trio.sleep(0.01)
 
     def put(self, message: Message | MessageExt) -> int:
         of_topic = self.log.setdefault(message.topic, [])
@@ -76,7 +88,7 @@ class Broker:
         return len(of_topic) - 1
 
     async def put_later(self, message: Message, seconds: float) -> None:
-        await trio.sleep(max(0.0, seconds - self.early))
+        await self.wait_until(self.wall_seconds() + seconds - self.early)
         self.put(message)
 
     async def send(self, message: Message) -> SendResult:
@@ -85,7 +97,7 @@ class Broker:
             raise self.send_error
         delay_seconds = DELAYS_MS.get(message.delay_time_level, 0) / 1000
         if message.deliver_time_ms:
-            delay_seconds = message.deliver_time_ms / 1000 - trio.current_time()
+            delay_seconds = message.deliver_time_ms / 1000 - self.wall_seconds()
         if not delay_seconds:
             return result_of(message, self.put(message))
         assert self.nursery is not None
@@ -195,7 +207,7 @@ class Member:
         if self._times >= (RETRYING.reconsume_max or 0):
             self._broker.dead.append(message)
             return
-        await trio.sleep(delay_seconds)
+        await self._broker.wait_until(self._broker.wall_seconds() + delay_seconds)
         await self._hand_out(message, self._times + 1, handler)
 
 
@@ -286,7 +298,7 @@ class Bench:
             load = ConsumerLoad(
                 ledger=ledger,
                 promises=self.promises,
-                clock=Clock(0.0, 0.0),
+                wall_ms=lambda: self.broker.wall_seconds() * 1000,
                 broker_of=lambda _: BROKER,
                 retries=self.retries,
             )
@@ -342,6 +354,20 @@ async def test_a_broker_that_keeps_its_promises_owes_nothing_at_the_end(
     assert summary.handled[ORDERED.name] == summary.sent["plain"]
     assert summary.dead_letters >= 2
     assert summary.asked >= 4
+
+
+async def test_a_machine_that_sleeps_breaks_no_promise_about_times(
+    bench: Bench, autojump_clock: trio.testing.MockClock
+) -> None:
+    bench.broker.machine_sleeps_at = 2.0
+
+    load = await bench.run()
+
+    assert load.left() == ""
+    assert bench.promises.counts == {}, bench.promises.findings
+    waited = [line for line in read_lines(bench.path) if isinstance(line, Sent) and line.due_ms]
+    assert any(2_000 < line.due_ms < 2_000 + SLEEP_SECONDS * 1000 for line in waited)
+    assert any(line.due_ms > SLEEP_SECONDS * 1000 for line in waited)
 
 
 async def test_a_load_that_rests_sends_nothing(
@@ -452,7 +478,7 @@ async def test_a_half_that_may_be_stored_is_rolled_back_when_a_broker_asks(
         load = ConsumerLoad(
             ledger=ledger,
             promises=Promises(GROUPS),
-            clock=Clock(0.0, 0.0),
+            wall_ms=lambda: broker.wall_seconds() * 1000,
             broker_of=lambda _: BROKER,
         )
         load.resume()

@@ -15,6 +15,7 @@ from tests.tandem.drill.consumers.planted_consumers import (
     PLANTS,
     WAITING,
     PlantedConsumers,
+    a_message_before_its_time,
 )
 
 
@@ -112,3 +113,16 @@ def test_a_copy_that_is_seen_before_the_answer_is_judged_with_it() -> None:
     planted.lines.append(answered)
 
     assert judged(planted).promises_broken == 1
+
+
+def test_what_waits_may_be_early_by_as_much_as_a_clock_was_wrong_and_no_more() -> None:
+    planted = PlantedConsumers()
+    a_message_before_its_time(planted)
+
+    for allowed_ms, count in ((60, 0), (40, 1)):  # it is 100 ms early, and 50 ms are nothing
+        promises = Promises(GROUPS)
+        promises.allow_early(allowed_ms)
+        promises.allow_early(1)
+        for line in planted.lines:
+            promises.take(line)
+        assert promises.summary().promises_broken == count

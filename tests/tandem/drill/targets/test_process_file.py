@@ -9,6 +9,7 @@ from tandem.cluster_file.errors import ClusterConfigError
 from tandem.drill.errors import BadOptionsError
 from tandem.drill.sentences.sentence import Fault
 from tandem.drill.targets.process_file import Kind, read_process_file
+from tandem.tls_files import TLSFiles
 from tests.tandem.drill.targets.process_samples import COMMANDS, document, read, write
 
 NODE = {"name": "a", "address": "127.0.0.1", "port": 10911, "store": "a"}
@@ -45,6 +46,25 @@ def test_orders_to_a_fenced_group_need_its_secret(tmp_path: Path) -> None:
     assert found.secret_file == tmp_path / "secret"
 
 
+def test_who_the_drill_is_and_whom_it_trusts_are_files_beside_it(tmp_path: Path) -> None:
+    assert read(tmp_path).tls is None
+    assert read(tmp_path).secret_key_file is None
+    trusting = read(tmp_path, ca_file="tls/ca.pem")
+    assert trusting.tls == TLSFiles(str(tmp_path / "tls/ca.pem"))
+    found = read(
+        tmp_path,
+        ca_file="ca.pem",
+        certificate_file="me.pem",
+        key_file="/elsewhere/me.key",
+        access_key="me",
+        secret_key_file="me.secret",
+    )
+    assert found.tls is not None
+    assert found.tls.certificate_file == str(tmp_path / "me.pem")
+    assert found.tls.key_file == "/elsewhere/me.key"
+    assert (found.access_key, found.secret_key_file) == ("me", tmp_path / "me.secret")
+
+
 HOSTILE: list[tuple[dict[str, Any], str]] = [
     ({"kind": "raft"}, "kind"),
     ({"kind": None}, "kind"),
@@ -66,6 +86,15 @@ HOSTILE: list[tuple[dict[str, Any], str]] = [
     ({"commands": {**COMMANDS, "fetch": "x"}}, "nodes[0]"),
     ({"commands": ["x"]}, "commands"),
     ({"command_seconds": 0}, "command_seconds"),
+    ({"access_key": "me"}, "access_key"),
+    ({"secret_key_file": "x"}, "secret_key_file"),
+    ({"ca_file": "ca", "key_file": "x"}, "key_file"),
+    ({"ca_file": "ca", "certificate_file": "x"}, "certificate_file"),
+    ({"certificate_file": "x", "key_file": "y"}, "ca_file"),
+    (
+        {"kind": "rocketmq-controller", "controllers": ["127.0.0.1:1"], "ca_file": "ca"},
+        "ca_file",
+    ),
     ({"patience": "x"}, "patience"),
     ({"nodes": None}, "nodes"),
     ({"nodes": []}, "nodes"),

@@ -1,16 +1,22 @@
 """A deployed cluster as a target, before anything runs; whole drills: tests/faults."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+import trio
 
+from tandem.cluster_file.secret_file import SecretFileError
 from tandem.drill.errors import BadOptionsError, TargetError
 from tandem.drill.outcomes import FLUSH_SLAVE_TIMEOUT, SEND_OK, SLAVE_NOT_AVAILABLE
+from tandem.drill.recording import Recording
 from tandem.drill.scenario_file import FOLDER, catalogue
 from tandem.drill.targets import processes
 from tandem.drill.targets.processes import ProcessesTarget
 from tandem.drill.targets.target import cannot
+from tandem.drill.workload import Clock
+from tests.tandem.drill import samples
 from tests.tandem.drill.targets.process_samples import COMMANDS, read
 
 
@@ -94,3 +100,82 @@ def test_a_store_that_is_not_there_is_said(tmp_path: Path) -> None:
     assert str(tmp_path / "b") in str(refused.value)
     (tmp_path / "b").mkdir()
     processes._check_stores(file)
+
+
+async def test_a_drill_that_is_cut_short_leaves_the_nodes_as_they_were_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def answers(*_: object) -> bool:
+        await trio.lowlevel.checkpoint()
+        return True
+
+    async def take_away(*_: object) -> list[str]:
+        await trio.sleep(0.01)
+        return ["the topic is gone"]
+
+    monkeypatch.setattr(processes, "_answers", answers)
+    monkeypatch.setattr(processes, "_take_away", take_away)
+    done = tmp_path / "done"
+    commands = {
+        "find": "cat $NODE.pid 2>/dev/null",
+        "start": f"echo 7 > $NODE.pid; echo start $NODE >> {done}",
+        "stop": f"rm $NODE.pid; echo stop $NODE >> {done}",
+    }
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    (tmp_path / "a.pid").write_text("7")
+    target = ProcessesTarget(read(tmp_path, commands=commands))
+    (scenario,) = target.choose(["master-loss"], short=False)
+    plan = samples.plan(scenario)
+    facts = target.lay_out(tmp_path / "report", [scenario]).facts
+    plan = msgspec.structs.replace(plan, out=tmp_path / "report", group=target.group, target=facts)
+    (tmp_path / "report" / "data" / "logs").mkdir(parents=True)
+    recording = Recording(Clock(0.0, 0.0), target.group)
+
+    with trio.CancelScope() as scope:
+        async with target.running(plan, recording):
+            scope.cancel()  # Ctrl-C
+            await trio.sleep_forever()
+
+    assert done.read_text().splitlines() == ["start b", "stop b"], "a ran before"
+    assert recording.notes == ["the topic is gone"]
+
+
+def with_user(directory: Path, kind: str = "classic", **changes: Any) -> ProcessesTarget:  # noqa: ANN401
+    secret = directory / "me.secret"
+    secret.write_text("0123456789abcdef\n")
+    secret.chmod(0o600)
+    keys = {"access_key": "me", "secret_key_file": "me.secret"}
+    return ProcessesTarget(read(directory, kind=kind, **keys, **changes))
+
+
+def test_the_user_of_the_file_asks_everything_and_their_secret_is_not_shown(tmp_path: Path) -> None:
+    target = with_user(tmp_path)
+    (scenario,) = target.choose(["master-loss"], short=False)
+    ground = target.lay_out(tmp_path / "report", [scenario])
+    plan = msgspec.structs.replace(
+        samples.plan(scenario), target=ground.facts, given_access=ground.access
+    )
+
+    assert plan.access.access_key == "me"
+    assert plan.access.secret_key == "0123456789abcdef"
+    assert plan.access.signatures == "replay_proof"
+    assert "0123456789abcdef" not in repr(ground) + repr(plan) + repr(ground.facts)
+
+    settings = {"brokerRole": "SYNC_MASTER"}
+    brokers = with_user(tmp_path, "rocketmq-classic", settings=settings).lay_out(tmp_path, ())
+    assert brokers.access is not None
+    assert brokers.access.signatures == "any", "RocketMQ knows no others"
+    assert ProcessesTarget(read(tmp_path)).lay_out(tmp_path, ()).access is None
+
+
+def test_a_secret_or_a_certificate_that_cannot_be_used_ends_the_drill(tmp_path: Path) -> None:
+    target = with_user(tmp_path)
+    (tmp_path / "me.secret").chmod(0o644)
+    with pytest.raises(SecretFileError):
+        target.lay_out(tmp_path, ())
+    (tmp_path / "me.secret").unlink()
+    with pytest.raises(SecretFileError):
+        target.lay_out(tmp_path, ())
+    with pytest.raises(BadOptionsError):
+        ProcessesTarget(read(tmp_path, ca_file="no-such-ca.pem")).lay_out(tmp_path, ())

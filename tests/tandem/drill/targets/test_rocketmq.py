@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tandem.drill.errors import MissingRequirementError, Requirement
+from tandem.drill.machines import STORE_VARIABLE, Machines
 from tandem.drill.scenario import NotPossibleError
 from tandem.drill.scenario_file import FOLDER, catalogue
 from tandem.drill.targets import rocketmq
@@ -112,3 +113,28 @@ def test_a_program_gets_its_properties_and_keeps_its_logs(
 
 def test_free_ports_are_different_ones() -> None:
     assert len(set(rocketmq._free_ports(3))) == 3
+
+
+def test_brokers_are_started_on_their_machines_and_the_name_server_is_not(
+    target: RocketMQTarget, tmp_path: Path
+) -> None:
+    ground = target.lay_out(tmp_path, ())
+    programs = target._programs(tmp_path, Machines(tmp_path / "machines", ground.stores))
+
+    for node, store in ground.stores.items():
+        assert f"{STORE_VARIABLE}={store}" in programs[node]._command
+        assert store.is_dir()
+    assert not [word for word in programs["name-server"]._command if STORE_VARIABLE in word]
+    assert not [
+        word
+        for program in target._programs(tmp_path).values()
+        for word in program._command
+        if "LD_PRELOAD" in word
+    ]
+
+
+def test_power_and_disks_of_brokers_are_nothing_that_it_can_take(target: RocketMQTarget) -> None:
+    """What SEND_OK means then depends on how often a broker syncs; no contract says so yet."""
+    for name in ("power-cut-master", "lost-disk"):
+        (scenario,) = target.choose([name], short=False)
+        assert cannot(target.name, target.faults, scenario)

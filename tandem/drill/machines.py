@@ -1,0 +1,179 @@
+"""The machines under the nodes: without power, with slow syncs, with a clock that is wrong.
+
+A library in C is preloaded into each node (`machine.c`). It keeps a copy of what was synced, which
+is all that a loss of power leaves: the page cache outlives the end of a process, and a drill cannot
+take it away otherwise. Where there is no C compiler, or no Linux, scenarios that need it are
+reported as not possible here; they are not counted as passed.
+"""
+
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Final
+
+from tandem.cluster.node_process import NodeProcess, OpenProcess, open_process
+from tandem.drill.scenario import NodeFailedError, NotPossibleError
+
+SOURCE: Final = Path(__file__).with_name("machine.c")
+COMPILE_SECONDS_MAX: Final = 120.0
+LIBRARY_NAME: Final = "machine.so"
+STORE_VARIABLE: Final = "TANDEM_MACHINE_STORE"
+MACHINE_VARIABLE: Final = "TANDEM_MACHINE"
+
+_CONTROL: Final = struct.Struct("=qqqq")
+_NUMBER: Final = struct.Struct("=q")
+_CLOCK_AT, _DELAY_AT, _LIES_AT, _BOOT_AT = range(0, _CONTROL.size, _NUMBER.size)
+_NS: Final = 1_000_000_000
+
+
+class Machines:
+    """A machine for each node; `why_not`: why there are none, or ""."""
+
+    def __init__(self, directory: Path, stores: Mapping[str, Path], why_not: str = "") -> None:
+        self._directory = directory
+        self._stores = dict(stores)
+        self._why_not = why_not
+
+    def environment(self, node: str) -> dict[str, str]:
+        """Return what a node needs in its environment, to be on its machine; nothing without one.
+
+        Its store is there from now on: the library begins with what is in it.
+        """
+        if self._why_not:
+            return {}
+        machine = self._machine(node)
+        self._stores[node].mkdir(parents=True, exist_ok=True)
+        library = str(self._directory / LIBRARY_NAME)
+        others = os.environ.get("LD_PRELOAD")
+        return {
+            "LD_PRELOAD": f"{library}:{others}" if others else library,
+            MACHINE_VARIABLE: str(machine),
+            STORE_VARIABLE: str(self._stores[node]),
+        }
+
+    def opening(self, open_node: OpenProcess = open_process) -> OpenProcess:
+        """Return what starts nodes of ours on their machines: `--name` says which it is."""
+
+        async def opened(
+            command: Sequence[str], log: IO[bytes], environment: dict[str, str]
+        ) -> NodeProcess:
+            node = command[command.index("--name") + 1]
+            return await open_node(command, log, {**environment, **self.environment(node)})
+
+        return opened
+
+    def cut_power(self, node: str) -> None:
+        """Leave of the store of a node that is down what had been synced. It boots anew.
+
+        Raises:
+            NotPossibleError: it is on no machine of ours.
+            NodeFailedError: it was never started, so that nothing is known of its syncs.
+        """
+        machine = self._machine(node)
+        kept = machine / "disk"
+        if not kept.is_dir():
+            raise NodeFailedError(f"{node} has not run on its machine yet")
+        restore(kept, self._stores[node])
+        shutil.rmtree(kept)
+        (machine / "boot_id").write_text(f"{uuid.uuid4()}\n", encoding="ascii")
+        self._set(node, _BOOT_AT, 1)
+
+    def new_disk(self, node: str) -> None:
+        """Forget what was synced: the store is another one now."""
+        if not self._why_not:
+            shutil.rmtree(self._machine(node) / "disk", ignore_errors=True)
+
+    def set_clock(self, node: str, ahead_seconds: float) -> None:
+        """Let the wall clock of a node be that much ahead, or behind if it is below 0."""
+        self._set(node, _CLOCK_AT, round(ahead_seconds * _NS))
+
+    def slow_syncs(self, node: str, seconds: float) -> None:
+        """Let each sync of a node take that much longer."""
+        self._set(node, _DELAY_AT, round(seconds * _NS))
+
+    def lie_about_syncs(self, node: str) -> None:
+        """Let syncs of a node be answered, and nothing be kept by them."""
+        self._set(node, _LIES_AT, 1)
+
+    def _machine(self, node: str) -> Path:
+        if self._why_not:
+            raise NotPossibleError(f"no machine for {node}: {self._why_not}")
+        machine = self._directory / node
+        control = machine / "control"
+        if not control.exists():
+            machine.mkdir(parents=True, exist_ok=True)
+            control.write_bytes(bytes(_CONTROL.size))
+        return machine
+
+    def _set(self, node: str, at: int, value: int) -> None:
+        descriptor = os.open(self._machine(node) / "control", os.O_WRONLY)
+        try:
+            os.pwrite(descriptor, _NUMBER.pack(value), at)
+        finally:
+            os.close(descriptor)
+
+
+def machines(directory: Path, stores: Mapping[str, Path]) -> Machines:
+    """Return machines for these nodes, whose library is compiled now; or say why there are none."""
+    return Machines(directory, stores, _compiled(directory))
+
+
+def _compiled(directory: Path) -> str:
+    """Compile the library; return why it cannot be done, or ""."""
+    if not sys.platform.startswith("linux"):
+        return "what is preloaded into nodes is for Linux"
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        return "there is no C compiler here (cc)"
+    directory.mkdir(parents=True, exist_ok=True)
+    command = [compiler, "-shared", "-fPIC", "-O2", "-o", str(directory / LIBRARY_NAME)]
+    try:
+        done = subprocess.run(
+            [*command, str(SOURCE), "-ldl", "-lpthread"],
+            check=False,
+            capture_output=True,
+            timeout=COMPILE_SECONDS_MAX,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{compiler}: {error}"
+    lines = done.stderr.decode(errors="replace").strip().splitlines()
+    return f"{compiler}: {(lines or ['failed'])[-1]}" if done.returncode else ""
+
+
+def restore(kept: Path, store: Path) -> None:
+    """Let a store be what was kept of it (see `machine.c`). The directory itself stays."""
+    for entry in store.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+    _restore(kept / "names", kept / "data", store)
+
+
+def _restore(names: Path, data: Path, place: Path) -> None:
+    """Make the entries of one directory. A file whose bytes were never synced is empty."""
+    file = names / ".names"
+    lines = file.read_text(errors="surrogateescape").splitlines() if file.exists() else []
+    for line in lines:
+        identity, kind, name = line.split(" ", 2)
+        entry = place / name
+        if kind == "d":
+            entry.mkdir()
+            _restore(names / name, data, entry)
+        elif (data / identity).exists():
+            _put(data / identity, entry)
+        else:
+            entry.touch()
+
+
+def _put(kept: Path, entry: Path) -> None:
+    """Let a file be what was kept of it, with its holes; a link is enough on one file system."""
+    try:
+        entry.hardlink_to(kept)
+    except OSError:
+        subprocess.run(["cp", "--sparse=always", str(kept), str(entry)], check=True)

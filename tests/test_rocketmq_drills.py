@@ -1,0 +1,132 @@
+"""The table of drills of RocketMQ is filled in several goes: benchmarks/rocketmq_drills.py."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from benchmarks import rocketmq_drills
+from benchmarks.rocketmq_drills import (
+    NOT_RUN,
+    NOT_RUN_MAX,
+    Configuration,
+    Row,
+    add_row,
+    fill,
+    next_row,
+    read_rows,
+    row_of,
+    table,
+    together,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+A, B = ("a", "kill"), ("b", "kill")
+ROWS = {place: Configuration(place[0], (), ("kill",)) for place in (A, B)}
+
+
+def row(place: tuple[str, str], runs: int = 2, **changes: Any) -> Row:  # noqa: ANN401 - as a Row
+    usual = Row(configuration=place[0], scenario=place[1], runs=runs, verdict="PASSED")
+    return msgspec.structs.replace(usual, **changes)
+
+
+def options(keep: Path, total: int = 4, minutes: float = 60.0) -> argparse.Namespace:
+    return argparse.Namespace(keep=keep, total=total, minutes=minutes)
+
+
+def test_a_second_go_plays_what_the_first_has_left(tmp_path: Path) -> None:
+    keep = tmp_path / "rows.jsonl"
+    add_row(keep, row(A, runs=3))
+    played: list[tuple[str, str]] = []
+
+    def play(place: tuple[str, str]) -> Row:
+        played.append(place)
+        return row(place)
+
+    fill(ROWS, options(keep), play)
+    fill(ROWS, options(keep), play)
+
+    assert played == [B, B, A]
+    assert {each.place: each.runs for each in together(read_rows(keep))} == {A: 5, B: 4}
+
+
+def test_a_row_whose_drills_cannot_be_run_waits_for_the_next_go(tmp_path: Path) -> None:
+    keep = tmp_path / "rows.jsonl"
+    played: list[tuple[str, str]] = []
+
+    def play(place: tuple[str, str]) -> Row:
+        played.append(place)
+        return row(place, runs=0, verdict=NOT_RUN) if place == A else row(place)
+
+    fill(ROWS, options(keep), play)
+
+    assert Counter(played) == {A: NOT_RUN_MAX, B: 2}
+    assert next_row([A, B], read_rows(keep), 4, Counter()) == A
+
+
+def test_no_drill_begins_when_the_time_is_over(tmp_path: Path) -> None:
+    fill(ROWS, options(tmp_path / "rows.jsonl", minutes=0.0), lambda place: pytest.fail("played"))
+
+
+def test_a_line_that_a_crash_has_torn_costs_that_line_alone(tmp_path: Path) -> None:
+    keep = tmp_path / "rows.jsonl"
+    assert read_rows(keep) == []
+    add_row(keep, row(A))
+    keep.write_bytes(keep.read_bytes() + b'{"configuration": "a", "scen')
+    add_row(keep, row(B))
+
+    assert [each.place for each in read_rows(keep)] == [A, B]
+
+
+def test_drills_of_one_row_are_added_up() -> None:
+    rows = [
+        row(A, lost=1, unavailable_seconds=[1.0, 9.0], longest_seconds=9.0),
+        row(A, lost=2, unavailable_seconds=[2.0, 3.0], longest_seconds=3.0, verdict="FAILED"),
+        row(A, runs=0, verdict=NOT_RUN, note="exit status 2"),
+    ]
+
+    (whole,) = together(rows)
+
+    assert (whole.runs, whole.lost) == (4, 3)
+    assert (whole.median_seconds, whole.longest_seconds) == (2.5, 9.0)
+    assert whole.verdict == "1 FAILED, 1 NOT RUN, 1 PASSED"
+    assert whole.note == "exit status 2"
+    assert "| 4 | 0 | 3 |" in table([whole])
+
+
+def test_a_run_that_was_not_possible_counts_for_none() -> None:
+    summary = {
+        "unavailability": [{"median_seconds": 1.5, "max_seconds": 1.5}],
+        "runs": [
+            {"outcome": "ran to its end", "unavailable_seconds": 1.5},
+            {"outcome": "not possible here: x", "unavailable_seconds": None},
+        ],
+        **dict.fromkeys(("sync_acknowledged", "sync_lost", "duplicated", "stored_again"), 7),
+        "out_of_order": 1,
+        "read_out_of_order": 2,
+        "identical_by_slave": {"x": False},
+        "verdict": "PASSED",
+        "stopped_because": "",
+    }
+
+    found = row_of(ROWS[A], "kill", summary, 61.04)
+
+    assert (found.runs, found.unavailable_seconds, found.wall_seconds) == (1, [1.5], 61.0)
+    assert (found.out_of_order, found.differ) == (3, 1)
+
+
+def test_what_is_kept_in_the_repository_can_be_read() -> None:
+    places = {row.place for row in read_rows(rocketmq_drills.KEPT)}
+    known = {
+        (each.name, name)
+        for each in (*rocketmq_drills.CONFIGURATIONS, *rocketmq_drills.OURS)
+        for name in each.scenarios
+    }
+    assert places <= known
+    assert places
