@@ -50,7 +50,7 @@ from benchmarks.pipelined import (
 from benchmarks.rivals import BOOT_SECONDS_MAX, STORE, Server, pause, rocketmq_group
 from tandem.cluster.spec import read_spec
 from tandem.testing.addresses import claimed_network
-from tandem.testing.cluster_files import write_cluster_file
+from tandem.testing.cluster_files import Settings, write_cluster_file
 from tests.compat.programs import NotToBeHadError
 
 if TYPE_CHECKING:
@@ -281,7 +281,7 @@ class OurNodes:
 
     def __init__(self, directory: Path, network: Network, *, slaves_count: int) -> None:
         directory.mkdir(parents=True)
-        settings = {
+        settings: Settings = {
             "store": STORE,
             "replication": {},
             "broker": {"register_broker_interval_ms": 10_000},
