@@ -92,7 +92,8 @@ def test_a_stream_of_the_pipeline_that_fails_is_started_until_it_runs_again(
     failed = AQuery(RuntimeError("a worker was given up\nat java"))
     assert example.rows_of_stream(None, None, failed, tmp_path, 5) == "rows"
     assert runs.is_stopped
-    assert next(starts, None) is next(orders, None) is None
+    assert next(starts, None) is None
+    assert next(orders, None) is None
 
 
 @pytest.mark.slow
