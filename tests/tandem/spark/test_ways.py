@@ -51,7 +51,7 @@ def lines() -> list[str]:
 
 
 JOBS = [line for line in lines() if SERVER_CLASS not in line]
-WORDS = ("local[2]", "local-cluster", "py-files", "workers.zip#", "workers.tar.gz#", "pipeline_job")
+WORDS = ("local[2]", "local-cluster", "py-files", "workers.tar.gz#", "pipeline_job")
 
 
 def way(line: str) -> str:
