@@ -1,9 +1,7 @@
 """What users see of timed messages is the same whichever kind of timers a store has."""
 
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -11,14 +9,16 @@ import pytest
 from store.results import PutMessageStatus
 from tandem.wire.message_properties import decode_properties
 from tandem.wire.system_topics import TIMER_TOPIC
-from tests.store.delayed.timer_world import T0, FileWorld, JournaledWorld, cancelling, timed
+from tests.store.delayed.timer_world import (
+    T0,
+    FileWorld,
+    JournaledWorld,
+    TimerWorld,
+    cancelling,
+    timed,
+)
 from tests.store.store_world import a_message, heal, note_damage, queue_messages
 from tests.support.logged import logged
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.store.delayed.timer_world import TimerWorld
 
 pytestmark = pytest.mark.parametrize("kind", [FileWorld, JournaledWorld])
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import msgspec
 
 from node.simulated.disk import SimulatedDisk
+from store import MessageStore
 from store.delayed.earlier_deliveries import EarlierDeliveries
 from store.delayed.journaled_timers import JournaledTimers
 from store.delayed.timer_message_store import TimerMessageStore
@@ -25,11 +26,6 @@ from tests.store.store_world import (
     open_store,
     queue_messages,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from store import MessageStore
 
 T0 = 1_700_000_000_000
 SMALL = TimerSettings(
@@ -125,6 +121,8 @@ def timers_of(
 class FileWorld(TimerWorld):
     """A store, its clock and its timers, which can be started again on what a crash left."""
 
+    timers: TimerMessageStore
+
     def __init__(
         self,
         disk: SimulatedDisk | None = None,
@@ -184,6 +182,8 @@ def earlier_of(store: MessageStore, begin: int, now_ms: int = T0) -> EarlierDeli
 
 class JournaledWorld(TimerWorld):
     """The master of the moment, and what its journal says."""
+
+    timers: JournaledTimers
 
     def __init__(
         self,
