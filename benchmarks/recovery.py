@@ -19,9 +19,10 @@ import tempfile
 import time
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from collections.abc import Callable
 
 from store import FlushDiskType, MessageStore, PutBatch, StoreConfig
 from store.index.index_service import IndexService
@@ -30,9 +31,6 @@ from store.machine.tcp_network import TCPNetwork
 from store.services.reput_message_service import ReputMessageService
 from tandem.wire import record_scan
 from tandem.wire.message import Host, Message, encode_batch_body
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CRCS: list[tuple[str, Callable[[bytes], int]]] = [("zlib", zlib.crc32)]
 try:
