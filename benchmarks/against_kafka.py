@@ -30,6 +30,7 @@ import argparse
 import sys
 import tempfile
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from fnmatch import fnmatch
 from functools import partial
@@ -40,7 +41,6 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from collections.abc import Callable, Sequence
 
 from benchmarks.java_client import JavaClient, java_program
 from benchmarks.kafka import NODES, kafka_group, kafka_jars

@@ -33,6 +33,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import ExitStack
 from fnmatch import fnmatch
 from functools import partial
@@ -43,7 +44,6 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from collections.abc import Sequence
 
 from benchmarks.java_client import JavaClient, java_client
 from benchmarks.pipelined import (

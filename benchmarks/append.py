@@ -18,12 +18,12 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from collections.abc import Callable
 
 from store import FlushDiskType, MessageStore, PutBatch, PutMessage, StoreConfig
 from store.machine.real_disk import RealDisk

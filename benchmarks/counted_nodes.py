@@ -15,11 +15,11 @@ import logging
 import sys
 from functools import partial
 from pathlib import Path
+from types import CodeType, FrameType
 from typing import Any
 
 sys.path.insert(0, str(Path.cwd()))
 
-from types import CodeType, FrameType
 
 from tandem.wire import native
 from tests import test_put_path as put_path

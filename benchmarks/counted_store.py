@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path.cwd()))
 
-from collections.abc import Callable
 
 from benchmarks.append import BODY, BORN_HOST, PROPERTIES
 from benchmarks.recovery import stop_hard

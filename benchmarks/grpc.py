@@ -23,6 +23,7 @@ import argparse
 import sys
 import tempfile
 from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import ExitStack
 from fnmatch import fnmatch
 from functools import partial
@@ -33,7 +34,6 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from collections.abc import Sequence
 
 from benchmarks.grpc_load import begin_group, receives, sends
 from benchmarks.pipelined import Answered, Load, send_all, send_frames

@@ -15,11 +15,11 @@ import subprocess
 import sys
 import time
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from collections.abc import Callable
 
 from benchmarks.paired_nodes import Side, compare, running
 from node.figures.exposition import Exposition, Format

@@ -32,6 +32,7 @@ import sys
 import tempfile
 import time
 from collections import deque
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -40,7 +41,6 @@ import trio
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from collections.abc import Callable, Iterator
 
 from tandem.client import BlockingProducer, BlockingPullConsumer, Producer, SendStatus
 from tandem.testing import RunningCluster, running_fenced_cluster

@@ -18,11 +18,11 @@ import sys
 import tempfile
 import time
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from collections.abc import Callable
 
 from store import FlushDiskType, MessageStore, PutBatch, StoreConfig
 from store.index.index_service import IndexService
