@@ -4,11 +4,10 @@
     thorough   scripts/test --thorough    all but the long ones: what CI plays, and a release
     long       scripts/test --long        everything
 
-A rule decides, and no list. What takes a while says so by its marks: whole clusters on virtual
-time (`sim`), real processes (`fault`), Spark, and what is merely `slow`. Of each kind the first test
-of a directory is quick. All others get the mark `thorough`. A module whose first test is too much,
-too, has that mark itself.
-"""
+A rule decides, and no list. What takes a while says so by its marks: whole clusters on virtual time
+(`sim`), real processes (`fault`), Spark, and what is merely `slow`. Of each kind the first test of
+a directory is quick. All others get the mark `thorough`. A module whose first test is too much,
+too, has that mark itself. """
 
 from collections.abc import Iterable
 from typing import Final
