@@ -7,7 +7,7 @@
 A rule decides, and no list. What takes a while says so by its marks: whole clusters on virtual time
 (`sim`), real processes (`fault`), Spark, and what is merely `slow`. Of each kind the first test of
 a directory is quick. All others get the mark `thorough`. A module whose first test is too much,
-too, has that mark itself. """
+too, has that mark itself."""
 
 from collections.abc import Iterable
 from typing import Final
