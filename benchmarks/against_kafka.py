@@ -30,15 +30,17 @@ import argparse
 import sys
 import tempfile
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 
 from benchmarks.java_client import JavaClient, java_program
 from benchmarks.kafka import NODES, kafka_group, kafka_jars
@@ -46,9 +48,6 @@ from benchmarks.pipelined import Load, answer_load, send_frames
 from benchmarks.rivals import our_fenced_group, wait_in_sync, wait_until_idle
 from benchmarks.side_by_side import Loads, again, head_of, line_of, measured, print_table, say
 from tests.compat.programs import NotToBeHadError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 TOPIC: Final = "Bench"
 UNBATCHED: Final = "0 1"

@@ -33,15 +33,17 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import ExitStack
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 
 from benchmarks.java_client import JavaClient, java_client
 from benchmarks.pipelined import (
@@ -74,9 +76,6 @@ from benchmarks.side_by_side import (
     settle,
 )
 from tests.compat.programs import NotToBeHadError, classpath
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 TOPIC: Final = "Bench"
 BATCH: Final = 64

@@ -18,18 +18,17 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 
 from store import FlushDiskType, MessageStore, PutBatch, PutMessage, StoreConfig
 from store.machine.real_disk import RealDisk
 from store.machine.tcp_network import TCPNetwork
 from tandem.wire.message import Host, Message, encode_batch_body
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 T = TypeVar("T")
 

@@ -15,15 +15,14 @@ import logging
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import CodeType, FrameType
+from typing import Any
 
 sys.path.insert(0, str(Path.cwd()))
 
+
 from tandem.wire import native
 from tests import test_put_path as put_path
-
-if TYPE_CHECKING:
-    from types import CodeType, FrameType
 
 UNCOUNTED = ("/simulated/", "/benchmarks/", "/tests/", "deterministic_trio")
 

@@ -11,11 +11,13 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 sys.path.insert(0, str(Path.cwd()))
+
 
 from benchmarks.append import BODY, BORN_HOST, PROPERTIES
 from benchmarks.recovery import stop_hard
@@ -23,9 +25,6 @@ from store import MessageStore, PutBatch, PutMessage, StoreConfig
 from store.machine.real_disk import RealDisk
 from tandem.wire import native
 from tandem.wire.message import Host, Message, encode_batch_body
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 WARMING = 640
 SINGLE = 640

@@ -32,26 +32,22 @@ from collections import Counter
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import trio
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tandem.client import Admin, ClientError, Producer, PullConsumer, SendStatus
+from tandem.client import Admin, ClientError, Producer, PullConsumer, SendResult, SendStatus
 from tandem.cluster.local_cluster import LocalCluster
 from tandem.cluster.spec import read_spec
+from tandem.coordinator.client import EtcdClient
 from tandem.coordinator.interface import CoordinatorError
 from tandem.drill.fault_proxy import FaultProxy, pairs_of
 from tandem.drill.proxied_pair import FlowRule, ProxiedPair
 from tandem.wire.group_state import GroupKeys, decode_state
 from tandem.wire.message import Message, decode_offset_msg_id
 from tandem.wire.message_properties import PROPERTY_UNIQUE_KEY
-
-if TYPE_CHECKING:
-    from tandem.client import SendResult
-    from tandem.coordinator.client import EtcdClient
 
 TOPIC = "Failover"
 GROUP = "broker-a"

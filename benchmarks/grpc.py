@@ -23,15 +23,17 @@ import argparse
 import sys
 import tempfile
 from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import ExitStack
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 
 from benchmarks.grpc_load import begin_group, receives, sends
 from benchmarks.pipelined import Answered, Load, send_all, send_frames
@@ -56,9 +58,6 @@ from benchmarks.side_by_side import (
     shown_rate,
 )
 from tests.compat.programs import NotToBeHadError, classpath
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 TOPIC: Final = "BenchGrpc"
 RECEIVED_TOPIC: Final = "BenchGrpcReceived"

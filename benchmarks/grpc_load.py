@@ -18,12 +18,13 @@ import selectors
 import socket
 import struct
 import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hpack import Encoder, HeaderTuple, NeverIndexedHeaderTuple
 
-from benchmarks.pipelined import LoadError
+from benchmarks.pipelined import Answered, LoadError
 from benchmarks.side_by_side import say
 from benchmarks.stopwatch import Stopwatch
 from node.grpc.frames import (
@@ -44,11 +45,6 @@ from node.grpc.frames import (
     settings_frame,
 )
 from node.grpc.protocol import messages as pb
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from benchmarks.pipelined import Answered
 
 BODY: Final = b"x" * 1024
 RING: Final = 256

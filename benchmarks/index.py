@@ -19,28 +19,25 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+
 from benchmarks.append import touch
 from store.files.store_checkpoint import StoreCheckpoint
+from store.index.index_file import IndexFile
 from store.index.index_service import IndexService
+from store.machine.disk import DiskFile
 from store.machine.real_disk import RealDisk
 from tandem.wire.message import Host, MessageExt, encode_record
 from tandem.wire.record_keys import hash_keys
 from tandem.wire.record_scan import RecordColumns, scan_records
 from tandem.wire.store_layout import INDEX_SLOT, INDEX_UNIT, index_file_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from store.index.index_file import IndexFile
-    from store.machine.disk import DiskFile
 
 RECORDS = 4096
 ROUNDS = 5

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, Final
 
 import msgspec
 
 from benchmarks.pipelined import Answered, LoadError
 from benchmarks.rivals import java_command
 from tests.compat.programs import classpath, fetch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 JAVA: Final = Path(__file__).resolve().parent / "java"
 _HEAP: Final = ("-Xms512m", "-Xmx512m", "-XX:+UseG1GC")

@@ -12,13 +12,15 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 
 from node.simulated.file import SimulatedFile
 from store.index.index_file import IndexFile
@@ -33,9 +35,6 @@ from tandem.wire.record_check import check_records
 from tandem.wire.record_keys import hash_keys
 from tandem.wire.record_scan import scan_records
 from tandem.wire.store_layout import index_file_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 BODY: Final = b"x" * 1024
 SLOTS: Final = 5_000_000

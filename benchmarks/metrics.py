@@ -15,10 +15,11 @@ import subprocess
 import sys
 import time
 import zlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 
 from benchmarks.paired_nodes import Side, compare, running
 from node.figures.exposition import Exposition, Format
@@ -26,9 +27,6 @@ from node.figures.families import Base
 from node.figures.figure import Figure, Labels
 from node.metrics.otlp_request import OTLPRequests, Times
 from node.tables.put_times import PutTimes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SERIES = 10_000
 RUNS = 50

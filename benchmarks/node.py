@@ -32,28 +32,24 @@ import sys
 import tempfile
 import time
 from collections import deque
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import trio
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+
 from tandem.client import BlockingProducer, BlockingPullConsumer, Producer, SendStatus
+from tandem.testing import RunningCluster, running_fenced_cluster
 from tandem.testing import running_cluster as running_classic_cluster
-from tandem.testing import running_fenced_cluster
 from tandem.wire.message import Message, encode_batch_body
 from tandem.wire.message_properties import encode_properties
 from tandem.wire.remoting_command import RemotingCommand, SerializeType, encode_frame
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import SendMessageRequestHeaderV2
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tandem.testing import RunningCluster
 
 BODY = b"x" * 1024
 LENGTH = struct.Struct(">I")

@@ -15,14 +15,12 @@ import socket
 import struct
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from contextlib import ExitStack
+from typing import Final
 
 import msgspec
 
 from benchmarks.pipelined import LoadError, send_frames
-
-if TYPE_CHECKING:
-    from contextlib import ExitStack
 
 STEPS: Final = 64
 """Counters for each doubling."""

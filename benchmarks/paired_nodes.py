@@ -7,22 +7,18 @@ and fewer would share it.
 from __future__ import annotations
 
 import contextlib
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from benchmarks.pipelined import answer_load, cpu_of, send_frames
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Callable, Iterator
-
-    from benchmarks.pipelined import Frames
-    from tandem.client.tls import TLSSocket
+from benchmarks.pipelined import Frames, answer_load, cpu_of, send_frames
+from tandem.client.tls import TLSSocket
 
 ROOT = Path(__file__).resolve().parent.parent
 TOPIC = "Bench"

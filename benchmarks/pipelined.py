@@ -12,11 +12,13 @@ import os
 import socket
 import struct
 import time
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
+from tandem.client.tls import TLSSocket
 from tandem.wire.batch_body import encode_batch_entry
 from tandem.wire.message_properties import encode_properties
 from tandem.wire.remoting_command import RemotingCommand, SerializeType, encode_frame
@@ -26,11 +28,6 @@ from tandem.wire.request_headers import (
     QueueRequestHeader,
     SendMessageRequestHeaderV2,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from tandem.client.tls import TLSSocket
 
 BODY: Final = b"x" * 1024
 QUEUES: Final = 4

@@ -22,14 +22,16 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 
 from benchmarks.pipelined import Answered, Load, LoadError, send_all, send_frames
 from benchmarks.rivals import (
@@ -64,9 +66,6 @@ from tandem.wire.remoting_command import RemotingCommand, SerializeType, encode_
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tests.compat.programs import NotToBeHadError, classpath
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 TOPIC: Final = "BenchPop"
 GROUP: Final = "bench-pop"

@@ -18,10 +18,11 @@ import sys
 import tempfile
 import time
 import zlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 
 from store import FlushDiskType, MessageStore, PutBatch, StoreConfig
 from store.index.index_service import IndexService
@@ -30,9 +31,6 @@ from store.machine.tcp_network import TCPNetwork
 from store.services.reput_message_service import ReputMessageService
 from tandem.wire import record_scan
 from tandem.wire.message import Host, Message, encode_batch_body
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CRCS: list[tuple[str, Callable[[bytes], int]]] = [("zlib", zlib.crc32)]
 try:

@@ -41,15 +41,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 import msgspec
 import trio
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 
 from benchmarks.waiting_puts import (
     BODY,
@@ -69,6 +71,7 @@ from ha.fenced.epoch_file import EpochFile
 from ha.fenced.replica_follower import ReplicaFollower
 from ha.fenced.replica_server import ReplicaServer
 from store import MessageStore, PutBatch, StoreConfig
+from store.machine.network import Network
 from store.machine.real_disk import RealDisk
 from store.machine.tcp_network import TCPNetwork
 from store.machine.tls_network import TLSNetwork, TLSTerms
@@ -77,11 +80,6 @@ from tandem.drill.fault_proxy import FaultProxy
 from tandem.drill.proxied_pair import FlowRule, ProxiedPair
 from tandem.tls_files import TLSFiles
 from tandem.wire.message import Host, Message, encode_batch_body
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from store.machine.network import Network
 
 MASTER = "127.0.0.1"
 SLAVE = "127.0.0.2"

@@ -6,13 +6,11 @@ import statistics
 import sys
 import time
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from benchmarks.pipelined import Answered, Load, LoadError, cpu_of, cpu_seconds
 from benchmarks.rivals import Server, pause
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 FAILURES_MAX: Final = 2
 SETTLE_SECONDS: Final = 0.2

@@ -13,8 +13,8 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import pyarrow as pa
@@ -25,9 +25,6 @@ from tandem.spark.sink.options import SinkOptions
 from tandem.spark.sink.unique_key import RowKeys
 from tandem.spark.sink.writer import send_partition
 from tandem.testing import RunningCluster, running_cluster
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ROUNDS = 3
 BATCH_ROWS = 10_000

@@ -33,14 +33,16 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 import trio
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 
 from benchmarks import index as index_bench
 from benchmarks.append import BATCH, BODY, BORN_HOST, copy_rate, touch
@@ -52,9 +54,6 @@ from store.services.reput_message_service import INDEX_SLICE_BYTES, ReputMessage
 from tandem.wire.crc import raw_crc32
 from tandem.wire.message import Host, Message, encode_batch_body
 from tandem.wire.record_scan import scan_records
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 FILE_BYTES: Final = 256 << 20
 SLOTS: Final = 500_000

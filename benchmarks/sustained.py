@@ -33,26 +33,23 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+
 from benchmarks.open_loop import Interval, OpenLoop
 from benchmarks.pipelined import LoadError
-from benchmarks.rivals import our_fenced_group, our_group, pause, wait_in_sync
+from benchmarks.rivals import Server, our_fenced_group, our_group, pause, wait_in_sync
 from benchmarks.side_by_side import say
 from tandem.wire.remoting_command import RemotingCommand, SerializeType, encode_frame
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import HARuntimeInfo
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from benchmarks.rivals import Server
 
 TOPIC: Final = "Bench"
 KINDS: Final = ("async", "sync", "fenced", "flushed")

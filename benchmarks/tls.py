@@ -16,18 +16,16 @@ import os
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import socket
 
 from benchmarks.paired_nodes import Side, compare, running
 from tandem.client.tls import TLSSocket
 from tandem.cluster.certificates import make_certificates
 from tandem.cluster_file.load import load_config
 from tandem.tls_files import TLSFiles
-
-if TYPE_CHECKING:
-    import socket
 
 CLEAR, SECURE = "127.31.0.1", "127.31.0.2"
 

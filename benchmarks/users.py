@@ -16,9 +16,10 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import socket
 
 import msgspec
 
@@ -41,9 +42,6 @@ from tandem.wire.request_headers import SendMessageRequestHeaderV2
 from tandem.wire.request_signature import ChallengeBody
 from tandem.wire.route import decode_json_body
 from tandem.wire.secret_keys import OPERATOR_ACCESS_KEY, operator_secret_key
-
-if TYPE_CHECKING:
-    import socket
 
 USER, SECRET = "bench", "a secret of the bench"
 OPEN, AUTHORIZED = "127.31.0.3", "127.31.0.4"

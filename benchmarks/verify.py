@@ -20,13 +20,15 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 
 from tandem.log import open_store_directory
 from tandem.log.verify import verify_store
@@ -36,9 +38,6 @@ from tandem.wire.message import BLANK_MAGIC_CODE, Host, MessageExt, encode_recor
 from tandem.wire.record_keys import hash_keys
 from tandem.wire.record_scan import Int64s, RecordColumns, read_columns, walk_records
 from tandem.wire.store_layout import CHECKPOINT, CHECKPOINT_BYTES, INDEX_HEADER
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 FILE_BYTES: Final = 256 << 20
 BLOCK_BYTES: Final = 16 << 20

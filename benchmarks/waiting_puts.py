@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import os
 import statistics
+import subprocess
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 import trio
 
-from store import PutMessage, PutMessageStatus
+from ha.classic.group_transfer_service import GroupTransferService
+from ha.replication import ReplicationListener
+from store import MessageStore, PutMessage, PutMessageStatus
 from tandem.wire.message import Host
-
-if TYPE_CHECKING:
-    import subprocess
-
-    from ha.classic.group_transfer_service import GroupTransferService
-    from ha.replication import ReplicationListener
-    from store import MessageStore
 
 BODY = b"x" * 1024
 BORN_HOST = Host("127.0.0.1", 50_000).packed

@@ -6,17 +6,13 @@ master takes that back. It is never counted: not for an acknowledgement, not for
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import trio
 
+from ha.classic.config import HAConfig
 from ha.classic.group_transfer_service import GroupTransferService
 from ha.classic.slave_server import SlaveServer
-
-if TYPE_CHECKING:
-    import trio
-
-    from ha.classic.config import HAConfig
-    from store import MessageStore, StoreConfig
-    from store.machine.network import Network
+from store import MessageStore, StoreConfig
+from store.machine.network import Network
 
 
 class ConfirmedLog:

@@ -11,13 +11,12 @@ read is no question of the broker: the store bounds that.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    import trio
+import trio
 
-    from ha.results import Ack, PutWait, Refusal, ReplicaStanding
-    from tandem.wire.request_headers import HARuntimeInfo
+from ha.results import Ack, PutWait, Refusal, ReplicaStanding
+from tandem.wire.request_headers import HARuntimeInfo
 
 
 class ReplicationListener(Protocol):

@@ -32,9 +32,10 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import trio
@@ -51,21 +52,16 @@ from store.machine.machine import Machine, this_machine
 from tandem.cluster.owners import of_other_machines
 from tandem.cluster.spec import ClusterSpec, spec_of
 from tandem.cluster_file.choices import LogFormat
+from tandem.cluster_file.cluster_config import ClusterConfig, NodeConfig
 from tandem.cluster_file.coordinator_settings import COORDINATOR
 from tandem.cluster_file.errors import ClusterConfigError
 from tandem.cluster_file.load import load_config
 from tandem.cluster_file.secret_file import SecretNotMadeError
 from tandem.cluster_file.settings import LoggingSettings
-from tandem.coordinator.client import connect
+from tandem.coordinator.client import EtcdClient, connect
 from tandem.coordinator.interface import CoordinatorRefusedError
 from tandem.plain_text import plain_lines
 from tandem.process_log import REPEATS_SECONDS, ProcessLog, start_audit_log, start_log
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
-
-    from tandem.cluster_file.cluster_config import ClusterConfig, NodeConfig
-    from tandem.coordinator.client import EtcdClient
 
 _log = logging.getLogger(__name__)
 

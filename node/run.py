@@ -14,7 +14,6 @@ no signal, thread, clock or socket is reached from here directly.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 import msgspec
 import trio
@@ -24,21 +23,18 @@ from node.broker.fenced_rounds import run_fenced_rounds
 from node.errors import ConfigError
 from node.figures.node_report import NodeReport
 from node.metrics.collection import Collection
+from node.metrics.exporters import Exporter
 from node.metrics.port import MetricsPort
 from node.name_server.name_server import NameServer
 from node.security.audit import Audit
 from node.security.certificates import Certificates
 from node.security.exposure import check_exposure
 from node.security.guard import Guard
-from store.machine.service_manager import READY, STOPPING, WATCHDOG
+from store.machine.machine import Machine
+from store.machine.service_manager import READY, STOPPING, WATCHDOG, ServiceManager
+from tandem.cluster_file.cluster_config import NodeConfig
+from tandem.coordinator.interface import Coordinator
 from tandem.wire import native
-
-if TYPE_CHECKING:
-    from node.metrics.exporters import Exporter
-    from store.machine.machine import Machine
-    from store.machine.service_manager import ServiceManager
-    from tandem.cluster_file.cluster_config import NodeConfig
-    from tandem.coordinator.interface import Coordinator
 
 _log = logging.getLogger(__name__)
 

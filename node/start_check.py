@@ -9,7 +9,8 @@ from __future__ import annotations
 import ipaddress
 import os
 import stat
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import msgspec
 import trio
@@ -19,18 +20,14 @@ from node.run import check_packages
 from node.security.certificates import Certificates
 from node.security.exposure import check_exposure, has_classic_links
 from store.machine.errors import AddressInUseError, NetworkError
+from store.machine.machine import Machine
+from tandem.cluster_file.cluster_config import ClusterConfig, NodeConfig
 from tandem.cluster_file.errors import ClusterConfigError
 from tandem.cluster_file.secret_file import SecretFault, SecretFileError, read_secret
 from tandem.coordinator.client import connect
 from tandem.coordinator.interface import CoordinatorError, CoordinatorRefusedError
 from tandem.data_file import lock_holder
 from tandem.wire.group_state import GroupKeys
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from store.machine.machine import Machine
-    from tandem.cluster_file.cluster_config import ClusterConfig, NodeConfig
 
 CONFIG: Final = 2
 BUSY: Final = 3

@@ -16,8 +16,8 @@ import argparse
 import logging
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -27,9 +27,6 @@ from store.machine.real_disk import RealDisk
 from store.machine.real_file import make_directories, sync_directory
 from store.repair import RepairRequest, RepairResult, repair_store
 from tandem.wire.untrusted import UnreadableError, decode_json
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None, request: bytes | None = None) -> int:

@@ -7,31 +7,27 @@ was delivered before a clean stop is not delivered again.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from random import Random
+from typing import Final
 
 import msgspec
+import trio
 
+from store import MessageStore, PutMessage, PutMessageResult
 from store.delayed.delay_offset_table import DelayOffsetTable
 from store.delayed.earlier_deliveries import EarlierDeliveries
 from store.delayed.journaled_timers import JournaledTimers
 from store.delayed.schedule_message_service import ScheduleMessageService
 from store.delayed.timer_checkpoint import checkpoint_of, classic_place
 from store.delayed.timer_message_store import TimerMessageStore
+from store.delayed.timer_metrics import TimerMetricsSerializeWrapper
 from store.delayed.timer_place import TimerPlace
 from store.delayed.timer_request import TimerSettings
+from store.machine.disk import Disk
 from store.machine.errors import StoreError
 from store.machine.table_file import TableFile
 from tandem.wire.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from random import Random
-
-    import trio
-
-    from store import MessageStore, PutMessage, PutMessageResult
-    from store.delayed.timer_metrics import TimerMetricsSerializeWrapper
-    from store.machine.disk import Disk
 
 _log = logging.getLogger(__name__)
 

@@ -16,22 +16,18 @@ Interrupted at any step, it can be done again.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
 from store.log.damage import LogDamage
 from store.log.fingerprints import Fingerprints
 from store.log.log_start import locked
-from store.machine.disk import TEMPORARY_SUFFIX
+from store.machine.disk import TEMPORARY_SUFFIX, Disk, DiskFile
 from store.machine.errors import CorruptLogError, LogFault
 from tandem.wire.crc import raw_crc32
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from store.machine.disk import Disk, DiskFile
-    from tandem.wire.fingerprint import Fingerprint
+from tandem.wire.fingerprint import Fingerprint
 
 _log = logging.getLogger(__name__)
 

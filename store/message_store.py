@@ -21,13 +21,17 @@ Source: org.apache.rocketmq.store.DefaultMessageStore of 5.3.3.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from collections.abc import Callable, Container
+from types import TracebackType
+from typing import Self
 
 import trio
 
 from store.compaction.compaction_store import CompactionStore
+from store.config import StoreConfig
 from store.log.healing import LogHealing
 from store.log.log_positions import LogPositions
+from store.machine.disk import Disk
 from store.machine.errors import (
     SettingError,
     StoreClosedError,
@@ -40,7 +44,7 @@ from store.messages.message_reads import MessageReads
 from store.messages.put_message import MessagePuts
 from store.queue.consume_queue_store import no_batch_topic, nothing_hidden
 from store.recovery.closing import SyncProgress, sync_everything
-from store.recovery.opening import disk_failed, open_parts
+from store.recovery.opening import StoreParts, disk_failed, open_parts
 from store.running_flags import Flagged, RunningFlag, RunningFlags, StoreRefusal
 from store.services.allocate_mapped_file_service import AllocateMappedFileService
 from store.services.clean_service import CleanService, clean_service
@@ -48,16 +52,8 @@ from store.services.fingerprint_service import fingerprint_service
 from store.services.flush_service import FlushService, dirty_index_files
 from store.services.reput_message_service import ReputMessageService
 from store.services.scrub_service import ScrubService
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container
-    from types import TracebackType
-
-    from store.config import StoreConfig
-    from store.machine.disk import Disk
-    from store.recovery.opening import StoreParts
-    from store.store_listener import StoreListener
-    from tandem.wire.message import Host
+from store.store_listener import StoreListener
+from tandem.wire.message import Host
 
 
 class MessageStore(Flagged, LogPositions):

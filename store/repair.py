@@ -14,7 +14,8 @@ in the side directory. Interrupted at any step, it can be done again.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -22,16 +23,12 @@ from store.config import StoreConfig
 from store.files.store_checkpoint import StoreCheckpoint
 from store.log.commit_log import CommitLog
 from store.log.log_start import locked
+from store.machine.disk import Disk
 from store.message_store import MessageStore
 from store.recovery.opening import consume_queues
 from store.recovery.store_recovery import StoreRecovery
 from tandem.wire.delay_level import MESSAGE_DELAY_LEVEL, DelayLevels
 from tandem.wire.message import Host
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from store.machine.disk import Disk
 
 _log = logging.getLogger(__name__)
 

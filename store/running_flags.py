@@ -11,12 +11,10 @@ Source: org.apache.rocketmq.store.RunningFlags of 5.3.3.
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class RunningFlag(enum.IntFlag):

@@ -13,26 +13,25 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import trio
 
+from store import MessageStore, PutMessage, PutMessageResult
 from store.delayed.schedule_message_service import delay_rewrite
 from store.machine.errors import RecordDamagedError, StoreFullError
 from store.transaction.transaction import (
+    CheckTransaction,
+    EndTransaction,
     EndTransactionResult,
     EndTransactionStatus,
     TransactionSettings,
 )
 from store.transaction.transactional_message_service import TransactionalMessageService
 from store.transaction.uncovered_commit import missing_op
+from tandem.wire.message import Host
 from tandem.wire.system_topics import TRANS_CHECK_MAX_TIME_TOPIC
-
-if TYPE_CHECKING:
-    from store import MessageStore, PutMessage, PutMessageResult
-    from store.transaction.transaction import CheckTransaction, EndTransaction
-    from tandem.wire.message import Host
 
 _log = logging.getLogger(__name__)
 

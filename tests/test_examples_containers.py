@@ -1,17 +1,16 @@
 """examples/containers: its files fit together; entry and health check run without a container."""
 
-from __future__ import annotations
-
 import http.server
 import os
 import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 import yaml
@@ -19,9 +18,6 @@ import yaml
 from tandem.cluster_file.load import load_config
 from tests.support.paths import ROOT
 from tests.support.patience import PATIENCE_SECONDS, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 CONTAINERS: Final = ROOT / "examples/containers"
 COMPOSE: Final = yaml.safe_load((CONTAINERS / "compose.yaml").read_text())

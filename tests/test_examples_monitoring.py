@@ -1,7 +1,5 @@
 """The rules and the dashboard ask for figures that there are; promtool reads the rest."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -9,13 +9,12 @@ a call for each message is seen here, and one that takes some away may lower the
 A change that needs another call, and is worth it, raises the bound and says so in its message.
 """
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from types import FrameType
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -24,19 +23,14 @@ import trio
 from benchmarks.pipelined import PULLED, QUEUES, count_answers, pull_frames, send_frames
 from node.simulated import deterministic_trio
 from node.simulated.network import SimulatedStream
-from store.machine.network import ReceivesSome
+from store.machine.network import ReceivesSome, Stream
+from tandem.cluster_file.cluster_config import ClusterConfig
 from tandem.cluster_file.load import load_config
 from tandem.wire import native
 from tandem.wire.message import Host
 from tests.node.world import MASTER, NAMES, cluster_config, fenced_cluster, open_world
 from tests.support.paths import ROOT
 from tests.support.patience import PATIENCE_SECONDS
-
-if TYPE_CHECKING:
-    from types import FrameType
-
-    from store.machine.network import Stream
-    from tandem.cluster_file.cluster_config import ClusterConfig
 
 
 class Calls(msgspec.Struct, frozen=True):

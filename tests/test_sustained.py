@@ -1,11 +1,9 @@
 """The benchmark of sustained load: what it counts and refuses, and a short run of each kind."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +11,6 @@ from benchmarks.open_loop import Histogram, Interval
 from benchmarks.sustained import FOLLOWERS, KINDS, Options, why_not
 from tests.support.paths import ROOT
 from tests.support.patience import PATIENCE_SECONDS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GOOD = Options(
     kind="sync",

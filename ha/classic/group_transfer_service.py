@@ -27,16 +27,12 @@ counting, and fail unseen when their turn comes late.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from ha.errors import LocalHAError
 from store.machine.waiting_row import WaitingRow
-from store.results import PutMessageStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from store.results import Done
+from store.results import Done, PutMessageStatus
 
 MIB: Final = 1024 * 1024
 

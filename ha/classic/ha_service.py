@@ -9,28 +9,24 @@ is one round, no epoch, and no quarantine.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import trio
 
+from ha.classic.config import HAConfig, SlaveNode
 from ha.classic.group_transfer_service import GroupTransferService
 from ha.classic.master_follower import MasterFollower
 from ha.classic.slave_server import SlaveServer
+from ha.replication import ReplicationListener
 from ha.results import Ack, PutWait, Refusal, ReplicaStanding
+from store import MessageStore
+from store.machine.network import Network
 from tandem.wire.request_headers import (
     HAClientRuntimeInfo,
     HAConnectionRuntimeInfo,
     HARuntimeInfo,
 )
 from tandem.wire.response_code import ResponseCode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ha.classic.config import HAConfig, SlaveNode
-    from ha.replication import ReplicationListener
-    from store import MessageStore
-    from store.machine.network import Network
 
 
 class HAService:

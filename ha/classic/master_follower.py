@@ -12,10 +12,11 @@ once, until something else happens.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
+from ha.classic.config import HAConfig
 from ha.classic.ha_client import HAClient, HAClientState
 from ha.classic.protocol import encode_refusal
 from ha.errors import LogDivergedError, MasterBehindError, RemoteHAError
@@ -23,15 +24,11 @@ from ha.link.dial import dial
 from ha.link.limits import RECEIVE_BYTES_MAX
 from ha.link.sending import say_good_bye, send_in_time
 from ha.link.traffic import LinkTraffic
+from store import MessageStore
 from store.machine.errors import ConnectionLost, StoreError
+from store.machine.network import Network, Stream
 from store.machine.tell_once import TellOnce
-from tandem.wire.message import RECORD_OVERHEAD_BYTES_MAX
-
-if TYPE_CHECKING:
-    from ha.classic.config import HAConfig
-    from store import MessageStore
-    from store.machine.network import Network, Stream
-    from tandem.wire.message import Host
+from tandem.wire.message import RECORD_OVERHEAD_BYTES_MAX, Host
 
 _log = logging.getLogger(__name__)
 

@@ -16,26 +16,24 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import trio
 
+from ha.classic.config import HAConfig
+from ha.classic.group_transfer_service import GroupTransferService
 from ha.classic.ha_connection import HAConnection, HAConnectionState
 from ha.errors import RemoteHAError, SlaveAheadError
 from ha.link.limits import REPORT_BYTES_READ_MAX
 from ha.link.link_end import LinkEnd
 from ha.link.sending import FrameSender
 from ha.link.traffic import LinkTraffic
+from store import StoreConfig
 from store.machine.errors import ConnectionLost
+from store.machine.network import Network, Stream
+from store.machine.signal import Signal
 from store.machine.tell_once import TellOnce
-
-if TYPE_CHECKING:
-    from ha.classic.config import HAConfig
-    from ha.classic.group_transfer_service import GroupTransferService
-    from store import StoreConfig
-    from store.machine.network import Network, Stream
-    from store.machine.signal import Signal
-    from tandem.wire.message import Host
+from tandem.wire.message import Host
 
 _log = logging.getLogger(__name__)
 

@@ -16,16 +16,11 @@ A message answered with FLUSH_SLAVE_TIMEOUT is in this node's log. Whether it su
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from ha.results import Refusal
 from store.machine.waiting_row import WaitingRow
-from store.results import PutMessageStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ha.results import Refusal
-    from store.results import Done
+from store.results import Done, PutMessageStatus
 
 
 class Acknowledgements:

@@ -5,14 +5,11 @@ This only decides; `Participation` does it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
-from ha.fenced.joining import NeedsFullCopy, NeedsTruncation
-
-if TYPE_CHECKING:
-    from ha.fenced.joining import FollowerOutcome
+from ha.fenced.joining import FollowerOutcome, NeedsFullCopy, NeedsTruncation
 
 
 class CutLog(msgspec.Struct, frozen=True):

@@ -13,21 +13,16 @@ goes on until the records say who won, or its own lease is gone.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import trio
 
-from ha.fenced.coordinator_session import is_ours
-from ha.fenced.election import Run, Won, state_if_won, why_switched
+from ha.fenced.coordinator_session import CoordinatorSession, is_ours
+from ha.fenced.election import Decision, Election, Run, Won, state_if_won, why_switched
+from ha.fenced.group_view import GroupView, OwnFacts
 from tandem.coordinator.interface import Compare, CoordinatorUnavailableError, Put
 from tandem.wire.group_state import LeaderRecord, encode_record
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ha.fenced.coordinator_session import CoordinatorSession
-    from ha.fenced.election import Decision, Election
-    from ha.fenced.group_view import GroupView, OwnFacts
 
 _log = logging.getLogger(__name__)
 

@@ -18,31 +18,27 @@ give the beginning: the end is cut off when the node follows a master.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import trio
 
 from ha.errors import EpochFileError, NoPart, PeerSilentError
 from ha.fenced.comparison import Vote, right_crc, votes_in_words
+from ha.fenced.config import FencedConfig
 from ha.fenced.epoch_file import EpochFile
 from ha.fenced.healed_parts import HealedParts
 from ha.fenced.healing import RANGE_BYTES_MAX, Piece, can_give
 from ha.fenced.history import epochs_within, shared_end
 from ha.fenced.lost_log import begin_anew_if_log_is_lost
-from ha.fenced.peer_logs import all_of
+from ha.fenced.peer_logs import PeerLogs, all_of
+from store.config import StoreConfig
 from store.machine.errors import CorruptLogError, StoreError, UnfitBytesError
+from store.machine.machine import Machine
 from store.recovery.closed_log import blocks_around, heal_closed_log
 from tandem.wire.crc import raw_crc32
 from tandem.wire.ha_status import HealedPart
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ha.fenced.config import FencedConfig
-    from ha.fenced.peer_logs import PeerLogs
-    from store.config import StoreConfig
-    from store.machine.machine import Machine
 
 _log = logging.getLogger(__name__)
 

@@ -20,29 +20,24 @@ master and takes puts again. With `accept_loss` it steps down if that is not kno
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import msgspec
 import trio
 
 from ha.fenced.election import farewell
+from ha.fenced.group_view import GroupView
+from ha.fenced.leadership import Leadership
 from ha.fenced.level_raising import raise_level
+from ha.fenced.master import FencedMaster
+from ha.fenced.replica_parts import ReplicaParts
 from ha.fenced.replica_role import ReplicaRole
+from ha.fenced.round_end import RoundEnd
 from store.machine.errors import StoreError
 from tandem.coordinator.interface import CoordinatorError
-from tandem.wire.group_state import confirmed_elsewhere
-from tandem.wire.ha_status import FencedCommandResult
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ha.fenced.group_view import GroupView
-    from ha.fenced.leadership import Leadership
-    from ha.fenced.master import FencedMaster
-    from ha.fenced.replica_parts import ReplicaParts
-    from ha.fenced.round_end import RoundEnd
-    from tandem.wire.group_state import GroupState, LeaderRecord
-    from tandem.wire.ha_status import FencedCommand
+from tandem.wire.group_state import GroupState, LeaderRecord, confirmed_elsewhere
+from tandem.wire.ha_status import FencedCommand, FencedCommandResult
 
 HAND_OVER_SECONDS: Final = 3.0
 """How long a master takes no puts while the other one gets the rest."""

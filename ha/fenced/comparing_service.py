@@ -14,28 +14,23 @@ A node looks after its own log only: the other one finds out the same by itself.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import trio
 
 from ha.errors import PeerSilentError
-from ha.fenced.comparison import FileVote, disputes, have_enough_voted
+from ha.fenced.comparison import Dispute, FileVote, disputes, have_enough_voted
 from ha.fenced.history import are_of_one_history, epochs_within, history_of
-from ha.fenced.peer_logs import all_of
+from ha.fenced.peer_logs import PeerLogs, PeerLogSession, all_of
+from ha.fenced.replica_parts import ReplicaParts
 from store.log.healing import unsound_record
 from store.machine.tell_once import TellOnce
 from tandem.wire.crc import raw_crc32
 from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint, crcs_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ha.fenced.comparison import Dispute
-    from ha.fenced.peer_logs import PeerLogs, PeerLogSession
-    from ha.fenced.replica_parts import ReplicaParts
-    from tandem.wire.peer_log import PeerLogPart
+from tandem.wire.peer_log import PeerLogPart
 
 _log = logging.getLogger(__name__)
 

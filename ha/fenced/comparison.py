@@ -16,14 +16,11 @@ has no checksum of RocketMQ's. Where votes do not decide, see `ComparingService`
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
 from tandem.wire.fingerprint import BLOCK_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
 
 
 class Vote(msgspec.Struct, frozen=True):

@@ -17,39 +17,39 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import trio
 
+from ha.fenced.config import FencedConfig
 from ha.fenced.group_view import GroupView, read_view
 from ha.fenced.lease import LeaseDeadline
 from ha.fenced.punctuality import Punctuality
+from ha.fenced.session_parts import GroupListener, SelfKnowledge
 from store.machine.errors import StoreError
 from store.machine.signal import Signal
 from tandem.coordinator.interface import (
     Compare,
+    Coordinator,
     CoordinatorError,
     CoordinatorUnavailableError,
     Delete,
+    Lease,
     LeaseLostError,
     Put,
+    TransactionResult,
 )
 from tandem.wire.group_state import (
     GroupKeys,
+    GroupState,
     LeaderRecord,
+    LifeRecord,
     MalformedGroupRecordError,
     NodeRecord,
     encode_record,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from ha.fenced.config import FencedConfig
-    from ha.fenced.session_parts import GroupListener, SelfKnowledge
-    from tandem.coordinator.interface import Coordinator, Lease, TransactionResult
-    from tandem.wire.group_state import GroupState, LifeRecord
 
 _log = logging.getLogger(__name__)
 

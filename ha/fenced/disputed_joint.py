@@ -15,17 +15,15 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import trio
 
 from ha.errors import PeerSilentError
-
-if TYPE_CHECKING:
-    from ha.fenced.comparing_service import ComparingService
-    from ha.fenced.peer_logs import PeerLogs
-    from ha.fenced.replica_parts import ReplicaParts
+from ha.fenced.comparing_service import ComparingService
+from ha.fenced.peer_logs import PeerLogs
+from ha.fenced.replica_parts import ReplicaParts
 
 _log = logging.getLogger(__name__)
 

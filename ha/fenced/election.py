@@ -33,10 +33,12 @@ that hold the old one are down.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import Final, TypeAlias
 
 import msgspec
 
+from ha.fenced.group_view import GroupView, OwnFacts
 from ha.fenced.wholeness import WHOLE_FIRST_SECONDS, whole_members
 from tandem.wire.group_state import (
     EPOCH_MAX,
@@ -47,11 +49,6 @@ from tandem.wire.group_state import (
     confirmed_elsewhere,
 )
 from tandem.wire.switch_cause import SwitchCause
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from ha.fenced.group_view import GroupView, OwnFacts
 
 RANK_SECONDS: Final = 0.15
 """How much later each replica with a shorter log runs."""

@@ -30,19 +30,16 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from ha.errors import EpochFileError, EpochOrderError
 from ha.fenced.epochs import EpochEntries, EpochEntry, entry_at, expect_rising, trimmed_to_log
+from store.machine.disk import Disk
 from store.machine.kept_files import keep
 from tandem.wire.crc import crc32
 from tandem.wire.group_state import EPOCH_MAX
 from tandem.wire.store_layout import EPOCH_FILE, EPOCH_IDS_FILE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from store.machine.disk import Disk
 
 __all__ = ["EpochEntries", "EpochEntry", "EpochFile", "decode", "encode"]
 

@@ -11,20 +11,17 @@ know why. There are two places for it:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 from msgspec import structs
 
 from ha.fenced.coordinator_session import limited
 from ha.fenced.group_view import read_view
-from tandem.coordinator.interface import Compare, CoordinatorError, Put
+from ha.fenced.replica_parts import ReplicaParts
+from tandem.coordinator.interface import Compare, Coordinator, CoordinatorError, Put
 from tandem.wire.errors import WireError
 from tandem.wire.group_state import encode_record
-
-if TYPE_CHECKING:
-    from ha.fenced.replica_parts import ReplicaParts
-    from tandem.coordinator.interface import Coordinator
 
 LOOK_AGAIN_SECONDS: Final = 1.0
 

@@ -6,16 +6,14 @@ reach each other would pass mastership to and fro.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
+from ha.fenced.leadership import Leadership
+from ha.fenced.replica_parts import ReplicaParts
 from ha.fenced.replica_role import ReplicaRole
 from ha.fenced.wholeness import whole_members
-
-if TYPE_CHECKING:
-    from ha.fenced.leadership import Leadership
-    from ha.fenced.replica_parts import ReplicaParts
 
 LOOK_AGAIN_SECONDS: Final = 0.5
 """Others become whole, or catch up, without a change on this node."""

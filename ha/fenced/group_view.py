@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
+from tandem.coordinator.interface import Snapshot
 from tandem.wire.feature_level import LEVEL_MAX
 from tandem.wire.group_state import (
+    GroupKeys,
     GroupState,
     LeaderRecord,
     LifeRecord,
@@ -17,10 +17,6 @@ from tandem.wire.group_state import (
     decode_node,
     decode_state,
 )
-
-if TYPE_CHECKING:
-    from tandem.coordinator.interface import Snapshot
-    from tandem.wire.group_state import GroupKeys
 
 
 class GroupView(msgspec.Struct, frozen=True, kw_only=True):

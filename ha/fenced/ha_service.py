@@ -23,12 +23,14 @@ are values (`Decision`, `Aftermath`) and made by engines; but the code that take
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import trio
 
 from ha.fenced.commands import FencedCommands
+from ha.fenced.completeness import Completeness
+from ha.fenced.config import FencedConfig
 from ha.fenced.coordinator_session import CoordinatorSession
 from ha.fenced.events import ignore
 from ha.fenced.failed_sync import FailedSyncNotes
@@ -37,31 +39,25 @@ from ha.fenced.healing_tasks import Healing
 from ha.fenced.leadership import Leadership
 from ha.fenced.own_replica import OwnReplica
 from ha.fenced.participation import Participation
+from ha.fenced.peer_logs import PeerLogs
+from ha.fenced.punctuality import Punctuality
 from ha.fenced.replica_parts import ReplicaParts
 from ha.fenced.replica_role import ReplicaRole
 from ha.fenced.round_end import RoundEnd
 from ha.fenced.served_log import ServedLog
 from ha.fenced.standing import Standing
 from ha.fenced.status import fenced_status, replica_standing, runtime_info
+from ha.replication import ReplicationListener
 from ha.results import Ack, PutWait, Refusal, ReplicaStanding
-from store.results import PutMessageStatus
+from store import MessageStore
+from store.machine.machine import Machine
+from store.results import Done, PutMessageStatus
+from tandem.coordinator.interface import Coordinator
 from tandem.wire.feature_level import LEVEL_MIN
-from tandem.wire.ha_status import FencedCommandResult
+from tandem.wire.ha_status import FencedCommand, FencedCommandResult, FencedStatus
+from tandem.wire.request_headers import HARuntimeInfo
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.stats_requests import EpochEntryBody
-
-if TYPE_CHECKING:
-    from ha.fenced.completeness import Completeness
-    from ha.fenced.config import FencedConfig
-    from ha.fenced.peer_logs import PeerLogs
-    from ha.fenced.punctuality import Punctuality
-    from ha.replication import ReplicationListener
-    from store import MessageStore
-    from store.machine.machine import Machine
-    from store.results import Done
-    from tandem.coordinator.interface import Coordinator
-    from tandem.wire.ha_status import FencedCommand, FencedStatus
-    from tandem.wire.request_headers import HARuntimeInfo
 
 NOTE_ACKED_SECONDS: Final = 10.0
 

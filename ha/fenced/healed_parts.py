@@ -6,15 +6,13 @@ RocketMQ leaves the file alone. Without it nothing is lost.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from store.machine.checked_file import read_checked_json, replace_with_checked_json
+from store.machine.disk import Disk
 from store.machine.errors import StoreError
 from tandem.wire.ha_status import HealedPart
 from tandem.wire.untrusted import UnreadableError
-
-if TYPE_CHECKING:
-    from store.machine.disk import Disk
 
 _log = logging.getLogger(__name__)
 

@@ -12,20 +12,15 @@ the same masters (see `history`) has the same bytes; with others there is nothin
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, TypeAlias
 
 import msgspec
 
 from ha.fenced.comparison import Vote, have_enough_voted, right_crc, votes_in_words
 from ha.fenced.history import are_of_one_history, history_of, narrowed
 from tandem.wire.fingerprint import BLOCK_BYTES
-from tandem.wire.peer_log import EpochPart, PeerLogPart
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from tandem.wire.peer_log import FileFingerprint
-
+from tandem.wire.peer_log import EpochPart, FileFingerprint, PeerLogPart
 
 RANGE_BYTES_MAX: Final = 64 << 20
 """Of what is fetched as one where there are no fingerprints: it is in memory for a moment."""

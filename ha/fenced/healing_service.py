@@ -11,13 +11,16 @@ makes the decisions.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
 from ha.errors import PeerSilentError
+from ha.fenced.comparing_service import ComparingService
 from ha.fenced.comparison import Vote, right_crc, votes_in_words
+from ha.fenced.healed_parts import HealedParts
 from ha.fenced.healing import (
     Answer,
     Fetch,
@@ -32,21 +35,14 @@ from ha.fenced.healing import (
     pieces,
 )
 from ha.fenced.history import epochs_within
-from ha.fenced.peer_logs import all_of
+from ha.fenced.peer_logs import PeerLogs, PeerLogSession, all_of
+from ha.fenced.replica_parts import ReplicaParts
 from store.log.healing import taken_of_damage
 from store.machine.errors import StoreError
 from store.machine.tell_once import TellOnce
 from tandem.wire.crc import raw_crc32
+from tandem.wire.group_state import GroupState
 from tandem.wire.ha_status import HealedPart
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ha.fenced.comparing_service import ComparingService
-    from ha.fenced.healed_parts import HealedParts
-    from ha.fenced.peer_logs import PeerLogs, PeerLogSession
-    from ha.fenced.replica_parts import ReplicaParts
-    from tandem.wire.group_state import GroupState
 
 _log = logging.getLogger(__name__)
 

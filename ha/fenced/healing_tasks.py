@@ -10,7 +10,7 @@ DisputedJoint      finds out whose bytes changed where a follower and its master
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
@@ -19,13 +19,11 @@ from ha.fenced.comparing_service import ComparingService
 from ha.fenced.disputed_joint import DisputedJoint
 from ha.fenced.healed_parts import HealedParts
 from ha.fenced.healing_service import HealingService
+from ha.fenced.peer_logs import PeerLogs
+from ha.fenced.replica_parts import ReplicaParts
 from store.machine.tell_once import TellOnce
 from tandem.wire.fingerprint import BLOCK_BYTES
-
-if TYPE_CHECKING:
-    from ha.fenced.peer_logs import PeerLogs
-    from ha.fenced.replica_parts import ReplicaParts
-    from tandem.wire.ha_status import HealedPart
+from tandem.wire.ha_status import HealedPart
 
 _log = logging.getLogger(__name__)
 

@@ -10,15 +10,11 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
-from ha.fenced.epochs import EpochEntry, entry_at, is_same_epoch
+from ha.fenced.epochs import EpochEntries, EpochEntry, entry_at, is_same_epoch
 from tandem.wire.peer_log import EPOCHS_MAX, EpochPart
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ha.fenced.epochs import EpochEntries
 
 _DIGEST_BYTES: Final = 16
 

@@ -33,13 +33,11 @@ refreshes the time of a replica by what was sent to it, and forgets a change who
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from ha.errors import LocalHAError
 from tandem.cluster_file.choices import AckLevel
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 READD_PAUSE_SECONDS: Final = 30.0
 

@@ -10,16 +10,13 @@ nothing known to be in common          NeedsFullCopy
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
 from ha.errors import HandshakeError, LinkFault
 from ha.fenced.epochs import EpochEntries, adopted
-from ha.fenced.protocol import Objection, check_from
-
-if TYPE_CHECKING:
-    from ha.fenced.protocol import Welcome
+from ha.fenced.protocol import Objection, Welcome, check_from
 
 
 class OwnLog(msgspec.Struct, frozen=True, kw_only=True):

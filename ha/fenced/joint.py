@@ -9,10 +9,9 @@ records.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from store import MessageStore
+from store import MessageStore
 
 _DIGEST_BYTES: Final = 16
 

@@ -16,29 +16,25 @@ Reasons to stop come from the mastership itself (`MasterListener`), from what th
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 import trio
 
 from ha.errors import LocalHAError
-from ha.fenced.election import farewell
+from ha.fenced.election import Won, farewell
 from ha.fenced.events import Elected, EpochAppended, MasterOpened, SteppedDown
+from ha.fenced.group_view import GroupView
 from ha.fenced.master import FencedMaster
 from ha.fenced.mastership_end import ORDER, ORDER_OF_A_STOP, EndStep
+from ha.fenced.replica_parts import ReplicaParts
 from ha.fenced.replica_role import ReplicaRole
+from ha.fenced.round_end import RoundEnd
+from ha.replication import ReplicationListener
 from store.machine.errors import StoreError
 from tandem.coordinator.interface import CoordinatorError
+from tandem.wire.group_state import GroupState
 from tandem.wire.switch_cause import SwitchCause
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ha.fenced.election import Won
-    from ha.fenced.group_view import GroupView
-    from ha.fenced.replica_parts import ReplicaParts
-    from ha.fenced.round_end import RoundEnd
-    from ha.replication import ReplicationListener
-    from tandem.wire.group_state import GroupState
 
 _log = logging.getLogger(__name__)
 

@@ -9,21 +9,17 @@ Nothing goes back: from then on the group writes what older versions cannot read
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from ha.fenced.config import FencedConfig
+from ha.fenced.coordinator_session import CoordinatorSession
+from ha.fenced.master import FencedMaster
 from tandem.coordinator.interface import CoordinatorError
 from tandem.wire.feature_level import LEVEL_MIN, feature_level
+from tandem.wire.group_state import NodeRecord
 from tandem.wire.ha_status import FencedCommandResult
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ha.fenced.config import FencedConfig
-    from ha.fenced.coordinator_session import CoordinatorSession
-    from ha.fenced.master import FencedMaster
-    from tandem.wire.group_state import NodeRecord
 
 _log = logging.getLogger(__name__)
 

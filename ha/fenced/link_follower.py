@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from ha.errors import HandshakeError, LinkFault, MasterDeposedError
@@ -12,14 +10,12 @@ from ha.fenced.protocol import (
     LEVELS_VERSION,
     OTHER_SECRET,
     Hello,
+    Welcome,
     encode_message,
     is_proven,
     proven,
 )
 from tandem.wire.feature_level import LEVEL_MAX
-
-if TYPE_CHECKING:
-    from ha.fenced.protocol import Welcome
 
 
 class LinkFollower(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,14 +25,12 @@ tokens: the last one that is certain, and those that may have been written.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tandem.wire.group_state import LifeRecord
+from tandem.wire.group_state import LifeRecord
 
 TOKENS_MAX: Final = 32
 """How many registrations without a known outcome are remembered; more cost the incarnation."""

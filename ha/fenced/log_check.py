@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from store import MessageStore
 from tandem.wire.message import BLANK_MAGIC_CODE
-
-if TYPE_CHECKING:
-    from store import MessageStore
 
 
 def look_at(store: MessageStore, start: int, end: int) -> bool:

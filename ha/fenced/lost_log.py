@@ -18,16 +18,13 @@ for. Nothing is changed there.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
+from ha.fenced.config import FencedConfig
 from ha.fenced.replica_file import ReplicaFile
+from store.config import StoreConfig
+from store.machine.machine import Machine
 from store.recovery.lost_log import why_log_is_lost
 from store.recovery.truncation import want_set_aside
-
-if TYPE_CHECKING:
-    from ha.fenced.config import FencedConfig
-    from store.config import StoreConfig
-    from store.machine.machine import Machine
 
 _log = logging.getLogger(__name__)
 

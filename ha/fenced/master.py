@@ -17,39 +17,34 @@ and everybody in the recorded set united with all changes under way has the put.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable
+from random import Random
+from typing import Final, Protocol
 
 import msgspec
 import trio
 
 from ha.fenced.acknowledgements import Acknowledgements
-from ha.fenced.election import what_is_lacking, who_else_may_win, why_no_longer_master
-from ha.fenced.events import AckDecided, ConfirmAdvanced, IsrChanged, IsrChanging, ignore
+from ha.fenced.config import FencedConfig
+from ha.fenced.coordinator_session import CoordinatorSession
+from ha.fenced.election import Won, what_is_lacking, who_else_may_win, why_no_longer_master
+from ha.fenced.epoch_file import EpochFile
+from ha.fenced.events import AckDecided, ConfirmAdvanced, IsrChanged, IsrChanging, OnEvent, ignore
+from ha.fenced.group_view import GroupView
 from ha.fenced.in_sync_replicas import InSyncReplicas
 from ha.fenced.replica_server import ReplicaServer
 from ha.results import Refusal
+from store import MessageStore
 from store.machine.errors import NetworkError
+from store.machine.network import Network
 from store.machine.signal import Signal
 from store.machine.tell_once import TellOnce
+from store.results import Done
 from tandem.cluster_file.choices import AckLevel
 from tandem.coordinator.interface import CoordinatorError
+from tandem.wire.group_state import GroupState
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.switch_cause import SwitchCause
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from random import Random
-
-    from ha.fenced.config import FencedConfig
-    from ha.fenced.coordinator_session import CoordinatorSession
-    from ha.fenced.election import Won
-    from ha.fenced.epoch_file import EpochFile
-    from ha.fenced.events import OnEvent
-    from ha.fenced.group_view import GroupView
-    from store import MessageStore
-    from store.machine.network import Network
-    from store.results import Done
-    from tandem.wire.group_state import GroupState
 
 _log = logging.getLogger(__name__)
 

@@ -7,30 +7,24 @@ election want to know, and writes down, durably, what must be true before others
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from random import Random
 
 from ha.errors import StoreLevelError
 from ha.fenced.completeness import Completeness
+from ha.fenced.config import FencedConfig
 from ha.fenced.epoch_file import EpochFile, encode, encode_ids
-from ha.fenced.events import Promised, TruncationDecided
-from ha.fenced.group_view import OwnFacts
+from ha.fenced.events import OnEvent, Promised, TruncationDecided
+from ha.fenced.group_view import GroupView, OwnFacts
+from ha.fenced.joining import NeedsTruncation
 from ha.fenced.lives import judge
 from ha.fenced.replica_file import ReplicaFile
+from store import MessageStore
+from store.machine.disk import Disk
 from store.machine.errors import StoreError
 from store.recovery.truncation import TruncationIntent, want_set_aside, write_intent
 from store.running_flags import RunningFlag
 from tandem.cluster_file.choices import AckLevel
 from tandem.wire.group_state import LifeRecord, NodeRecord
-
-if TYPE_CHECKING:
-    from random import Random
-
-    from ha.fenced.config import FencedConfig
-    from ha.fenced.events import OnEvent
-    from ha.fenced.group_view import GroupView
-    from ha.fenced.joining import NeedsTruncation
-    from store import MessageStore
-    from store.machine.disk import Disk
 
 _log = logging.getLogger(__name__)
 

@@ -15,32 +15,38 @@ and published; the coordinator takes the transaction.
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
 from ha.fenced.aftermath import AskOperator, CopyAnew, CutLog, aftermath_of
 from ha.fenced.candidacy import Candidacy
-from ha.fenced.election import Bootstrap, Disown, Election, Follow, Refuse, Run, Show, Wait
+from ha.fenced.election import (
+    Bootstrap,
+    Decision,
+    Disown,
+    Election,
+    Follow,
+    Refuse,
+    Run,
+    Show,
+    Wait,
+    Won,
+)
+from ha.fenced.joining import FollowerOutcome
+from ha.fenced.leadership import Leadership
 from ha.fenced.replica_follower import ReplicaFollower, nobody_knows
+from ha.fenced.replica_parts import ReplicaParts
 from ha.fenced.replica_role import ReplicaRole
+from ha.fenced.round_end import RoundEnd
 from ha.fenced.standing import Parting
+from ha.replication import ReplicationListener
 from store.machine.errors import StoreError
 from store.machine.tell_once import TellOnce
 from tandem.coordinator.interface import Compare, CoordinatorError, Put
-from tandem.wire.group_state import encode_record
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from ha.fenced.election import Decision, Won
-    from ha.fenced.joining import FollowerOutcome
-    from ha.fenced.leadership import Leadership
-    from ha.fenced.replica_parts import ReplicaParts
-    from ha.fenced.round_end import RoundEnd
-    from ha.replication import ReplicationListener
-    from tandem.wire.group_state import GroupState
+from tandem.wire.group_state import GroupState, encode_record
 
 _log = logging.getLogger(__name__)
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
 
 from ha.fenced.history import history_of
-from tandem.wire.peer_log import BYTES_MAX
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from contextlib import AbstractAsyncContextManager
-
-    from tandem.wire.peer_log import EpochPart, PeerLogPart
+from tandem.wire.peer_log import BYTES_MAX, EpochPart, PeerLogPart
 
 
 class PeerLogSession(Protocol):

@@ -10,14 +10,12 @@ its own; times are trio's, in seconds. It outlives rounds: it is about the proce
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
+from ha.fenced.config import FencedConfig
 from ha.fenced.lease import MARGIN_SECONDS, USABLE_SHARE
-
-if TYPE_CHECKING:
-    from ha.fenced.config import FencedConfig
 
 NOTED_SECONDS: Final = 0.25
 """Shorter standstills are what every machine has."""

@@ -38,24 +38,20 @@ older one, it is taken for an older directory itself (see `lives`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from random import Random
 
 import msgspec
 
 from ha.errors import LocalHAError
 from ha.fenced.lives import TOKENS_MAX
 from store.machine.checked_file import read_checked_json, replace_with_checked_json
+from store.machine.disk import Disk
 from tandem.cluster_file.choices import AckLevel
 from tandem.wire.checksum_line import encode_checked_json
 from tandem.wire.feature_level import LEVEL_MIN
 from tandem.wire.group_state import Count, Epoch, Level
 from tandem.wire.store_layout import REPLICA_FILE
 from tandem.wire.untrusted import UnreadableError
-
-if TYPE_CHECKING:
-    from random import Random
-
-    from store.machine.disk import Disk
 
 
 class ReplicaRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,8 +15,10 @@ of trouble is logged once. Trouble that no new connection can mend ends `run` wi
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from random import Random
+from typing import Final
 
 import trio
 
@@ -36,7 +38,9 @@ from ha.fenced.client import (
     Object,
     SendHello,
 )
-from ha.fenced.events import EpochAppended, FrameTaken, ReplicaReported, ignore
+from ha.fenced.config import FencedConfig, FencedPeer
+from ha.fenced.epoch_file import EpochEntries, EpochFile
+from ha.fenced.events import EpochAppended, FrameTaken, OnEvent, ReplicaReported, ignore
 from ha.fenced.joining import (
     AttachLog,
     Diverged,
@@ -54,20 +58,12 @@ from ha.link.link_end import LinkEnd
 from ha.link.sending import send_in_time
 from ha.link.traffic import LinkTraffic
 from ha.link.whole_records import AppendBody
+from store import MessageStore
 from store.machine.errors import ConnectionLost, StoreError
+from store.machine.network import Network, Stream
 from store.machine.signal import Signal
 from store.machine.tell_once import TellOnce
 from tandem.wire.message import RECORD_OVERHEAD_BYTES_MAX
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from random import Random
-
-    from ha.fenced.config import FencedConfig, FencedPeer
-    from ha.fenced.epoch_file import EpochEntries, EpochFile
-    from ha.fenced.events import OnEvent
-    from store import MessageStore
-    from store.machine.network import Network, Stream
 
 _log = logging.getLogger(__name__)
 

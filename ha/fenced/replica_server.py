@@ -16,12 +16,15 @@ is due, a heartbeat brings it `CONFIRM_SECONDS` later.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from random import Random
+from typing import Final, Protocol
 
 import trio
 
 from ha.errors import LinkRefusedError, RemoteHAError, SlaveTooOldError
+from ha.fenced.config import FencedConfig
 from ha.fenced.connection import (
     Acked,
     FencedConnection,
@@ -32,25 +35,19 @@ from ha.fenced.connection import (
     Objected,
     WantsJoin,
 )
+from ha.fenced.epoch_file import EpochFile
 from ha.fenced.joint import checksum
 from ha.fenced.log_check import look_at
 from ha.link.limits import REPORT_BYTES_READ_MAX
 from ha.link.link_end import LinkEnd
 from ha.link.sending import FrameSender, say_good_bye
 from ha.link.traffic import LinkTraffic
+from store import MessageStore
 from store.machine.errors import ConnectionLost
+from store.machine.network import Network, Stream
 from store.machine.signal import Signal
 from store.machine.tell_once import TellOnce
 from tandem.wire.feature_level import LEVEL_MIN
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from random import Random
-
-    from ha.fenced.config import FencedConfig
-    from ha.fenced.epoch_file import EpochFile
-    from store import MessageStore
-    from store.machine.network import Network, Stream
 
 _log = logging.getLogger(__name__)
 

@@ -9,18 +9,15 @@ quarantine   nothing is changed until an operator has looked; if that one runs r
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 import trio
 
 from ha.fenced.events import Quarantined
+from ha.fenced.replica_parts import ReplicaParts
 from ha.fenced.replica_role import ReplicaRole
+from ha.replication import ReplicationListener
 from store.running_flags import RunningFlag
-
-if TYPE_CHECKING:
-    from ha.fenced.replica_parts import ReplicaParts
-    from ha.replication import ReplicationListener
-    from tandem.wire.group_state import GroupState
+from tandem.wire.group_state import GroupState
 
 _log = logging.getLogger(__name__)
 

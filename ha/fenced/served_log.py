@@ -7,20 +7,16 @@ what turns out to be bad then is noted, and not given.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ha.errors import NotServed, NotServedError
 from ha.fenced.history import epochs_within, history_of
 from ha.fenced.log_check import begins_record, look_at
+from ha.fenced.replica_parts import ReplicaParts
 from tandem.wire.peer_log import (
     BAD_RANGES_MAX,
     BYTES_MAX,
     FileFingerprint,
     PeerLogPart,
 )
-
-if TYPE_CHECKING:
-    from ha.fenced.replica_parts import ReplicaParts
 
 
 class ServedLog:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from ha.fenced.group_view import GroupView
-    from tandem.wire.group_state import LifeRecord, NodeRecord
+from ha.fenced.group_view import GroupView
+from tandem.wire.group_state import LifeRecord, NodeRecord
 
 
 class GroupListener(Protocol):

@@ -11,19 +11,15 @@ Everybody else reads it: the broker's questions, the status, an operator's order
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 import trio
 
 from ha.errors import LocalHAError
+from ha.fenced.group_view import GroupView
+from ha.fenced.master import FencedMaster
+from ha.fenced.replica_follower import ReplicaFollower
 from ha.fenced.replica_role import ReplicaRole, may_become
 from store.machine.signal import Signal
-
-if TYPE_CHECKING:
-    from ha.fenced.group_view import GroupView
-    from ha.fenced.master import FencedMaster
-    from ha.fenced.replica_follower import ReplicaFollower
 
 
 class Parting(msgspec.Struct, frozen=True):

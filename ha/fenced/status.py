@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import trio
 
+from ha.fenced.healing_tasks import Healing
 from ha.fenced.in_sync_replicas import UNKNOWN
+from ha.fenced.master import FencedMaster
+from ha.fenced.replica_parts import ReplicaParts
 from ha.results import ReplicaStanding
 from tandem.wire.ha_status import FencedStatus, ReplicaStatus
 from tandem.wire.request_headers import (
@@ -15,12 +18,6 @@ from tandem.wire.request_headers import (
     HAConnectionRuntimeInfo,
     HARuntimeInfo,
 )
-
-if TYPE_CHECKING:
-    from ha.fenced.healing_tasks import Healing
-    from ha.fenced.master import FencedMaster
-    from ha.fenced.replica_parts import ReplicaParts
-
 
 HEALED_SHOWN_MAX: Final = 20
 

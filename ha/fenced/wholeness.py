@@ -10,12 +10,10 @@ them becomes master in time, a damaged one does.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tandem.wire.group_state import NodeRecord
+from tandem.wire.group_state import NodeRecord
 
 WHOLE_FIRST_SECONDS: Final = 10.0
 """How long a damaged node leaves the field to whole ones, after the group has lost its master."""

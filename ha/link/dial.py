@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import trio
 
 from store.machine.errors import ConnectionLost
-
-if TYPE_CHECKING:
-    from store.machine.network import Network, Stream
-    from tandem.wire.message import Host
+from store.machine.network import Network, Stream
+from tandem.wire.message import Host
 
 
 async def dial(network: Network, peer: Host, *, source: str | None, seconds: float) -> Stream:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
 import trio
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 
 class LinkEnd:

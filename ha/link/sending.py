@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
 from ha.errors import RemoteHAError
 from ha.link.limits import RECEIVE_BYTES_MAX
+from ha.link.traffic import LinkTraffic
 from store.machine.errors import ConnectionLost
+from store.machine.network import Stream
 from store.machine.signal import Signal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ha.link.traffic import LinkTraffic
-    from store.machine.network import Stream
 
 JOINED_BODY_BYTES_MAX: Final = 64 * 1024
 """Up to this size header and body leave in one call, at the price of a copy. Above it the copy

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Callable
+from typing import NoReturn
 
 import trio
 
 from ha.link.byte_rate import ByteRate
 from store.machine.errors import ConnectionLost
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from store.machine.network import Stream
+from store.machine.network import Stream
 
 
 class LinkTraffic:

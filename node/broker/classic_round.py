@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+
+import trio
 
 from ha.classic.ha_service import HAService
 from node.broker.broker import Broker
 from node.config.part_configs import ha_config, store_config
+from node.figures.node_report import NodeReport
+from node.name_server.name_server import NameServer
 from node.tables.plain_tables import PlainFiles, PlainTables
 from node.tables.replicated_modes import ModesTable
 from node.tables.replicated_quotas import QuotasTable
 from node.tables.replicated_users import AclsTable, UsersTable
 from node.tables.slave_synchronize import SlaveSynchronize
 from store import MessageStore
+from store.machine.machine import Machine
+from tandem.cluster_file.cluster_config import NodeConfig
 from tandem.wire.message import Host
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import trio
-
-    from node.figures.node_report import NodeReport
-    from node.name_server.name_server import NameServer
-    from store.machine.machine import Machine
-    from tandem.cluster_file.cluster_config import NodeConfig
 
 
 async def run_classic_round(

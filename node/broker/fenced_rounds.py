@@ -13,8 +13,9 @@ ask name servers for goes on being answered meanwhile.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
@@ -26,24 +27,19 @@ from ha.learners import Learners
 from node.broker.broker import Broker
 from node.broker.peer_logs import ClientPeerLogs
 from node.config.part_configs import fenced_config, learner_config, store_config
+from node.figures.node_report import NodeReport
 from node.handlers.broker_epoch_cache import BrokerEpochCache
 from node.handlers.fenced_group import FencedGroup
 from node.handlers.peer_log import PeerLog
+from node.name_server.name_server import NameServer
 from node.tables.journal.journal_tables import JournalTables, SavedTables
 from node.tables.replicated_tables import tables_of
 from store import MessageStore
-from store.machine.errors import RecordDamagedError, StoreFullError
+from store.machine.errors import RecordDamagedError, StoreError, StoreFullError
+from store.machine.machine import Machine
+from tandem.cluster_file.cluster_config import NodeConfig
+from tandem.coordinator.interface import Coordinator
 from tandem.wire.message import Host
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from node.figures.node_report import NodeReport
-    from node.name_server.name_server import NameServer
-    from store.machine.errors import StoreError
-    from store.machine.machine import Machine
-    from tandem.cluster_file.cluster_config import NodeConfig
-    from tandem.coordinator.interface import Coordinator
 
 _log = logging.getLogger(__name__)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
 from ha.results import PutWait
 from node.broker.inspection import inspections
+from node.broker.parts import BrokerParts
 from node.handlers.ack_message import AckMessage
 from node.handlers.acl_requests import AclRequests
 from node.handlers.admin import Admin
@@ -31,16 +32,11 @@ from node.handlers.send_message import SendMessage
 from node.handlers.send_runs import SendRunHandler, send_runs
 from node.handlers.subscription_groups import SubscriptionGroups
 from node.handlers.user_requests import UserRequests
+from node.security.seals import SenderOf
+from store.delayed_delivery import DelayedDelivery
 from tandem.cluster_file.choices import FlushDiskType
+from tandem.wire.route import TopicRouteData
 from tandem.wire.secret_keys import Purpose, key_of
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from node.broker.parts import BrokerParts
-    from node.security.seals import SenderOf
-    from store.delayed_delivery import DelayedDelivery
-    from tandem.wire.route import TopicRouteData
 
 
 class Handlers(msgspec.Struct, frozen=True, kw_only=True):

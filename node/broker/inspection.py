@@ -5,8 +5,9 @@ Statistics, progress of groups, topics, settings; and the few orders that belong
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
+from node.broker.parts import BrokerParts
 from node.handlers.broker_config import BrokerConfig
 from node.handlers.broker_runtime_info import BrokerRuntimeInfo
 from node.handlers.clean_up import CleanUp
@@ -15,14 +16,9 @@ from node.handlers.delay_offset import DelayOffset
 from node.handlers.query_assignment import QueryAssignment
 from node.handlers.topic_stats import TopicStats
 from node.handlers.view_broker_stats import ViewBrokerStats
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from node.broker.parts import BrokerParts
-    from store.delayed.timer_metrics import TimerMetricsSerializeWrapper
-    from store.delayed_delivery import DelayedDelivery
-    from tandem.wire.route import TopicRouteData
+from store.delayed.timer_metrics import TimerMetricsSerializeWrapper
+from store.delayed_delivery import DelayedDelivery
+from tandem.wire.route import TopicRouteData
 
 
 def inspections(

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
+from node.broker.parts import BrokerParts
 from node.figures.figure import NO_LABELS, Figure, Labels
+from node.handlers.parked_puts import ParkedPuts
+from node.remoting.server import Server
 from tandem.wire.response_code import ResponseCode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from node.broker.parts import BrokerParts
-    from node.handlers.parked_puts import ParkedPuts
-    from node.remoting.server import Server
 
 _NAMES: Final = {int(code): code.name.lower() for code in ResponseCode}
 

@@ -16,19 +16,15 @@ somebody has to move it to the master's: until it is there it cannot be bound, a
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 import trio
 
-from store.machine.network import AddressInUseError, ConnectionLost
+from store.machine.network import AddressInUseError, ConnectionLost, Listener, Network
 from store.machine.signal import Signal
 from store.machine.tell_once import TellOnce
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from store.machine.network import Listener, Network
-    from tandem.wire.message import Host
+from tandem.wire.message import Host
 
 _log = logging.getLogger(__name__)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from random import Random
 
+from ha.replication import Replication
+from node.figures.figure import Figure
 from node.figures.sources import Sources, group_labels, topic_labels
 from node.handlers.end_transaction import (
     TransactionQuestions,
@@ -26,20 +29,13 @@ from node.tables.put_counting import PutCounting
 from node.tables.put_times import PutTimes
 from node.tables.queue_locks import QueueLocks
 from node.tables.reset_offsets import ResetOffsets
+from node.tables.tables import Tables
+from store import MessageStore
+from store.machine.disk import Disk
 from store.machine.table_file import TableFile
 from store.transactions import Transactions
+from tandem.cluster_file.cluster_config import NodeConfig
 from tandem.wire.message import Host
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from random import Random
-
-    from ha.replication import Replication
-    from node.figures.figure import Figure
-    from node.tables.tables import Tables
-    from store import MessageStore
-    from store.machine.disk import Disk
-    from tandem.cluster_file.cluster_config import NodeConfig
 
 
 class BrokerParts:

@@ -5,29 +5,29 @@ Requests and answers are signed, so no stranger's bytes get into a log.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import trio
 
 from ha.errors import NoPart, PeerSilentError
-from node.remoting.remoting_client import AnswerNotSignedError, RequestFailedError, open_client
-from store.machine.network import ConnectionLost
+from node.remoting.remoting_client import (
+    AnswerNotSignedError,
+    RemotingClient,
+    RequestFailedError,
+    open_client,
+)
+from store.machine.network import ConnectionLost, Network
+from tandem.cluster_file.cluster_config import NodeConfig
+from tandem.cluster_file.settings import NodeSettings
 from tandem.wire.errors import WireError
 from tandem.wire.peer_log import LogRangeHeader, PeerLogPart
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.route import decode_json_body
 from tandem.wire.secret_keys import Purpose, key_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from node.remoting.remoting_client import RemotingClient
-    from store.machine.network import Network
-    from tandem.cluster_file.cluster_config import NodeConfig
-    from tandem.cluster_file.settings import NodeSettings
-    from tandem.wire.remoting_command import RemotingCommand
 
 ANSWER_SECONDS_MAX: Final = 3.0
 

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+
+import trio
 
 from node.broker.master_address import MasterAddress
 from node.broker.vip_channel import VipChannel
+from node.remoting.dispatcher import Dispatch
+from node.remoting.server import Server
+from store.machine.network import Listener, Network
+from tandem.cluster_file.cluster_config import NodeConfig
 from tandem.wire.message import Host
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import trio
-
-    from node.remoting.dispatcher import Dispatch
-    from node.remoting.server import Server
-    from store.machine.network import Listener, Network
-    from tandem.cluster_file.cluster_config import NodeConfig
 
 _log = logging.getLogger(__name__)
 

@@ -24,17 +24,25 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 import trio
 
 from node.errors import RequestError
+from node.name_server.newcomers import Newcomers
+from node.name_server.route_table import RouteTable
 from node.remoting.peer_link import REQUEST_SECONDS_MAX, PeerLink
+from node.remoting.remoting_client import RemotingClient
+from node.tables.topic_config_table import TopicConfigTable
+from store.machine.network import Network
 from store.machine.signal import Signal
 from store.machine.tell_once import TellOnce
 from tandem.cluster_file.choices import GroupKind
+from tandem.cluster_file.cluster_config import NodeConfig
+from tandem.cluster_file.settings import NodeSettings
 from tandem.wire.name_server_headers import (
     QueryDataVersionRequestHeader,
     QueryDataVersionResponseHeader,
@@ -44,23 +52,12 @@ from tandem.wire.request_headers import (
     RegisterBrokerBody,
     RegisterBrokerRequestHeader,
     RegistrationPart,
+    TopicConfig,
     TopicConfigSerializeWrapper,
     UnregisterBrokerRequestHeader,
 )
 from tandem.wire.route import MASTER_ID, encode_json_body
 from tandem.wire.secret_keys import Purpose, key_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from node.name_server.newcomers import Newcomers
-    from node.name_server.route_table import RouteTable
-    from node.remoting.remoting_client import RemotingClient
-    from node.tables.topic_config_table import TopicConfigTable
-    from store.machine.network import Network
-    from tandem.cluster_file.cluster_config import NodeConfig
-    from tandem.cluster_file.settings import NodeSettings
-    from tandem.wire.request_headers import TopicConfig
 
 _log = logging.getLogger(__name__)
 

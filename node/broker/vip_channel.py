@@ -10,18 +10,12 @@ Source: RocketMQ 5.3.3, BrokerController.initializeRemotingServer and registerPr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from node.remoting.dispatcher import response_to
+from node.remoting.connection import Connection
+from node.remoting.dispatcher import Dispatch, TakeRun, response_to
+from node.remoting.gathering import TakeTogether
 from node.security.request import REQUESTS
-from tandem.wire.remoting_command import RESPONSE_FLAG
+from tandem.wire.remoting_command import RESPONSE_FLAG, RemotingCommand
 from tandem.wire.response_code import ResponseCode
-
-if TYPE_CHECKING:
-    from node.remoting.connection import Connection
-    from node.remoting.dispatcher import Dispatch, TakeRun
-    from node.remoting.gathering import TakeTogether
-    from tandem.wire.remoting_command import RemotingCommand
 
 
 class VipChannel:

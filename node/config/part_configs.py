@@ -7,22 +7,19 @@ what is written out here is what the file says in other words.
 from __future__ import annotations
 
 import ipaddress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from ha.classic.config import HAConfig, SlaveNode
 from ha.fenced.config import FencedConfig, FencedPeer
 from store import StoreConfig
 from tandem import __version__
 from tandem.cluster_file.choices import BrokerRole, TLSMode
+from tandem.cluster_file.cluster_config import NodeConfig
 from tandem.wire.message import Host
 from tandem.wire.secret_keys import Purpose, key_of
-
-if TYPE_CHECKING:
-    from msgspec import Struct
-
-    from tandem.cluster_file.cluster_config import NodeConfig
 
 KEEPALIVES_PER_LEASE: Final = 5
 """A lease survives a few lost ones."""

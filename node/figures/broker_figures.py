@@ -6,21 +6,18 @@ there; `runtime_info` finds them again by their names.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from node.figures.families import PUT_STEPS, RUNTIME
 from node.figures.figure import NO_LABELS, Figure, Labels
+from node.figures.sources import Sources
 from node.tables.broker_stats import (
     BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC,
     BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from node.figures.sources import Sources
-    from node.tables.stats_item import TpsHistory
-    from store.machine.disk import DiskSpace
+from node.tables.stats_item import TpsHistory
+from store.machine.disk import DiskSpace
 
 _STORAGE: Final = Labels(storage_type="local", storage_medium="disk")
 

@@ -7,17 +7,14 @@ are `other`. How many groups there are is bounded by the table of clients.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from node.figures.figure import Figure, Labels
+from node.figures.sources import Sources
 from tandem.wire.mq_version import MQ_VERSIONS
 from tandem.wire.remoting_command import LANGUAGES
 from tandem.wire.system_topics import CID_RMQ_SYS_TRANS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from node.figures.sources import Sources
 
 _MODES: Final = {"CONSUME_ACTIVELY": "pull", "CONSUME_PASSIVELY": "push", "CONSUME_POP": "pop"}
 _LANGUAGES: Final = {name: name.lower() for name in LANGUAGES}

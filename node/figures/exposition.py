@@ -10,18 +10,13 @@ Source: Prometheus, Exposition formats; OpenMetrics 1.0.0.
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from node.figures.families import FAMILIES, FAMILY_OF, Kind
-from node.figures.figure import columns
+from node.figures.families import FAMILIES, FAMILY_OF, Base, Kind
+from node.figures.figure import Column, Figure, Labels, columns
 from node.figures.selection import Selection
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from node.figures.families import Base
-    from node.figures.figure import Column, Figure, Labels
 
 LINES_A_STEP: Final = 256
 """After this many lines the caller may let others have their turn."""

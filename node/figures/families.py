@@ -13,12 +13,10 @@ DefaultStoreMetricsConstant, RemotingMetricsConstant; rocketmq-exporter, RMQMetr
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class Kind(enum.Enum):

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
 
 _SPECIAL: Final = re.compile(r'[\\"\n]')
 _ESCAPED: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n"}

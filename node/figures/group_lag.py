@@ -17,17 +17,14 @@ A group that is past the end of a queue takes nothing off its lag in others; see
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
 
 from node.figures.figure import Figure, Labels
+from node.figures.sources import Sources
 from node.tables.consumer_offset_table import TOPIC_GROUP_SEPARATOR
 from store.machine.errors import RecordDamagedError
 from tandem.wire.lag import total_lag
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from node.figures.sources import Sources
 
 TIMES_KEPT_MAX: Final = 65_536
 """Store times of records that groups wait at: each is read from the log once."""

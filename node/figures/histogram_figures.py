@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from node.figures.figure import Figure, Labels
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from store.machine.histogram import Histogram
+from store.machine.histogram import Histogram
 
 
 def histogram_figures(name: str, histogram: Histogram, **labels: str) -> Iterator[Figure]:

@@ -6,9 +6,10 @@ is what clients have sent.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from node.figures.figure import Figure, Labels
+from node.figures.sources import Sources
 from node.tables.broker_stats import (
     GROUP_GET_NUMS,
     GROUP_GET_SIZE,
@@ -16,13 +17,8 @@ from node.tables.broker_stats import (
     TOPIC_PUT_NUMS,
     TOPIC_PUT_SIZE,
 )
+from node.tables.stats_item import StatsItem
 from node.tables.topic_attributes import MESSAGE_TYPE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from node.figures.sources import Sources
-    from node.tables.stats_item import StatsItem
 
 
 def message_figures(sources: Sources) -> Iterator[Figure]:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from node.figures.figure import NO_LABELS, Figure, Labels
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from node.figures.sources import Sources
+from node.figures.sources import Sources
 
 
 def replication_figures(sources: Sources) -> Iterator[Figure]:

@@ -8,13 +8,11 @@ left out, and one series says how many those were:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from node.figures.families import FAMILIES
 from node.figures.figure import Figure, Labels
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 LEFT_OUT: Final = "tandem_series_left_out"
 

@@ -7,20 +7,16 @@ have their turn between any two; each is then of its own moment.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from node.figures.broker_figures import broker_figures
 from node.figures.client_figures import client_figures
+from node.figures.figure import Figure
+from node.figures.group_lag import GroupLags
 from node.figures.message_figures import message_figures
 from node.figures.replication_figures import replication_figures
+from node.figures.sources import Sources
 from node.figures.wait_figures import wait_figures
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from node.figures.figure import Figure
-    from node.figures.group_lag import GroupLags
-    from node.figures.sources import Sources
 
 
 def figures(sources: Sources, lags: GroupLags) -> Iterator[Figure]:

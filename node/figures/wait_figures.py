@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from node.figures.figure import Figure, Labels
 from node.figures.histogram_figures import histogram_figures
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from node.figures.sources import Sources
+from node.figures.sources import Sources
 
 
 def wait_figures(sources: Sources) -> Iterator[Figure]:

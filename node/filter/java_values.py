@@ -14,13 +14,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from tandem.wire.java_numbers import parse_int, parse_long
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _TRIMMED: Final = "".join(map(chr, range(0x21)))
 """What String.trim takes away."""

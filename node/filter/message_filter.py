@@ -13,16 +13,14 @@ ExpressionMessageFilter.isMatchedByCommitLog.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from node.filter.java_values import EvaluationError
+from node.filter.sql92_expressions import Expression
 from node.filter.sql92_parser import parse
 from node.filter.sql92_tokens import Sql92Error
+from store.queue.consume_queue_ext import CqExtUnit
 from tandem.wire.message_properties import property_value
-
-if TYPE_CHECKING:
-    from node.filter.sql92_expressions import Expression
-    from store.queue.consume_queue_ext import CqExtUnit
 
 SQL92: Final = "SQL92"
 """Source: ExpressionType.SQL92."""

@@ -14,7 +14,8 @@ Source: RocketMQ 5.3.3, the classes of org.apache.rocketmq.filter.expression.
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -28,9 +29,6 @@ from node.filter.java_values import (
 )
 from node.filter.sql92_tokens import SHOWN_CHARS_MAX, Sql92Error
 from tandem.wire.java_numbers import INTEGER_MAX, LONG_MAX
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Lookup: TypeAlias = "Callable[[str], str | None]"
 """The value of a property, by name; None if the message has none."""

@@ -23,7 +23,8 @@ Source: RocketMQ 5.3.3, SelectorParser.jj and ParseException.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from node.filter.sql92_expressions import (
     DEPTH_MAX,
@@ -61,9 +62,6 @@ from node.filter.sql92_tokens import (
     Tokens,
     escaped,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 EXPRESSION_CHARS_MAX: Final = 65_536
 """Ours: RocketMQ takes any."""

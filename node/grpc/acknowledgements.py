@@ -9,29 +9,26 @@ ForwardMessageToDLQActivity.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
+from node.grpc.call import Call
 from node.grpc.errors import CallError, error_of
 from node.grpc.protocol import messages as pb
 from node.grpc.put_requests import milliseconds
 from node.grpc.receipts import Delivery, read_delivery
 from node.grpc.receives import check_invisible
+from node.grpc.renewals import Renewals
 from node.grpc.routes import checked_group
+from node.grpc.session import Session
 from node.grpc.topic_types import checked_topic
+from node.grpc.ways import Ways
 from tandem.wire.pop_headers import AckMessageResponseHeader, ChangeInvisibleTimeResponseHeader
 from tandem.wire.receipt_handle import NO_PHYSICAL_OFFSET
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import ConsumerSendMsgBackRequestHeader
 from tandem.wire.response_code import ResponseCode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from node.grpc.call import Call
-    from node.grpc.renewals import Renewals
-    from node.grpc.session import Session
-    from node.grpc.ways import Ways
-    from tandem.wire.remoting_command import RemotingCommand
 
 ENTRIES_MAX: Final = 4_096
 NO_MORE_TRIES: Final = -1

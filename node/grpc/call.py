@@ -8,18 +8,15 @@ Source: gRPC over HTTP/2.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from node.grpc.errors import GRPC_INTERNAL, GRPC_OK, GRPC_RESOURCE_EXHAUSTED, GRPC_UNIMPLEMENTED
 from node.grpc.header_blocks import BEGIN, end_block, only_end_block
+from node.grpc.http2 import Http2
 from node.grpc.protocol import messages as pb
 from tandem.wire.call_signature import CallSignature
 from tandem.wire.untrusted import UnreadableError, whole_number
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from node.grpc.http2 import Http2
 
 MESSAGE_BYTES_MAX: Final = 8 * 1024 * 1024
 """Of what a client sends in one message; a body is 4 MiB at most."""

@@ -6,7 +6,8 @@ What a client calls that is not served is counted under one name, so no client m
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from node.figures.figure import NO_LABELS, Figure, Labels
 from node.figures.histogram_figures import histogram_figures
@@ -19,9 +20,6 @@ from node.grpc.errors import (
 )
 from node.grpc.protocol import messages as pb
 from store.machine.histogram import Histogram
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 NOT_SERVED: Final = "other"
 """In place of the method of a call that is not served."""

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import trio
 
+from node.grpc.call_counts import CallCounts
 from node.grpc.frames import PREFACE, Http2Error
-from node.grpc.session import Session
-from node.remoting.turns import TURN_SECONDS
+from node.grpc.session import Method, Questions, Session
+from node.grpc.side_connection import SideConnection
+from node.remoting.connection import Connection, Outbox
+from node.remoting.turns import TURN_SECONDS, Turns
 from store.machine.signal import Signal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from node.grpc.call_counts import CallCounts
-    from node.grpc.session import Method, Questions
-    from node.grpc.side_connection import SideConnection
-    from node.remoting.connection import Connection, Outbox
-    from node.remoting.turns import Turns
 
 _log = logging.getLogger(__name__)
 

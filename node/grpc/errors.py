@@ -7,14 +7,12 @@ Source: RocketMQ 5.3.3, ResponseBuilder.buildStatus and its table of codes; reco
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from node.grpc.protocol import messages as pb
 from tandem.wire.errors import WireError
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.response_code import ResponseCode
-
-if TYPE_CHECKING:
-    from tandem.wire.remoting_command import RemotingCommand
 
 GRPC_OK: Final = 0
 GRPC_INVALID_ARGUMENT: Final = 3

@@ -6,9 +6,10 @@ what they may. See `tandem.wire.frame_seal`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from store.machine.network import ConnectionLost
+from store.machine.network import ConnectionLost, Stream
+from tandem.wire.frame_buffer import FrameBuffer
 from tandem.wire.frame_seal import FrameSeal, SignInHeader, connection_key
 from tandem.wire.remoting_command import (
     ONEWAY_FLAG,
@@ -20,10 +21,6 @@ from tandem.wire.request_code import RequestCode
 from tandem.wire.request_signature import ChallengeBody
 from tandem.wire.route import decode_json_body
 from tandem.wire.secret_keys import OPERATOR_ACCESS_KEY
-
-if TYPE_CHECKING:
-    from store.machine.network import Stream
-    from tandem.wire.frame_buffer import FrameBuffer
 
 RECEIVE_BYTES_MAX: Final = 16 * 1024
 

@@ -14,14 +14,15 @@ message may be stored twice, as with any producer that tries again; both have th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import trio
 
-from store.machine.network import ConnectionLost
+from node.grpc.link_signer import LinkSigner
+from store.machine.network import ConnectionLost, Network, Stream
 from store.machine.signal import Signal
 from tandem.wire.errors import WireError
 from tandem.wire.frame_buffer import FrameBuffer
@@ -33,12 +34,6 @@ from tandem.wire.remoting_command import (
 )
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
-    from node.grpc.link_signer import LinkSigner
-    from store.machine.network import Network, Stream
 
 _log = logging.getLogger(__name__)
 

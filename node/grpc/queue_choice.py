@@ -9,17 +9,13 @@ Hashing.consistentHash.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from random import Random
+from typing import Final, NamedTuple
 
 from node.grpc.errors import CallError
 from node.grpc.protocol import messages as pb
 from tandem.wire.message_properties import java_string_hash
-from tandem.wire.route import PERM_WRITE
-
-if TYPE_CHECKING:
-    from random import Random
-
-    from tandem.wire.route import TopicRouteData
+from tandem.wire.route import PERM_WRITE, TopicRouteData
 
 ANY_QUEUE: Final = -1
 """The broker picks one."""

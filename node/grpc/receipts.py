@@ -5,16 +5,16 @@ They are RocketMQ's, with the ninth part of proxies: where the record is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from node.grpc.errors import CallError
 from node.grpc.protocol import messages as pb
 from tandem.wire.demands import PROPERTY_POP_CK
+from tandem.wire.message import MessageExt
 from tandem.wire.pop_headers import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
+    ChangeInvisibleTimeResponseHeader,
     PopMessageResponseHeader,
 )
 from tandem.wire.pop_offsets import PoppedQueue, decode_start_offsets
@@ -25,10 +25,6 @@ from tandem.wire.receipt_handle import (
     encode_receipt_handle,
 )
 from tandem.wire.untrusted import UnreadableError
-
-if TYPE_CHECKING:
-    from tandem.wire.message import MessageExt
-    from tandem.wire.pop_headers import ChangeInvisibleTimeResponseHeader
 
 
 class Delivery(msgspec.Struct, frozen=True):

@@ -8,19 +8,23 @@ Source: RocketMQ 5.3.3, ReceiveMessageActivity, ReceiveMessageResponseStreamWrit
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
+from node.grpc.call import Call
 from node.grpc.errors import CallError, error_of
 from node.grpc.protocol import messages as pb
 from node.grpc.put_requests import milliseconds
-from node.grpc.receipts import Popped
+from node.grpc.receipts import Delivery, Popped
 from node.grpc.received_messages import grpc_message, set_time
-from node.grpc.renewals import GIVEN_BACK_MS, RENEWED_MS, owner_of
+from node.grpc.renewals import GIVEN_BACK_MS, RENEWED_MS, Renewals, owner_of
 from node.grpc.routes import checked_group
+from node.grpc.session import Session
 from node.grpc.topic_types import checked_topic
-from node.remoting.caller import ANYBODY
+from node.grpc.ways import Ways
+from node.remoting.caller import ANYBODY, Caller
 from tandem.wire.errors import WireError
-from tandem.wire.message import decode_messages
+from tandem.wire.message import MessageExt, decode_messages
 from tandem.wire.pop_headers import (
     ANY_QUEUE,
     INIT_MODE_MAX,
@@ -29,21 +33,10 @@ from tandem.wire.pop_headers import (
     PopMessageResponseHeader,
 )
 from tandem.wire.pop_offsets import PoppedOffset, decode_order_counts
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from node.grpc.call import Call
-    from node.grpc.receipts import Delivery
-    from node.grpc.renewals import Renewals
-    from node.grpc.session import Session
-    from node.grpc.ways import Ways
-    from node.remoting.caller import Caller
-    from tandem.wire.message import MessageExt
-    from tandem.wire.remoting_command import RemotingCommand
-    from tandem.wire.subscription_group import SubscriptionGroupConfig
+from tandem.wire.subscription_group import SubscriptionGroupConfig
 
 INVISIBLE_MS_MIN: Final = 10_000
 INVISIBLE_MS_MAX: Final = 12 * 3_600_000

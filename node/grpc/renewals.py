@@ -15,15 +15,13 @@ Source: RocketMQ 5.3.3, ReceiptHandleProcessor, RenewStrategyPolicy.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
+from node.grpc.call import Call
 from node.grpc.receipts import Delivery
-
-if TYPE_CHECKING:
-    from node.grpc.call import Call
-    from node.remoting.caller import Caller
+from node.remoting.caller import Caller
 
 RENEWED_MS: Final = 60_000
 """How long nobody else gets a message, from its receiving or its last renewal on."""

@@ -9,26 +9,21 @@ Source: RocketMQ 5.3.3, RouteActivity; recorded answers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
+from node.grpc.call import Call
 from node.grpc.errors import CallError, error_of
 from node.grpc.protocol import messages as pb
-from node.grpc.topic_types import checked_topic
+from node.grpc.session import Session
+from node.grpc.topic_types import TopicTypes, checked_topic
+from node.grpc.ways import Ways
 from node.tables.subscription_group_table import group_complaint
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import GetRouteInfoRequestHeader
-from tandem.wire.route import PERM_READ, PERM_WRITE, TopicRouteData, decode_json_body
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from node.grpc.call import Call
-    from node.grpc.session import Session
-    from node.grpc.topic_types import TopicTypes
-    from node.grpc.ways import Ways
-    from tandem.wire.remoting_command import RemotingCommand
-    from tandem.wire.route import QueueData
-    from tandem.wire.subscription_group import SubscriptionGroupConfig
+from tandem.wire.route import PERM_READ, PERM_WRITE, QueueData, TopicRouteData, decode_json_body
+from tandem.wire.subscription_group import SubscriptionGroupConfig
 
 QUEUES_MAX: Final = 65_536
 """In one answer."""

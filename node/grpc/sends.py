@@ -8,16 +8,22 @@ Source: RocketMQ 5.3.3, SendMessageActivity, EndTransactionActivity, RecallMessa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+from typing import Any
 
+from node.grpc.call import Call
 from node.grpc.errors import CallError, error_of
 from node.grpc.protocol import messages as pb
 from node.grpc.put_requests import MESSAGES_MAX, check_message, message_type, put_request
 from node.grpc.queue_choice import choose_queue
-from node.grpc.topic_types import DELAY, checked_topic
+from node.grpc.session import Session
+from node.grpc.topic_types import DELAY, TopicTypes, checked_topic
 from node.grpc.transaction_ids import TransactionId, read_transaction_id
+from node.grpc.ways import Ways
 from tandem.wire.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_ROLLBACK_TYPE
 from tandem.wire.recall_handle import decode_recall_handle
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.reply_headers import (
     RecallableResponseHeader,
     RecallMessageRequestHeader,
@@ -25,18 +31,8 @@ from tandem.wire.reply_headers import (
 )
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import EndTransactionRequestHeader, SendMessageResponseHeader
+from tandem.wire.route import TopicRouteData
 from tandem.wire.untrusted import UnreadableError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from random import Random
-
-    from node.grpc.call import Call
-    from node.grpc.session import Session
-    from node.grpc.topic_types import TopicTypes
-    from node.grpc.ways import Ways
-    from tandem.wire.remoting_command import RemotingCommand
-    from tandem.wire.route import TopicRouteData
 
 _OFFSET_CHARACTERS = 16
 """Of a physical offset, at the end of an offset id."""

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from node.grpc.acknowledgements import Acknowledgements
 from node.grpc.protocol import messages as pb
+from node.grpc.receives import Receives
+from node.grpc.routes import Routes
+from node.grpc.sends import Sends
 from node.grpc.session import Method
-
-if TYPE_CHECKING:
-    from node.grpc.acknowledgements import Acknowledgements
-    from node.grpc.receives import Receives
-    from node.grpc.routes import Routes
-    from node.grpc.sends import Sends
-    from node.grpc.telemetry import Telemetry
+from node.grpc.telemetry import Telemetry
 
 
 def methods_of(

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 import trio
@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError, Message
 
 from node.errors import RequestError
 from node.grpc.call import Call, MalformedCallError
-from node.grpc.call_counts import outcome_name
+from node.grpc.call_counts import CallCounts, outcome_name
 from node.grpc.errors import (
     GRPC_INTERNAL,
     GRPC_INVALID_ARGUMENT,
@@ -34,18 +34,12 @@ from node.grpc.http2 import Http2
 from node.grpc.protocol import messages as pb
 from node.grpc.side_connection import SideConnection
 from node.grpc.streams import Ended, Event, Opened, Quiet, Received, WasReset
+from node.remoting.caller import Caller
+from node.remoting.connection import Connection, Outbox
+from node.remoting.dispatcher import Dispatch
 from node.tables.topic_attributes import NO_LITE
 from tandem.wire.errors import WireError
-from tandem.wire.remoting_command import RemotingCommand
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from node.grpc.call_counts import CallCounts
-    from node.remoting.caller import Caller
-    from node.remoting.connection import Connection, Outbox
-    from node.remoting.dispatcher import Dispatch
-    from tandem.wire.remoting_command import Ext
+from tandem.wire.remoting_command import Ext, RemotingCommand
 
 _log = logging.getLogger(__name__)
 

@@ -6,18 +6,13 @@ no bytes on any wire. What is written to it is given to whom it belongs, as comm
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import msgspec
 
-from node.remoting.connection import Connection
+from node.remoting.connection import Connection, Outbox
 from tandem.wire.frame_buffer import FrameBuffer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from node.remoting.connection import Outbox
-    from tandem.wire.remoting_command import RemotingCommand
+from tandem.wire.remoting_command import RemotingCommand
 
 
 class SideConnection(Connection):

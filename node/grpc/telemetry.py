@@ -14,12 +14,13 @@ answers.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import trio
 
 from node.errors import RequestError
-from node.grpc.call import MalformedCallError
+from node.grpc.call import Call, MalformedCallError
 from node.grpc.errors import (
     GRPC_INTERNAL,
     GRPC_INVALID_ARGUMENT,
@@ -29,33 +30,26 @@ from node.grpc.errors import (
 )
 from node.grpc.protocol import messages as pb
 from node.grpc.received_messages import grpc_message, original_topic
-from node.grpc.renewals import owner_of
+from node.grpc.renewals import Owner, Renewals, owner_of
 from node.grpc.routes import checked_group
+from node.grpc.session import Session
 from node.grpc.topic_types import checked_topic
 from node.grpc.transaction_ids import TransactionId
+from node.grpc.ways import Ways
+from node.remoting.caller import Caller
 from node.tables.topic_attributes import NO_LITE
 from tandem.wire.access_control import Kind, Right
 from tandem.wire.errors import WireError
 from tandem.wire.message import decode_messages
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     CheckTransactionStateRequestHeader,
     HeartbeatData,
     ProducerData,
 )
-from tandem.wire.route import encode_json_body
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from node.grpc.call import Call
-    from node.grpc.renewals import Owner, Renewals
-    from node.grpc.session import Session
-    from node.grpc.ways import Ways
-    from node.remoting.caller import Caller
-    from tandem.wire.remoting_command import RemotingCommand
-    from tandem.wire.route import TopicRouteData
-    from tandem.wire.subscription_group import SubscriptionGroupConfig
+from tandem.wire.route import TopicRouteData, encode_json_body
+from tandem.wire.subscription_group import SubscriptionGroupConfig
 
 _log = logging.getLogger(__name__)
 

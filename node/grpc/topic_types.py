@@ -5,18 +5,15 @@ Source: RocketMQ 5.3.3 and 5.5.0, TopicMessageType, DefaultTopicMessageTypeValid
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from node.grpc.errors import CallError
 from node.grpc.protocol import messages as pb
 from node.tables.topic_attributes import MESSAGE_TYPE, PRIORITY
 from node.tables.topic_config_table import topic_complaint
+from tandem.wire.request_headers import TopicConfig
 from tandem.wire.system_topics import is_system_topic
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tandem.wire.request_headers import TopicConfig
 
 MIXED: Final = "MIXED"
 UNSPECIFIED: Final = "UNSPECIFIED"

@@ -10,27 +10,23 @@ Who may ask is asked here in both cases: the link is this node's own, and its wo
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
 import trio
 
-from node.remoting.dispatcher import Dispatcher
+from node.remoting.caller import Caller
+from node.remoting.connection import Connection
+from node.remoting.dispatcher import Dispatch, Dispatcher, Handler
 from tandem.wire.access_control import Kind, Right
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     ConsumerSendMsgBackRequestHeader,
     EndTransactionRequestHeader,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from node.remoting.caller import Caller
-    from node.remoting.connection import Connection
-    from node.remoting.dispatcher import Dispatch, Handler
-    from tandem.wire.remoting_command import RemotingCommand
 
 PASSED_ON: Final = (
     RequestCode.SEND_MESSAGE_V2,

@@ -12,37 +12,31 @@ Source: RocketMQ 5.3.3, AckMessageProcessor, ChangeInvisibleTimeProcessor.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from node.errors import RequestError
-from node.receive.requests import Handle
+from node.receive.pop_service import PopService
+from node.receive.requests import Changed, Handle
+from node.remoting.connection import Connection
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import of_group, of_popped_topic, of_topic, serves
 from node.tables.names import check_group_of_clients
+from node.tables.tables import Tables
+from store import MessageStore
 from tandem.wire.access_control import Right
-from tandem.wire.batch_ack import decode_batch_ack
+from tandem.wire.batch_ack import BatchAck, decode_batch_ack
 from tandem.wire.pop_headers import (
     AckMessageRequestHeader,
     AckMessageResponseHeader,
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
 )
-from tandem.wire.receipt_handle import decode_receipt, normal_topic
+from tandem.wire.receipt_handle import Receipt, decode_receipt, normal_topic
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from node.receive.pop_service import PopService
-    from node.receive.requests import Changed
-    from node.remoting.connection import Connection
-    from node.tables.tables import Tables
-    from store import MessageStore
-    from tandem.wire.batch_ack import BatchAck
-    from tandem.wire.receipt_handle import Receipt
-    from tandem.wire.remoting_command import RemotingCommand
 
 ACKS_MAX: Final = 4_096
 """Ours: entries of one request, and as many messages. Clients send those of a few pops at once."""

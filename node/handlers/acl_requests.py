@@ -9,17 +9,19 @@ Source: RocketMQ 5.3.3, AdminBrokerProcessor, AuthorizationMetadataManagerImpl.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 import msgspec
 import trio
 
+from ha.replication import Replication
 from node.errors import RequestError
 from node.handlers.settled import answer_when_settled
+from node.remoting.connection import Connection
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import of_cluster, serves
 from node.tables.replicated_users import AclsChanged, AclsPart, UsersPart
+from node.tables.tables import Tables
 from tandem.wire.access_control import (
     AclError,
     AclFault,
@@ -35,15 +37,10 @@ from tandem.wire.access_control import (
     without_resource,
 )
 from tandem.wire.admin_headers import AclRequestHeader, DeleteAclRequestHeader, ListAclRequestHeader
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import decode_json_body, encode_json_body
-
-if TYPE_CHECKING:
-    from ha.replication import Replication
-    from node.remoting.connection import Connection
-    from node.tables.tables import Tables
-    from tandem.wire.remoting_command import RemotingCommand
 
 _log = logging.getLogger(__name__)
 

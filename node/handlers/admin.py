@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import msgspec
 import trio
 
 from node.errors import RequestError
 from node.handlers.settled import answer_when_settled
+from node.remoting.connection import Connection
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import of_cluster, of_topic, serves
+from node.tables.tables import Tables
 from node.tables.topic_attributes import TopicAttributeError, changed_attributes
 from node.tables.topic_config_table import NOT_ALLOWED_SEND_TOPICS, QUEUES_MAX, topic_complaint
 from tandem.wire.access_control import Right
 from tandem.wire.admin_headers import TopicConfigList, TopicQueueMappingDetail
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
-from tandem.wire.request_headers import CreateTopicRequestHeader, TopicConfig
+from tandem.wire.request_headers import CreateTopicRequestHeader, HARuntimeInfo, TopicConfig
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import (
     PERM_INHERIT,
@@ -28,14 +31,6 @@ from tandem.wire.route import (
     encode_json_body,
 )
 from tandem.wire.system_topics import is_system_topic
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from node.remoting.connection import Connection
-    from node.tables.tables import Tables
-    from tandem.wire.remoting_command import RemotingCommand
-    from tandem.wire.request_headers import HARuntimeInfo
 
 _log = logging.getLogger(__name__)
 

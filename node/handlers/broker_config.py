@@ -11,30 +11,27 @@ Source: RocketMQ 5.3.3, AdminBrokerProcessor.getBrokerConfig, updateBrokerConfig
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
+from ha.replication import Replication
 from node.errors import RequestError
+from node.remoting.connection import Connection
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import of_cluster, serves
+from node.tables.tables import Tables
+from store import MessageStore
+from tandem.cluster_file.cluster_config import NodeConfig
 from tandem.wire.access_control import Right
 from tandem.wire.admin_headers import settings_of
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import MASTER_ID
 from tandem.wire.stats_requests import GetBrokerConfigResponseHeader
 from tandem.wire.untrusted import UnreadableError, whole_number
-
-if TYPE_CHECKING:
-    from ha.replication import Replication
-    from node.remoting.connection import Connection
-    from node.tables.tables import Tables
-    from store import MessageStore
-    from tandem.cluster_file.cluster_config import NodeConfig
-    from tandem.wire.remoting_command import RemotingCommand
-
 
 _log = logging.getLogger(__name__)
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from node.remoting.connection import Connection
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import of_cluster, serves
+from tandem.cluster_file.cluster_config import NodeConfig
 from tandem.wire.access_control import Right
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.route import MASTER_ID, encode_json_body
-from tandem.wire.stats_requests import EpochEntryCache
-
-if TYPE_CHECKING:
-    from node.remoting.connection import Connection
-    from tandem.cluster_file.cluster_config import NodeConfig
-    from tandem.wire.remoting_command import RemotingCommand
-    from tandem.wire.stats_requests import EpochEntryBody
+from tandem.wire.stats_requests import EpochEntryBody, EpochEntryCache
 
 
 class Replica(Protocol):

@@ -13,26 +13,23 @@ StoreStatsService.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from node.figures.broker_figures import broker_figures
 from node.figures.families import PUT_STEPS, RUNTIME
+from node.figures.sources import Sources
+from node.remoting.connection import Connection
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import of_cluster, serves
 from node.tables.put_times import distribution_text
 from tandem.wire.access_control import Right
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import KVTable
 from tandem.wire.route import encode_json_body
 from tandem.wire.system_topics import SCHEDULE_TOPIC
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from node.figures.sources import Sources
-    from node.remoting.connection import Connection
-    from tandem.wire.remoting_command import RemotingCommand
 
 BROKER_VERSION: Final = "479"
 BROKER_VERSION_DESC: Final = "V5_3_3"

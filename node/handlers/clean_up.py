@@ -7,20 +7,16 @@ it would count from 0 again, and the other nodes of the group go on from where t
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
+from node.remoting.connection import Connection
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import of_cluster, serves
+from store import MessageStore
 from tandem.wire.access_control import Right
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from node.remoting.connection import Connection
-    from store import MessageStore
-    from tandem.wire.remoting_command import RemotingCommand
 
 _log = logging.getLogger(__name__)
 

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import trio
 
+from ha.replication import Replication
 from node.errors import RequestError
 from node.handlers.group_topics import group_topic
-from node.handlers.subscription import TAG, is_tag_type
-from node.remoting.dispatcher import in_pieces, response_to
+from node.handlers.subscription import TAG, Subscriptions, is_tag_type
+from node.remoting.client_requests import ClientRequests
+from node.remoting.connection import Connection
+from node.remoting.dispatcher import Pieces, in_pieces, response_to
 from node.security.access import Action, Resource
 from node.security.request import of_group, of_topic, serves
-from node.tables.client_table import Consumer, TooManyClientsError
-from node.tables.consumer_filter_table import SubscriptionFilter
+from node.tables.client_table import ClientTable, Consumer, TooManyClientsError
+from node.tables.consumer_filter_table import ConsumerFilterTable, SubscriptionFilter
 from node.tables.names import check_name
+from node.tables.producer_table import ProducerTable
+from node.tables.tables import Tables
 from node.tables.topic_config_table import topic_complaint
 from tandem.wire.access_control import Right
 from tandem.wire.heartbeat import decode_heartbeat
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
+    ConsumerData,
     ConsumerIdList,
     GroupRequestHeader,
+    HeartbeatData,
     HeartbeatResponseHeader,
     SubscriptionData,
     UnregisterClientRequestHeader,
@@ -31,22 +40,6 @@ from tandem.wire.request_headers import (
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import decode_json_body, encode_json_body
 from tandem.wire.system_topics import retry_topic
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from ha.replication import Replication
-    from node.handlers.subscription import Subscriptions
-    from node.remoting.client_requests import ClientRequests
-    from node.remoting.connection import Connection
-    from node.remoting.dispatcher import Pieces
-    from node.tables.client_table import ClientTable
-    from node.tables.consumer_filter_table import ConsumerFilterTable
-    from node.tables.producer_table import ProducerTable
-    from node.tables.tables import Tables
-    from tandem.wire.remoting_command import RemotingCommand
-    from tandem.wire.request_headers import ConsumerData, HeartbeatData
-
 
 FILTER_CHARS_PER_HEARTBEAT_MAX: Final = 262_144
 """Of all expressions in one."""

@@ -11,8 +11,9 @@ Source: RocketMQ 5.3.3, AdminBrokerProcessor.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import trio
@@ -20,9 +21,15 @@ import trio
 from node.errors import RequestError
 from node.handlers.found_record import check_found
 from node.handlers.subscription import as_told
+from node.remoting.client_requests import ClientRequests
+from node.remoting.connection import Connection, OwedAnswers
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import of_cluster, of_found_topic, of_group, of_topic, serves
+from node.tables.client_table import ClientTable
+from node.tables.producer_table import ProducerTable
+from node.tables.tables import Tables
+from store import MessageStore
 from tandem.wire.access_control import Right
 from tandem.wire.admin_headers import (
     ClientConnection,
@@ -37,21 +44,11 @@ from tandem.wire.admin_headers import (
     SubscriptionBody,
 )
 from tandem.wire.message import decode_offset_msg_id
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import GroupRequestHeader
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import TopicList, encode_json_body
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from node.remoting.client_requests import ClientRequests
-    from node.remoting.connection import Connection, OwedAnswers
-    from node.tables.client_table import ClientTable
-    from node.tables.producer_table import ProducerTable
-    from node.tables.tables import Tables
-    from store import MessageStore
-    from tandem.wire.remoting_command import RemotingCommand
 
 _STRING_OR_BRACE: Final = re.compile(rb'(?s)"(?:[^"\\]|\\.)*"|[{}]')
 

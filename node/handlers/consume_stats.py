@@ -11,16 +11,21 @@ Source: RocketMQ 5.3.3, AdminBrokerProcessor.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from node.errors import RequestError
+from node.remoting.connection import Connection
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import of_cluster, of_group, of_topic, serves
-from node.tables.broker_stats import GROUP_GET_NUMS
+from node.tables.broker_stats import GROUP_GET_NUMS, BrokerStats
+from node.tables.client_table import ClientTable
+from node.tables.tables import Tables
+from store import MessageStore
 from tandem.wire.access_control import Right
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
-from tandem.wire.request_headers import MessageQueueBody
+from tandem.wire.request_headers import MessageQueueBody, TopicConfig
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import encode_json_body
 from tandem.wire.stats_requests import (
@@ -37,17 +42,6 @@ from tandem.wire.stats_requests import (
     queue_map,
 )
 from tandem.wire.store_layout import OFFSET_MAX
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from node.remoting.connection import Connection
-    from node.tables.broker_stats import BrokerStats
-    from node.tables.client_table import ClientTable
-    from node.tables.tables import Tables
-    from store import MessageStore
-    from tandem.wire.remoting_command import RemotingCommand
-    from tandem.wire.request_headers import TopicConfig
 
 
 class ConsumeStatsRequests:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
 from node.errors import RequestError
 from node.handlers.settled import answer_when_settled
+from node.remoting.connection import Connection
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import of_group, of_topic, serves
 from node.tables.names import check_group_of_clients
+from node.tables.reset_offsets import ResetOffsets
+from node.tables.tables import Tables
+from store import MessageStore
 from tandem.wire.access_control import Right
-from tandem.wire.remoting_command import ONEWAY_FLAG
+from tandem.wire.remoting_command import ONEWAY_FLAG, RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     OffsetResponseHeader,
@@ -21,13 +25,6 @@ from tandem.wire.request_headers import (
     UpdateConsumerOffsetRequestHeader,
 )
 from tandem.wire.response_code import ResponseCode
-
-if TYPE_CHECKING:
-    from node.remoting.connection import Connection
-    from node.tables.reset_offsets import ResetOffsets
-    from node.tables.tables import Tables
-    from store import MessageStore
-    from tandem.wire.remoting_command import RemotingCommand
 
 YOUNG_LOG_BYTES_MAX: Final = 1 << 30
 """How far before the log's end a queue may begin and still count as young.

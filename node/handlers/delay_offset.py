@@ -9,25 +9,21 @@ Only a master delivers anything, so only a master has timers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from node.errors import RequestError
+from node.remoting.connection import Connection
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import of_cluster, serves
 from store.delayed.delay_offset_table import DelayOffsetSerializeWrapper
+from store.delayed.timer_metrics import TimerMetricsSerializeWrapper
 from tandem.wire.access_control import Right
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import DataVersion
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import encode_json_body
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from node.remoting.connection import Connection
-    from store.delayed.timer_metrics import TimerMetricsSerializeWrapper
-    from tandem.wire.remoting_command import RemotingCommand
 
 
 class DelayOffset:

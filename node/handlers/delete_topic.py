@@ -10,28 +10,25 @@ from __future__ import annotations
 
 import logging
 from itertools import product
-from typing import TYPE_CHECKING
 
 import trio
 
+from ha.replication import Replication
 from node.errors import RequestError
 from node.handlers.settled import answer_when_settled
+from node.remoting.connection import Connection
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import of_topic, serves
+from node.tables.reset_offsets import ResetOffsets
+from node.tables.tables import Tables
 from tandem.wire.access_control import Right
 from tandem.wire.admin_headers import DeleteTopicRequestHeader
 from tandem.wire.receipt_handle import TopicMark, pop_retry_topic
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import is_system_topic
-
-if TYPE_CHECKING:
-    from ha.replication import Replication
-    from node.remoting.connection import Connection
-    from node.tables.reset_offsets import ResetOffsets
-    from node.tables.tables import Tables
-    from tandem.wire.remoting_command import RemotingCommand
 
 _log = logging.getLogger(__name__)
 

@@ -9,26 +9,37 @@ Source: RocketMQ 5.3.3, EndTransactionProcessor.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
+from ha.replication import Replication
 from node.errors import RequestError
 from node.handlers.found_record import check_found, check_only_topic, topic_of
 from node.handlers.group_topics import ensure_topic
+from node.handlers.send_message import SendMessage
 from node.remoting.caller import ANYBODY
+from node.remoting.client_requests import ClientRequests
+from node.remoting.connection import Connection
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import of_found_topic, serves
 from node.tables.names import NAME_BYTES_MAX
+from node.tables.producer_table import ProducerTable
+from node.tables.tables import Tables
+from store import MessageStore
 from store.machine.tell_once import TellOnce
 from store.transaction.transaction import (
+    CheckTransaction,
     EndTransaction,
     EndTransactionStatus,
     TransactionSettings,
 )
-from store.transactions import Progress
+from store.transactions import Progress, Transactions
+from tandem.cluster_file.cluster_config import ClusterConfig
 from tandem.wire.access_control import Kind, Right
-from tandem.wire.message import encode_record
+from tandem.wire.message import MessageExt, encode_record
 from tandem.wire.message_properties import PROPERTY_UNIQUE_KEY
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     CheckTransactionStateRequestHeader,
@@ -36,22 +47,6 @@ from tandem.wire.request_headers import (
 )
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import CID_RMQ_SYS_TRANS, RMQ_SYS_TRANS_HALF_TOPIC
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ha.replication import Replication
-    from node.handlers.send_message import SendMessage
-    from node.remoting.client_requests import ClientRequests
-    from node.remoting.connection import Connection
-    from node.tables.producer_table import ProducerTable
-    from node.tables.tables import Tables
-    from store import MessageStore
-    from store.transaction.transaction import CheckTransaction
-    from store.transactions import Transactions
-    from tandem.cluster_file.cluster_config import ClusterConfig
-    from tandem.wire.message import MessageExt
-    from tandem.wire.remoting_command import RemotingCommand
 
 _log = logging.getLogger(__name__)
 

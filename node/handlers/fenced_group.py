@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
+from node.remoting.connection import Connection, OwedAnswers
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import of_cluster, serves
 from store import StoreError
 from tandem.coordinator.interface import CoordinatorError
 from tandem.wire.access_control import Right
-from tandem.wire.ha_status import FencedCommand, FencedCommandResult
+from tandem.wire.ha_status import FencedCommand, FencedCommandResult, FencedStatus
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.untrusted import UnreadableError, decode_json
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from node.remoting.connection import Connection, OwedAnswers
-    from tandem.wire.ha_status import FencedStatus
-    from tandem.wire.remoting_command import RemotingCommand
 
 _log = logging.getLogger(__name__)
 

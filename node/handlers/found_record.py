@@ -6,19 +6,14 @@ and says itself where it belongs. An ordinary one may say so too, and is not bel
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from node.errors import RequestError
-from node.remoting.caller import ANYBODY
+from node.remoting.caller import ANYBODY, Caller
 from tandem.wire.access_control import Kind, Right
 from tandem.wire.message import MessageExt, decode_messages
 from tandem.wire.message_properties import PROPERTY_REAL_TOPIC
 from tandem.wire.receipt_handle import normal_topic
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import is_system_topic
-
-if TYPE_CHECKING:
-    from node.remoting.caller import Caller
 
 
 def topic_of(message: MessageExt) -> str:

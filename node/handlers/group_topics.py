@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from node.errors import RequestError
+from node.tables.tables import Tables
 from node.tables.topic_config_table import topic_complaint
 from tandem.wire.request_headers import TopicConfig
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import dlq_topic
-
-if TYPE_CHECKING:
-    from node.tables.tables import Tables
 
 
 def dead_letter_topic(tables: Tables, group: str) -> str:

@@ -8,16 +8,13 @@ the room.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from node.errors import RequestError
+from node.receive.requests import Waiting
+from node.remoting.connection import Connection
 from tandem.wire.access_control import Kind, Right
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from node.receive.requests import Waiting
-    from node.remoting.connection import Connection
 
 HELD_PER_ADDRESS_MAX: Final = 32_768
 HELD_PER_CONNECTION_MAX: Final = 8_192

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
+from ha.replication import Replication
 from node.errors import RequestError
+from node.remoting.connection import Connection
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import of_group, of_topic, serves
+from node.tables.queue_locks import QueueLocks
 from tandem.wire.access_control import Right
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import LockBatchRequestBody, LockBatchResponseBody
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import decode_json_body, encode_json_body
-
-if TYPE_CHECKING:
-    from ha.replication import Replication
-    from node.remoting.connection import Connection
-    from node.tables.queue_locks import QueueLocks
-    from tandem.wire.remoting_command import RemotingCommand
 
 QUEUES_PER_REQUEST_MAX: Final = 8_192
 BYTES_MAX: Final = 4 * 1024 * 1024

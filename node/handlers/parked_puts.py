@@ -15,8 +15,9 @@ Source: RocketMQ 5.3.3, CommitLog.handleDiskFlushAndHA.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import trio
@@ -24,15 +25,11 @@ import trio
 from ha.results import PutWait
 from node.errors import RequestError
 from node.handlers.stored_answer import RunAnswers, encoded, with_outcome
+from node.remoting.connection import Connection, OwedAnswers
+from node.remoting.dispatcher import Answer
+from node.tables.put_times import PutTimes
 from store import PutMessageStatus
 from tandem.wire.response_code import ResponseCode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from node.remoting.connection import Connection, OwedAnswers
-    from node.remoting.dispatcher import Answer
-    from node.tables.put_times import PutTimes
 
 PARKED_PUTS_MAX: Final = 100_000
 """Puts that wait for disk or replica, over all connections. Beyond it sends are refused."""

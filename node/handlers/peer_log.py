@@ -7,27 +7,24 @@ right.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 
 from ha.errors import NotServedError
 from node.errors import RequestError
+from node.remoting.connection import Connection
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import of_cluster, serves
+from tandem.cluster_file.cluster_config import NodeConfig
 from tandem.wire.access_control import Right
-from tandem.wire.peer_log import LogRangeHeader
+from tandem.wire.peer_log import LogRangeHeader, PeerLogPart
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_signature import CHALLENGE_FIELD, SIGNATURE_FIELD, answer_signature
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.secret_keys import Purpose, key_of
-
-if TYPE_CHECKING:
-    from node.remoting.connection import Connection
-    from tandem.cluster_file.cluster_config import NodeConfig
-    from tandem.wire.peer_log import PeerLogPart
-    from tandem.wire.remoting_command import RemotingCommand
 
 _log = logging.getLogger(__name__)
 

@@ -12,7 +12,9 @@ Source: RocketMQ 5.3.3, PopMessageProcessor, NotificationProcessor, PeekMessageP
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Final
 
 import msgspec
 import trio
@@ -20,11 +22,17 @@ import trio
 from node.errors import RequestError
 from node.handlers.held_pops import HeldPop, HeldPops
 from node.handlers.reading import check_reader, readable_topic
-from node.receive.requests import ALL_QUEUES, MESSAGES_MAX, Found, Receive
+from node.handlers.subscription import Subscriptions
+from node.receive.pop_service import PopService
+from node.receive.requests import ALL_QUEUES, MESSAGES_MAX, Batch, Found, Receive, Received
+from node.remoting.connection import Connection
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import of_group, of_topic, serves
+from node.tables.broker_stats import BrokerStats
 from node.tables.names import check_group_of_clients
+from node.tables.tables import Tables
+from store import GetMessageResult, MessageStore
 from store.results import GetMessageStatus
 from tandem.wire.access_control import Right
 from tandem.wire.demands import PROPERTY_POP_CK
@@ -57,6 +65,7 @@ from tandem.wire.receipt_handle import (
     encode_receipt_handle,
     pop_retry_topic,
 )
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import (
@@ -66,19 +75,6 @@ from tandem.wire.system_topics import (
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from random import Random
-
-    from node.handlers.subscription import Subscriptions
-    from node.receive.pop_service import PopService
-    from node.receive.requests import Batch, Received
-    from node.remoting.connection import Connection
-    from node.tables.broker_stats import BrokerStats
-    from node.tables.tables import Tables
-    from store import GetMessageResult, MessageStore
-    from tandem.wire.remoting_command import RemotingCommand
 
 POLL_MS_MAX: Final = 60_000
 """Longest wait a client gets. Ours: RocketMQ takes any; its clients ask for 15 and 20 s."""

@@ -14,15 +14,21 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
 from node.errors import RequestError
+from node.handlers.pull_message import PullMessage
+from node.remoting.connection import Connection
+from node.tables.broker_stats import BrokerStats
 from node.tables.names import check_group_of_clients
+from node.tables.tables import Tables
+from store import MessageStore
 from store.results import GetMessageStatus
 from tandem.wire import native
-from tandem.wire.pull_run import NO_UNITS, PullRuns
+from tandem.wire.frame_buffer import FrameBuffer
+from tandem.wire.pull_run import NO_UNITS, PullRuns, QueueUnits
 from tandem.wire.remoting_command import (
     FRAME_HEAD,
     RESPONSE_FLAG,
@@ -31,19 +37,13 @@ from tandem.wire.remoting_command import (
     encode_frame,
 )
 from tandem.wire.request_code import RequestCode
-from tandem.wire.request_headers import PULL_FLAG_COMMIT_OFFSET, PullMessageResponseHeader
+from tandem.wire.request_headers import (
+    PULL_FLAG_COMMIT_OFFSET,
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
+)
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import MASTER_ID
-
-if TYPE_CHECKING:
-    from node.handlers.pull_message import PullMessage
-    from node.remoting.connection import Connection
-    from node.tables.broker_stats import BrokerStats
-    from node.tables.tables import Tables
-    from store import MessageStore
-    from tandem.wire.frame_buffer import FrameBuffer
-    from tandem.wire.pull_run import QueueUnits
-    from tandem.wire.request_headers import PullMessageRequestHeader
 
 _NEXT, _LEAST, _LARGEST, _OPAQUE = 77_000_000_001, 77_000_000_002, 77_000_000_003, 2_000_000_004
 """Numbers that are nowhere else in an answer, to take one apart at them."""

@@ -11,24 +11,28 @@ MessageRequestModeManager.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
 
 import msgspec
 import trio
 
 from node.errors import RequestError
 from node.handlers.settled import answer_when_settled
+from node.remoting.connection import Connection
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import of_cluster, of_group, of_topic, serves
-from node.tables.client_table import BROADCASTING
+from node.tables.client_table import BROADCASTING, ClientTable
 from node.tables.replicated_modes import ModesChanged, ModesPart
+from node.tables.tables import Tables
 from tandem.wire.access_control import Right
 from tandem.wire.pop_headers import ANY_QUEUE
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import MessageQueueBody
 from tandem.wire.response_code import ResponseCode
-from tandem.wire.route import PERM_READ, decode_json_body, encode_json_body
+from tandem.wire.route import PERM_READ, TopicRouteData, decode_json_body, encode_json_body
 from tandem.wire.stats_requests import (
     MessageQueueAssignment,
     MessageRequestModeSerializeWrapper,
@@ -37,15 +41,6 @@ from tandem.wire.stats_requests import (
     SetMessageRequestModeRequestBody,
 )
 from tandem.wire.system_topics import RETRY_GROUP_TOPIC_PREFIX
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from node.remoting.connection import Connection
-    from node.tables.client_table import ClientTable
-    from node.tables.tables import Tables
-    from tandem.wire.remoting_command import RemotingCommand
-    from tandem.wire.route import TopicRouteData
 
 Allocate: TypeAlias = (
     "Callable[[str, Sequence[MessageQueueBody], Sequence[str]], list[MessageQueueBody]]"

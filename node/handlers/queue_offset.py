@@ -6,15 +6,19 @@ says `onlyMaster`: then a node that may lack some of it refuses.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from node.errors import RequestError
 from node.handlers.found_record import check_found
+from node.remoting.connection import Connection
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import of_found_topic, of_topic, serves
+from store import MessageStore
 from tandem.wire.access_control import Right
 from tandem.wire.message import decode_messages
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import UNIQUE_KEY_QUERY, RequestCode
 from tandem.wire.request_headers import (
     OffsetResponseHeader,
@@ -26,13 +30,6 @@ from tandem.wire.request_headers import (
     ViewMessageRequestHeader,
 )
 from tandem.wire.response_code import ResponseCode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from node.remoting.connection import Connection
-    from store import MessageStore
-    from tandem.wire.remoting_command import RemotingCommand
 
 BOUNDARY_UPPER: Final = "UPPER"
 

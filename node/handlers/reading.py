@@ -5,17 +5,13 @@ Source: RocketMQ 5.3.3, PullMessageProcessor, PopMessageProcessor.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from node.errors import RequestError
 from node.tables.subscription_group_table import READING
+from node.tables.tables import Tables
+from tandem.wire.request_headers import TopicConfig
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import PERM_READ
-
-if TYPE_CHECKING:
-    from node.tables.tables import Tables
-    from tandem.wire.request_headers import TopicConfig
-    from tandem.wire.subscription_group import SubscriptionGroupConfig
+from tandem.wire.subscription_group import SubscriptionGroupConfig
 
 
 def readable_topic(tables: Tables, topic: str) -> TopicConfig:

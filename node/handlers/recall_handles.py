@@ -8,8 +8,7 @@ Source: RocketMQ 5.3.3, SendMessageProcessor.attachRecallHandle.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from store import MessageStore, PutMessageResult
 from tandem.wire.message import decode_messages
 from tandem.wire.message_properties import (
     PROPERTY_REAL_TOPIC,
@@ -18,9 +17,6 @@ from tandem.wire.message_properties import (
 )
 from tandem.wire.recall_handle import RecallHandle, encode_recall_handle
 from tandem.wire.system_topics import RETRY_GROUP_TOPIC_PREFIX, TIMER_TOPIC
-
-if TYPE_CHECKING:
-    from store import MessageStore, PutMessageResult
 
 
 def recall_handle(store: MessageStore, result: PutMessageResult, broker_name: str) -> str | None:

@@ -15,12 +15,16 @@ Source: RocketMQ 5.3.3, RecallMessageProcessor.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from node.errors import RequestError
+from node.handlers.send_message import SendMessage
+from node.remoting.connection import Connection
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import of_topic, serves
+from node.tables.tables import Tables
 from store import PutMessage
 from store.delayed.timer_request import TimerSettings
 from tandem.wire.access_control import Right
@@ -35,18 +39,11 @@ from tandem.wire.message_properties import (
     encode_properties,
 )
 from tandem.wire.recall_handle import RecallHandle, decode_recall_handle
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.reply_headers import RecallMessageRequestHeader, RecallMessageResponseHeader
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.untrusted import UnreadableError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from node.handlers.send_message import SendMessage
-    from node.remoting.connection import Connection
-    from node.tables.tables import Tables
-    from tandem.wire.remoting_command import RemotingCommand
 
 RECALL_BODY: Final = b"0"
 RECALL_TAG: Final = "_RECALL_TAG_"

@@ -17,18 +17,25 @@ Source: RocketMQ 5.3.3, ReplyMessageProcessor.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import trio
 
 from node.errors import RequestError
-from node.handlers.send_properties import unique_key_of
+from node.handlers.send_message import SendHeader, SendMessage
+from node.handlers.send_properties import PropertyStamp, unique_key_of
+from node.remoting.client_requests import ClientRequests
+from node.remoting.connection import Connection
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import of_topic, serves
-from store import PutMessage
+from node.tables.producer_table import ProducerTable
+from node.tables.tables import Tables
+from store import MessageStore, PutMessage
 from tandem.wire.access_control import Right
 from tandem.wire.demands import is_stamped
+from tandem.wire.message import Host
 from tandem.wire.message_properties import (
     PROPERTY_REPLY_TO_CLIENT,
     PROPERTY_SEPARATOR,
@@ -36,6 +43,7 @@ from tandem.wire.message_properties import (
     decode_properties,
     encode_properties,
 )
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.reply_headers import ReplyMessageRequestHeader
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
@@ -44,19 +52,6 @@ from tandem.wire.request_headers import (
     SendMessageResponseHeader,
 )
 from tandem.wire.response_code import ResponseCode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from node.handlers.send_message import SendHeader, SendMessage
-    from node.handlers.send_properties import PropertyStamp
-    from node.remoting.client_requests import ClientRequests
-    from node.remoting.connection import Connection
-    from node.tables.producer_table import ProducerTable
-    from node.tables.tables import Tables
-    from store import MessageStore
-    from tandem.wire.message import Host
-    from tandem.wire.remoting_command import RemotingCommand
 
 _log = logging.getLogger(__name__)
 

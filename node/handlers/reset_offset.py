@@ -11,31 +11,29 @@ the default), cloneGroupOffset.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import trio
 
 from node.errors import RequestError
+from node.handlers.pull_request_hold_service import PullRequestHoldService
 from node.handlers.settled import answer_when_settled
+from node.receive.pop_service import PopService
+from node.remoting.connection import Connection
 from node.security.access import Action, Resource
 from node.security.request import of_group, of_topic, serves
 from node.tables.names import check_group_of_clients
+from node.tables.reset_offsets import ResetOffsets
+from node.tables.tables import Tables
+from store import MessageStore
 from tandem.wire.access_control import Right
 from tandem.wire.admin_headers import CloneGroupOffsetRequestHeader, ResetOffsetRequestHeader
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import MessageQueueBody
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import RETRY_GROUP_TOPIC_PREFIX
-
-if TYPE_CHECKING:
-    from node.handlers.pull_request_hold_service import PullRequestHoldService
-    from node.receive.pop_service import PopService
-    from node.remoting.connection import Connection
-    from node.tables.reset_offsets import ResetOffsets
-    from node.tables.tables import Tables
-    from store import MessageStore
-    from tandem.wire.remoting_command import RemotingCommand
 
 _log = logging.getLogger(__name__)
 

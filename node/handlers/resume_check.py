@@ -13,28 +13,25 @@ Source: RocketMQ 5.3.3, AdminBrokerProcessor.resumeCheckHalfMessage.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from node.errors import RequestError
 from node.handlers.found_record import check_found
+from node.handlers.send_message import SendMessage
+from node.remoting.connection import Connection
 from node.security.access import Action, Resource
 from node.security.request import of_found_topic, of_topic, serves
+from store import MessageStore
 from store.transaction.half_message import identity_of, resumed_half
 from tandem.wire.access_control import Right
 from tandem.wire.admin_headers import ResumeCheckHalfMessageRequestHeader
 from tandem.wire.errors import MalformedMessageError
-from tandem.wire.message import decode_messages, decode_offset_msg_id
+from tandem.wire.message import MessageExt, decode_messages, decode_offset_msg_id
 from tandem.wire.message_properties import PROPERTY_REAL_TOPIC, PROPERTY_UNIQUE_KEY
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import RMQ_SYS_TRANS_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
-
-if TYPE_CHECKING:
-    from node.handlers.send_message import SendMessage
-    from node.remoting.connection import Connection
-    from store import MessageStore
-    from tandem.wire.message import MessageExt
-    from tandem.wire.remoting_command import RemotingCommand
 
 _log = logging.getLogger(__name__)
 

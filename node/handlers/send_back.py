@@ -12,32 +12,28 @@ Source: RocketMQ 5.3.3, AbstractSendMessageProcessor.consumerSendMsgBack and .ha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from random import Random
 
 from node.errors import RequestError
 from node.handlers.found_record import check_found, check_only_topic
 from node.handlers.group_topics import ensure_topic
+from node.handlers.send_message import SendMessage
+from node.remoting.connection import Connection
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import of_found_topic, of_group, serves
+from node.tables.broker_stats import BrokerStats
+from node.tables.tables import Tables
+from store import MessageStore
 from store.messages.send_back import send_back
 from tandem.wire.access_control import Right
 from tandem.wire.message import decode_messages
 from tandem.wire.message_properties import PROPERTY_RETRY_TOPIC
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import ConsumerSendMsgBackRequestHeader
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import retry_topic
-
-if TYPE_CHECKING:
-    from random import Random
-
-    from node.handlers.send_message import SendMessage
-    from node.remoting.connection import Connection
-    from node.tables.broker_stats import BrokerStats
-    from node.tables.tables import Tables
-    from store import MessageStore
-    from tandem.wire.remoting_command import RemotingCommand
 
 
 class SendBack:

@@ -5,15 +5,11 @@ Source: RocketMQ 5.3.3, SendMessageProcessor, TransactionalMessageServiceImpl.as
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from node.errors import RequestError
+from store import MessageStore, PutMessage, PutMessageResult
 from store.delayed.timer_request import is_timer_request
 from store.transaction.half_message import half_message
 from tandem.wire.response_code import ResponseCode
-
-if TYPE_CHECKING:
-    from store import MessageStore, PutMessage, PutMessageResult
 
 
 class SendHalf:

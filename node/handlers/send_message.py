@@ -17,11 +17,13 @@ in DefaultMessageStore.asyncPutMessage and CommitLog.handleDiskFlushAndHA.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, TypeAlias
+from random import Random
+from typing import Final, TypeAlias
 
 import msgspec
 import trio
 
+from ha.replication import Replication
 from ha.results import Ack, PutWait
 from node.errors import RequestError
 from node.handlers.group_topics import dead_letter_topic
@@ -29,6 +31,7 @@ from node.handlers.parked_puts import STATUS_CODES, ParkedPuts, WaitPolicy
 from node.handlers.recall_handles import recall_handle
 from node.handlers.send_half import SendHalf
 from node.handlers.send_properties import (
+    PropertyStamp,
     check_key,
     is_half,
     placed,
@@ -38,15 +41,19 @@ from node.handlers.stored_answer import (
     stored_frame,
     stored_response,
 )
-from node.remoting.dispatcher import response_to
+from node.remoting.connection import Connection
+from node.remoting.dispatcher import Answer, response_to
 from node.security.access import Action, Resource
 from node.security.request import of_topic, serves
+from node.tables.put_times import PutTimes
+from node.tables.queue_locks import QueueLocks
+from node.tables.tables import Tables
 from node.tables.topic_attributes import is_compacted
 from node.tables.topic_config_table import NOT_ALLOWED_SEND_TOPICS, topic_complaint
-from store import PutBatch, PutMessage, PutMessageStatus
+from store import MessageStore, PutBatch, PutMessage, PutMessageResult, PutMessageStatus
 from store.messages.send_back import DLQ_QUEUE_ID
 from tandem.wire.access_control import Kind, Right
-from tandem.wire.demands import demands_of
+from tandem.wire.demands import Demands, demands_of
 from tandem.wire.remoting_command import ONEWAY_FLAG, RemotingCommand
 from tandem.wire.reply_headers import RecallableResponseHeader
 from tandem.wire.request_code import RequestCode
@@ -54,23 +61,11 @@ from tandem.wire.request_headers import (
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
+    TopicConfig,
 )
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import RETRY_GROUP_TOPIC_PREFIX
 
-if TYPE_CHECKING:
-    from random import Random
-
-    from ha.replication import Replication
-    from node.handlers.send_properties import PropertyStamp
-    from node.remoting.connection import Connection
-    from node.remoting.dispatcher import Answer
-    from node.tables.put_times import PutTimes
-    from node.tables.queue_locks import QueueLocks
-    from node.tables.tables import Tables
-    from store import MessageStore, PutMessageResult
-    from tandem.wire.demands import Demands
-    from tandem.wire.request_headers import TopicConfig
 _log = logging.getLogger(__name__)
 
 # Looking up a member of an enum costs 50 ns, and this is done for every message.

@@ -11,13 +11,15 @@ Source: RocketMQ 5.3.3, SendMessageProcessor.sendMessage, MessageClientIDSetter.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from random import Random
+from typing import Final
 
 from node.errors import RequestError
 from node.tables.topic_attributes import NO_LITE
 from store.compaction.compacting import key_of
-from tandem.wire.demands import PROPERTY_POP_CK
-from tandem.wire.message import TRANSACTION_MASK
+from tandem.wire.demands import PROPERTY_POP_CK, Demands
+from tandem.wire.message import TRANSACTION_MASK, Host
 from tandem.wire.message_choices import NO_PRIORITY
 from tandem.wire.message_properties import (
     NAME_VALUE_SEPARATOR,
@@ -33,19 +35,12 @@ from tandem.wire.message_properties import (
     encode_properties,
     join_properties,
 )
+from tandem.wire.request_headers import (
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+    TopicConfig,
+)
 from tandem.wire.response_code import ResponseCode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from random import Random
-
-    from tandem.wire.demands import Demands
-    from tandem.wire.message import Host
-    from tandem.wire.request_headers import (
-        SendMessageRequestHeader,
-        SendMessageRequestHeaderV2,
-        TopicConfig,
-    )
 
 _UNIQUE_KEY: Final = PROPERTY_UNIQUE_KEY + NAME_VALUE_SEPARATOR
 _DELAY: Final = PROPERTY_DELAY_LEVEL + NAME_VALUE_SEPARATOR

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from node.remoting.connection import Connection
 from node.remoting.dispatcher import response_to
+from node.tables.tables import Tables
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.response_code import ResponseCode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from node.remoting.connection import Connection
-    from node.tables.tables import Tables
-    from tandem.wire.remoting_command import RemotingCommand
 
 
 def answer_when_settled(

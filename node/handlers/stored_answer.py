@@ -6,11 +6,15 @@ fields, and encoding it field by field takes four times as long.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
 from node.handlers.send_properties import unique_key_of
+from node.remoting.dispatcher import Answer
+from store import PutMessageResult
+from tandem.wire.message import Host
 from tandem.wire.message_properties import REGION
 from tandem.wire.remoting_command import (
     FRAME_HEAD,
@@ -23,13 +27,6 @@ from tandem.wire.remoting_command import (
 )
 from tandem.wire.request_headers import SendMessageResponseHeader
 from tandem.wire.response_code import ResponseCode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from node.remoting.dispatcher import Answer
-    from store import PutMessageResult
-    from tandem.wire.message import Host
 
 # Looking up a member of an enum costs 50 ns, and this is done for every message.
 _JSON: Final = SerializeType.JSON

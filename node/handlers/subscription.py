@@ -11,23 +11,24 @@ Source: RocketMQ 5.3.3, PullMessageProcessor, FilterAPI, ConsumerFilterManager.b
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from node.errors import RequestError
 from node.filter.message_filter import SQL92, compile_filter
 from node.filter.sql92_tokens import Sql92Error
+from node.tables.client_table import ClientTable
+from node.tables.consumer_filter_table import ConsumerFilterTable
 from store.messages.message_filter import MessageFilter
 from tandem.wire.message_properties import java_string_hash
-from tandem.wire.request_headers import PULL_FLAG_SUBSCRIPTION, PullMessageRequestHeader
+from tandem.wire.request_headers import (
+    PULL_FLAG_SUBSCRIPTION,
+    PullMessageRequestHeader,
+    SubscriptionData,
+)
 from tandem.wire.response_code import ResponseCode
-
-if TYPE_CHECKING:
-    from node.tables.client_table import ClientTable
-    from node.tables.consumer_filter_table import ConsumerFilterTable
-    from tandem.wire.request_headers import SubscriptionData
-    from tandem.wire.subscription_group import SubscriptionGroupConfig
+from tandem.wire.subscription_group import SubscriptionGroupConfig
 
 TAG: Final = "TAG"
 SUBSCRIBE_ALL: Final = "*"

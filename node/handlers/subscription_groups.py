@@ -8,19 +8,21 @@ Source: RocketMQ 5.3.3, AdminBrokerProcessor.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 import msgspec
 import trio
 
+from ha.replication import Replication
 from node.errors import RequestError
 from node.handlers.settled import answer_when_settled
+from node.remoting.connection import Connection
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import of_cluster, of_group, of_topic, serves
 from node.tables.group_attributes import GroupAttributeError, changed_group_attributes
 from node.tables.names import check_group_of_clients, check_name
 from node.tables.subscription_group_table import READING
+from node.tables.tables import Tables
 from tandem.wire.access_control import Right
 from tandem.wire.admin_headers import (
     DeleteSubscriptionGroupRequestHeader,
@@ -28,16 +30,11 @@ from tandem.wire.admin_headers import (
     GroupForbidden,
     UpdateGroupForbiddenRequestHeader,
 )
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import decode_json_body, encode_json_body
 from tandem.wire.subscription_group import SubscriptionGroupConfig, SubscriptionGroupList
-
-if TYPE_CHECKING:
-    from ha.replication import Replication
-    from node.remoting.connection import Connection
-    from node.tables.tables import Tables
-    from tandem.wire.remoting_command import RemotingCommand
 
 _log = logging.getLogger(__name__)
 

@@ -5,17 +5,22 @@ Source: RocketMQ 5.3.3, AdminBrokerProcessor.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from node.errors import RequestError
 from node.handlers.subscription import Wanted, as_told, by_tags, is_tag_type
+from node.remoting.connection import Connection
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import of_cluster, of_topic, serves
-from node.tables.broker_stats import TOPIC_PUT_NUMS
+from node.tables.broker_stats import TOPIC_PUT_NUMS, BrokerStats
+from node.tables.client_table import ClientTable
+from node.tables.tables import Tables
+from store import MessageStore
 from tandem.wire.access_control import Right
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
-from tandem.wire.request_headers import MessageQueueBody
+from tandem.wire.request_headers import MessageQueueBody, SubscriptionData, TopicConfig
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import TopicList, encode_json_body
 from tandem.wire.stats_requests import (
@@ -29,15 +34,6 @@ from tandem.wire.stats_requests import (
     queue_map,
 )
 from tandem.wire.system_topics import SYSTEM_TOPICS, is_system_topic
-
-if TYPE_CHECKING:
-    from node.remoting.connection import Connection
-    from node.tables.broker_stats import BrokerStats
-    from node.tables.client_table import ClientTable
-    from node.tables.tables import Tables
-    from store import MessageStore
-    from tandem.wire.remoting_command import RemotingCommand
-    from tandem.wire.request_headers import SubscriptionData, TopicConfig
 
 NO_FILTER_DATA: Final = "null"
 """What RocketMQ says of a group that filters by tags, or not at all."""

@@ -9,13 +9,17 @@ Source: RocketMQ 5.3.3, AdminBrokerProcessor, AuthenticationMetadataManagerImpl.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Callable
+from random import Random
+from typing import Final, TypeVar
 
 import msgspec
 import trio
 
+from ha.replication import Replication
 from node.errors import RequestError
 from node.handlers.settled import answer_when_settled
+from node.remoting.connection import Connection
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import of_cluster, serves
@@ -29,23 +33,16 @@ from node.tables.replicated_users import (
     UsersDeleted,
     UsersPart,
 )
+from node.tables.tables import Tables
 from tandem.wire.access_control import Right, UserInfo
 from tandem.wire.admin_headers import ListUserRequestHeader, UserRequestHeader
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import decode_json_body, encode_json_body
 from tandem.wire.sealed_secret import NONCE_BYTES, seal
 from tandem.wire.secret_keys import OPERATOR_ACCESS_KEY
 from tandem.wire.user_quota import OF_THE_FILE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from random import Random
-
-    from ha.replication import Replication
-    from node.remoting.connection import Connection
-    from node.tables.tables import Tables
-    from tandem.wire.remoting_command import RemotingCommand
 
 _log = logging.getLogger(__name__)
 

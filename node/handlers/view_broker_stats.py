@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from node.errors import RequestError
+from node.remoting.connection import Connection
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import of_cluster, serves
+from node.tables.broker_stats import BrokerStats
 from tandem.wire.access_control import Right
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import encode_json_body
 from tandem.wire.stats_requests import BrokerStatsData, ViewBrokerStatsDataRequestHeader
-
-if TYPE_CHECKING:
-    from node.remoting.connection import Connection
-    from node.tables.broker_stats import BrokerStats
-    from tandem.wire.remoting_command import RemotingCommand
 
 
 class ViewBrokerStats:

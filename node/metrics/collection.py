@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import trio
 
 from node.figures.families import Base
 from node.figures.figure import NO_LABELS, Figure, Labels
+from node.figures.node_report import NodeReport
 from node.figures.stream import figures
 from node.metrics.node_figures import LoopLateness, node_figures
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from node.figures.node_report import NodeReport
-    from store.machine.machine import Machine
-    from tandem.cluster_file.cluster_config import NodeConfig
-    from tandem.cluster_file.settings import MetricsSettings
+from store.machine.machine import Machine
+from tandem.cluster_file.cluster_config import NodeConfig
+from tandem.cluster_file.settings import MetricsSettings
 
 
 class Collection:

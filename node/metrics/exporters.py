@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from node.errors import ConfigError
-
-if TYPE_CHECKING:
-    from node.metrics.collection import Collection
-    from tandem.cluster_file.cluster_config import NodeConfig
+from node.metrics.collection import Collection
+from tandem.cluster_file.cluster_config import NodeConfig
 
 _OF_THE_EXTRA: Final = ("opentelemetry", "google")
 

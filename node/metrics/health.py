@@ -7,13 +7,12 @@ group   it has a master that takes messages, and every node of it is in sync, as
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
-if TYPE_CHECKING:
-    from node.figures.node_report import NodeReport
-    from node.figures.sources import Sources
+from node.figures.node_report import NodeReport
+from node.figures.sources import Sources
 
 BEHIND_BYTES_MAX: Final = 64 << 20
 """A follower that lacks more is not ready: it would not be elected, and readers would wait."""

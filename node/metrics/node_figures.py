@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
 import trio
 
 from node.figures.figure import NO_LABELS, Figure
 from node.figures.histogram_figures import histogram_figures
+from node.figures.node_report import NodeReport
 from store.machine.histogram import Histogram
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from node.figures.node_report import NodeReport
-    from store.machine.process import ProcessFacts
+from store.machine.process import ProcessFacts
 
 LOOP_SECONDS: Final = 0.1
 """How long the task sleeps that finds out how late a task is."""

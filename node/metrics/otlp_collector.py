@@ -12,7 +12,8 @@ from __future__ import annotations
 import enum
 import os
 import ssl
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
 import h11
@@ -21,11 +22,7 @@ import trio
 from node.errors import ConfigError
 from node.metrics.otlp_headers import Header, HeadersError, read_headers
 from tandem.cluster_file.secret_file import SecretFileError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tandem.cluster_file.settings import MetricsSettings
+from tandem.cluster_file.settings import MetricsSettings
 
 REQUEST_SECONDS_MAX: Final = 10.0
 """For one export. Source: OTEL_EXPORTER_OTLP_TIMEOUT."""

@@ -11,16 +11,14 @@ from __future__ import annotations
 
 import logging
 import zlib
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import trio
 
+from node.metrics.collection import Collection
 from node.metrics.otlp_collector import NotTaken, NotTakenError
 from node.metrics.otlp_request import OTLPRequests, Times, rejected
 from tandem import __version__
-
-if TYPE_CHECKING:
-    from node.metrics.collection import Collection
 
 _log = logging.getLogger(__name__)
 

@@ -11,12 +11,10 @@ and never what is in it.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from tandem.cluster_file.secret_file import read_private
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Header = tuple[bytes, bytes]
 

@@ -15,8 +15,9 @@ Source: OpenTelemetry Protocol 1.x; Protocol Buffers, Encoding, "Last One Wins".
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from google.protobuf.message import DecodeError
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
@@ -39,13 +40,8 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from node.figures.families import FAMILIES, FAMILY_OF, Base, Kind
-from node.figures.figure import columns, plain
+from node.figures.figure import Column, Figure, Labels, columns, plain
 from node.figures.selection import Selection
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from node.figures.figure import Column, Figure, Labels
 
 FIGURES_A_STEP: Final = 32
 """After this many the caller may let others have their turn."""

@@ -6,7 +6,7 @@ It outlives the rounds of the broker beside it.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
@@ -15,18 +15,15 @@ from node.name_server.newcomers import Newcomers
 from node.name_server.readiness import Readiness
 from node.name_server.route_table import RouteTable
 from node.name_server.topic_route import TopicRoute
-from node.remoting.connection import Outbox
+from node.remoting.connection import Connection, Outbox
 from node.remoting.dispatcher import Dispatcher
 from node.remoting.server import Server
+from node.security.guard import Guard
 from node.tables.kv_config_table import KvConfigTable
+from store.machine.disk import Disk
+from store.machine.network import Network
 from store.machine.table_file import TableFile
-
-if TYPE_CHECKING:
-    from node.remoting.connection import Connection
-    from node.security.guard import Guard
-    from store.machine.disk import Disk
-    from store.machine.network import Network
-    from tandem.cluster_file.cluster_config import NodeConfig
+from tandem.cluster_file.cluster_config import NodeConfig
 
 _log = logging.getLogger(__name__)
 

@@ -13,14 +13,16 @@ Source: RocketMQ 5.3.3, DefaultRequestProcessor, ClientRequestProcessor.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 import trio
 
 from node.errors import RequestError
+from node.name_server.route_table import RouteTable
+from node.remoting.connection import Connection
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import of_cluster, serves
+from node.tables.kv_config_table import KvConfigTable
 from tandem.wire.access_control import Right
 from tandem.wire.admin_headers import settings_of
 from tandem.wire.name_server_headers import (
@@ -37,16 +39,11 @@ from tandem.wire.name_server_headers import (
     SystemTopicList,
     WipeWritePermResponseHeader,
 )
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import DataVersion, KVTable
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import TopicList, decode_json_body, encode_json_body
-
-if TYPE_CHECKING:
-    from node.name_server.route_table import RouteTable
-    from node.remoting.connection import Connection
-    from node.tables.kv_config_table import KvConfigTable
-    from tandem.wire.remoting_command import RemotingCommand
 
 _log = logging.getLogger(__name__)
 

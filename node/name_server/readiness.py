@@ -17,12 +17,10 @@ remoting not ready", and clients keep the route they have.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from node.name_server.route_table import RouteTable
+from node.name_server.route_table import RouteTable
 
 NOT_READY_SECONDS_MAX: Final = 5.0
 """A node that is up registers with one that has just started at once, or after a second if it did

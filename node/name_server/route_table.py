@@ -10,7 +10,8 @@ consumers go on, producers find no queue to write to.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Collection
+from typing import Final
 
 import msgspec
 
@@ -18,10 +19,12 @@ from node.errors import RequestError
 from node.tables.names import check_name
 from tandem.wire.request_headers import (
     DataVersion,
+    RegisterBrokerRequestHeader,
     RegisterBrokerResponseHeader,
     RegistrationPart,
     TopicConfig,
     TopicConfigSerializeWrapper,
+    UnregisterBrokerRequestHeader,
 )
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import (
@@ -33,14 +36,6 @@ from tandem.wire.route import (
     QueueData,
     TopicRouteData,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from tandem.wire.request_headers import (
-        RegisterBrokerRequestHeader,
-        UnregisterBrokerRequestHeader,
-    )
 
 BROKERS_MAX: Final = 4_096
 """Live brokers; any client may register, so there has to be a bound."""

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import trio
 
 from node.errors import RequestError
-from node.remoting.dispatcher import in_pieces, response_to
+from node.name_server.route_table import RouteTable
+from node.remoting.connection import Connection
+from node.remoting.dispatcher import Pieces, in_pieces, response_to
 from node.security.access import Action, Resource
 from node.security.request import ANY_USER, of_cluster, of_topic, serves
 from tandem.wire.access_control import Right
 from tandem.wire.crc import crc32
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     GetRouteInfoRequestHeader,
@@ -24,14 +28,6 @@ from tandem.wire.request_headers import (
 )
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import TopicList, decode_json_body, encode_json_body
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from node.name_server.route_table import RouteTable
-    from node.remoting.connection import Connection
-    from node.remoting.dispatcher import Pieces
-    from tandem.wire.remoting_command import RemotingCommand
 
 _log = logging.getLogger(__name__)
 

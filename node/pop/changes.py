@@ -7,14 +7,12 @@ queue offsets, written as *runs*: `[100, 3, 2, 1]` is "from 100 three, then two 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from tandem.wire.remoting_command import Int32, Int64
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 
 class QueueKey(NamedTuple):

@@ -27,12 +27,14 @@ When the time of a message is over is not in here: see `node/pop/due_times.py`.
 from __future__ import annotations
 
 from collections import Counter, deque
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Iterator
+from typing import Final
 
 import msgspec
 
 from node.pop.changes import (
     Acked,
+    Change,
     Cut,
     Moved,
     Popped,
@@ -51,11 +53,6 @@ _QUEUES_PER_STEP: Final = 256
 
 _ROOM: Final = 1_024
 """Offsets that are done may stay in the order of a queue, before it is looked which are."""
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    from node.pop.changes import Change
 
 
 class Handout(msgspec.Struct, frozen=True, eq=False, gc=False):

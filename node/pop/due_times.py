@@ -11,14 +11,12 @@ a little.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from node.pop.changes import QueueKey
-    from node.pop.deliveries import Deliveries, Handout
+from node.pop.changes import QueueKey
+from node.pop.deliveries import Deliveries, Handout
 
 ROOM: Final = 1_024
 """Handouts that are done may stay here, before it is looked which are."""

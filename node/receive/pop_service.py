@@ -21,49 +21,43 @@ that was cut in between has the message alone, and its next master puts it once 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from random import Random
+from typing import Final
 
 import trio
 
 from node.errors import RequestError
 from node.pop.changes import Cut, Moved, QueueKey, Reset, Revived, runs_of
+from node.pop.due_times import Over
 from node.receive.put_again import Outcome, PutAgain, check_retry_topic
 from node.receive.put_before import put_before
 from node.receive.queue_order import HIGHEST_FIRST, PriorityReading
 from node.receive.requests import (
     Changed,
+    Client,
     Found,
+    Handle,
+    Receive,
     Received,
+    Waiting,
+    WhenAcked,
+    WhenChanged,
+    WhenNoticed,
+    WhenReceived,
     check_invisible,
     check_receive,
 )
 from node.receive.taking import INVISIBLE_PER_QUEUE_MAX, Taking
-from node.receive.waiting import Place, WaitingRequests
+from node.receive.waiting import Place, WaitingRequest, WaitingRequests
 from node.tables.replicated_pop import DeliveriesChanged, DeliveriesTable
+from node.tables.tables import Tables
+from store import MessageStore
 from store.machine.signal import Signal
+from store.results import Arrival
 from tandem.wire.receipt_handle import TopicMark
 from tandem.wire.response_code import ResponseCode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from random import Random
-
-    from node.pop.due_times import Over
-    from node.receive.requests import (
-        Client,
-        Handle,
-        Receive,
-        Waiting,
-        WhenAcked,
-        WhenChanged,
-        WhenNoticed,
-        WhenReceived,
-    )
-    from node.receive.waiting import WaitingRequest
-    from node.tables.tables import Tables
-    from store import MessageStore
-    from store.results import Arrival
 
 RETRY_SECONDS: Final = 0.5
 """After a message could not be put again, and between two looks while this node takes nothing."""

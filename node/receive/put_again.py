@@ -13,18 +13,22 @@ from __future__ import annotations
 
 import enum
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from node.errors import RequestError
+from node.pop.changes import QueueKey
+from node.pop.due_times import Over
 from node.receive.retry_topics import retry_topic_of
+from node.tables.tables import Tables
+from store import MessageStore
 from store.log.message_encoder import topic_fault
 from store.messages.send_back import send_back
 from store.results import GetMessageStatus, PutMessage, PutMessageStatus
 from tandem.wire.errors import MalformedMessageError
 from tandem.wire.java_map import encode_in_java_order
-from tandem.wire.message import decode_message
+from tandem.wire.message import MessageExt, decode_message
 from tandem.wire.message_properties import (
     PROPERTY_CRC32,
     PROPERTY_DELAY_LEVEL,
@@ -40,13 +44,6 @@ from tandem.wire.receipt_handle import TopicMark, normal_topic
 from tandem.wire.request_headers import TopicConfig
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import dlq_topic
-
-if TYPE_CHECKING:
-    from node.pop.changes import QueueKey
-    from node.pop.due_times import Over
-    from node.tables.tables import Tables
-    from store import MessageStore
-    from tandem.wire.message import MessageExt
 
 _log = logging.getLogger(__name__)
 

@@ -13,23 +13,19 @@ put.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from node.pop.changes import QueueKey, Revived, runs_of
+from node.pop.deliveries import Deliveries, Handout
 from node.receive.put_again import PROPERTIES_ADDED
 from node.receive.retry_topics import retry_topic_of
+from store import MessageStore
 from tandem.wire.errors import MalformedMessageError
-from tandem.wire.message import decode_message
+from tandem.wire.message import MessageExt, decode_message
 from tandem.wire.receipt_handle import TopicMark
 from tandem.wire.system_topics import dlq_topic
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from node.pop.deliveries import Deliveries, Handout
-    from store import MessageStore
-    from tandem.wire.message import MessageExt
 
 _Content: TypeAlias = tuple[object, ...]
 _Entry: TypeAlias = "tuple[QueueKey, int, Handout]"

@@ -11,19 +11,16 @@ Source: RocketMQ 5.5.0, PopMessageProcessor.processRequest and popMsgFromTopic.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from random import Random
+from typing import Final
 
 import msgspec
 
+from node.receive.requests import Receive
 from node.tables.group_attributes import PRIORITY_FACTOR_MAX, priority_factor
+from node.tables.tables import Tables
 from node.tables.topic_attributes import MESSAGE_TYPE, PRIORITY
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from random import Random
-
-    from node.receive.requests import Receive
-    from node.tables.tables import Tables
 
 RETRY_PERCENT: Final = 20
 """Source: BrokerConfig.popFromRetryProbability."""

@@ -7,7 +7,8 @@ good at every master of the group, whichever gave it.
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable
+from typing import Final, Protocol
 
 import msgspec
 
@@ -16,10 +17,6 @@ from node.pop.changes import QueueKey
 from store.messages.message_filter import MessageFilter
 from tandem.wire.receipt_handle import TopicMark
 from tandem.wire.response_code import ResponseCode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 ALL_QUEUES: Final = -1
 
@@ -143,11 +140,10 @@ class Changed(msgspec.Struct, frozen=True):
     invisible_ms: int
 
 
-if TYPE_CHECKING:
-    WhenReceived = Callable[[Received | RequestError], None]
-    WhenAcked = Callable[[list[bool] | RequestError], None]
-    WhenChanged = Callable[[Changed | RequestError | None], None]
-    WhenNoticed = Callable[[Found], None]
+WhenReceived = Callable[[Received | RequestError], None]
+WhenAcked = Callable[[list[bool] | RequestError], None]
+WhenChanged = Callable[[Changed | RequestError | None], None]
+WhenNoticed = Callable[[Found], None]
 
 
 class Client(Protocol):

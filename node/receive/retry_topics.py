@@ -5,12 +5,8 @@ What comes again from a retry topic goes there once more.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tandem.wire.receipt_handle import TopicMark
 from tandem.wire.system_topics import RETRY_GROUP_TOPIC_PREFIX
-
-if TYPE_CHECKING:
-    from tandem.wire.receipt_handle import TopicMark
 
 
 def retry_topic_of(group: str, topic: str, mark: TopicMark) -> str:

@@ -16,17 +16,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from node.receive.requests import ALL_QUEUES
 from node.receive.retry_topics import retry_topic_of
+from store.results import Arrival
 from tandem.wire.receipt_handle import TopicMark
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from store.results import Arrival
 
 WAITING_MAX: Final = 65_536
 """Beyond it a request that finds nothing is answered at once. RocketMQ: 100,000."""

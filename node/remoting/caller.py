@@ -6,11 +6,8 @@ can know: the topic of a record that it has found, a topic that it is about to c
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from node.remoting.user_share import UserShare
-    from tandem.wire.access_control import Kind, Right
+from node.remoting.user_share import UserShare
+from tandem.wire.access_control import Kind, Right
 
 
 class Caller:

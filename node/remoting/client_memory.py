@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
-if TYPE_CHECKING:
-    from tandem.wire.message import Host
+from tandem.wire.message import Host
 
 _log = logging.getLogger(__name__)
 

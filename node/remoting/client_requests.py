@@ -12,16 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
 from node.errors import RequestError
+from node.remoting.connection import Connection
 from tandem.wire.remoting_command import ONEWAY_FLAG, Ext, RemotingCommand, encode_frame
 from tandem.wire.response_code import ResponseCode
-
-if TYPE_CHECKING:
-    from node.remoting.connection import Connection
 
 ASKED_MAX: Final = 4_096
 """Requests to clients that wait for their answers; strangers may bring some about."""

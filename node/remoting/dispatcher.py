@@ -10,24 +10,20 @@ A request that takes long is handled in pieces; see `in_pieces`.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Container, Generator, Mapping
 from functools import wraps
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from node.errors import RequestError
+from node.remoting.connection import Connection
+from node.remoting.gathering import TakeTogether
 from node.remoting.unsupported import UnsupportedRequests
 from store.machine.errors import RecordDamagedError
 from tandem.wire.damaged_message import DamagedMessageHeader
 from tandem.wire.errors import IllegalPropertyError, WireError
-from tandem.wire.remoting_command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
+from tandem.wire.frame_buffer import FrameBuffer
+from tandem.wire.remoting_command import ONEWAY_FLAG, RESPONSE_FLAG, Ext, RemotingCommand
 from tandem.wire.response_code import ResponseCode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Generator, Mapping
-
-    from node.remoting.connection import Connection
-    from node.remoting.gathering import TakeTogether
-    from tandem.wire.frame_buffer import FrameBuffer
-    from tandem.wire.remoting_command import Ext
 
 _log = logging.getLogger(__name__)
 

@@ -10,21 +10,16 @@ Used for registration with the other nodes and for a slave's copying of its mast
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 import trio
 
 from node.errors import RequestError
-from node.remoting.remoting_client import RequestFailedError, open_client
-from store.machine.network import ConnectionLost
+from node.remoting.remoting_client import RemotingClient, RequestFailedError, open_client
+from store.machine.network import ConnectionLost, Network
+from tandem.cluster_file.settings import NodeSettings
 from tandem.wire.errors import WireError
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from node.remoting.remoting_client import RemotingClient
-    from store.machine.network import Network
-    from tandem.cluster_file.settings import NodeSettings
 
 _log = logging.getLogger(__name__)
 

@@ -11,16 +11,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 import trio
 
+from node.remoting.connection import Connection
 from store.machine.tell_once import TellOnce
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from node.remoting.connection import Connection
 
 _log = logging.getLogger(__name__)
 

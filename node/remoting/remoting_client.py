@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
-from store.machine.network import ConnectionLost
+from store.machine.network import ConnectionLost, Network, Stream
 from tandem.wire.errors import WireError
 from tandem.wire.frame_buffer import FrameBuffer
-from tandem.wire.remoting_command import RemotingCommand, SerializeType, encode_frame
+from tandem.wire.remoting_command import Ext, RemotingCommand, SerializeType, encode_frame
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_signature import ChallengeBody, is_rightly_answered, signed
 from tandem.wire.route import decode_json_body
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from store.machine.network import Network, Stream
-    from tandem.wire.remoting_command import Ext
 
 RECEIVE_BYTES_MAX: Final = 64 * 1024
 

@@ -9,16 +9,14 @@ Source: RocketMQ 5.3.3, NettyRemotingAbstract.processRequestCommand, for code an
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
 from node.errors import RequestError
+from node.remoting.connection import Connection
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.response_code import ResponseCode
-
-if TYPE_CHECKING:
-    from node.remoting.connection import Connection
-    from tandem.wire.remoting_command import RemotingCommand
 
 _log = logging.getLogger(__name__)
 

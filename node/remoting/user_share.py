@@ -21,13 +21,10 @@ from __future__ import annotations
 import enum
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
 
 from tandem.wire.user_quota import UserQuota
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from typing import Any
 
 BURST_SECONDS: Final = 1.0
 """What was not used of a rate may be used this much later."""

@@ -9,21 +9,18 @@ place of one of its nodes, at that one's address: then it registers under that o
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from tandem.cluster_file.choices import GroupKind
+from tandem.cluster_file.cluster_config import ClusterConfig
+from tandem.cluster_file.settings import NodeSettings
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import RegisterBrokerRequestHeader, UnregisterBrokerRequestHeader
 from tandem.wire.route import MASTER_ID
 
-if TYPE_CHECKING:
-    from tandem.cluster_file.cluster_config import ClusterConfig
-    from tandem.cluster_file.settings import NodeSettings
-    from tandem.wire.remoting_command import RemotingCommand
-
-    Registered = RegisterBrokerRequestHeader | UnregisterBrokerRequestHeader
+Registered = RegisterBrokerRequestHeader | UnregisterBrokerRequestHeader
 
 REGISTRATIONS = (RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER)
 

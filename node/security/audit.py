@@ -14,27 +14,24 @@ It is written by a logger of its own, whose file the process of a node opens.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import msgspec
 
+from node.remoting.connection import Connection
 from node.security.access import Action
+from node.security.request import Request
 from tandem.audit_line import AuditLine, moment
 from tandem.process_log import RepeatLimit
 from tandem.wire.access_control import Right
 from tandem.wire.acl_signature import ACCESS_KEY_FIELD, ACL_SIGNATURE_FIELD
 from tandem.wire.errors import WireError
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_signature import CHALLENGE_FIELD, SIGNATURE_FIELD, TARGET_FIELD
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.untrusted import UnreadableError, decode_json
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from node.remoting.connection import Connection
-    from node.security.request import Request
-    from tandem.wire.remoting_command import RemotingCommand
 
 AUDIT_LOGGER: Final = "tandem.audit"
 

@@ -10,21 +10,18 @@ from __future__ import annotations
 import logging
 import ssl
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import trio
 
 from node.errors import ConfigError
+from store.machine.network import Network
 from store.machine.tell_once import TellOnce
 from store.machine.tls_network import TLSNetwork, TLSTerms
 from tandem.cluster_file.choices import ClientAuth, TLSMode
+from tandem.cluster_file.cluster_config import NodeConfig
 from tandem.tls_files import TLSFileError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from store.machine.network import Network
-    from tandem.cluster_file.cluster_config import NodeConfig
 
 _log = logging.getLogger(__name__)
 

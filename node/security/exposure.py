@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from node.errors import ConfigError
 from tandem.cluster_file.choices import ClientAccess, ClientAuth, TLSMode
+from tandem.cluster_file.cluster_config import NodeConfig
 from tandem.wire.frame_seal import Signatures
-
-if TYPE_CHECKING:
-    from tandem.cluster_file.cluster_config import NodeConfig
 
 
 def check_exposure(config: NodeConfig) -> None:

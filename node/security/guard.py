@@ -21,57 +21,48 @@ users are RocketMQ's, see `tandem.wire.acl_signature`, or seals, see `tandem.wir
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from random import Random
+from typing import Final, TypeVar
 
 import trio
 
 from node.errors import RequestError
 from node.remoting.caller import ANYBODY
-from node.remoting.connection import NOT_ANSWERED
+from node.remoting.connection import NOT_ANSWERED, Connection
+from node.remoting.dispatcher import Answer, Handler
 from node.security.access import (
     REMEDY,
     SEAL_REMEDY,
     TOOL_REMEDY,
     USER_REMEDY,
+    Access,
     Action,
     Resource,
     Standing,
     needed,
 )
 from node.security.admission import REGISTRATIONS, Admission, NotAdmittedError
-from node.security.audit import claimed_by, is_change
+from node.security.audit import Audit, claimed_by, is_change
 from node.security.quotas import Quotas
-from node.security.request import ANY_USER, REQUESTS, handler_table
-from node.security.seals import Operator, Seals, Sender
+from node.security.request import ANY_USER, REQUESTS, Request, Touch, handler_table
+from node.security.seals import Operator, Seals, Sender, SenderOf, Signer
 from node.security.user_caller import CALLERS, Names, UserCaller
 from node.security.users import User, Users, why_call_not_signed, why_not_signed
 from store.machine.tell_once import TellOnce
 from tandem.cluster_file.choices import ClientAccess
+from tandem.cluster_file.cluster_config import NodeConfig
 from tandem.wire.access_control import Kind, Right
 from tandem.wire.acl_signature import ACCESS_KEY_FIELD, AclKey
-from tandem.wire.call_signature import CallSignatureError
-from tandem.wire.frame_seal import Signatures
+from tandem.wire.call_signature import CallSignature, CallSignatureError, SignedCall
+from tandem.wire.frame_seal import FrameSeal, Signatures
 from tandem.wire.remoting_command import ONEWAY_FLAG, RemotingCommand, SerializeType
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import CreateTopicRequestHeader
 from tandem.wire.request_signature import SIGNATURE_FIELD
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.secret_keys import OPERATOR_ACCESS_KEY, Purpose, key_of, operator_secret_key
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from random import Random
-
-    from node.remoting.connection import Connection
-    from node.remoting.dispatcher import Answer, Handler
-    from node.security.access import Access
-    from node.security.audit import Audit
-    from node.security.request import Request, Touch
-    from node.security.seals import SenderOf, Signer
-    from tandem.cluster_file.cluster_config import NodeConfig
-    from tandem.wire.call_signature import CallSignature, SignedCall
-    from tandem.wire.frame_seal import FrameSeal
 
 _log = logging.getLogger(__name__)
 

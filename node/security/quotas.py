@@ -22,31 +22,25 @@ import heapq
 import itertools
 import logging
 import math
-from typing import TYPE_CHECKING, Final
+from collections.abc import Container
+from typing import Final
 
 import trio
 
-from node.remoting.connection import OWED_ANSWERS_MAX
-from node.remoting.dispatcher import response_to
+from node.remoting.caller import Caller
+from node.remoting.connection import OWED_ANSWERS_MAX, Connection, Outbox, OwedAnswers
+from node.remoting.dispatcher import Answer, Handler, response_to
 from node.remoting.places import STILL_SECONDS
 from node.remoting.user_share import DELAY_SECONDS_MAX, Bound, Over, Place, UserShare
+from node.security.audit import Audit
+from node.security.users import User
 from store.machine.signal import Signal
-from tandem.wire.remoting_command import ONEWAY_FLAG, encode_frame
+from tandem.wire.remoting_command import ONEWAY_FLAG, RemotingCommand, encode_frame
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import PullMessageRequestHeader, PullMessageResponseHeader
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import MASTER_ID
-
-if TYPE_CHECKING:
-    from collections.abc import Container
-
-    from node.remoting.caller import Caller
-    from node.remoting.connection import Connection, Outbox, OwedAnswers
-    from node.remoting.dispatcher import Answer, Handler
-    from node.security.audit import Audit
-    from node.security.users import User
-    from tandem.wire.remoting_command import RemotingCommand
-    from tandem.wire.user_quota import UserQuota
+from tandem.wire.user_quota import UserQuota
 
 _log = logging.getLogger(__name__)
 

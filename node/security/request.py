@@ -14,19 +14,16 @@ A code that is declared twice, or touches a name that its header does not have, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
+from node.remoting.dispatcher import Handler
+from node.security.access import Access
 from tandem.wire.access_control import Kind, Right
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from node.remoting.dispatcher import Handler
-    from node.security.access import Access
-    from tandem.wire.remoting_command import RemotingCommand
 
 F = TypeVar("F", bound="Callable[..., object]")
 

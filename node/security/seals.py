@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
 from node.errors import RequestError
+from node.remoting.caller import Caller
+from node.remoting.connection import Connection
 from node.remoting.dispatcher import response_to
 from node.security.access import Action, Resource
 from node.security.request import serves
+from tandem.cluster_file.cluster_config import NodeConfig
+from tandem.wire.acl_signature import AclKey
 from tandem.wire.frame_seal import (
     SEAL_BYTES,
     SIGN_IN_BYTES_MAX,
@@ -24,6 +30,7 @@ from tandem.wire.frame_seal import (
     SignInHeader,
     connection_key,
 )
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_signature import (
     CHALLENGE_FIELD,
@@ -34,17 +41,7 @@ from tandem.wire.request_signature import (
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.sealed_secret import SealError
 from tandem.wire.secret_keys import OPERATOR_ACCESS_KEY, Purpose, key_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from random import Random
-
-    from node.remoting.caller import Caller
-    from node.remoting.connection import Connection
-    from tandem.cluster_file.cluster_config import NodeConfig
-    from tandem.wire.acl_signature import AclKey
-    from tandem.wire.remoting_command import RemotingCommand
-    from tandem.wire.send_run import SendRuns
+from tandem.wire.send_run import SendRuns
 
 CHALLENGES_MAX: Final = 16
 """Of one connection; more make it forget the oldest."""

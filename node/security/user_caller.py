@@ -10,11 +10,13 @@ What a name is the name of, for the rules:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from node.errors import RequestError
 from node.remoting.caller import ANYBODY, Caller
+from node.remoting.user_share import UserShare
 from node.security.access import Standing
+from node.security.users import User, Users
 from tandem.wire.access_control import Kind, Right
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.secret_keys import OPERATOR_ACCESS_KEY
@@ -24,10 +26,6 @@ from tandem.wire.system_topics import (
     TRACE_TOPIC,
     is_system_topic,
 )
-
-if TYPE_CHECKING:
-    from node.remoting.user_share import UserShare
-    from node.security.users import User, Users
 
 _GROUP_PREFIXES: Final = (RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX)
 _OF_MESSAGES: Final = frozenset({Right.PUB, Right.SUB})

@@ -13,21 +13,18 @@ import binascii
 import enum
 import hmac
 import logging
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from tandem.wire.access_control import AclError, Kind, PolicyInfo, Right, Rules, Verdict, rules_of
 from tandem.wire.acl_signature import AclKey
+from tandem.wire.call_signature import SignedCall
 from tandem.wire.frame_seal import connection_key
 from tandem.wire.sealed_secret import SealError, unseal
 from tandem.wire.user_quota import OF_THE_FILE, UserQuota
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from tandem.wire.call_signature import SignedCall
 
 _log = logging.getLogger(__name__)
 

@@ -11,20 +11,15 @@ import logging
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import BinaryIO, Final
 
 import msgspec
 import trio
 
 from node.shadow.config import ShadowConfig
-from node.shadow.shadow import run_shadow
+from node.shadow.shadow import ShadowStatus, run_shadow
+from store.machine.machine import Machine
 from tandem.wire.untrusted import UnreadableError, decode_json
-
-if TYPE_CHECKING:
-    from typing import BinaryIO
-
-    from node.shadow.shadow import ShadowStatus
-    from store.machine.machine import Machine
 
 _log = logging.getLogger(__name__)
 

@@ -15,24 +15,21 @@ Source: RocketMQ 5.3.3, DefaultHAConnection.ReadSocketService, GroupTransferServ
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
 from ha.classic.config import HAConfig
 from ha.classic.master_follower import MasterFollower
-from ha.errors import LogDivergedError, MasterBehindError, OffsetMismatchError
+from ha.errors import LogDivergedError, MasterBehindError, OffsetMismatchError, RemoteHAError
+from node.shadow.config import ShadowConfig
 from node.shadow.errors import ShadowCause, ShadowError
-
-if TYPE_CHECKING:
-    from ha.errors import RemoteHAError
-    from node.shadow.config import ShadowConfig
-    from node.shadow.master_place import LogRange
-    from node.shadow.master_search import MasterSearch
-    from store import MessageStore
-    from store.machine.errors import StoreError
-    from store.machine.network import Network
-    from tandem.wire.message import Host
+from node.shadow.master_place import LogRange
+from node.shadow.master_search import MasterSearch
+from store import MessageStore
+from store.machine.errors import StoreError
+from store.machine.network import Network
+from tandem.wire.message import Host
 
 _log = logging.getLogger(__name__)
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
 from node.shadow.errors import ShadowCause, ShadowError
 from tandem.wire.message import Host
-from tandem.wire.route import MASTER_ID
+from tandem.wire.route import MASTER_ID, ClusterInfo
 from tandem.wire.untrusted import UnreadableError, whole_number
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tandem.wire.route import ClusterInfo
 
 PORT_MAX: Final = 65_535
 BYTES_MAX: Final = 1 << 40

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import trio
 
-from node.remoting.remoting_client import RequestFailedError, open_client
-from node.shadow.master_place import chosen_broker, master_of, place_of, range_of
+from node.remoting.remoting_client import RemotingClient, RequestFailedError, open_client
+from node.shadow.config import ShadowConfig
+from node.shadow.master_place import (
+    LogRange,
+    MasterPlace,
+    chosen_broker,
+    master_of,
+    place_of,
+    range_of,
+)
 from store.machine.errors import ConnectionLost
+from store.machine.network import Network
 from tandem.wire.admin_headers import settings_of
 from tandem.wire.errors import WireError
+from tandem.wire.message import Host
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import KVTable
 from tandem.wire.route import ClusterInfo, decode_json_body
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from node.remoting.remoting_client import RemotingClient
-    from node.shadow.config import ShadowConfig
-    from node.shadow.master_place import LogRange, MasterPlace
-    from store.machine.network import Network
-    from tandem.wire.message import Host
 
 ANSWER_SECONDS_MAX: Final = 3.0
 """Source: BrokerOuterAPI, timeoutMills."""

@@ -8,12 +8,14 @@ DIRECTORY/shadow.json     whose shadow this is: a store without it is somebody e
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import msgspec
 import trio
 
 from node.errors import RequestError
+from node.shadow.config import ShadowConfig
 from node.shadow.errors import ShadowCause, ShadowError
 from node.shadow.follower import ShadowFollower
 from node.shadow.master_search import Found, MasterSearch
@@ -21,18 +23,13 @@ from node.tables.plain_tables import PlainFiles, PlainTables
 from node.tables.slave_synchronize import copy_tables
 from store import MessageStore, StoreConfig
 from store.machine.errors import ConnectionLost, TableFileError
+from store.machine.machine import Machine
+from store.machine.network import Network
 from store.machine.table_file import TableFile
 from store.machine.tell_once import TellOnce
 from store.machine.tls_network import TLSNetwork, TLSTerms
 from tandem.tls_files import TLSFileError
 from tandem.wire.message import Host
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from node.shadow.config import ShadowConfig
-    from store.machine.machine import Machine
-    from store.machine.network import Network
 
 _log = logging.getLogger(__name__)
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
-from ha.fenced.events import MasterOpened
+from ha.fenced.events import HAEvent, MasterOpened
 from node.simulated.coordinator import SimulatedCoordinator
+from node.simulated.disk import SimulatedDisk
 from node.simulated.machines import Incarnation, SimulatedMachines, SimulatedNode
+from node.simulated.network import SimulatedNetwork
+from node.simulated.virtual_clock import WallClock
 from tandem.cluster_file.choices import GroupKind
-from tandem.cluster_file.cluster_config import ClusterConfig
+from tandem.cluster_file.cluster_config import ClusterConfig, NodeConfig
 from tandem.cluster_file.coordinator_settings import CoordinatorSettings
 from tandem.cluster_file.settings import (
     BrokerSettings,
@@ -22,18 +26,9 @@ from tandem.cluster_file.settings import (
     ReplicationSettings,
 )
 from tandem.cluster_file.store_settings import StoreSettings
+from tandem.coordinator.interface import Coordinator
+from tandem.coordinator.kv_records import Item
 from tandem.wire.group_state import GroupKeys, GroupState, decode_state
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from ha.fenced.events import HAEvent
-    from node.simulated.disk import SimulatedDisk
-    from node.simulated.network import SimulatedNetwork
-    from node.simulated.virtual_clock import WallClock
-    from tandem.cluster_file.cluster_config import NodeConfig
-    from tandem.coordinator.interface import Coordinator
-    from tandem.coordinator.kv_records import Item
 
 GROUP: Final = "broker-a"
 NODES_COUNT: Final = 3

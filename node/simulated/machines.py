@@ -9,26 +9,23 @@ from __future__ import annotations
 
 import contextvars
 import random
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
 import msgspec
 import trio
 
+from ha.fenced.events import HAEvent
 from node.run import run_node
 from node.simulated.deterministic_trio import Hold
 from node.simulated.disk import SimulatedDisk
+from node.simulated.network import Machine as NetworkMachine
+from node.simulated.network import SimulatedNetwork
 from node.simulated.virtual_clock import BootClock, WallClock
 from store.machine.errors import CorruptLogError, StoreError
 from store.machine.machine import Machine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ha.fenced.events import HAEvent
-    from node.simulated.network import Machine as NetworkMachine
-    from node.simulated.network import SimulatedNetwork
-    from tandem.cluster_file.cluster_config import ClusterConfig, NodeConfig
-    from tandem.coordinator.interface import Coordinator
+from tandem.cluster_file.cluster_config import ClusterConfig, NodeConfig
+from tandem.coordinator.interface import Coordinator
 
 
 class Incarnation:

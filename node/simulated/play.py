@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
@@ -16,10 +17,7 @@ from node.simulated.network import SimulatedNetwork
 from node.simulated.user_process import UserMachine, UserProcess
 from node.simulated.virtual_clock import Timeline, WallClock
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
-
-    Note = Callable[[str, str], None]
+Note = Callable[[str, str], None]
 
 READY_SECONDS_MAX: Final = 60.0
 

@@ -7,18 +7,14 @@ run is over, and what they do then reaches nobody.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
 import trio
 
 from node.simulated.machines import Incarnation, incarnation_of_task
+from node.simulated.network import Machine, SimulatedNetwork
 from node.simulated.trio_stream import TrioStream
 from store.machine.network import ConnectionLost
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from node.simulated.network import Machine, SimulatedNetwork
 
 
 class UserMachine:

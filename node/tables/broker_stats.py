@@ -17,8 +17,9 @@ Source: RocketMQ 5.3.3, BrokerStatsManager, BrokerStats.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -32,9 +33,6 @@ from node.tables.stats_item import (
 )
 from tandem.wire.stats_requests import BrokerStatsItem
 from tandem.wire.system_topics import JOURNAL_TOPIC, is_system_topic
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
 TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"

@@ -22,24 +22,20 @@ Source: RocketMQ 5.3.3, ConsumerFilterManager and ConsumerFilterData.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import msgspec
 import trio
 
-from node.filter.message_filter import SQL92, compile_filter
+from node.filter.message_filter import SQL92, Sql92Filter, compile_filter
 from node.filter.sql92_tokens import Sql92Error
 from store.machine.errors import StoreError
+from store.machine.table_file import TableFile
 from store.machine.tell_once import TellOnce
+from store.queue.consume_queue_ext import CqExtUnit
 from tandem.wire.bloom_filter import BloomFilter
 from tandem.wire.remoting_command import Int32, Int64
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from node.filter.message_filter import Sql92Filter
-    from store.machine.table_file import TableFile
-    from store.queue.consume_queue_ext import CqExtUnit
 
 _log = logging.getLogger(__name__)
 

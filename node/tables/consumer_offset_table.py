@@ -7,16 +7,14 @@ twice, never messages lost.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Generator, Iterator
+from typing import Final
 
 from node.tables.names import check_name
 from node.tables.offset_room import OffsetRoom
 from store.machine.table_file import TableFile, next_version
 from tandem.wire.request_headers import ConsumerOffsetTableBody
 from tandem.wire.route import decode_json_body, encode_json_body
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
 
 TOPIC_GROUP_SEPARATOR: Final = "@"
 

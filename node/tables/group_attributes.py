@@ -11,13 +11,11 @@ AttributeUtil.alterCurrentAttributes; 5.3.3 has none of them, and changes them a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 from node.tables.topic_attributes import NO_LITE
 from tandem.wire.untrusted import UnreadableError, whole_number
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 PRIORITY_FACTOR: Final = "priority.factor"
 PRIORITY_FACTOR_MAX: Final = 100

@@ -8,17 +8,15 @@ Source: RocketMQ 5.3.3, KVConfigManager, kvConfig.json.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from node.errors import RequestError
 from node.tables.names import check_name
 from store.machine.errors import StoreError
+from store.machine.table_file import TableFile
 from tandem.wire.response_code import ResponseCode
-
-if TYPE_CHECKING:
-    from store.machine.table_file import TableFile
 
 ENTRIES_MAX: Final = 1_000
 VALUE_BYTES_MAX: Final = 4_096

@@ -7,23 +7,19 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from node.errors import RequestError
-from node.tables.table_part import P, TablePart
+from node.tables.table_part import P, TablePart, Written
 from store.delayed_delivery import JournaledProgress, delay_offset_table
+from store.machine.disk import Disk
 from store.machine.errors import StoreError
 from store.machine.table_file import TableFile
 from tandem.wire.response_code import ResponseCode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from node.tables.table_part import Written
-    from store.machine.disk import Disk
 
 
 class TableFiles:

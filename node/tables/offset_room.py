@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 from node.errors import RequestError
 from tandem.wire.response_code import ResponseCode
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 OFFSET_BYTES_MAX: Final = 12 * 1024 * 1024
 """Of all offsets, as a slave gets them in one frame: some 350,000. A frame holds 16 MiB."""

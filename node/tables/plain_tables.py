@@ -6,35 +6,30 @@ master, and goes on with what it has while the master is gone.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
+import msgspec
 import trio
 
 from node.errors import RequestError
 from node.tables.deleted import Deleted
-from node.tables.node_table import TableFiles, open_tables
+from node.tables.node_table import Replicated, TableFiles, open_tables
 from node.tables.replicated_groups import GroupsTable
 from node.tables.replicated_offsets import OffsetsTable
 from node.tables.replicated_tables import REPLICATED_TABLES
 from node.tables.replicated_topics import TopicsTable
 from node.tables.saving import Saving
+from node.tables.slave_synchronize import SlaveSynchronize
+from node.tables.table_part import P
+from node.tables.tables import Settled
+from store.machine.disk import Disk
 from store.machine.errors import TableFileError
 from store.queue.consume_queue_store import nothing_hidden
+from store.results import Arrival
+from tandem.wire.request_headers import TopicConfig
 from tandem.wire.response_code import ResponseCode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import msgspec
-
-    from node.tables.node_table import Replicated
-    from node.tables.slave_synchronize import SlaveSynchronize
-    from node.tables.table_part import P
-    from node.tables.tables import Settled
-    from store.machine.disk import Disk
-    from store.results import Arrival
-    from tandem.wire.request_headers import TopicConfig
-    from tandem.wire.subscription_group import SubscriptionGroupConfig
+from tandem.wire.subscription_group import SubscriptionGroupConfig
 
 FLUSH_CONSUMER_OFFSET_SECONDS: Final = 5.0
 """Source: BrokerConfig.flushConsumerOffsetInterval."""

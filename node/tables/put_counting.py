@@ -6,18 +6,15 @@ A put is not counted when it happens, which would be paid for by every message; 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import trio
 
+from node.tables.broker_stats import BrokerStats
 from node.tables.stats_item import MINUTE_INTERVAL_MS
+from store import MessageStore
 from store.messages.queue_growth import QueueGrowth
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from node.tables.broker_stats import BrokerStats
-    from store import MessageStore
 
 STEPS_IN_A_TURN: Final = 256
 """Queues or items that are looked at before other tasks have their turn: well under 1 ms."""

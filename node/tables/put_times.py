@@ -11,12 +11,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Final
 
 from store.machine.histogram import Histogram
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 STEPS_MS: Final = (0, 10, 50, 100, 200, 500, 1_000, 2_000, 3_000, 4_000, 5_000, 10_000)
 

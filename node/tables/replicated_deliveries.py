@@ -5,20 +5,22 @@ A classic group has both in files of the store's own.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 
-from node.tables.node_table import NodeTable
-from node.tables.table_part import BASE_FORMAT_VERSION, Field, FieldKind, TablePart
+from node.tables.node_table import NodeTable, TableFiles
+from node.tables.table_part import (
+    BASE_FORMAT_VERSION,
+    Content,
+    Field,
+    FieldKind,
+    TablePart,
+    Written,
+)
 from store.delayed.timer_place import TimerPlace
 from tandem.wire.remoting_command import Int32, Int64
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from node.tables.node_table import TableFiles
-    from node.tables.table_part import Content, Written
 
 DelayOffsets: TypeAlias = dict[Int32, Int64]
 """Delay level to the next offset to deliver."""

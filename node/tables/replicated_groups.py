@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import msgspec
 
 from node.tables.deleted import Deleted
-from node.tables.node_table import NodeTable
+from node.tables.node_table import NodeTable, TableFiles
 from node.tables.subscription_group_table import SYSTEM_GROUPS, SubscriptionGroupTable
-from node.tables.table_part import BASE_FORMAT_VERSION, Field, FieldKind, TablePart
+from node.tables.table_part import BASE_FORMAT_VERSION, Content, Field, FieldKind, TablePart
 from tandem.wire.subscription_group import ForbiddenTable, SubscriptionGroupConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from node.tables.node_table import TableFiles
-    from node.tables.table_part import Content
 
 
 class GroupsChanged(msgspec.Struct, frozen=True, tag="groups"):

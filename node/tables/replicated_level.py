@@ -6,18 +6,14 @@ shows its beginning: what a node has to be. At the lowest level nothing of it is
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
 
 import msgspec
 
-from node.tables.table_part import Field, FieldKind, TablePart
+from node.tables.table_part import Content, Field, FieldKind, TablePart
 from tandem.wire.feature_level import needed_for
 from tandem.wire.remoting_command import Int64
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from node.tables.table_part import Content
 
 LEVEL_VERSION: Final = 6
 """Of the journal's format: nodes of older versions do not read a journal with a level."""

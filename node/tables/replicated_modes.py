@@ -7,24 +7,19 @@ Source: RocketMQ 5.3.3, MessageRequestModeManager; SlaveSynchronize.syncMessageR
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
 
 import msgspec
 
 from node.tables.deleted import Deleted
-from node.tables.node_table import PartTable
-from node.tables.table_part import Field, FieldKind, TablePart
+from node.tables.node_table import PartTable, TableFiles
+from node.tables.table_part import Content, Field, FieldKind, TablePart
 from tandem.wire.route import decode_json_body
 from tandem.wire.stats_requests import (
     MessageRequestModeSerializeWrapper,
     SetMessageRequestModeRequestBody,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from node.tables.node_table import TableFiles
-    from node.tables.table_part import Content
 
 MODES_VERSION: Final = 5
 """Of the journal's format: nodes of older versions do not read a journal with modes."""

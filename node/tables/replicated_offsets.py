@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Final, TypeAlias
 
 import msgspec
 import trio
@@ -16,16 +17,10 @@ import trio
 from node.errors import RequestError
 from node.tables.consumer_offset_table import ConsumerOffsetTable
 from node.tables.deleted import Deleted
-from node.tables.node_table import Gathering, NodeTable
+from node.tables.node_table import Gathering, NodeTable, RecordWriter, TableFiles
 from node.tables.offset_room import OffsetRoom
-from node.tables.table_part import Field, FieldKind, TablePart, split_change
+from node.tables.table_part import Content, Field, FieldKind, TablePart, split_change
 from tandem.wire.remoting_command import Int32, Int64
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from node.tables.node_table import RecordWriter, TableFiles
-    from node.tables.table_part import Content
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Final
 
 import msgspec
 import trio
@@ -19,14 +20,8 @@ from node.pop.changes import Acked, Change, Popped, QueueKey, Revived, runs_of
 from node.pop.deliveries import Deliveries, QueueRow
 from node.pop.due_times import DueTimes
 from node.tables.deleted import Deleted
-from node.tables.node_table import Gathering, NodeTable
-from node.tables.table_part import Field, FieldKind, TablePart
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-
-    from node.tables.node_table import RecordWriter, TableFiles
-    from node.tables.table_part import Content
+from node.tables.node_table import Gathering, NodeTable, RecordWriter, TableFiles
+from node.tables.table_part import Content, Field, FieldKind, TablePart
 
 _log = logging.getLogger(__name__)
 

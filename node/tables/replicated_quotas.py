@@ -5,20 +5,16 @@ A user who is not in it has those of the cluster file.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Final
 
 import msgspec
 
+from node.tables.node_table import TableFiles
 from node.tables.replicated_users import AllUsers, ConfirmedTable, UsersDeleted
-from node.tables.table_part import Field, FieldKind, TablePart
+from node.tables.table_part import Content, Field, FieldKind, TablePart
 from tandem.wire.route import decode_json_body
 from tandem.wire.user_quota import OF_THE_FILE, UserQuota
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from node.tables.node_table import TableFiles
-    from node.tables.table_part import Content
 
 QUOTAS_VERSION: Final = 4
 """Of the journal's format: nodes of older versions do not read a journal with bounds."""

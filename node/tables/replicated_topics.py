@@ -5,21 +5,16 @@ A master shows a change at once: the record of a topic is before its first messa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import msgspec
 
 from node.tables.deleted import Deleted
-from node.tables.node_table import NodeTable
-from node.tables.table_part import Field, FieldKind, TablePart
+from node.tables.node_table import NodeTable, TableFiles
+from node.tables.table_part import Content, Field, FieldKind, TablePart
 from node.tables.topic_config_table import TopicConfigTable
 from tandem.wire.request_headers import TopicConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from node.tables.node_table import TableFiles
-    from node.tables.table_part import Content
 
 
 class TopicsChanged(msgspec.Struct, frozen=True, tag="topics"):

@@ -8,21 +8,16 @@ Source: RocketMQ 5.3.3, User, Acl; there each broker has its own, and slaves hav
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Final
 
 import msgspec
 
 from node.security.users import StoredUser
-from node.tables.node_table import PartTable
-from node.tables.table_part import Field, FieldKind, P, TablePart
+from node.tables.node_table import PartTable, TableFiles
+from node.tables.table_part import Content, Field, FieldKind, P, TablePart
 from tandem.wire.access_control import PolicyInfo
 from tandem.wire.route import decode_json_body
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from node.tables.node_table import TableFiles
-    from node.tables.table_part import Content
 
 USERS_VERSION: Final = 3
 """Of the journal's format: nodes of older versions do not read a journal with users."""

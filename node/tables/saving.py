@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterator
+from typing import Protocol
 
 import trio
 
 from store.machine.errors import StoreError
 from store.machine.tell_once import TellOnce
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _log = logging.getLogger(__name__)
 

@@ -8,36 +8,29 @@ when it differs.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import trio
 
 from node.remoting.peer_link import PeerLink
-from node.remoting.remoting_client import RequestFailedError
-from node.tables.replicated_quotas import quota_changes
-from node.tables.replicated_users import changes_to
+from node.remoting.remoting_client import RemotingClient, RequestFailedError
+from node.tables.consumer_offset_table import ConsumerOffsetTable
+from node.tables.replicated_modes import ModesTable
+from node.tables.replicated_quotas import QuotasTable, quota_changes
+from node.tables.replicated_users import AclsTable, UsersTable, changes_to
+from node.tables.subscription_group_table import SubscriptionGroupTable
+from node.tables.topic_config_table import TopicConfigTable
+from store.machine.network import Network
 from tandem.cluster_file.choices import ClientAccess
+from tandem.cluster_file.cluster_config import NodeConfig
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import TopicConfigSerializeWrapper
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import decode_json_body
 from tandem.wire.secret_keys import Purpose, key_of
 from tandem.wire.subscription_group import SubscriptionGroupWrapper
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from node.remoting.remoting_client import RemotingClient
-    from node.tables.consumer_offset_table import ConsumerOffsetTable
-    from node.tables.replicated_modes import ModesTable
-    from node.tables.replicated_quotas import QuotasTable
-    from node.tables.replicated_users import AclsTable, UsersTable
-    from node.tables.subscription_group_table import SubscriptionGroupTable
-    from node.tables.topic_config_table import TopicConfigTable
-    from store.machine.network import Network
-    from tandem.cluster_file.cluster_config import NodeConfig
-    from tandem.wire.remoting_command import RemotingCommand
 
 
 class SlaveSynchronize:

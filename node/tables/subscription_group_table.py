@@ -8,7 +8,8 @@ Source: RocketMQ 5.3.3, SubscriptionGroupManager, SubscriptionGroupConfig, Group
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -24,9 +25,6 @@ from tandem.wire.subscription_group import (
     SubscriptionGroupWrapper,
 )
 from tandem.wire.untrusted import UnreadableError, decode_json
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 GROUP_CHARACTERS_MAX: Final = 255
 """Source: Validators.CHARACTER_MAX_LENGTH."""

@@ -11,22 +11,19 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import (
-    TYPE_CHECKING,
     Any,
     ClassVar,
     Final,
     NamedTuple,
     Protocol,
+    Self,
     TypeAlias,
     TypeVar,
 )
 
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-    from typing import Self
 
 BASE_FORMAT_VERSION: Final = 2
 """Of the journal as it was before tables were parts. A newer table has a larger `version`."""

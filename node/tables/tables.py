@@ -9,20 +9,19 @@ Handlers read `topics`, `groups` and `offsets`, and change them through here alo
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
-if TYPE_CHECKING:
-    import msgspec
+import msgspec
 
-    from node.tables.consumer_offset_table import ConsumerOffsetTable
-    from node.tables.node_table import NodeTables
-    from node.tables.subscription_group_table import SubscriptionGroupTable
-    from node.tables.table_part import P
-    from node.tables.topic_config_table import TopicConfigTable
-    from store.delayed_delivery import JournaledProgress
-    from store.results import Arrival
-    from tandem.wire.request_headers import TopicConfig
-    from tandem.wire.subscription_group import SubscriptionGroupConfig
+from node.tables.consumer_offset_table import ConsumerOffsetTable
+from node.tables.node_table import NodeTables
+from node.tables.subscription_group_table import SubscriptionGroupTable
+from node.tables.table_part import P
+from node.tables.topic_config_table import TopicConfigTable
+from store.delayed_delivery import JournaledProgress
+from store.results import Arrival
+from tandem.wire.request_headers import TopicConfig
+from tandem.wire.subscription_group import SubscriptionGroupConfig
 
 Settled: TypeAlias = Callable[[str | None], None]
 """Called once: with None if a change is final, else with the reason why that is not known."""

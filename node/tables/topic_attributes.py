@@ -14,12 +14,10 @@ AttributeUtil.alterCurrentAttributes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 from tandem.wire.untrusted import UnreadableError, whole_number
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 ATTRIBUTES_CHARACTERS_MAX: Final = 1_024
 """Ours: of all changes in one request."""

@@ -10,7 +10,8 @@ Of the topics that RocketMQ creates for itself, those of features that this brok
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
 import msgspec
 
@@ -18,7 +19,7 @@ from node.errors import RequestError
 from node.tables.topic_attributes import BATCH_QUEUE_TYPE, QUEUE_TYPE, is_compacted
 from store.machine.errors import StoreError
 from store.machine.signal import Signal
-from store.machine.table_file import next_version
+from store.machine.table_file import TableFile, next_version
 from store.queue.consume_queue_store import nothing_hidden
 from tandem.wire.request_headers import TopicConfig, TopicConfigSerializeWrapper
 from tandem.wire.response_code import ResponseCode
@@ -35,11 +36,6 @@ from tandem.wire.system_topics import (
     TIMER_TOPIC,
     TRANS_CHECK_MAX_TIME_TOPIC,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from store.machine.table_file import TableFile
 
 PERM_ALL: Final = PERM_READ | PERM_WRITE | PERM_INHERIT
 

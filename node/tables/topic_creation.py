@@ -10,16 +10,13 @@ the permission to inherit where `autoCreateTopicEnable` is off.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from node.errors import RequestError
+from node.tables.tables import Tables
 from tandem.wire.route import PERM_INHERIT
 from tandem.wire.system_topics import AUTO_CREATE_TOPIC
-
-if TYPE_CHECKING:
-    from node.tables.tables import Tables
 
 _log = logging.getLogger(__name__)
 

@@ -20,22 +20,23 @@ Source: RocketMQ 5.3.3, CompactionLog.getCompactionFile, getOffsetMap, compactio
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
-from store.compaction.topic_partition_log import COMPACTING, TopicPartitionLog
+from store.compaction.topic_partition_log import (
+    COMPACTING,
+    CompactedUnit,
+    FilePair,
+    TopicPartitionLog,
+)
 from store.machine.checked_file import read_checked_json, replace_with_checked_json
+from store.machine.disk import Disk
 from store.machine.errors import CorruptLogError, LogFault
 from tandem.wire.message_properties import PROPERTY_KEYS, property_value
 from tandem.wire.untrusted import UnreadableError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from store.compaction.topic_partition_log import CompactedUnit, FilePair
-    from store.machine.disk import Disk
 
 _log = logging.getLogger(__name__)
 

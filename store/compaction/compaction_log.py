@@ -14,21 +14,17 @@ from __future__ import annotations
 
 import logging
 import struct
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
 
-from store.compaction.compacting import key_of
+from store.compaction.compacting import Compacting, key_of
+from store.compaction.topic_partition_log import CompactedUnit, FilePair, TopicPartitionLog
 from store.machine.errors import RecordDamagedError
 from store.machine.tell_once import TellOnce
 from store.results import GetMessageResult, GetMessageStatus
 from tandem.wire.message import BORNHOST_V6_FLAG
 from tandem.wire.message_properties import tags_code_of
 from tandem.wire.record_rule import record_parts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from store.compaction.compacting import Compacting
-    from store.compaction.topic_partition_log import CompactedUnit, FilePair, TopicPartitionLog
 
 _log = logging.getLogger(__name__)
 

@@ -14,22 +14,19 @@ Source: RocketMQ 5.3.3, CompactionStore, CompactionPositionMgr.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Container, Iterable
+from typing import Final
 
 import msgspec
 
 from store.compaction.compacting import end_swap, finish_swap
 from store.compaction.compaction_log import CompactionLog
 from store.compaction.topic_partition_log import COMPACTING, TopicPartitionLog
+from store.config import StoreConfig
+from store.machine.disk import Disk
 from store.machine.table_file import TableFile
+from store.queue.consume_queue_store import AnyConsumeQueue, ConsumeQueueStore
 from tandem.wire.store_layout import compaction_file_sizes
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
-
-    from store.config import StoreConfig
-    from store.machine.disk import Disk
-    from store.queue.consume_queue_store import AnyConsumeQueue, ConsumeQueueStore
 
 _log = logging.getLogger(__name__)
 

@@ -11,27 +11,22 @@ Source: RocketMQ 5.3.3, CompactionStore, CompactionService.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sized
+from collections.abc import Callable, Sequence, Sized
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import trio
 
 from store.compaction.compacting import Compacting, DamagedPairError, end_swap, is_swap_noted
-from store.compaction.compaction_log import ReadLimits
+from store.compaction.compaction_log import CompactionLog, PropertyFilter, ReadLimits
+from store.compaction.compaction_logs import CompactionLogs
+from store.config import StoreConfig
+from store.files.mapped_file import MappedFile
+from store.machine.disk import Disk, DiskFile
 from store.machine.errors import CorruptLogError, DiskFailedError, StoreFullError
 from store.machine.tell_once import TellOnce
+from store.queue.consume_queue_store import ConsumeQueueStore
 from store.results import GetMessageResult, GetMessageStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from store.compaction.compaction_log import CompactionLog, PropertyFilter
-    from store.compaction.compaction_logs import CompactionLogs
-    from store.config import StoreConfig
-    from store.files.mapped_file import MappedFile
-    from store.machine.disk import Disk, DiskFile
-    from store.queue.consume_queue_store import ConsumeQueueStore
 
 _log = logging.getLogger(__name__)
 

@@ -21,11 +21,13 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from store.files.mapped_file import MappedFile
+from store.machine.disk import Disk, DiskFile
 from store.machine.errors import BrokenRowError, CorruptLogError, LogFault
 from tandem.wire.message import BLANK_MAGIC_CODE, END_FILE_MIN_BLANK_LENGTH
 from tandem.wire.record_rule import RecordParts, look, record_fault, record_parts
@@ -33,15 +35,10 @@ from tandem.wire.store_layout import (
     BATCH_CQ_COMPACTED_OFFSET,
     BATCH_CQ_STORE_UNIT,
     BATCH_CQ_STORE_UNIT_SIZE,
+    CompactionFileSizes,
     offset_named,
 )
 from tandem.wire.unit_types import BATCH_CQ_UNIT_TYPE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from store.machine.disk import Disk, DiskFile
-    from tandem.wire.store_layout import CompactionFileSizes
 
 COMPACTING: Final = "compacting"
 """The directory, within that of a queue, in which its new files are made."""

@@ -12,16 +12,14 @@ DelayOffsetSerializeWrapper of 5.3.3.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
 from store.machine.table_file import TableFile, next_version
 from tandem.wire.remoting_command import Int32, Int64
 from tandem.wire.request_headers import DataVersion
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 UPDATES_PER_VERSION: Final = 200
 """Updates that share one data version. Source: BrokerConfig.delayOffsetUpdateVersionStep."""

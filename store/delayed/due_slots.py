@@ -7,15 +7,11 @@ may be from another time. Both are built again from the units of the timer log a
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from store.delayed.timer_wheel import Slot
-
-if TYPE_CHECKING:
-    from store.delayed.timer_log import RecoveredUnits
-    from store.delayed.timer_wheel import TimerWheel
+from store.delayed.timer_log import RecoveredUnits
+from store.delayed.timer_wheel import Slot, TimerWheel
 
 
 class DueSlots:

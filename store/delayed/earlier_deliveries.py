@@ -25,11 +25,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable, Iterator
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
+from store.results import PutMessage
 from tandem.wire.errors import MalformedMessageError
-from tandem.wire.message import decode_message
+from tandem.wire.message import MessageExt, decode_message
 from tandem.wire.message_properties import (
     PROPERTY_DELAY_LEVEL,
     PROPERTY_REAL_QUEUE_ID,
@@ -40,12 +42,6 @@ from tandem.wire.message_properties import (
     PROPERTY_UNIQUE_KEY,
     decode_properties,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from store.results import PutMessage
-    from tandem.wire.message import MessageExt
 
 CLOCK_STEP_MS: Final = 5_000
 """A wall clock that goes back by less hides nothing, be it that of the next master."""

@@ -31,12 +31,14 @@ Source: RocketMQ 5.3.3, TimerMessageStore, for what a message goes through; the 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Final
 
 import msgspec
 import trio
 
-from store.delayed.earlier_deliveries import SearchGoesOnError
+from store.delayed.earlier_deliveries import EarlierDeliveries, SearchGoesOnError
 from store.delayed.timed_message import (
     NEVER_STORED,
     RETRY_MS,
@@ -46,12 +48,14 @@ from store.delayed.timed_message import (
     roll_time_ms,
     rolled_message,
 )
-from store.delayed.timer_metrics import TimerMetrics
+from store.delayed.timer_message_store import TimerQueue
+from store.delayed.timer_metrics import TimerMetrics, TimerMetricsSerializeWrapper
 from store.delayed.timer_place import TimerPlace, WaitingTimers
-from store.delayed.timer_request import timer_rewrite
+from store.delayed.timer_request import Refusal, TimerSettings, timer_rewrite
 from store.machine.errors import RecordDamagedError
 from store.machine.signal import Signal
 from store.machine.tell_once import TellOnce
+from store.results import PutMessage, PutMessageResult
 from tandem.wire.message import MessageExt
 from tandem.wire.message_properties import (
     PROPERTY_REAL_TOPIC,
@@ -59,16 +63,6 @@ from tandem.wire.message_properties import (
     PROPERTY_TIMER_OUT_MS,
 )
 from tandem.wire.store_layout import FILLER_SIZE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from random import Random
-
-    from store.delayed.earlier_deliveries import EarlierDeliveries
-    from store.delayed.timer_message_store import TimerQueue
-    from store.delayed.timer_metrics import TimerMetricsSerializeWrapper
-    from store.delayed.timer_request import Refusal, TimerSettings
-    from store.results import PutMessage, PutMessageResult
 
 _log = logging.getLogger(__name__)
 

@@ -21,15 +21,17 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
 
 import msgspec
 import trio
 
-from store.delayed.earlier_deliveries import SearchGoesOnError
+from store.delayed.delay_offset_table import DelayOffsetTable
+from store.delayed.earlier_deliveries import EarlierDeliveries, SearchGoesOnError
 from store.machine.errors import RecordDamagedError, StoreError
 from store.machine.signal import Signal
-from store.results import PutMessage, PutMessageResult, PutMessageStatus
+from store.results import PutMessage, PutMessageResult, PutMessageStatus, QueueOffset
 from tandem.wire.delay_level import DelayLevels, delay_level_of
 from tandem.wire.errors import MalformedMessageError
 from tandem.wire.java_map import encode_in_java_order
@@ -49,13 +51,6 @@ from tandem.wire.message_properties import (
 )
 from tandem.wire.store_layout import FILLER_SIZE
 from tandem.wire.system_topics import RMQ_SYS_TRANS_HALF_TOPIC, SCHEDULE_TOPIC
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from store.delayed.delay_offset_table import DelayOffsetTable
-    from store.delayed.earlier_deliveries import EarlierDeliveries
-    from store.results import QueueOffset
 
 _log = logging.getLogger(__name__)
 

@@ -9,12 +9,12 @@ Source: RocketMQ 5.3.3, TimerMessageStore.convert, convertMessage.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from store.results import PutMessage, PutMessageStatus
 from tandem.wire.errors import MalformedMessageError
 from tandem.wire.java_map import encode_in_java_order
-from tandem.wire.message import decode_message
+from tandem.wire.message import MessageExt, decode_message
 from tandem.wire.message_properties import (
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
@@ -25,9 +25,6 @@ from tandem.wire.message_properties import (
     PROPERTY_UNIQUE_KEY,
 )
 from tandem.wire.system_topics import TIMER_TOPIC
-
-if TYPE_CHECKING:
-    from tandem.wire.message import MessageExt
 
 _log = logging.getLogger(__name__)
 

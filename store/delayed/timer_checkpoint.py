@@ -17,15 +17,13 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from store.delayed.timer_place import TimerPlace
 from store.files.checkpoint_file import CheckpointFile
-
-if TYPE_CHECKING:
-    from store.machine.disk import Disk, DiskFile
+from store.machine.disk import Disk, DiskFile
 
 _CHECKPOINT: Final = struct.Struct(">7q")
 _NUMBER_COUNT: Final = 7

@@ -21,18 +21,16 @@ Source: RocketMQ 5.3.3, org.apache.rocketmq.store.timer.TimerLog, TimerMessageSt
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
+from store.machine.disk import Disk
 from tandem.wire.message import BLANK_MAGIC_CODE
-
-if TYPE_CHECKING:
-    from store.files.mapped_file import MappedFile
-    from store.machine.disk import Disk
 
 UNIT: Final = struct.Struct(">iqiqiqiiq")
 UNIT_BYTES: Final = 52

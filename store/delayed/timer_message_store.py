@@ -22,8 +22,10 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol
+from random import Random
+from typing import Final, Protocol
 
 import msgspec
 import trio
@@ -40,11 +42,14 @@ from store.delayed.timed_message import (
 )
 from store.delayed.timer_checkpoint import TimerCheckpoint, TimerProgress
 from store.delayed.timer_log import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, TimerLog, TimerUnit
-from store.delayed.timer_metrics import TimerMetrics
-from store.delayed.timer_request import timer_rewrite
+from store.delayed.timer_metrics import TimerMetrics, TimerMetricsSerializeWrapper
+from store.delayed.timer_request import Refusal, TimerSettings, timer_rewrite
 from store.delayed.timer_wheel import TimerWheel
+from store.machine.disk import Disk
 from store.machine.errors import RecordDamagedError, StoreFullError
 from store.machine.signal import Signal
+from store.results import PutMessage, PutMessageResult, QueueOffset
+from tandem.wire.message import MessageExt
 from tandem.wire.message_properties import (
     PROPERTY_REAL_TOPIC,
     PROPERTY_TIMER_DEL_UNIQKEY,
@@ -52,16 +57,6 @@ from tandem.wire.message_properties import (
     java_string_hash,
 )
 from tandem.wire.store_layout import FILLER_SIZE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from random import Random
-
-    from store.delayed.timer_metrics import TimerMetricsSerializeWrapper
-    from store.delayed.timer_request import Refusal, TimerSettings
-    from store.machine.disk import Disk
-    from store.results import PutMessage, PutMessageResult, QueueOffset
-    from tandem.wire.message import MessageExt
 
 _log = logging.getLogger(__name__)
 

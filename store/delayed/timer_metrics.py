@@ -13,19 +13,16 @@ Source: RocketMQ 5.3.3, TimerMetrics; TimerMessageStore.addMetric, doEnqueue.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
 
+from store.delayed.timer_log import RecoveredUnits
 from tandem.wire.remoting_command import Int64
 from tandem.wire.request_headers import DataVersion
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from store.delayed.timer_log import RecoveredUnits
 
 TopicKey: TypeAlias = int | str
 """What stands for a topic: its name, or its hash."""

@@ -8,7 +8,9 @@ Source: RocketMQ 5.3.3, HookUtils.checkIfTimerMessage and transformTimerMessage.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Callable
+from random import Random
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -29,10 +31,6 @@ from tandem.wire.message_properties import (
     decode_properties,
 )
 from tandem.wire.system_topics import TIMER_TOPIC
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from random import Random
 
 _TIMER_HINTS: Final = tuple(f"{name}\x01".encode() for name in TIMER_REQUEST_PROPERTIES)
 

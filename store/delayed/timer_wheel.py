@@ -19,14 +19,12 @@ Source: RocketMQ 5.3.3, org.apache.rocketmq.store.timer.TimerWheel and Slot.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
+from store.machine.disk import Disk, DiskFile
 from store.machine.errors import CorruptLogError, LogFault
-
-if TYPE_CHECKING:
-    from store.machine.disk import Disk, DiskFile
 
 SLOTS: Final = 7 * 86_400 * 2
 """Seven days of seconds, twice. Source: TimerMessageStore.TIMER_WHEEL_TTL_DAY."""

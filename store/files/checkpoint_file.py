@@ -8,15 +8,12 @@ in `checkpoint_copy`.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
+from store.machine.disk import Buffer, Disk, DiskFile
 from store.machine.errors import CorruptLogError, LogFault
 from store.machine.kept_files import ONLY_OURS, KeptFile
 from tandem.wire.checkpoint_copy import pieces_of, settled
 from tandem.wire.store_layout import CHECKPOINT_BYTES
-
-if TYPE_CHECKING:
-    from store.machine.disk import Buffer, Disk, DiskFile
 
 _log = logging.getLogger(__name__)
 

@@ -11,14 +11,12 @@ Readers need not hold it: the buffer that they have stays mapped, whatever happe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from store.files.mapped_file import MappedFile
+from store.files.open_files import OpenFiles
+from store.machine.disk import DiskFile
 from store.machine.errors import CorruptLogError, DiskFailedError
-
-if TYPE_CHECKING:
-    from store.files.open_files import OpenFiles
-    from store.machine.disk import DiskFile
 
 _OF_OPEN_FILES: Final = frozenset({"file", "buffer", "write_buffer", "allocated_position"})
 

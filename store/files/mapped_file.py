@@ -28,11 +28,10 @@ Source: org.apache.rocketmq.store.logfile.DefaultMappedFile and ReferenceResourc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from store.files.transient_store_pool import TransientStorePool
-    from store.machine.disk import Buffer, Disk, DiskFile
+from store.files.transient_store_pool import TransientStorePool
+from store.machine.disk import Buffer, Disk, DiskFile
 
 OS_PAGE_SIZE: Final = 4096
 

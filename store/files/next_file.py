@@ -12,15 +12,11 @@ Source: org.apache.rocketmq.store.AllocateMappedFileService, MultiPathMappedFile
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from store.files.mapped_file import MappedFile
 from store.files.touched_pages import LEAD_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from store.machine.disk import Disk, DiskFile
+from store.machine.disk import Disk, DiskFile
 
 
 class NextFile:

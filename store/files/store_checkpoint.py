@@ -22,13 +22,11 @@ Source: org.apache.rocketmq.store.StoreCheckpoint of 5.3.3 and 5.5.0.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from store.files.checkpoint_file import CheckpointFile
+from store.machine.disk import Disk
 from tandem.wire.store_layout import SAFETY_MARGIN_MS
-
-if TYPE_CHECKING:
-    from store.machine.disk import Disk
 
 _NUMBER_COUNT: Final = 6
 OWN_COUNT: Final = 1

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from store.files.mapped_file import MappedFile
-    from store.machine.disk import Disk
+from store.files.mapped_file import MappedFile
+from store.machine.disk import Disk
 
 FILES_AT_ONCE: Final = 256
 """That are held open for their syncs."""

@@ -17,15 +17,12 @@ it. Two things in it are dear: finding memory, and making the page one that is w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
+from store.files.mapped_file import MappedFile
+from store.machine.disk import Disk
 from tandem.wire.store_layout import PAGE_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from store.files.mapped_file import MappedFile
-    from store.machine.disk import Disk
 
 STEP_BYTES: Final = 8 << 20
 """Touched at a time: some 20 ms of work for another core, a thread's wake-up is nothing to that."""

@@ -22,12 +22,8 @@ Source: org.apache.rocketmq.store.TransientStorePool of 5.3.3.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from store.machine.disk import Buffer, Disk
 from store.machine.errors import NoBufferError
-
-if TYPE_CHECKING:
-    from store.machine.disk import Buffer, Disk
 
 
 class TransientStorePool:

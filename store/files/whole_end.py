@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from store.machine.disk import Disk
 from tandem.wire.store_layout import OFFSET_MAX, offset_named
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from store.machine.disk import Disk
 
 
 def is_file_name(name: str, file_size: int) -> bool:

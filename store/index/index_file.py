@@ -18,11 +18,15 @@ Source: org.apache.rocketmq.store.index.IndexFile and IndexHeader of 5.3.3.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from store.machine.disk import DiskFile
 from tandem.wire import native
+from tandem.wire.record_scan import Int64s
 from tandem.wire.store_layout import (
     INDEX_HEADER,
     INDEX_HEADER_BYTES,
@@ -33,14 +37,6 @@ from tandem.wire.store_layout import (
     index_file_bytes,
 )
 from tandem.wire.unit_types import INDEX_UNIT_TYPE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from store.machine.disk import DiskFile
-    from tandem.wire.record_scan import Int64s
 
 _INT_MAX: Final = 2**31 - 1
 _ROUND_BITS: Final = 18

@@ -24,26 +24,22 @@ Source: org.apache.rocketmq.store.index.IndexService and DefaultMessageStore.que
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import numpy as np
 
+from store.files.store_checkpoint import StoreCheckpoint
 from store.index.index_file import IndexFile
+from store.machine.disk import Disk
 from store.machine.errors import CorruptLogError, LogFault
 from tandem.wire.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK_TYPE
 from tandem.wire.record_keys import hash_keys, key_hash, key_values, record_texts
-from tandem.wire.record_rule import store_timestamp_ms
+from tandem.wire.record_rule import Buffer, store_timestamp_ms
+from tandem.wire.record_scan import RecordColumns
 from tandem.wire.store_layout import index_file_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from store.files.store_checkpoint import StoreCheckpoint
-    from store.machine.disk import Disk
-    from tandem.wire.record_rule import Buffer
-    from tandem.wire.record_scan import RecordColumns
 
 _log = logging.getLogger(__name__)
 

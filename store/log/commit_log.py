@@ -16,9 +16,12 @@ Source: org.apache.rocketmq.store.CommitLog and MessageExtEncoder of 5.3.3.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
+from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
+from store.files.transient_store_pool import TransientStorePool
 from store.log.damage import LogDamage
 from store.log.log_end import BLANK_HEADER
 from store.log.message_encoder import (
@@ -27,8 +30,10 @@ from store.log.message_encoder import (
     IllegalMessageError,
     MessageEncoder,
 )
+from store.machine.disk import Disk
 from store.machine.errors import AppendGapError
 from store.machine.tell_once import TellOnce
+from store.results import PutBatch, PutMessage
 from tandem.wire.crc import CRC_MASK, raw_crc32
 from tandem.wire.message import (
     BLANK_MAGIC_CODE,
@@ -38,19 +43,11 @@ from tandem.wire.message import (
     MESSAGE_MAGIC_CODE_V2,
     RECORD_BYTES_MIN,
     STOREHOSTADDRESS_V6_FLAG,
+    Host,
 )
 from tandem.wire.property_crc import with_reserved_crc, write_crc
 from tandem.wire.record_rule import record_fault
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from store.files.mapped_file import MappedFile
-    from store.files.transient_store_pool import TransientStorePool
-    from store.machine.disk import Disk
-    from store.results import PutBatch, PutMessage
-    from tandem.wire.message import Host
-    from tandem.wire.send_run import WrittenRun
+from tandem.wire.send_run import WrittenRun
 
 FAULTS_TOLD_MAX: Final = 1000
 """Damaged records that are logged one by one. Readers come by again and again."""

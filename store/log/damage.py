@@ -18,21 +18,18 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
+from collections.abc import Callable
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from store.machine.checked_file import read_checked_json, replace_with_checked_json
+from store.machine.disk import Disk
 from store.machine.errors import StoreError
 from store.machine.signal import Signal
 from tandem.wire.store_layout import DAMAGE_FILE
 from tandem.wire.untrusted import UnreadableError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from store.machine.disk import Disk
 
 _log = logging.getLogger(__name__)
 

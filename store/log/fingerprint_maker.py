@@ -10,15 +10,11 @@ What is not committed yet, in a pool's buffer, is not in the file, and waits.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from store.files.mapped_file import MappedFile
+from store.files.mapped_file_queue import MappedFileQueue
+from store.log.damage import LogDamage
+from store.log.fingerprints import Fingerprints
 from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint, crcs_of
-
-if TYPE_CHECKING:
-    from store.files.mapped_file import MappedFile
-    from store.files.mapped_file_queue import MappedFileQueue
-    from store.log.damage import LogDamage
-    from store.log.fingerprints import Fingerprints
 
 
 class FingerprintMaker:

@@ -21,17 +21,15 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
+from store.machine.disk import Disk
 from store.machine.errors import NameTakenError, StoreError
 from tandem.wire.checksum_line import decode_checked_json, encode_checked_json
 from tandem.wire.fingerprint import DIRECTORY, Fingerprint
 from tandem.wire.untrusted import UnreadableError
-
-if TYPE_CHECKING:
-    from store.machine.disk import Disk
 
 _log = logging.getLogger(__name__)
 

@@ -17,20 +17,17 @@ looked at here all the same, so that a mistake there cannot make things worse.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
+from store.files.mapped_file import MappedFile
+from store.log.commit_log import CommitLog
+from store.log.fingerprints import Fingerprints
 from store.log.log_end import CHUNK_BYTES, Blank, Damage, next_records, read_record
+from store.machine.disk import Disk
 from store.machine.errors import Unfit, UnfitBytesError
+from tandem.wire.fingerprint import Fingerprint
 from tandem.wire.message import RECORD_BYTES_MIN
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from store.files.mapped_file import MappedFile
-    from store.log.commit_log import CommitLog
-    from store.log.fingerprints import Fingerprints
-    from store.machine.disk import Disk
-    from tandem.wire.fingerprint import Fingerprint
 
 _log = logging.getLogger(__name__)
 

@@ -24,8 +24,9 @@ Source: CommitLog.checkMessageAndReturnSize, recoverNormally, recoverAbnormally 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
 import numpy as np
@@ -52,9 +53,6 @@ from tandem.wire.record_rule import (
     store_timestamp_ms,
 )
 from tandem.wire.record_scan import Bools, RecordColumns, read_columns, scan_records
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 DELAY_LEVELS: Final = DelayLevels()
 """RocketMQ's default table."""

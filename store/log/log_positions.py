@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from store.log.commit_log import CommitLog
 from store.log.log_end import count_records
-
-if TYPE_CHECKING:
-    from store.log.commit_log import CommitLog
 
 
 class LogPositions:

@@ -16,20 +16,17 @@ RocketMQ has no such file, and leaves it alone.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
+from store.files.mapped_file_queue import MappedFileQueue
 from store.machine.checked_file import read_checked_json, replace_with_checked_json
+from store.machine.disk import Disk
 from store.machine.errors import DiskFailedError, StoreFullError
 from tandem.wire.store_layout import LOG_START_FILE
 from tandem.wire.untrusted import UnreadableError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from store.files.mapped_file_queue import MappedFileQueue
-    from store.machine.disk import Disk
 
 _log = logging.getLogger(__name__)
 

@@ -20,12 +20,12 @@ Source: MessageExtEncoder, HookUtils and SendMessageProcessor.sendBatchMessage o
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
 from store.log.log_end import TORN_BYTES_MIN, looks_torn
-from store.results import PutMessage, PutMessageStatus
+from store.results import PutBatch, PutMessage, PutMessageStatus
 from tandem.wire import native
 from tandem.wire.batch_body import decode_batch_body
 from tandem.wire.crc import CRC_MASK, raw_crc32
@@ -41,6 +41,7 @@ from tandem.wire.message import (
     STOREHOSTADDRESS_V6_FLAG,
     TOPIC_V1_CHARACTERS_MAX,
     TRANSACTION_MASK,
+    Host,
 )
 from tandem.wire.message_properties import (
     PROPERTIES_BYTES_MAX,
@@ -53,10 +54,6 @@ from tandem.wire.message_properties import (
 from tandem.wire.native import BatchParts
 from tandem.wire.property_crc import reserve_batch_crc, with_reserved_crc, write_crc
 from tandem.wire.system_topics import RETRY_GROUP_TOPIC_PREFIX
-
-if TYPE_CHECKING:
-    from store.results import PutBatch
-    from tandem.wire.message import Host
 
 TOPIC_BYTES_MAX: Final = 127
 RETRY_TOPIC_BYTES_MAX: Final = 255

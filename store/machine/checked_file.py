@@ -9,14 +9,12 @@ so: see `kept_files.py`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from store.machine.disk import Disk
 from store.machine.kept_files import keep
 from tandem.wire.checksum_line import decode_checked_json, encode_checked_json
 from tandem.wire.untrusted import UnreadableError
-
-if TYPE_CHECKING:
-    from store.machine.disk import Disk
 
 T = TypeVar("T")
 

@@ -14,11 +14,9 @@ It costs the memory of what is in them: for tables about as much as they have an
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
 
 ONLY_OURS: Final = -1
 

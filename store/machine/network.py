@@ -10,14 +10,11 @@ the same contract checks. No `OSError` and no trio error except `trio.Cancelled`
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
 
 from store.machine.errors import AddressInUseError, ClosedHere, ConnectionLost
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tandem.wire.message import Host
+from tandem.wire.message import Host
 
 __all__ = [
     "AddressInUseError",

@@ -14,10 +14,8 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
+from typing import Final
 
 READY: Final = "READY=1"
 STOPPING: Final = "STOPPING=1"

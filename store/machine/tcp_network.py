@@ -12,18 +12,21 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 import trio
 
-from store.machine.network import AddressInUseError, ClosedHere, ConnectionLost, ReceivesSome
+from store.machine.network import (
+    AddressInUseError,
+    ClosedHere,
+    ConnectionLost,
+    ReceivesSome,
+    Take,
+    Taken,
+)
 from store.machine.read_loop import read_loop
 from tandem.wire.message import Host
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from store.machine.network import Take, Taken
 
 READS_PER_CHECKPOINT: Final = 8
 """Successful reads in a row before other tasks get a turn. A read takes what is there (up to

@@ -12,23 +12,19 @@ from __future__ import annotations
 
 import logging
 import math
+import ssl
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import trio
 
 from store.machine.errors import ConnectionLost
-from store.machine.network import ReceivesSome
+from store.machine.network import Listener, Network, ReceivesSome, Stream, Take
 from store.machine.tell_once import TellOnce
 from store.machine.tls_stream import TLSStream
 from tandem.handshake_turns import HandshakeTurns, TooManyHandshakesError
+from tandem.wire.message import Host
 from tandem.wire.tls_engine import TLSEngine, speaks_tls
-
-if TYPE_CHECKING:
-    import ssl
-
-    from store.machine.network import Listener, Network, Stream, Take
-    from tandem.wire.message import Host
 
 _log = logging.getLogger(__name__)
 

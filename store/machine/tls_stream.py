@@ -15,22 +15,17 @@ same of its users.
 from __future__ import annotations
 
 import ssl
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
 from store.machine.errors import ConnectionLost
-from store.machine.network import ReceivesSome
-from tandem.wire.tls_engine import why
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from store.machine.network import Stream, Take, Taken
-    from tandem.wire.message import Host
-    from tandem.wire.tls_engine import TLSEngine
+from store.machine.network import ReceivesSome, Stream, Take, Taken
+from tandem.wire.message import Host
+from tandem.wire.tls_engine import TLSEngine, why
 
 PIECE_BYTES_MAX: Final = 64 * 1024
 """Encrypted at a time, and so what is kept at most for a peer that takes nothing."""

@@ -6,12 +6,11 @@ nothing above itself. Before the store runs nothing hears of arrivals, and none 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from store.messages.confirm_bound import ConfirmBound
-    from store.results import Arrival
-    from store.store_listener import StoreListener
+from store.messages.confirm_bound import ConfirmBound
+from store.results import Arrival
+from store.store_listener import StoreListener
 
 
 class NoListener:

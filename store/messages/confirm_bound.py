@@ -14,13 +14,10 @@ the group lets be under way (puts are refused when replicas do not follow).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from store.results import Arrival
+from store.results import Arrival
 
 
 class ConfirmBound:

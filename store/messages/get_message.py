@@ -16,24 +16,19 @@ Source: DefaultMessageStore.getMessage of 5.3.3.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import chain, repeat, takewhile
 from itertools import count as count_from
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
+from store.log.commit_log import CommitLog
 from store.machine.errors import RecordDamagedError
-from store.messages.message_filter import Verdict
+from store.messages.message_filter import FilteredRead, Verdict
 from store.queue.batch_consume_queue import BatchConsumeQueue
-from store.queue.record_check import Missing
+from store.queue.consume_queue_store import AnyConsumeQueue
+from store.queue.record_check import Look, Missing, RecordCheck
 from store.results import GetMessageResult, GetMessageStatus
 from tandem.wire.store_layout import CQ_STORE_UNIT_SIZE, FILLER_SIZE, is_ext_address
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from store.log.commit_log import CommitLog
-    from store.messages.message_filter import FilteredRead
-    from store.queue.consume_queue_store import AnyConsumeQueue
-    from store.queue.record_check import Look, RecordCheck
 
 MESSAGE_COUNT_MAX: Final = 32
 MESSAGE_BYTES_MAX: Final = 262_144

@@ -11,17 +11,14 @@ Source: RocketMQ 5.3.3, MessageFilter.isMatchedByConsumeQueue, isMatchedByCommit
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable
+from typing import Final, Protocol
 
+from store.log.commit_log import CommitLog
 from store.queue.consume_queue import ConsumeQueue
+from store.queue.consume_queue_ext import CqExtUnit
+from store.queue.consume_queue_store import AnyConsumeQueue
 from tandem.wire.record_rule import record_parts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from store.log.commit_log import CommitLog
-    from store.queue.consume_queue_ext import CqExtUnit
-    from store.queue.consume_queue_store import AnyConsumeQueue
 
 READ_COST_MAX: Final = 32_768
 """Of all messages one read looks at. A simple filter gets to the end of any other limit."""

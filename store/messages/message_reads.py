@@ -10,34 +10,27 @@ Source: org.apache.rocketmq.store.DefaultMessageStore of 5.3.3.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Container, Iterable
+from typing import Final, Protocol
 
-from store.index.index_service import QueryMessageResult
+from store.index.index_service import IndexService, QueryMessageResult
+from store.log.commit_log import CommitLog
 from store.machine.errors import RecordDamagedError
+from store.messages.confirm_bound import ConfirmBound
 from store.messages.get_message import (
     MESSAGE_BYTES_MAX,
     MESSAGE_COUNT_MAX,
     collect,
     position_status,
 )
-from store.messages.message_filter import FilteredRead
+from store.messages.message_filter import FilteredRead, MessageFilter
 from store.queue.consume_queue import ConsumeQueue
+from store.queue.consume_queue_store import AnyConsumeQueue, ConsumeQueueStore
+from store.queue.record_check import RecordCheck
 from store.results import GetMessageResult, GetMessageStatus
-from store.running_flags import RunningFlag
-from tandem.wire.pull_run import LogPiece, QueueUnits
+from store.running_flags import RunningFlag, RunningFlags
+from tandem.wire.pull_run import LogPiece, PullRuns, QueueUnits
 from tandem.wire.store_layout import CQ_STORE_UNIT_SIZE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable
-
-    from store.index.index_service import IndexService
-    from store.log.commit_log import CommitLog
-    from store.messages.confirm_bound import ConfirmBound
-    from store.messages.message_filter import MessageFilter
-    from store.queue.consume_queue_store import AnyConsumeQueue, ConsumeQueueStore
-    from store.queue.record_check import RecordCheck
-    from store.running_flags import RunningFlags
-    from tandem.wire.pull_run import PullRuns
 
 _FOREVER_MS: Final = (1 << 63) - 1
 

@@ -18,10 +18,13 @@ Source: DefaultMessageStore.putMessage, HookUtils, CommitLog.asyncPutMessage of 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
+from store.config import StoreConfig
 from store.delayed.schedule_message_service import delay_rewrite
 from store.delayed.timer_request import is_timer_request
+from store.log.commit_log import CommitLog
 from store.log.log_end import TORN_BYTES_MIN
 from store.log.message_encoder import (
     Fault,
@@ -36,29 +39,19 @@ from store.log.message_encoder import (
 from store.machine.errors import DiskFailedError, StoreError, StoreFullError
 from store.queue.batch_consume_queue import BatchConsumeQueue
 from store.queue.consume_queue import ConsumeQueue
-from store.queue.consume_queue_store import is_queued
-from store.results import PutMessageResult, PutMessageStatus
-from store.running_flags import RunningFlag
+from store.queue.consume_queue_store import AnyConsumeQueue, ConsumeQueueStore, is_queued
+from store.results import Arrival, PutBatch, PutMessage, PutMessageResult, PutMessageStatus
+from store.running_flags import RunningFlag, RunningFlags
+from tandem.wire.delay_level import DelayLevels
 from tandem.wire.demands import DELAY_HINT
-from tandem.wire.message import INNER_BATCH_FLAG, RECORD_OVERHEAD_BYTES_MAX
+from tandem.wire.message import INNER_BATCH_FLAG, RECORD_OVERHEAD_BYTES_MAX, Host
 from tandem.wire.message_properties import (
     NAME_VALUE_SEPARATOR,
     PROPERTY_INNER_NUM,
     tags_code_of,
 )
+from tandem.wire.send_run import SendPlace, SendRuns, WrittenRun
 from tandem.wire.system_topics import SCHEDULE_TOPIC
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from store.config import StoreConfig
-    from store.log.commit_log import CommitLog
-    from store.queue.consume_queue_store import AnyConsumeQueue, ConsumeQueueStore
-    from store.results import Arrival, PutBatch, PutMessage
-    from store.running_flags import RunningFlags
-    from tandem.wire.delay_level import DelayLevels
-    from tandem.wire.message import Host
-    from tandem.wire.send_run import SendPlace, SendRuns, WrittenRun
 
 TimerRewrite: TypeAlias = "Callable[[PutMessage, int], PutMessage | Fault]"
 """(message, now in ms) -> what is put instead, or why nothing is."""

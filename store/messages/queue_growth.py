@@ -10,21 +10,18 @@ all messages at once.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from store.queue.batch_consume_queue import BatchConsumeQueue
 from store.queue.consume_queue import CQ_UNIT, ConsumeQueue
+from store.queue.consume_queue_store import ConsumeQueueStore
 from store.queue.queue_units import units_of
+from store.queue.unit_queue import UnitQueue
+from store.results import QueueOffset
 from tandem.wire.store_layout import CQ_STORE_UNIT_SIZE, FILLER_SIZE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from store.queue.consume_queue_store import ConsumeQueueStore
-    from store.queue.unit_queue import UnitQueue
-    from store.results import QueueOffset
 
 
 class Growth(NamedTuple):

@@ -12,10 +12,11 @@ Source: RocketMQ 5.3.3, AbstractSendMessageProcessor.consumerSendMsgBack.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from store.results import PutMessage
 from tandem.wire.java_map import encode_in_java_order
+from tandem.wire.message import MessageExt
 from tandem.wire.message_properties import (
     PROPERTY_CRC32,
     PROPERTY_DELAY_LEVEL,
@@ -24,9 +25,6 @@ from tandem.wire.message_properties import (
     PROPERTY_WAIT_STORE_MSG_OK,
 )
 from tandem.wire.system_topics import dlq_topic, retry_topic
-
-if TYPE_CHECKING:
-    from tandem.wire.message import MessageExt
 
 FIRST_RETRY_LEVEL: Final = 3
 """Of a message sent back for the first time with level 0: ten seconds, with the usual levels."""

@@ -20,10 +20,13 @@ Source: org.apache.rocketmq.store.queue.BatchConsumeQueue of 5.3.3.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
 
 import numpy as np
 
+from store.log.log_end import DispatchRequest
+from store.machine.disk import Disk
 from store.queue.queue_units import (
     Bools,
     Ends,
@@ -33,6 +36,7 @@ from store.queue.queue_units import (
     begins_before,
     first_not_below,
 )
+from store.queue.shared_by_queues import SharedByQueues
 from store.queue.unit_queue import UnitQueue
 from tandem.wire.store_layout import (
     BATCH_CQ_COMPACTED_OFFSET,
@@ -40,13 +44,6 @@ from tandem.wire.store_layout import (
     BATCH_CQ_STORE_UNIT_SIZE,
 )
 from tandem.wire.unit_types import BATCH_CQ_UNIT_TYPE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from store.log.log_end import DispatchRequest
-    from store.machine.disk import Disk
-    from store.queue.shared_by_queues import SharedByQueues
 
 _OFFSET_MAX: Final = 1 << 62
 """Physical offsets stay below: sums with a size then fit 64 bits."""

@@ -20,11 +20,14 @@ from __future__ import annotations
 
 import logging
 import struct
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
+from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
+from store.machine.disk import Disk
 from store.machine.errors import DiskFailedError, StoreFullError
 from tandem.wire.store_layout import (
     EXT_ADDRESS_MAX,
@@ -37,12 +40,6 @@ from tandem.wire.store_layout import (
     ext_offset,
     is_ext_address,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from store.files.mapped_file import MappedFile
-    from store.machine.disk import Disk
 
 _log = logging.getLogger(__name__)
 

@@ -12,20 +12,17 @@ RocketMQ has no such note, and deletes queues: after it has had the directory op
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
+from store.files.mapped_file_queue import MappedFileQueue
+from store.log.log_start import LogStart
 from store.machine.checked_file import read_checked_json, replace_with_checked_json
+from store.machine.disk import Disk
 from store.machine.errors import StoreError
+from store.queue.consume_queue_store import ConsumeQueueStore
 from store.queue.queue_ends import QueueEnds
 from tandem.wire.store_layout import QUEUE_NOTE_FILE
 from tandem.wire.system_topics import LMQ_PREFIX
 from tandem.wire.untrusted import UnreadableError
-
-if TYPE_CHECKING:
-    from store.files.mapped_file_queue import MappedFileQueue
-    from store.log.log_start import LogStart
-    from store.machine.disk import Disk
-    from store.queue.consume_queue_store import ConsumeQueueStore
 
 _log = logging.getLogger(__name__)
 

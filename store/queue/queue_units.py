@@ -8,20 +8,17 @@ A unit begins with the physical offset of a record, and its size.
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from store.files.mapped_file import MappedFile
 from tandem.wire.store_layout import FILLER_SIZE
-
-if TYPE_CHECKING:
-    import struct
-    from collections.abc import Callable, Sequence
-
-    from store.files.mapped_file import MappedFile
 
 Int64s: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]

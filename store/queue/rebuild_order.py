@@ -11,15 +11,12 @@ where nobody reads: see `StoreRecovery`. Until then the order says why, also to 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from store.machine.checked_file import read_checked_json, replace_with_checked_json
+from store.machine.disk import Disk
 from store.machine.errors import StoreError
 from tandem.wire.store_layout import REBUILD_ORDER_FILE
 from tandem.wire.untrusted import UnreadableError
-
-if TYPE_CHECKING:
-    from store.machine.disk import Disk
 
 _log = logging.getLogger(__name__)
 

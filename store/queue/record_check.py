@@ -23,26 +23,22 @@ from __future__ import annotations
 
 import enum
 import logging
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable
+from typing import Final, Protocol
 
+from store.files.mapped_file import MappedFile
+from store.log.commit_log import CommitLog
+from store.log.fingerprints import Fingerprints
 from store.log.log_end import Blank, Damage, next_records
 from store.machine.errors import RecordDamagedError
-from store.queue.batch_consume_queue import BatchConsumeQueue
+from store.queue.batch_consume_queue import BatchConsumeQueue, BatchUnit
+from store.queue.consume_queue_store import AnyConsumeQueue, ConsumeQueueStore
+from tandem.wire.fingerprint import Fingerprint
 from tandem.wire.message import RECORD_BYTES_MIN, decode_message
 from tandem.wire.message_properties import inner_batch_of
 from tandem.wire.record_rule import record_parts
 from tandem.wire.store_layout import FILLER_SIZE
 from tandem.wire.system_topics import LMQ_PREFIX
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from store.files.mapped_file import MappedFile
-    from store.log.commit_log import CommitLog
-    from store.log.fingerprints import Fingerprints
-    from store.queue.batch_consume_queue import BatchUnit
-    from store.queue.consume_queue_store import AnyConsumeQueue, ConsumeQueueStore
-    from tandem.wire.fingerprint import Fingerprint
 
 _log = logging.getLogger(__name__)
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
+from store.files.open_files import OpenFiles
 from store.queue.awake_queues import AwakeQueues
-
-if TYPE_CHECKING:
-    from store.files.open_files import OpenFiles
 
 Q = TypeVar("Q")
 

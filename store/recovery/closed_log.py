@@ -12,22 +12,18 @@ made here, and what is not healed of them stays noted: then the store knows that
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
+from store.config import StoreConfig
+from store.log.commit_log import CommitLog
 from store.log.damage import LogDamage
 from store.log.fingerprints import Fingerprints
 from store.log.healing import LogHealing
 from store.log.log_start import locked
+from store.machine.disk import Disk
 from store.recovery.missing_files import make_stand_ins, missing_files
 from store.recovery.opening import disk_failed, load_log
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from store.config import StoreConfig
-    from store.log.commit_log import CommitLog
-    from store.machine.disk import Disk
 
 _log = logging.getLogger(__name__)
 

@@ -13,17 +13,14 @@ Nothing may be left out: a start after a clean stop believes what it finds, and 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
+from store.compaction.compaction_store import CompactionStore
 from store.machine.errors import CorruptLogError, DiskFailedError, StoreFullError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from store.compaction.compaction_store import CompactionStore
-    from store.recovery.opening import StoreParts
-    from store.running_flags import RunningFlags
-    from store.services.reput_message_service import ReputMessageService
+from store.recovery.opening import StoreParts
+from store.running_flags import RunningFlags
+from store.services.reput_message_service import ReputMessageService
 
 _log = logging.getLogger(__name__)
 

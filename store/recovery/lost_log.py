@@ -7,17 +7,15 @@ has one that was set aside.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from store.config import StoreConfig
 from store.files.store_checkpoint import OWN_COUNT
 from store.log.log_start import UNKNOWN, noted_start
+from store.machine.disk import Disk
 from store.recovery.truncation import SET_ASIDE_FILE
 from tandem.wire.checkpoint_copy import settled
 from tandem.wire.store_layout import CHECKPOINT_BYTES, QUEUE_KINDS
-
-if TYPE_CHECKING:
-    from store.config import StoreConfig
-    from store.machine.disk import Disk
 
 _NUMBER_COUNT: Final = 6
 _CONFIRM, _REPLICATED = 4, 5

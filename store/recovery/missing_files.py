@@ -21,14 +21,12 @@ and all of which is noted, is made once more. If not all of it is, only the othe
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from store.config import StoreConfig
+from store.log.damage import LogDamage
+from store.machine.disk import Disk
 from tandem.wire.store_layout import offset_named
-
-if TYPE_CHECKING:
-    from store.config import StoreConfig
-    from store.log.damage import LogDamage
-    from store.machine.disk import Disk
 
 _log = logging.getLogger(__name__)
 

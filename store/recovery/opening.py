@@ -12,10 +12,12 @@ Opening is recovering: after a clean stop it only starts further down the log.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from store.compaction.compaction_logs import CompactionLogs
+from store.config import StoreConfig
 from store.files.store_checkpoint import StoreCheckpoint
 from store.files.transient_store_pool import TransientStorePool
 from store.index.index_service import IndexService
@@ -23,6 +25,7 @@ from store.log.commit_log import CommitLog
 from store.log.damage import EVERYTHING, LogDamage
 from store.log.fingerprints import Fingerprints
 from store.log.log_start import UNKNOWN, LogStart, locked
+from store.machine.disk import Disk
 from store.machine.errors import DiskFailedError
 from store.machine.kept_files import keep
 from store.queue.consume_queue_store import ConsumeQueueStore, nothing_hidden
@@ -35,11 +38,6 @@ from tandem.cluster_file.choices import FlushDiskType
 from tandem.wire.delay_level import DelayLevels
 from tandem.wire.message import Host
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container
-
-    from store.config import StoreConfig
-    from store.machine.disk import Disk
 _NOBODY: Final = Host("127.0.0.1", 0)
 """The host that would be in new records; none are written."""
 

@@ -10,17 +10,14 @@ part of the log is walked, as far as it is not too long: what is further away th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from store.log.commit_log import CommitLog
 from store.log.log_end import Blank, Damage, next_records
-from store.queue.consume_queue_store import is_queued
+from store.queue.consume_queue_store import AnyConsumeQueue, ConsumeQueueStore, is_queued
 from tandem.wire.column_values import distinct_values
+from tandem.wire.record_scan import RecordColumns
 from tandem.wire.system_topics import LMQ_PREFIX
-
-if TYPE_CHECKING:
-    from store.log.commit_log import CommitLog
-    from store.queue.consume_queue_store import AnyConsumeQueue, ConsumeQueueStore
-    from tandem.wire.record_scan import RecordColumns
 
 WALKED_BYTES_MAX: Final = 256 << 20
 """A fraction of a second's work, and only where a queue begins after the log."""

@@ -19,44 +19,41 @@ Source: DefaultMessageStore.recover, CommitLog.recoverNormally and recoverAbnorm
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 
+from store.files.mapped_file import MappedFile
+from store.files.store_checkpoint import StoreCheckpoint
 from store.files.sync_at_once import sync_each, sync_tree_or_each
+from store.log.commit_log import CommitLog
+from store.log.fingerprints import Fingerprints
 from store.log.log_end import (
     BLANK_HEADER,
     DELAY_LEVELS,
     DispatchRecords,
+    DispatchRequest,
     LogEnd,
     find_log_end,
     record_behind,
     start_index,
 )
+from store.machine.disk import Disk
 from store.machine.errors import CorruptLogError, LogFault
+from store.queue.consume_queue_store import AnyConsumeQueue, ConsumeQueueStore
 from store.queue.queue_units import QueueGapError
 from store.queue.rebuild_order import RebuildOrder
 from store.recovery.queue_fronts import lost_front
 from store.recovery.walked_blocks import WalkedBlocks
 from store.services.dispatch import ConsumeQueueDispatcher
+from tandem.wire.delay_level import DelayLevels
 from tandem.wire.fingerprint import DIRECTORY as FINGERPRINTS
 from tandem.wire.log_end import was_on_disk
 from tandem.wire.message import BLANK_MAGIC_CODE
+from tandem.wire.record_scan import RecordColumns
 from tandem.wire.store_layout import FILLER_SIZE
 from tandem.wire.system_topics import LMQ_PREFIX
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from store.files.mapped_file import MappedFile
-    from store.files.store_checkpoint import StoreCheckpoint
-    from store.log.commit_log import CommitLog
-    from store.log.fingerprints import Fingerprints
-    from store.log.log_end import DispatchRequest
-    from store.machine.disk import Disk
-    from store.queue.consume_queue_store import AnyConsumeQueue, ConsumeQueueStore
-    from tandem.wire.delay_level import DelayLevels
-    from tandem.wire.record_scan import RecordColumns
 
 _log = logging.getLogger(__name__)
 

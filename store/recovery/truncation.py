@@ -23,10 +23,14 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeVar
 
 import msgspec
 
+from store.files.mapped_file import MappedFile
+from store.files.mapped_file_queue import MappedFileQueue
+from store.files.store_checkpoint import StoreCheckpoint
 from store.log.log_end import (
     CHUNK_BYTES,
     Blank,
@@ -36,6 +40,7 @@ from store.log.log_end import (
     next_records,
 )
 from store.machine.checked_file import read_checked_json, replace_with_checked_json
+from store.machine.disk import Disk
 from store.machine.errors import (
     CorruptLogError,
     FileNameError,
@@ -46,14 +51,6 @@ from store.machine.errors import (
 )
 from tandem.wire.store_layout import LOG_START_FILE, SET_ASIDE_DIRECTORY, SIDE_DIRECTORY
 from tandem.wire.untrusted import UnreadableError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from store.files.mapped_file import MappedFile
-    from store.files.mapped_file_queue import MappedFileQueue
-    from store.files.store_checkpoint import StoreCheckpoint
-    from store.machine.disk import Disk
 
 _log = logging.getLogger(__name__)
 

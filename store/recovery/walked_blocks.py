@@ -16,21 +16,15 @@ records in them are not looked at: each byte is looked at once, as without finge
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from store.queue.consume_queue_store import is_queued
+from store.files.mapped_file import MappedFile
+from store.log.commit_log import CommitLog
+from store.log.fingerprints import Fingerprints
+from store.queue.consume_queue_store import ConsumeQueueStore, is_queued
 from store.queue.record_check import BLOCK_REASON
-from tandem.wire.fingerprint import BLOCK_BYTES
-
-if TYPE_CHECKING:
-    from store.files.mapped_file import MappedFile
-    from store.log.commit_log import CommitLog
-    from store.log.fingerprints import Fingerprints
-    from store.queue.consume_queue_store import ConsumeQueueStore
-    from tandem.wire.fingerprint import Fingerprint
-    from tandem.wire.record_scan import RecordColumns
+from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint
+from tandem.wire.record_scan import RecordColumns
 
 
 class WalkedBlocks:

@@ -6,18 +6,15 @@ Source: org.apache.rocketmq.store.AllocateMappedFileService of 5.3.3.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import trio
 
+from store.files.mapped_file_queue import MappedFileQueue
 from store.files.touched_pages import RATE_SECONDS
 from store.machine.errors import DiskFailedError, StoreFullError
 from store.machine.signal import Signal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from store.files.mapped_file_queue import MappedFileQueue
 
 _log = logging.getLogger(__name__)
 

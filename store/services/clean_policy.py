@@ -21,21 +21,18 @@ Source: DefaultMessageStore.CleanCommitLogService of 5.3.3, isTimeToDelete and i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import msgspec
 
+from store.config import StoreConfig
 from store.running_flags import RunningFlag
 from tandem.cluster_file.store_settings import (
     DISK_MAX_USED_SPACE_RATIOS,
     DISK_SPACE_CLEAN_FORCIBLY_RATIOS,
     DISK_SPACE_WARNING_LEVEL_RATIOS,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from store.config import StoreConfig
 
 MANUAL_DELETE_RUNS: Final = 20
 """Source: CleanCommitLogService.MAX_MANUAL_DELETE_FILE_TIMES."""

@@ -25,33 +25,29 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import trio
 
+from store.config import StoreConfig
+from store.files.mapped_file import MappedFile
+from store.files.mapped_file_queue import MappedFileQueue
+from store.machine.disk import Disk
 from store.machine.errors import DiskFailedError
 from store.machine.tell_once import TellOnce
-from store.queue.consume_queue_store import QUEUES_AT_ONCE
+from store.queue.consume_queue_store import QUEUES_AT_ONCE, ConsumeQueueStore
+from store.running_flags import RunningFlags
 from store.services.clean_policy import (
     HOUR_MS,
+    CleanDecision,
     CleanPolicy,
     DirectoryUsage,
     Watermarks,
     used_percent,
     utc_hour,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from store.config import StoreConfig
-    from store.files.mapped_file import MappedFile
-    from store.files.mapped_file_queue import MappedFileQueue
-    from store.machine.disk import Disk
-    from store.queue.consume_queue_store import ConsumeQueueStore
-    from store.running_flags import RunningFlags
-    from store.services.clean_policy import CleanDecision
 
 _log = logging.getLogger(__name__)
 

@@ -9,17 +9,13 @@ Source: CommitLog.CommitRealTimeService.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import trio
 
+from store.config import StoreConfig
+from store.files.mapped_file_queue import MappedFileQueue
 from store.machine.signal import Signal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from store.config import StoreConfig
-    from store.files.mapped_file_queue import MappedFileQueue
 
 
 class CommitRealTimeService:

@@ -23,17 +23,20 @@ Source: DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue of 5.3.3.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
-from store.log.log_end import DELAY_LEVELS
+from store.log.log_end import DELAY_LEVELS, DispatchRequest
 from store.machine.tell_once import TellOnce
 from store.queue.batch_consume_queue import BatchConsumeQueue
 from store.queue.consume_queue import ConsumeQueue
-from store.queue.consume_queue_store import is_queued
+from store.queue.consume_queue_store import AnyConsumeQueue, ConsumeQueueStore, is_queued
 from store.queue.queue_units import QueueGapError
+from store.results import Arrival
+from store.services.usual_records import UsualRecord
 from tandem.wire.column_values import distinct_values, property_values, tags_codes
 from tandem.wire.delay_level import DelayLevels, delay_level_of
 from tandem.wire.message import (
@@ -43,16 +46,8 @@ from tandem.wire.message import (
     TRANSACTION_ROLLBACK_TYPE,
 )
 from tandem.wire.message_properties import PROPERTY_DELAY_LEVEL, inner_batch_of, tags_code_of
+from tandem.wire.record_scan import Bools, Int64s, RecordColumns
 from tandem.wire.system_topics import SCHEDULE_TOPIC
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from store.log.log_end import DispatchRequest
-    from store.queue.consume_queue_store import AnyConsumeQueue, ConsumeQueueStore
-    from store.results import Arrival
-    from store.services.usual_records import UsualRecord
-    from tandem.wire.record_scan import Bools, Int64s, RecordColumns
 
 _log = logging.getLogger(__name__)
 

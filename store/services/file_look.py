@@ -9,10 +9,12 @@ next record that can be found; after a slice that was not there it goes on no mo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Iterator
+from typing import TypeAlias
 
 import numpy as np
 
+from store.files.mapped_file import MappedFile
 from store.log.log_end import (
     Blank,
     DispatchRequest,
@@ -21,14 +23,9 @@ from store.log.log_end import (
     read_record,
     record_behind,
 )
+from tandem.wire.fingerprint import Fingerprint
 from tandem.wire.message import RECORD_BYTES_MIN
 from tandem.wire.record_scan import RecordColumns, read_columns
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from store.files.mapped_file import MappedFile
-    from tandem.wire.fingerprint import Fingerprint
 
 BadPlace: TypeAlias = "tuple[int, int, str]"
 """From where to where, and why."""

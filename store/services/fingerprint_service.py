@@ -7,18 +7,16 @@ It looks once a second. A put does nothing for it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 import trio.lowlevel
 
+from store.files.mapped_file_queue import MappedFileQueue
+from store.log.commit_log import CommitLog
 from store.log.fingerprint_maker import FingerprintMaker
-
-if TYPE_CHECKING:
-    from store.files.mapped_file_queue import MappedFileQueue
-    from store.log.commit_log import CommitLog
-    from store.log.fingerprints import Fingerprints
-    from store.log.log_start import LogStart
+from store.log.fingerprints import Fingerprints
+from store.log.log_start import LogStart
 
 LOOK_SECONDS: Final = 1.0
 SLICE_BYTES: Final = 4 << 20

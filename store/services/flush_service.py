@@ -22,30 +22,26 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import trio
 
+from store.config import StoreConfig
+from store.files.mapped_file import MappedFile
+from store.files.store_checkpoint import StoreCheckpoint
+from store.files.sync_at_once import Progress
+from store.index.index_file import IndexFile
+from store.index.index_service import IndexService
+from store.log.commit_log import CommitLog
+from store.machine.disk import Disk, DiskFile
 from store.machine.errors import DiskFailedError
 from store.machine.histogram import Histogram
 from store.machine.signal import Signal
 from store.machine.waiting_row import WaitingRow
-from store.queue.consume_queue_store import QUEUES_AT_ONCE
-from store.results import PutMessageStatus
+from store.queue.consume_queue_store import QUEUES_AT_ONCE, ConsumeQueueStore
+from store.results import Done, PutMessageStatus
 from store.services.commit_real_time_service import CommitRealTimeService
 from tandem.cluster_file.choices import FlushDiskType
-
-if TYPE_CHECKING:
-    from store.config import StoreConfig
-    from store.files.mapped_file import MappedFile
-    from store.files.store_checkpoint import StoreCheckpoint
-    from store.files.sync_at_once import Progress
-    from store.index.index_file import IndexFile
-    from store.index.index_service import IndexService
-    from store.log.commit_log import CommitLog
-    from store.machine.disk import Disk, DiskFile
-    from store.queue.consume_queue_store import ConsumeQueueStore
-    from store.results import Done
 
 _log = logging.getLogger(__name__)
 

@@ -19,24 +19,20 @@ goes on from where it ends then.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final, NamedTuple
 
 import numpy as np
 import trio
+from numpy.typing import NDArray
 
+from store.index.index_file import IndexFile
+from store.index.index_service import IndexService
+from store.log.commit_log import CommitLog
 from tandem.wire.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK_TYPE
 from tandem.wire.record_keys import hash_keys, key_hash, key_values, record_texts
 from tandem.wire.record_rule import store_timestamp_ms
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
-
-    from numpy.typing import NDArray
-
-    from store.index.index_file import IndexFile
-    from store.index.index_service import IndexService
-    from store.log.commit_log import CommitLog
-    from tandem.wire.record_scan import RecordColumns
+from tandem.wire.record_scan import RecordColumns
 
 _log = logging.getLogger(__name__)
 

@@ -8,23 +8,19 @@ no place for a unit    all queues are built anew at the next start, and that is 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
 import trio
 
+from store.log.commit_log import CommitLog
+from store.machine.disk import Disk
+from store.queue.consume_queue_store import ConsumeQueueStore
 from store.queue.rebuild_order import RebuildOrder
 from store.services.queue_check import QueueCheck
 from store.services.queue_files_check import QueueFilesCheck
 from store.services.queue_rebuild import QueueRebuild
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from store.log.commit_log import CommitLog
-    from store.machine.disk import Disk
-    from store.queue.consume_queue_store import ConsumeQueueStore
-    from tandem.wire.delay_level import DelayLevels
-    from tandem.wire.record_scan import RecordColumns
+from tandem.wire.delay_level import DelayLevels
+from tandem.wire.record_scan import RecordColumns
 
 _log = logging.getLogger(__name__)
 

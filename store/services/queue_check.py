@@ -14,27 +14,22 @@ was deleted and created again has had the same numbers twice.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 
+from store.log.commit_log import CommitLog
 from store.log.log_end import DELAY_LEVELS, DispatchRequest, read_record
 from store.queue.batch_consume_queue import BatchConsumeQueue
-from store.queue.consume_queue_store import is_queued
+from store.queue.consume_queue import ConsumeQueue
+from store.queue.consume_queue_store import ConsumeQueueStore, is_queued
 from store.services.dispatch import inner_batches, is_directory_name
 from tandem.wire.column_values import distinct_values, tags_codes
+from tandem.wire.delay_level import DelayLevels
 from tandem.wire.message import INNER_BATCH_FLAG
+from tandem.wire.record_scan import RecordColumns
 from tandem.wire.store_layout import FILLER_SIZE, is_ext_address
 from tandem.wire.system_topics import LMQ_PREFIX, SCHEDULE_TOPIC
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from store.log.commit_log import CommitLog
-    from store.queue.consume_queue import ConsumeQueue
-    from store.queue.consume_queue_store import ConsumeQueueStore
-    from tandem.wire.delay_level import DelayLevels
-    from tandem.wire.record_scan import RecordColumns
 
 _log = logging.getLogger(__name__)
 

@@ -13,17 +13,13 @@ that touches what was cut off before this look ends with SIGBUS; the next start 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
-from store.machine.disk import TEMPORARY_SUFFIX
+from store.files.mapped_file import MappedFile
+from store.files.mapped_file_queue import MappedFileQueue
+from store.machine.disk import TEMPORARY_SUFFIX, Disk
 from store.machine.errors import StoreError
 from store.machine.tell_once import TellOnce
-
-if TYPE_CHECKING:
-    from store.files.mapped_file import MappedFile
-    from store.files.mapped_file_queue import MappedFileQueue
-    from store.machine.disk import Disk
-    from store.queue.consume_queue_store import AnyConsumeQueue
+from store.queue.consume_queue_store import AnyConsumeQueue
 
 _log = logging.getLogger(__name__)
 

@@ -19,27 +19,23 @@ filter a look at the record. What cannot be put in place is left to the next sta
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 import trio
 
+from store.files.mapped_file import MappedFile
+from store.log.commit_log import CommitLog
 from store.log.log_end import Blank, Damage, next_records, record_behind
 from store.queue.batch_consume_queue import BatchConsumeQueue
 from store.queue.consume_queue import CQ_UNIT
-from store.queue.queue_units import units_of
+from store.queue.consume_queue_store import AnyConsumeQueue, ConsumeQueueStore
+from store.queue.queue_units import Int64s, units_of
 from store.services.dispatch import ConsumeQueueDispatcher, with_batches
+from tandem.wire.delay_level import DelayLevels
+from tandem.wire.record_scan import RecordColumns
 from tandem.wire.store_layout import BATCH_CQ_COMPACTED_OFFSET
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from store.files.mapped_file import MappedFile
-    from store.log.commit_log import CommitLog
-    from store.queue.consume_queue_store import AnyConsumeQueue, ConsumeQueueStore
-    from store.queue.queue_units import Int64s
-    from tandem.wire.delay_level import DelayLevels
-    from tandem.wire.record_scan import RecordColumns
 
 _log = logging.getLogger(__name__)
 

@@ -18,11 +18,14 @@ Source: org.apache.rocketmq.store.DefaultMessageStore.ReputMessageService of 5.3
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import trio
 
+from store.files.mapped_file import MappedFile
+from store.log.commit_log import CommitLog
 from store.log.log_end import (
     DELAY_LEVELS,
     Blank,
@@ -33,22 +36,15 @@ from store.log.log_end import (
     record_behind,
 )
 from store.machine.errors import CorruptLogError, DiskFailedError, LogFault, StoreFullError
+from store.machine.signal import Signal
+from store.queue.consume_queue_store import ConsumeQueueStore
 from store.queue.queue_units import QueueGapError
+from store.results import Arrival
+from store.running_flags import RunningFlags
 from store.services.dispatch import ConsumeQueueDispatcher
-from store.services.usual_records import usual_records
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from store.files.mapped_file import MappedFile
-    from store.log.commit_log import CommitLog
-    from store.machine.signal import Signal
-    from store.queue.consume_queue_store import ConsumeQueueStore
-    from store.results import Arrival
-    from store.running_flags import RunningFlags
-    from store.services.usual_records import UsualRecord
-    from tandem.wire.delay_level import DelayLevels
-    from tandem.wire.record_scan import RecordColumns
+from store.services.usual_records import UsualRecord, usual_records
+from tandem.wire.delay_level import DelayLevels
+from tandem.wire.record_scan import RecordColumns
 
 _log = logging.getLogger(__name__)
 

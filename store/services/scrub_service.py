@@ -21,37 +21,33 @@ that is being written is not read: its blocks are taken when it is closed.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 import msgspec
 import trio
 
+from store.config import StoreConfig
+from store.files.mapped_file import MappedFile
+from store.index.index_service import IndexService
+from store.log.commit_log import CommitLog
+from store.log.fingerprints import Fingerprints
 from store.log.healing import taken_of_damage
 from store.log.log_end import (
     DELAY_LEVELS,
 )
 from store.machine.checked_file import read_checked_json, replace_with_checked_json
-from store.machine.disk import TEMPORARY_SUFFIX
+from store.machine.disk import TEMPORARY_SUFFIX, Disk
 from store.machine.errors import StoreError
 from store.machine.signal import Signal
+from store.queue.consume_queue_store import ConsumeQueueStore
 from store.services.file_look import FileLook
 from store.services.index_check import IndexCheck
 from store.services.queue_care import QueueCare
 from store.services.small_files_check import SmallFilesCheck
+from tandem.wire.delay_level import DelayLevels
 from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint, crcs_of
 from tandem.wire.untrusted import UnreadableError
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from store.config import StoreConfig
-    from store.files.mapped_file import MappedFile
-    from store.index.index_service import IndexService
-    from store.log.commit_log import CommitLog
-    from store.log.fingerprints import Fingerprints
-    from store.machine.disk import Disk
-    from store.queue.consume_queue_store import ConsumeQueueStore
-    from tandem.wire.delay_level import DelayLevels
 
 _log = logging.getLogger(__name__)
 

@@ -14,19 +14,15 @@ Fingerprints of log files are many, and have a checksum of their own: see `Finge
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 import trio
 
+from store.machine.disk import Disk
 from store.machine.errors import StoreError
-from store.machine.kept_files import ONLY_OURS
+from store.machine.kept_files import ONLY_OURS, KeptFile
 from store.machine.tell_once import TellOnce
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from store.machine.disk import Disk
-    from store.machine.kept_files import KeptFile
 
 _log = logging.getLogger(__name__)
 

@@ -14,17 +14,13 @@ What it stops at has to be read again by somebody who knows every case.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Iterator
+from typing import Final, TypeAlias
 
 from store.log.log_end import TORN_BYTES_MIN
 from store.log.message_encoder import TOPIC_BYTES_MAX
 from tandem.wire.message import MESSAGE_MAGIC_CODE, RECORD_BYTES_MIN
-from tandem.wire.record_rule import BODY_AT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tandem.wire.record_rule import LogBytes
+from tandem.wire.record_rule import BODY_AT, LogBytes
 
 UsualRecord: TypeAlias = tuple[int, int, int, int, int, bytes, bytes]
 """Physical offset, size, queue id, queue offset, store time in ms, topic, property string."""

@@ -15,7 +15,8 @@ DefaultTransactionalMessageCheckListener.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
 import msgspec
 
@@ -23,7 +24,7 @@ from store.results import PutMessage
 from tandem.wire.delay_level import delay_level_of
 from tandem.wire.ended_halves import OFFSET_SEPARATOR, REMOVE_TAG
 from tandem.wire.java_map import NEW_MAP_CAPACITY, encode_in_java_order
-from tandem.wire.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_MASK
+from tandem.wire.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_MASK, Host, MessageExt
 from tandem.wire.message_properties import (
     PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS,
     PROPERTY_REAL_QUEUE_ID,
@@ -43,11 +44,6 @@ from tandem.wire.system_topics import (
     RMQ_SYS_TRANS_OP_HALF_TOPIC,
     TRANS_CHECK_MAX_TIME_TOPIC,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from tandem.wire.message import Host, MessageExt
 
 HALF_QUEUE_ID: Final = 0
 """RocketMQ has one half queue, and one op queue beside it."""

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from store.transaction.half_message import HALF_QUEUE_ID
+from store.transaction.transaction import TransactionLog
 from tandem.wire.errors import MalformedMessageError
-from tandem.wire.message import decode_messages
+from tandem.wire.message import MessageExt, decode_messages
 from tandem.wire.system_topics import RMQ_SYS_TRANS_HALF_TOPIC
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from store.transaction.transaction import TransactionLog
-    from tandem.wire.message import MessageExt
 
 _log = logging.getLogger(__name__)
 

@@ -7,15 +7,12 @@ BrokerConfig.
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 
-from store.results import PhysicalOffset, PutMessageResult, QueueOffset
+from store.results import GetMessageResult, PhysicalOffset, PutMessageResult, QueueOffset
 from tandem.wire.message import MessageExt
-
-if TYPE_CHECKING:
-    from store.results import GetMessageResult
 
 
 class TransactionSettings(msgspec.Struct, frozen=True):

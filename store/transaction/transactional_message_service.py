@@ -39,12 +39,14 @@ from __future__ import annotations
 import logging
 import sys
 from collections import deque
+from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from store.machine.errors import RecordDamagedError
+from store.results import PutMessage, PutMessageResult
 from store.transaction.half_message import (
     HALF_QUEUE_ID,
     check_times,
@@ -62,8 +64,10 @@ from store.transaction.half_queue import half_in_queue, messages_from
 from store.transaction.transaction import (
     CheckRound,
     CheckTransaction,
+    EndTransaction,
     EndTransactionResult,
     EndTransactionStatus,
+    TransactionLog,
     TransactionSettings,
 )
 from store.transaction.verdict import Verdict, verdict_on
@@ -72,6 +76,8 @@ from tandem.wire.errors import MalformedMessageError
 from tandem.wire.message import (
     TRANSACTION_COMMIT_TYPE,
     TRANSACTION_ROLLBACK_TYPE,
+    Host,
+    MessageExt,
     decode_message,
 )
 from tandem.wire.message_properties import (
@@ -81,13 +87,6 @@ from tandem.wire.message_properties import (
     PROPERTY_UNIQUE_KEY,
 )
 from tandem.wire.system_topics import RMQ_SYS_TRANS_HALF_TOPIC, RMQ_SYS_TRANS_OP_HALF_TOPIC
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from store.results import PutMessage, PutMessageResult
-    from store.transaction.transaction import EndTransaction, TransactionLog
-    from tandem.wire.message import Host, MessageExt
 
 _log = logging.getLogger(__name__)
 

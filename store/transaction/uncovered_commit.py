@@ -16,18 +16,21 @@ time, which is better than that another one never is.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from store.machine.errors import RecordDamagedError
+from store.results import PhysicalOffset, PutMessage
 from store.transaction.half_message import HALF_QUEUE_ID, identity_of, op_message
+from store.transaction.transaction import TransactionLog
 from tandem.wire.errors import MalformedMessageError
-from tandem.wire.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_MASK, decode_message
+from tandem.wire.message import (
+    TRANSACTION_COMMIT_TYPE,
+    TRANSACTION_MASK,
+    Host,
+    MessageExt,
+    decode_message,
+)
 from tandem.wire.system_topics import RMQ_SYS_TRANS_HALF_TOPIC
-
-if TYPE_CHECKING:
-    from store.results import PhysicalOffset, PutMessage
-    from store.transaction.transaction import TransactionLog
-    from tandem.wire.message import Host, MessageExt
 
 _log = logging.getLogger(__name__)
 

@@ -6,13 +6,10 @@ Source: RocketMQ 5.3.3, TransactionalMessageServiceImpl.check, .needDiscard, .ne
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
 
 from store.transaction.half_message import check_times, immunity_ms_of
-
-if TYPE_CHECKING:
-    from store.transaction.transaction import TransactionSettings
-    from tandem.wire.message import MessageExt
+from store.transaction.transaction import TransactionSettings
+from tandem.wire.message import MessageExt
 
 
 class Verdict(enum.Enum):

@@ -4,8 +4,6 @@ Each program takes the same orders (`python/agent.py`), so a scenario is written
 every client.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json
@@ -17,14 +15,12 @@ import subprocess
 import sys
 import threading  # noqa: TID251 - reads pipes of other processes
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from tests.compat.programs import JAVA, classpath, fetch, java_command, need
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 Language = Literal["python", "java", "node", "go", "rust"]
 LANGUAGES: Final[tuple[Language, ...]] = get_args(Language)

@@ -1,7 +1,5 @@
 """What is put into the directory of a broker, and all that can be read of it again."""
 
-from __future__ import annotations
-
 import time
 from typing import Any, Final
 

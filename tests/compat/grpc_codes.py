@@ -1,19 +1,14 @@
 """Which codes are answered to requests that no client would make; see python/status_codes.py."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
 from tests.compat.agents import PROGRAMS, python_library, unique
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tests.compat.grpc_places import Place
+from tests.compat.grpc_places import Place
 
 SECONDS_MAX: Final = 240.0
 

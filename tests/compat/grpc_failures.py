@@ -1,23 +1,17 @@
 """gRPC clients while nodes of a fenced group are killed: one kill, and all clients see it."""
 
-from __future__ import annotations
-
 import threading  # noqa: TID251 - applications send side by side
 import time
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
-from tests.compat.agents import OrderError, eventually, refusal
+from tandem.testing import RunningCluster
+from tests.compat.agents import Agent, Answer, Language, OrderError, eventually, refusal
+from tests.compat.grpc_places import Place
 from tests.compat.grpc_scene import WARM, Scene, same
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from tandem.testing import RunningCluster
-    from tests.compat.agents import Agent, Answer, Language
-    from tests.compat.grpc_places import Place
 
 AFTER_SECONDS: Final = 12.0
 """How long everything goes on after a kill is over."""

@@ -1,11 +1,11 @@
 """Where RocketMQ's gRPC clients are run: at a proxy before RocketMQ 5.3.3, and at our nodes."""
 
-from __future__ import annotations
-
 import socket
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Final, Literal
+from pathlib import Path
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -14,10 +14,6 @@ from tandem.wire.remoting_command import RemotingCommand, encode_frame
 from tandem.wire.request_code import RequestCode
 from tests.compat.proxy import running_proxy
 from tests.compat.targets import OPEN, Guarded, Target, running_target
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 Kind = Literal["normal", "fifo", "delay", "transaction"]
 PlaceName = Literal["real", "classic", "fenced"]

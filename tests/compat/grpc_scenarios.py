@@ -1,19 +1,13 @@
 """Scenarios of gRPC clients that need nothing but a place where they are served."""
 
-from __future__ import annotations
-
 import time
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import tandem
-from tests.compat.agents import eventually, refusal, unique
+from tests.compat.agents import Answer, eventually, refusal, unique
 from tests.compat.grpc_scene import WARM, Scene, same
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tests.compat.agents import Answer
 
 BODY_BYTES_MAX: Final = 4_194_304
 PARKED: Final = 1_000

@@ -1,19 +1,13 @@
 """What scenarios of gRPC clients share: one application at one place, with names of its own."""
 
-from __future__ import annotations
-
 import threading  # noqa: TID251 - an application receives on and on
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
-from tests.compat.agents import OrderError, eventually, unique
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from tests.compat.agents import Agent, Answer
-    from tests.compat.grpc_places import Kind, Place
+from tests.compat.agents import Agent, Answer, OrderError, eventually, unique
+from tests.compat.grpc_places import Kind, Place
 
 ARRIVES_SECONDS_MAX: Final = 60.0
 INVISIBLE_SECONDS: Final = 60

@@ -5,16 +5,15 @@ fenced group without one. What came of it is kept in `grpc-clients.json`, from w
 written.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tandem.client import ClientError
 from tests.compat.agents import (
@@ -42,9 +41,6 @@ from tests.compat.grpc_results import Result, load, record, with_section
 from tests.compat.grpc_scenarios import MANY, SCENARIOS
 from tests.compat.grpc_scene import Scene
 from tests.compat.programs import NotToBeHadError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 PARTS: Final = ("plain", "codes", "many", "holder", "tls", "users", "kills")
 CODES: Final = "41 requests that no client would make: their codes"

@@ -1,16 +1,11 @@
 """What applications do that know a proxy, or what is in its place: java/ProxyProbe.java."""
 
-from __future__ import annotations
-
 import subprocess
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from tests.compat.programs import JAVA, java_command
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.compat.proxy import Proxy
+from tests.compat.proxy import Proxy
 
 PROBE_SECONDS_MAX: Final = 400
 

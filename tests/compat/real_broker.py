@@ -1,16 +1,12 @@
 """RocketMQ 5.3.3's broker and name server with settings of one's own, killed and started again."""
 
-from __future__ import annotations
-
 import secrets
-from typing import TYPE_CHECKING, Final, Self
+import subprocess
+from pathlib import Path
+from typing import Final, Self
 
 from tests.compat.targets import BROKER_SETTINGS, QUIET, start_program
 from tests.support.patience import PATIENCE_SECONDS
-
-if TYPE_CHECKING:
-    import subprocess
-    from pathlib import Path
 
 NAME_SERVER: Final = "org.apache.rocketmq.namesrv.NamesrvStartup"
 BROKER: Final = "org.apache.rocketmq.broker.BrokerStartup"

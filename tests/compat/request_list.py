@@ -1,7 +1,5 @@
 """The requests that a node serves and refuses, as they are declared: for docs/compatibility.md."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import node.run  # noqa: F401  with it all that declares requests

@@ -1,20 +1,15 @@
 """A user with bounds, as RocketMQ's own Java client: what it waits for, and what it gives up."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from tandem import UserQuota
 from tandem.client import BlockingAdmin
 from tandem.testing import running_fenced_cluster
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.compat.conftest import RunJava
+from tests.compat.conftest import RunJava
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400), pytest.mark.xdist_group("rocketmq")]
 

@@ -1,19 +1,14 @@
 """RocketMQ 5.3.3's DefaultMQPushConsumer: messages that fail, dead letters, and order."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from tandem.testing import RunningCluster, running_cluster, running_fenced_cluster
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.compat.conftest import RunJava
+from tests.compat.conftest import RunJava
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400), pytest.mark.xdist_group("rocketmq")]
 

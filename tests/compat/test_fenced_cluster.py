@@ -1,10 +1,10 @@
 """RocketMQ 5.3.3's clients and slaves beside a fenced group whose master changes."""
 
-from __future__ import annotations
-
 import secrets
 import time
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from subprocess import Popen
+from typing import Any, Final
 
 import pytest
 
@@ -12,14 +12,9 @@ import tandem
 from tandem.testing import RunningCluster, running_fenced_cluster
 from tandem.wire.ha_status import FencedCommand, FencedStatus
 from tandem.wire.message import Host
+from tests.compat.conftest import StartJava
 from tests.compat.probe import Probe, Settings
 from tests.support.patience import wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from subprocess import Popen
-
-    from tests.compat.conftest import StartJava
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(180), pytest.mark.xdist_group("rocketmq")]
 

@@ -5,17 +5,17 @@ in the log, a list of epochs, a replica file, and what was cut. RocketMQ's Defau
 them all and reads what we read; its EpochFileCache reads our list of epochs, and we read its own.
 """
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from ha.fenced.epoch_file import EpochFile
 from store.machine.real_disk import RealDisk
+from tandem.cluster_file.cluster_config import ClusterConfig
 from tandem.wire.message_properties import encode_properties
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
@@ -26,11 +26,6 @@ from tandem.wire.system_topics import JOURNAL_TOPIC
 from tests.compat.probe import Probe, Settings, differences
 from tests.node.world import NAMES, World, fenced_cluster, open_world
 from tests.store.store_world import STORE_HOST, a_message, files_of
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
-
-    from tandem.cluster_file.cluster_config import ClusterConfig
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300), pytest.mark.xdist_group("rocketmq")]
 

@@ -1,7 +1,5 @@
 """The dashboard by Grafana's own schema, as its Go SDK has it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,8 +1,7 @@
 """RocketMQ's gRPC clients at our nodes, without a proxy: the scenarios of `test_proxy`."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -10,9 +9,6 @@ from tests.compat.programs import NotToBeHadError, classpath
 from tests.compat.proxy import Proxy
 from tests.compat.proxy_scenarios import SERVED, scenarios
 from tests.compat.targets import TargetName, running_target
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(550), pytest.mark.xdist_group("rocketmq")]
 

@@ -3,9 +3,7 @@
 The same scenarios as in the table of `docs/compatibility.md`; there RocketMQ's proxy has them, too.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +12,6 @@ from tests.compat.grpc_kills import KILLS
 from tests.compat.grpc_results import Result, load, section
 from tests.compat.grpc_table import PARTS, Runner
 from tests.compat.programs import NotToBeHadError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def results(*, ok: bool = True, client: Language = "python", place: str = "fenced") -> Result:

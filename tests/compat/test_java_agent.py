@@ -4,10 +4,11 @@ Java's clients know nothing of it: the agent puts the context into the propertie
 takes it from there. Nodes keep properties, also through retries and a change of master.
 """
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import Popen
+from typing import Any, Final, NamedTuple
 
 import pytest
 import trio
@@ -18,14 +19,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 import tandem
 from tandem.otel import Telemetry
 from tandem.testing import RunningCluster, running_fenced_cluster
+from tests.compat.conftest import StartJava
 from tests.support.patience import PATIENCE_SECONDS, until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-    from subprocess import Popen
-
-    from tests.compat.conftest import StartJava
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300), pytest.mark.xdist_group("rocketmq")]
 

@@ -5,9 +5,8 @@ for its time, and nothing that was recalled; then it gets more. Stores alone go 
 test_rocketmq_store.py.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -27,9 +26,6 @@ from tests.compat.programs import NotToBeHadError
 from tests.compat.real_broker import broker, name_server, own_address
 from tests.compat.suites import FIVE_FIVE
 from tests.support.patience import wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900), pytest.mark.xdist_group("rocketmq")]
 

@@ -1,24 +1,18 @@
 """RocketMQ's push consumer in POP mode, while the master of a fenced group is killed."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
+from pathlib import Path
+from subprocess import Popen
 from threading import Thread  # noqa: TID251  reads a pipe while the test does other things
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 import tandem
-from tandem.testing import running_fenced_cluster
+from tandem.testing import RunningCluster, running_fenced_cluster
+from tests.compat.conftest import StartJava
 from tests.support.patience import wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from subprocess import Popen
-
-    from tandem.testing import RunningCluster
-    from tests.compat.conftest import StartJava
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400), pytest.mark.xdist_group("rocketmq")]
 

@@ -1,19 +1,14 @@
 """Messages with priorities: RocketMQ 5.5's own client, at its broker and at ours."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.compat.programs import NotToBeHadError
 from tests.compat.suites import FIVE_FIVE, run_priorities
 from tests.compat.targets import TARGET_NAMES, Target, TargetName, running_rocketmq, running_target
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900), pytest.mark.xdist_group("rocketmq")]
 

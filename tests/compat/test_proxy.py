@@ -1,12 +1,12 @@
 """RocketMQ 5.3.3's proxy in CLUSTER mode before our groups, and applications that know only it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -17,10 +17,6 @@ from tests.compat.proxy import running_proxy
 from tests.compat.proxy_scenarios import SERVED, probe_command, scenarios
 from tests.compat.targets import TARGET_NAMES, TargetName, running_target
 from tests.support.patience import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(550), pytest.mark.xdist_group("rocketmq")]
 

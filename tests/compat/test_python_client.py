@@ -1,24 +1,18 @@
 """Our own Python library against RocketMQ's brokers, 4.9.7 and 5.3.3, and against both of ours."""
 
-from __future__ import annotations
-
 import secrets
 import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
 import tandem
 from tests.compat.programs import NotToBeHadError, classpath, fetch, java_command
-from tests.compat.targets import running_rocketmq, running_target
+from tests.compat.targets import Target, running_rocketmq, running_target
 from tests.tandem.client.three_worlds import WORLDS, Clients, clients_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.compat.targets import Target
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600), pytest.mark.xdist_group("python client")]
 

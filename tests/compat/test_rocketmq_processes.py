@@ -3,8 +3,6 @@
 Java's client is a witness of what its brokers give, and their stores are read where they are.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

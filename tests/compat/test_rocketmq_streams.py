@@ -4,29 +4,23 @@ Its counts are in a directory of each process, and in a topic of the broker. So 
 after another one, which was stopped or killed, has them from the topic alone.
 """
 
-from __future__ import annotations
-
 import random
 import shutil
 import struct
+import subprocess
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
 import msgspec
 import pytest
 
 import tandem
+from tests.compat.conftest import StartJava
 from tests.compat.programs import NotToBeHadError, classpath
-from tests.compat.targets import TARGET_NAMES, running_target
+from tests.compat.targets import TARGET_NAMES, Target, running_target
 from tests.support.patience import PATIENCE_SECONDS, wait_until
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Iterable, Iterator
-
-    from tests.compat.conftest import StartJava
-    from tests.compat.targets import Target
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800), pytest.mark.xdist_group("rocketmq")]
 

@@ -1,15 +1,15 @@
 """`tandem shadow` of RocketMQ 5.3.3's own broker: under load, through kills, and beside a slave."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from threading import Event, Thread  # noqa: TID251 - load beside what is watched
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
@@ -18,11 +18,6 @@ from tests.compat.programs import NotToBeHadError, classpath
 from tests.compat.real_broker import RealProgram, broker, name_server, own_address
 from tests.support.paths import ROOT
 from tests.support.patience import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600), pytest.mark.xdist_group("rocketmq")]
 

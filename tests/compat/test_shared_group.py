@@ -1,23 +1,18 @@
 """One group with a member in Java and one in Python, at RocketMQ's broker and at ours."""
 
-from __future__ import annotations
-
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 from threading import Thread  # noqa: TID251 - reads what another process prints
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
 import tandem
+from tests.compat.conftest import StartJava
 from tests.compat.programs import NotToBeHadError
 from tests.compat.targets import TARGET_NAMES, running_target
 from tests.support.patience import wait_until
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.compat.conftest import StartJava
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400), pytest.mark.xdist_group("rocketmq")]
 

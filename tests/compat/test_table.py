@@ -1,8 +1,6 @@
 """The table of compatibility: how it judges, and the whole of it against RocketMQ (long)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +11,6 @@ from tests.compat.mqadmin import Command, difference_of, problem_of, shape_of
 from tests.compat.suites import STAGES, SUITES, compared, suites_for
 from tests.compat.table import Outcome, as_text, rows_of
 from tests.compat.targets import OPEN, TARGET_NAMES, Guarded
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def outcome(target: str, *, ok: bool = True, suite: str = "java5", name: str = "send") -> Outcome:

@@ -1,19 +1,13 @@
 """RocketMQ 5.3.3's TransactionMQProducer, and a master that is killed in between."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from subprocess import Popen
+from typing import Final
 
 import pytest
 
-from tandem.testing import running_cluster, running_fenced_cluster
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from subprocess import Popen
-
-    from tandem.testing import RunningCluster
-    from tests.compat.conftest import StartJava
+from tandem.testing import RunningCluster, running_cluster, running_fenced_cluster
+from tests.compat.conftest import StartJava
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400), pytest.mark.xdist_group("rocketmq")]
 

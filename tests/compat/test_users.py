@@ -1,28 +1,22 @@
 """Users of a cluster as RocketMQ's own programs. The table has what one user does alone."""
 
-from __future__ import annotations
-
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from itertools import pairwise
+from pathlib import Path
+from subprocess import Popen
 from threading import Event, Thread  # noqa: TID251 - reads what another process prints, and sends
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 import tandem
 from tandem.client import BlockingAdmin, BlockingPullConsumer, ClusterAccess
-from tandem.testing import running_cluster, running_fenced_cluster
+from tandem.testing import RunningCluster, running_cluster, running_fenced_cluster
 from tandem.wire.access_control import PolicyEntryInfo
+from tests.compat.conftest import StartJava
 from tests.support.patience import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-    from subprocess import Popen
-
-    from tandem.testing import RunningCluster
-    from tests.compat.conftest import StartJava
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400), pytest.mark.xdist_group("rocketmq")]
 

@@ -1,9 +1,9 @@
 """`tandem why` of RocketMQ's own broker and the store that it wrote, and of both of our groups."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
 
 import pytest
 import trio
@@ -13,10 +13,6 @@ from tandem.life.result import Kind, Life, State
 from tandem.log import why_in_stores
 from tests.compat.programs import NotToBeHadError
 from tests.compat.targets import running_target
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600), pytest.mark.xdist_group("why")]
 

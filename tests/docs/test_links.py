@@ -1,18 +1,13 @@
 """Every link of a page to the repository leads to a file, and to a heading of it."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.support.page_blocks import pages
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _CODE = re.compile(r"^(`{3,}|~{3,}).*?^\1`*$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")

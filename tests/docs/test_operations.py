@@ -1,7 +1,5 @@
 """The pages of operations are whole: every alert has its paragraph, every page is in the index."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

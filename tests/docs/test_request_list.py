@@ -1,7 +1,5 @@
 """docs/compatibility.md lists the requests as they are declared."""
 
-from __future__ import annotations
-
 from tests.compat.request_list import request_list
 from tests.support.paths import ROOT
 

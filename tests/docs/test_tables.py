@@ -1,18 +1,13 @@
 """Every table of the pages is one: a head, a line below it, and rows with as many cells."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.support.page_blocks import pages
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 _FENCE = re.compile(r"(`{3,}|~{3,})")
 _BELOW_HEAD = re.compile(r"\|(\s*:?-+:?\s*\|)+")

@@ -1,23 +1,16 @@
 """What is done to the coordinator of a group under load: a real etcd, or the embedded one."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from tandem.coordinator.client import EtcdClient
-from tests.faults.real_group import under_load, write_group
-from tests.tandem.coordinator.real_etcd import running_etcd
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
-    from pathlib import Path
-
-    from tests.faults.real_group import Group
-    from tests.tandem.coordinator.real_etcd import Etcd
+from tests.faults.real_group import Group, under_load, write_group
+from tests.tandem.coordinator.real_etcd import Etcd, running_etcd
 
 LEASE_SECONDS: Final = 5.0
 """The default. An election among etcd's members, 1 to 2 s, must fit into it."""

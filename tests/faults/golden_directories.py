@@ -6,34 +6,27 @@ It has to be run by the version whose directories these are to be: from a checko
 this file was copied. What is in them, `check` looks for, through clients, with any later version.
 """
 
-from __future__ import annotations
-
 import secrets
 import sys
 import tarfile
 import tempfile
 import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import trio
 
-from tandem.client import Admin, Producer, PullConsumer, SimpleConsumer
+from tandem.client import Admin, PoppedMessage, Producer, PullConsumer, SimpleConsumer
 from tandem.client.cluster_access import ClusterAccess
-from tandem.cluster import LocalCluster, read_spec
+from tandem.cluster import ClusterSpec, LocalCluster, read_spec
 from tandem.cluster.spec import node_command
 from tandem.testing import write_cluster_file
 from tandem.wire.access_control import PolicyEntryInfo
 from tandem.wire.message import Message
 from tandem.wire.user_quota import UserQuota
 from tests.support.patience import PATIENCE_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from tandem.client import PoppedMessage
-    from tandem.cluster import ClusterSpec
 
 KINDS: Final = ("classic", "fenced")
 

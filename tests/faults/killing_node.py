@@ -8,37 +8,31 @@ reached through the seams of `run_node` where there are any, else by wrapping a 
 a process that exists for tests only.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
-from ha.fenced.events import AckDecided, Elected, EpochAppended, IsrChanged, IsrChanging
+from ha.fenced.events import AckDecided, Elected, EpochAppended, HAEvent, IsrChanged, IsrChanging
 from ha.fenced.in_sync_replicas import InSyncReplicas
 from ha.fenced.replica_server import ReplicaServer
 from node.__main__ import main
 from node.remoting.connection import Outbox
+from store.machine.disk import DiskFile
 from store.machine.machine import Machine, this_machine
 from store.machine.real_disk import RealDisk
+from store.machine.real_file import RealFile
 from store.messages.put_message import MessagePuts
 from store.queue.consume_queue import ConsumeQueue
 from store.recovery.truncation import TRUNCATION_FILE
 from store.services.dispatch import ConsumeQueueDispatcher
 from tandem.cluster_file.load import load_config
 from tandem.coordinator.client import EtcdClient
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ha.fenced.events import HAEvent
-    from store.machine.disk import DiskFile
-    from store.machine.real_file import RealFile
-    from tandem.coordinator.interface import Compare, Delete, Put, TransactionResult
+from tandem.coordinator.interface import Compare, Delete, Put, TransactionResult
 
 POINTS: Final = {
     "before-append": "a put was taken, nothing of it is in the log",

@@ -9,21 +9,17 @@ Nothing of it is seen by the machine that all of it runs on, so the addresses ma
 root, and Debian's iproute2.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil
 import signal
 import subprocess
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 _PREFIX: Final = "tandem-"
 _DIRECTORY: Final = Path("/run/netns")

@@ -1,33 +1,26 @@
 """A fenced group of real nodes under load: what is done to it, and what it owes at the end."""
 
-from __future__ import annotations
-
 import math
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import trio
 
 from tandem.client import Ack, Admin, ClientError, Producer
 from tandem.client.cluster_access import ClusterAccess
 from tandem.client.results import SendStatus
-from tandem.cluster import LocalCluster, NodeState, read_spec
+from tandem.cluster import ClusterSpec, LocalCluster, NodeState, read_spec
 from tandem.cluster.spec import node_command
 from tandem.testing import GROUP, write_cluster_file
 from tandem.wire.group_state import GroupKeys
-from tandem.wire.ha_status import FencedCommand, FencedCommandResult
+from tandem.wire.ha_status import FencedCommand, FencedCommandResult, FencedStatus
 from tandem.wire.message import Message
 from tests.sim.engine.walked_log import walk_log
 from tests.support.patience import PATIENCE_SECONDS, until
 from tests.support.processes import TANDEM
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-    from pathlib import Path
-
-    from tandem.cluster import ClusterSpec
-    from tandem.wire.ha_status import FencedStatus
 
 KEYS: Final = GroupKeys("DefaultCluster", GROUP)
 NODES: Final = tuple(f"{GROUP}-{broker_id}" for broker_id in (1, 2, 3))

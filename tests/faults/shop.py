@@ -11,19 +11,15 @@ queue and says `waiting`, then how that ended: `answered`, or `ended CODE`. `onc
 for which it has three seconds: `SEND_OK`, or the name of what it got instead.
 """
 
-from __future__ import annotations
-
 import sys
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
 import tandem
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 HOLD_MS: Final = 60_000
 ONCE_MS: Final = 3_000

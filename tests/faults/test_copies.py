@@ -1,17 +1,12 @@
 """Real nodes, all killed, and a directory that was put back by a moment: its node starts first."""
 
-from __future__ import annotations
-
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import trio
 
 from tests.faults.real_group import NODES, under_load, write_group
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 

@@ -4,24 +4,18 @@ One cluster for all of it, one kind of damage after the other. At the end all lo
 for byte, and every consumer gets every message.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import trio
 
 from tandem.client import Ack, Admin, Producer, PullConsumer
 from tandem.cluster import LocalCluster
+from tandem.wire.ha_status import FencedStatus
 from tandem.wire.message import Message
 from tests.faults.real_group import NODES, TOPIC, Group, check_logs, read_log, write_group
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.processes import TANDEM
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tandem.wire.ha_status import FencedStatus
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.xdist_group("damaged logs")]
 

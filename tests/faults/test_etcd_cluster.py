@@ -4,12 +4,10 @@ Whatever happens to etcd: nothing acknowledged is lost, there is no needless cha
 nobody becomes master on records that were set back until an operator has said so.
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import trio
@@ -30,7 +28,7 @@ from tests.faults.etcd_world import (
     restore,
     switch,
 )
-from tests.faults.real_group import KEYS, NODES, PRODUCERS, under_load, write_group
+from tests.faults.real_group import KEYS, NODES, PRODUCERS, Group, under_load, write_group
 from tests.support.secret import write_secret
 from tests.tandem.coordinator.real_etcd import (
     add_user,
@@ -39,11 +37,6 @@ from tests.tandem.coordinator.real_etcd import (
     protect,
     running_etcd,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.faults.real_group import Group
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 

@@ -1,7 +1,5 @@
 """Hostile bytes at real processes, for a few seconds; `python -m tests.fuzz` goes on for longer."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,17 +1,13 @@
 """Directories that released versions have left are opened by this one, and nothing is missing."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from tests.faults.golden_directories import KINDS, check, check_new, unpack, up, write_golden
 from tests.support.paths import ROOT
 from tests.support.processes import run_tandem
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 

@@ -1,18 +1,20 @@
 """What one client does to a real node must not keep others waiting, nor cost a master its place."""
 
-from __future__ import annotations
-
 import socket
 import struct
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, Self, TypeAlias
+from pathlib import Path
+from typing import Final, Self, TypeAlias
 
 import pytest
 
+from tandem.testing import RunningCluster
+from tandem.testing.plugin import MakeTandemCluster
 from tandem.wire.frame_buffer import FrameBuffer
-from tandem.wire.remoting_command import RemotingCommand, encode_frame
+from tandem.wire.remoting_command import Ext, RemotingCommand, encode_frame
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     PULL_FLAG_SUBSCRIPTION,
@@ -25,14 +27,6 @@ from tandem.wire.request_headers import (
 )
 from tandem.wire.route import encode_json_body
 from tests.support.patience import PATIENCE_SECONDS, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tandem.testing import RunningCluster
-    from tandem.testing.plugin import MakeTandemCluster
-    from tandem.wire.remoting_command import Ext
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 

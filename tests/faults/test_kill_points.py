@@ -4,11 +4,9 @@ Each point is a question: what was true when the process died, and does the grou
 `killing_node.POINTS` says what is true at each.
 """
 
-from __future__ import annotations
-
 import sys
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -16,9 +14,6 @@ from tandem.cluster import LocalCluster, NodeStartError, NodeState
 from tests.faults.killing_node import POINTS, arm_file
 from tests.faults.real_group import Group, under_load, write_group
 from tests.support.patience import until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 

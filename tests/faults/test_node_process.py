@@ -9,14 +9,14 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tandem.wire.frame_buffer import FrameBuffer
 from tandem.wire.message import decode_messages
-from tandem.wire.remoting_command import RemotingCommand, encode_frame
+from tandem.wire.remoting_command import Ext, RemotingCommand, encode_frame
 from tandem.wire.request_headers import (
     HARuntimeInfo,
     PullMessageRequestHeader,
@@ -27,11 +27,6 @@ from tandem.wire.route import decode_json_body
 from tests.support.loopback import own_network
 from tests.support.patience import PATIENCE_SECONDS, wait_until
 from tests.support.processes import ENVIRONMENT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tandem.wire.remoting_command import Ext
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 

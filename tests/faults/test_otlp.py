@@ -1,11 +1,9 @@
 """A node in a process of its own exports to a collector that comes, goes and refuses."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import trio
@@ -18,9 +16,6 @@ from tests.support.http_collector import HTTPCollector, collecting
 from tests.support.loopback import own_network
 from tests.support.patience import PATIENCE_SECONDS, until
 from tests.support.processes import ENVIRONMENT, NODE
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 

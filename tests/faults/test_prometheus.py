@@ -1,29 +1,24 @@
 """A real Prometheus with our rules scrapes a real group: what it knows, and when it calls."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import urllib.parse
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 import yaml
 
 from tandem.client import Admin, ClientError, Consumer
+from tandem.cluster import ClusterSpec
 from tests.faults.real_group import NODES, TOPIC, under_load, write_group
 from tests.support.loopback import own_network
 from tests.support.paths import ROOT
 from tests.support.patience import PATIENCE_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tandem.cluster import ClusterSpec
 
 pytestmark = [
     pytest.mark.fault,

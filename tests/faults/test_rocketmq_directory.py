@@ -3,10 +3,9 @@
 What is in it is told in tests/data/rocketmq-5.5.0/README.md.
 """
 
-from __future__ import annotations
-
 import tarfile
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -17,9 +16,6 @@ from tandem.testing import running_cluster
 from tests.compat.broker_directory import TOPICS, delivered, look
 from tests.support.paths import ROOT
 from tests.support.patience import wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.fault, pytest.mark.thorough]
 

@@ -5,11 +5,11 @@ acknowledged is lost, no send fails for good, and the group's level stays until 
 the version before is kept out, and says what is needed.
 """
 
-from __future__ import annotations
-
 import json
+import subprocess
 import sys
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 import trio
@@ -18,16 +18,10 @@ from tandem.cluster import NodeState
 from tandem.cluster.spec import node_command
 from tandem.wire.feature_level import LEVEL_MAX
 from tandem.wire.ha_status import FencedCommand
-from tests.faults.real_group import NODES, under_load, write_group
+from tests.faults.real_group import NODES, Group, under_load, write_group
 from tests.support.patience import PATIENCE_SECONDS, until
 from tests.support.previous_version import install_previous
 from tests.support.processes import TANDEM
-
-if TYPE_CHECKING:
-    import subprocess
-    from pathlib import Path
-
-    from tests.faults.real_group import Group
 
 pytestmark = [
     pytest.mark.fault,

@@ -3,11 +3,9 @@
 Under load: all of these files are written by the node as well.
 """
 
-from __future__ import annotations
-
 import os
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import trio
@@ -15,15 +13,10 @@ import trio
 from tandem.client import PullConsumer
 from tandem.log.findings import FindingList
 from tandem.log.small_files import check_small_files
-from tests.faults.real_group import NODES, TOPIC, under_load, write_group
+from tandem.wire.ha_status import FencedStatus
+from tests.faults.real_group import NODES, TOPIC, Group, under_load, write_group
 from tests.support.patience import PATIENCE_SECONDS, until
 from tests.support.processes import TANDEM
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tandem.wire.ha_status import FencedStatus
-    from tests.faults.real_group import Group
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.xdist_group("scrubbed files")]
 

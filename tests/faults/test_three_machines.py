@@ -1,11 +1,10 @@
 """Three machines as docs/security.md sets them up, each step of it, and what comes later there."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
@@ -18,16 +17,13 @@ from tests.faults.three_machines import (
     OPERATOR,
     PORT,
     SERVERS,
+    Application,
+    ThreeMachines,
     block,
     java_options,
     three_machines,
 )
 from tests.support.patience import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.faults.three_machines import Application, ThreeMachines
 
 # Seven processes and a gigabyte of files: two minutes, in which others wait for the disk.
 pytestmark = [

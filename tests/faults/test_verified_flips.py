@@ -4,12 +4,12 @@ The store is one that real nodes have written, of a fenced group, and is down. E
 as it is said: a command, a file that is removed, or the next start.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 import trio
@@ -17,15 +17,9 @@ from typer.testing import CliRunner, Result
 
 from tandem.cli.command_line import app
 from tandem.client import Admin
-from tandem.cluster import CoordinatorStartError, LocalCluster
+from tandem.cluster import ClusterSpec, CoordinatorStartError, LocalCluster
 from tandem.cluster_file.secret_file import SecretFileError
 from tests.faults.real_group import NODES, Group, under_load, write_group
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tandem.cluster import ClusterSpec
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 

@@ -4,8 +4,6 @@ A machine is a network namespace and a directory of its own. The fourth is where
 and the applications run.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -13,22 +11,18 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from tests.faults.namespaces import lan
+from tests.faults.namespaces import Lan, lan
 from tests.faults.real_group import check_logs_in
 from tests.support.page_blocks import read_page
 from tests.support.paths import ROOT
 from tests.support.patience import PATIENCE_SECONDS, wait_until
 from tests.support.processes import ENVIRONMENT
 from tests.tandem.coordinator.real_etcd import find_etcd, find_etcdctl
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.faults.namespaces import Lan
 
 PAGE: Final = ROOT / "docs/security.md"
 DONE_AS: Final = "tests/faults/test_three_machines.py does it, as "

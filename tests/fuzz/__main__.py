@@ -11,8 +11,6 @@ status is 1 if there was one. Each is printed with the seed and the batch to beg
 sends is decided by these two alone.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import random
@@ -20,9 +18,10 @@ import secrets
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -43,9 +42,6 @@ from tests.fuzz.world import (
     World,
     attacked_cluster,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 TARGETS: Final = (
     *("client", "name-server", "ha", "replication", "coordinator", "control", "records", "files"),

@@ -1,13 +1,12 @@
 """Who sends what where: one attacker a target, in batches that a seed and a number repeat."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
 import re
 import time
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from random import Random
+from typing import Any, ClassVar, Final, Protocol
 
 import msgspec
 
@@ -34,12 +33,7 @@ from tandem.wire.secret_keys import Purpose, key_of
 from tests.fuzz import hostile
 from tests.fuzz.remoting import Frames, last_request
 from tests.fuzz.wire import Line
-from tests.fuzz.world import CLASSIC, FENCED, IMPOSTOR_CLASSIC, IMPOSTOR_FENCED, SECRET
-
-if TYPE_CHECKING:
-    from random import Random
-
-    from tests.fuzz.world import World
+from tests.fuzz.world import CLASSIC, FENCED, IMPOSTOR_CLASSIC, IMPOSTOR_FENCED, SECRET, World
 
 SLOW_MAX: Final = 16
 """Connections that are in the middle of something for ever, a byte now and then."""

@@ -6,13 +6,12 @@ Prints a line of JSON for each round: how long it took, its waiting for a master
 its own sockets and knows its addresses, so that it measures brokers and not routes.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from tandem.wire.frame_buffer import FrameBuffer
 from tandem.wire.remoting_command import RemotingCommand, SerializeType, encode_frame
@@ -24,9 +23,6 @@ from tandem.wire.request_headers import (
     SendMessageResponseHeader,
 )
 from tandem.wire.response_code import ResponseCode
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 PAUSE_SECONDS: Final = 0.1
 TIMEOUT_SECONDS: Final = 3.0

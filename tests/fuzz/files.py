@@ -1,11 +1,12 @@
 """Decoders of every kind of file, in this process: what they may say is one of their own errors."""
 
-from __future__ import annotations
-
 import random
 import struct
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from pathlib import Path
+from random import Random
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -65,11 +66,6 @@ from tandem.wire.route import decode_json_body
 from tests.fuzz import hostile
 from tests.store.mutations_of_files import Specimen, check_hostile, mutate, specimens
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-    from random import Random
 
 EXPECTED: Final = (
     *(WireError, StoreError, NodeError, HAError, CoordinatorError, ClusterError, DrillError),

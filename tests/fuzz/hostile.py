@@ -1,13 +1,9 @@
 """Values that break decoders, and what can be done to bytes that would be read."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Final
+from random import Random
+from typing import Any, Final
 
 import msgspec
-
-if TYPE_CHECKING:
-    from random import Random
 
 INTEGERS: Final = (
     *(0, 1, -1, 2, 7, 255, 256, 65_535, 65_536),

@@ -1,15 +1,11 @@
 """Requests of operators about groups, clients and name servers: valid ones, to be broken."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final, TypeAlias
 
 from tandem.wire.request_code import RequestCode
 from tests.fuzz import hostile
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from random import Random
 
 Request: TypeAlias = "tuple[int, Callable[[Random], dict[str, Any]], dict[str, Any] | bytes]"
 """A code, what makes its ext fields, and its body."""

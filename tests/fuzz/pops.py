@@ -1,16 +1,11 @@
 """Requests of POP, most of them sound, with handles of all kinds."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Final
+from random import Random
+from typing import Final
 
 from tandem.wire.request_code import RequestCode
-
-if TYPE_CHECKING:
-    from random import Random
-
-    from tests.fuzz.operators import Request
+from tests.fuzz.operators import Request
 
 TOPICS: Final = ("Fuzz", "%RETRY%g_Fuzz", "%RETRY%g+Fuzz", "rmq_sys_TANDEM_JOURNAL", "none", "")
 HANDLES: Final = (

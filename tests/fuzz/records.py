@@ -9,24 +9,17 @@ that they saw, so putting the older one back is setting the coordinator back, an
 is needed: the simulation and the drill play that.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, ClassVar
+from random import Random
+from typing import ClassVar
 
 import msgspec
 import trio
 
 from tandem.coordinator.client import connect
-from tandem.coordinator.interface import Compare, CoordinatorError, Delete, Put
+from tandem.coordinator.interface import Compare, CoordinatorError, Delete, Put, Snapshot
 from tandem.wire.group_state import GroupKeys, MalformedGroupRecordError, decode_state
 from tests.fuzz import hostile
-from tests.fuzz.world import FENCED, IMPOSTOR_FENCED
-
-if TYPE_CHECKING:
-    from random import Random
-
-    from tandem.coordinator.interface import Snapshot
-    from tests.fuzz.world import World
+from tests.fuzz.world import FENCED, IMPOSTOR_FENCED, World
 
 HELD_SECONDS = 0.2
 

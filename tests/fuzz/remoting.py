@@ -1,18 +1,14 @@
 """Requests on the client ports and at name servers: valid ones, and what may be done to them."""
 
-from __future__ import annotations
-
 import struct
-from typing import TYPE_CHECKING, Any, Final
+from random import Random
+from typing import Any, Final
 
 import msgspec
 
 from tandem.wire.message import Message, encode_batch_body
 from tandem.wire.request_code import RequestCode
 from tests.fuzz import hostile, operators, pops
-
-if TYPE_CHECKING:
-    from random import Random
 
 TOPICS: Final = ("Fuzz", "Fuzz", "Fuzz", "Fuzz2", "TBW102", "%RETRY%g", "SCHEDULE_TOPIC_XXXX")
 """Few, because each that is made has files."""

@@ -1,12 +1,12 @@
 """The fuzzing program finds what is planted, says how to see it again, and repeats itself."""
 
-from __future__ import annotations
-
 import random
 import time
 import tracemalloc
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import msgspec
 import pytest
@@ -16,10 +16,6 @@ from tandem.wire.checksum_line import with_checksum
 from tests.fuzz import files, hostile
 from tests.fuzz.__main__ import main
 from tests.fuzz.remoting import Frames
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 def test_a_batch_is_decided_by_seed_and_number() -> None:

@@ -1,15 +1,11 @@
 """Sockets of an attacker: many bytes out, all answers read and dropped, never waiting for long."""
 
-from __future__ import annotations
-
 import select
 import socket
 import struct
 import time
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Final
 
 ANSWER_SECONDS_MAX: Final = 3.0
 """After this a peer that does not answer is left alone; the canary judges whether it lives."""

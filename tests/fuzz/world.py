@@ -5,16 +5,15 @@ and two slaves. The last node of each is stopped, so that an attacker can take i
 links without taking a place that a message needs.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -24,9 +23,6 @@ from tandem.cluster.detached import up_for_block
 from tandem.cluster.spec import ClusterSpec, read_spec
 from tests.support.loopback import own_network
 from tests.support.processes import ENVIRONMENT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 RSS_GROWTH_BYTES_MAX: Final = 256 << 20
 """How much more memory of its own a process may have than at the start. What is mapped from files

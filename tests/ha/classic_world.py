@@ -1,9 +1,8 @@
 """A master and its slaves: real stores and services over the simulated network and disks."""
 
-from __future__ import annotations
-
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import trio
@@ -11,19 +10,14 @@ import trio
 from ha.classic.config import HAConfig, SlaveNode
 from ha.classic.ha_service import HAService
 from ha.classic.protocol import REPORT, TRANSFER_HEADER
+from node.simulated.network import Machine, NetworkSettings
 from node.simulated.virtual_clock import WallClock
-from store import PutMessageStatus
+from store import MessageStore, PutMessageStatus
 from store.machine.errors import ConnectionLost
+from store.machine.network import Stream
 from tandem.wire.message import Host
 from tests.ha.world import World, put, read_whole_log
 from tests.support.patience import PATIENCE_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from node.simulated.network import Machine, NetworkSettings
-    from store import MessageStore
-    from store.machine.network import Stream
 
 HA_PORT = 10912
 MASTER_IP = "127.0.0.1"

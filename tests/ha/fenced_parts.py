@@ -1,14 +1,13 @@
 """The parts of one replica's round, without the tasks around them: a step at a time."""
 
-from __future__ import annotations
-
 import random
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import trio
 
 from ha.fenced.election import Won
+from ha.fenced.events import HAEvent
 from ha.fenced.leadership import Leadership
 from ha.fenced.own_replica import OwnReplica
 from ha.fenced.participation import Participation
@@ -17,17 +16,12 @@ from ha.fenced.replica_role import ReplicaRole
 from ha.fenced.round_end import RoundEnd
 from ha.fenced.standing import Standing
 from node.simulated.virtual_clock import WallClock
+from store import MessageStore
 from store.machine.machine import Machine
 from tandem.wire.group_state import GroupState, LeaderRecord
 from tests.ha.fenced_world import FencedWorld
 from tests.ha.scripted_session import Desk
 from tests.ha.world import fenced_config
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ha.fenced.events import HAEvent
-    from store import MessageStore
 
 
 class Parts:

@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import random
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
 from ha.errors import NotServedError, PeerSilentError
 from ha.fenced.closed_healing import ClosedHealing
+from ha.fenced.config import FencedConfig
+from ha.fenced.events import HAEvent
 from ha.fenced.ha_service import FencedHAService
+from ha.fenced.master import FencedMaster
 from ha.fenced.replica_role import ReplicaRole
+from ha.fenced.served_log import ServedLog
 from ha.results import Ack
 from node.simulated.coordinator import SimulatedCoordinator
+from node.simulated.network import Machine, NetworkSettings
 from node.simulated.virtual_clock import WallClock
-from store import PutMessage, PutMessageStatus
+from store import MessageStore, PutMessage, PutMessageStatus
 from store.machine.machine import Machine as NodeMachine
 from tandem.wire.group_state import GroupState, LeaderRecord, decode_leader, decode_state
+from tandem.wire.peer_log import PeerLogPart
 from tests.ha.world import IPS, KEYS, STORE_CONFIG, World, fenced_config, read_whole_log
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from ha.fenced.config import FencedConfig
-    from ha.fenced.events import HAEvent
-    from ha.fenced.master import FencedMaster
-    from ha.fenced.served_log import ServedLog
-    from node.simulated.network import Machine, NetworkSettings
-    from store import MessageStore
-    from tandem.wire.peer_log import PeerLogPart
 
 COORDINATOR_IP: Final = "127.0.9.1"
 

@@ -1,13 +1,7 @@
 """Fingerprints at once, where a test does not wait until they are taken; and bits that flip."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+from store import MessageStore
 from tandem.wire.fingerprint import Fingerprint, crcs_of
-
-if TYPE_CHECKING:
-    from store import MessageStore
 
 
 async def take_fingerprints(store: MessageStore, *, is_written: bool = True) -> None:

@@ -3,30 +3,24 @@
 The log has files of several blocks, the last one shorter. All nodes are in the in-sync set.
 """
 
-from __future__ import annotations
-
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from ha.errors import PeerSilentError
 from ha.fenced.closed_healing import ClosedHealing
 from ha.fenced.comparing_service import ComparingService
+from ha.fenced.config import FencedConfig
 from ha.fenced.healed_parts import HealedParts
 from ha.fenced.healing_service import HealingService
+from ha.fenced.replica_parts import ReplicaParts
 from node.simulated.disk import SimulatedDisk
+from store import MessageStore
+from store.machine.machine import Machine
 from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint, crcs_of
-from tandem.wire.peer_log import FileFingerprint, PeerLogPart
+from tandem.wire.peer_log import EpochPart, FileFingerprint, PeerLogPart
 from tests.store.store_world import BORN_MS, DIRECTORY, a_message, log_messages, open_store, put
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ha.fenced.config import FencedConfig
-    from ha.fenced.replica_parts import ReplicaParts
-    from store import MessageStore
-    from store.machine.machine import Machine
-    from tandem.wire.peer_log import EpochPart
 
 FILE_BYTES: Final = 2 * BLOCK_BYTES + 5_000
 OWN: Final = "a0"

@@ -1,18 +1,13 @@
 """A fenced group with a log of several files, to be damaged and healed."""
 
-from __future__ import annotations
-
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import trio
 
 from tests.ha.fenced_world import FencedWorld, Replica, open_world
 from tests.ha.fingerprinted import take_fingerprints
 from tests.ha.world import BODIES, FILE_SIZE_BYTES, read_whole_log
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 
 class Group:

@@ -1,27 +1,22 @@
 """Masters and followers of a fenced group: real stores and links over a simulated network."""
 
-from __future__ import annotations
-
 import random
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
 from ha.fenced.config import FencedPeer
 from ha.fenced.epoch_file import EpochEntries, EpochEntry, EpochFile
+from ha.fenced.events import HAEvent
+from ha.fenced.joining import FollowerOutcome
 from ha.fenced.replica_follower import ReplicaFollower
 from ha.fenced.replica_server import ReplicaServer
+from node.simulated.network import Machine, NetworkSettings
+from store import MessageStore
 from tandem.wire.message import Host
 from tests.ha.world import DIRECTORY, IPS, PORT, World, fenced_config, put, read_whole_log
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ha.fenced.events import HAEvent
-    from ha.fenced.joining import FollowerOutcome
-    from node.simulated.network import Machine, NetworkSettings
-    from store import MessageStore
 
 BATCH_BYTES: Final = 4096
 """Small, so that a log goes over in several frames."""

@@ -1,9 +1,6 @@
 """A follower made of bytes, for the tests of the master's side of a link."""
 
-from __future__ import annotations
-
 import hashlib
-from typing import TYPE_CHECKING
 
 import msgspec
 import trio
@@ -27,12 +24,9 @@ from ha.fenced.protocol import (
 )
 from ha.fenced.seal import FRAMES, REPORTS, SEAL_BYTES, Seal
 from store.machine.errors import ConnectionLost
-from tests.ha.world import CLUSTER, FILE_SIZE_BYTES, GROUP, IPS, PORT, SECRET
+from store.machine.network import Stream
+from tests.ha.world import CLUSTER, FILE_SIZE_BYTES, GROUP, IPS, PORT, SECRET, World
 from tests.support.patience import PATIENCE_SECONDS
-
-if TYPE_CHECKING:
-    from store.machine.network import Stream
-    from tests.ha.world import World
 
 
 class RawFollower:

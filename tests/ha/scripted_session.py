@@ -1,8 +1,6 @@
 """A session with a coordinator that is a script: for what runs for master, or is master."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import msgspec
 import trio
@@ -27,9 +25,6 @@ from tandem.wire.group_state import (
     decode_state,
 )
 from tests.ha.world import KEYS, fenced_config
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 STATE = GroupState(epoch=5, master="b", isr={"a": "a1", "b": "b1", "c": "c1"}, min_isr=2)
 NODES = {

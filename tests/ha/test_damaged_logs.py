@@ -1,24 +1,17 @@
 """A group in which one log is damaged goes on: what is bad is not sent, and parts no logs."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 import trio
+from trio.testing import MockClock
 
 from ha.fenced.giving_way import GivingWay
 from ha.fenced.healing_service import HealingService
 from ha.fenced.replica_role import ReplicaRole
+from ha.fenced.replica_server import ReplicaServer
+from tests.ha.fenced_world import Replica
 from tests.ha.fingerprinted import flip
 from tests.ha.healing_world import Group, open_group
 from tests.ha.world import FILE_SIZE_BYTES, read_whole_log
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
-
-    from ha.fenced.replica_server import ReplicaServer
-    from tests.ha.fenced_world import Replica
 
 
 def server(group: Group) -> ReplicaServer:

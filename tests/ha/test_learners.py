@@ -1,9 +1,8 @@
-from __future__ import annotations
-
 import random
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import trio
+from trio.testing import MockClock
 
 from ha.learners import ConfirmedLog, Learners
 from node.config.part_configs import learner_config
@@ -14,11 +13,6 @@ from tandem.wire.message import Host
 from tests.node.doubles import NOW_MS, Broker
 from tests.node.world import fenced_cluster
 from tests.support.patience import PATIENCE_SECONDS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from trio.testing import MockClock
 
 MASTER, LEARNER = "10.0.0.1", "10.0.0.7"
 HEADER_BYTES = 12

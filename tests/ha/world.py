@@ -1,11 +1,10 @@
 """What the worlds of replication stand on: real stores over simulated disks, network and time."""
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final, Self
 
 import msgspec
 import trio
@@ -17,10 +16,6 @@ from node.simulated.virtual_clock import Timeline, WallClock
 from store import MessageStore, PutMessage, PutMessageStatus, StoreConfig
 from tandem.wire.group_state import GroupKeys
 from tandem.wire.message import Host
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-    from typing import Self
 
 DIRECTORY: Final = "/store"
 FILE_SIZE_BYTES: Final = 16 * 1024

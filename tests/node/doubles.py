@@ -1,22 +1,24 @@
 """Stand-ins and short cuts for the tests of the node."""
 
-from __future__ import annotations
-
 import random
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import trio
 
+from ha.replication import ReplicationListener
 from ha.results import Ack, PutWait, Refusal, ReplicaStanding
 from node.broker import handler_set
+from node.broker.handler_set import Handlers
 from node.broker.parts import BrokerParts
 from node.handlers.send_properties import PropertyStamp
 from node.name_server.route_table import RouteTable
 from node.remoting.client_requests import ClientRequests
 from node.remoting.connection import Connection, Outbox
-from node.remoting.dispatcher import Dispatcher
+from node.remoting.dispatcher import Dispatcher, Handler
+from node.remoting.unsupported import UnsupportedRequests
 from node.security.request import handler_table
 from node.simulated.disk import SimulatedDisk
 from node.tables.broker_stats import BrokerStats
@@ -24,6 +26,7 @@ from node.tables.plain_tables import PlainFiles, PlainTables
 from node.tables.put_counting import PutCounting
 from node.tables.topic_config_table import system_topics
 from store import MessageStore, StoreConfig
+from store.delayed.timer_metrics import TimerMetricsSerializeWrapper
 from store.machine.network import ConnectionLost, ReceivesSome
 from tandem.cluster_file.cluster_config import ClusterConfig, NodeConfig
 from tandem.cluster_file.settings import (
@@ -38,6 +41,7 @@ from tandem.wire.frame_buffer import FrameBuffer
 from tandem.wire.message import Host
 from tandem.wire.remoting_command import (
     RESPONSE_FLAG,
+    Ext,
     RemotingCommand,
     SerializeType,
     encode_frame,
@@ -45,16 +49,6 @@ from tandem.wire.remoting_command import (
 from tandem.wire.request_headers import HARuntimeInfo, TopicConfig
 from tandem.wire.response_code import ResponseCode
 from tests.support.listening import hear, listen
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
-    from ha.replication import ReplicationListener
-    from node.broker.handler_set import Handlers
-    from node.remoting.dispatcher import Handler
-    from node.remoting.unsupported import UnsupportedRequests
-    from store.delayed.timer_metrics import TimerMetricsSerializeWrapper
-    from tandem.wire.remoting_command import Ext
 
 CLIENT = Host("10.1.2.3", 1234)
 BROKER = Host("127.0.0.1", 10911)

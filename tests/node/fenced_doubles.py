@@ -1,9 +1,5 @@
 """A replica and a journal under the control of a test."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import trio
 
 from node.handlers.admin import Admin
@@ -13,10 +9,8 @@ from node.security.request import handler_table
 from node.tables.journal.journal_tables import JournalTables, SavedTables
 from node.tables.reset_offsets import ResetOffsets
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult, FencedStatus
+from tandem.wire.remoting_command import RemotingCommand
 from tests.node.doubles import BROKER, NOW_MS, Broker, Client, FakeReplication
-
-if TYPE_CHECKING:
-    from tandem.wire.remoting_command import RemotingCommand
 
 STATUS = FencedStatus(
     node="a0",

@@ -1,17 +1,10 @@
 """What is done to the nodes of a world while clients go on."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+import random
 
 import trio
 
-from tests.node.world import COORDINATOR, NAMES
-
-if TYPE_CHECKING:
-    import random
-
-    from tests.node.world import World
+from tests.node.world import COORDINATOR, NAMES, World
 
 
 async def hurt(world: World, chance: random.Random) -> None:

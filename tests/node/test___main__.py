@@ -1,10 +1,8 @@
 """`python -m node` without starting processes; `tests/faults` has the real ones."""
 
-from __future__ import annotations
-
 import gc
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import trio
@@ -22,9 +20,6 @@ from store import CorruptLogError, StoreLockedError
 from store.machine.errors import AddressInUseError, ConnectionLost, LogFault, TableFileError
 from tests.node.world import cluster_config
 from tests.support.logged import logged
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_check_prints_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,14 +3,14 @@
 Each bit of each kind of file is flipped where that file is tested; here a node runs on the damage.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from ha.errors import HAError
+from node.simulated.disk import SimulatedDisk
 from store.machine.errors import StoreError
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
@@ -18,16 +18,8 @@ from tandem.wire.request_headers import (
     QueryConsumerOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from tests.node.world import NAMES, bodies, fenced_cluster, open_world
+from tests.node.world import NAMES, World, bodies, fenced_cluster, open_world
 from tests.support.patience import PATIENCE_SECONDS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from trio.testing import MockClock
-
-    from node.simulated.disk import SimulatedDisk
-    from tests.node.world import World
 
 pytestmark = pytest.mark.slow
 

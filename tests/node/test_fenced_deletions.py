@@ -1,19 +1,13 @@
 """A topic that was deleted in a fenced group, and created again at the next master."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from tandem.wire.request_code import RequestCode
 from tests.node.world import NAMES, bodies, fenced_cluster, open_world
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from trio.testing import MockClock
 
 
 @pytest.mark.slow

@@ -1,10 +1,8 @@
 """A fenced group of real processes, whose master is killed."""
 
-from __future__ import annotations
-
 import secrets
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -21,9 +19,6 @@ from tandem.wire.response_code import ResponseCode
 from tests.support.loopback import own_network
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.secret import write_secret
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 

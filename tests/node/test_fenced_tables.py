@@ -1,13 +1,12 @@
 """What was answered about tables, through changes of master at any time: never taken back."""
 
-from __future__ import annotations
-
 import random
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from store.machine.network import ConnectionLost
 from tandem.wire.request_code import RequestCode
@@ -22,11 +21,6 @@ from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import decode_json_body
 from tests.node.hurting import hurt
 from tests.node.world import NAMES, World, fenced_cluster, open_world
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from trio.testing import MockClock
 
 pytestmark = [pytest.mark.slow, pytest.mark.sim]
 

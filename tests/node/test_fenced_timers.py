@@ -1,25 +1,18 @@
 """Messages with a time of their own, while masters come and go."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
 import trio
+from trio.testing import MockClock
 
 from store.delayed.timer_metrics import TimerMetricsSerializeWrapper
+from tandem.cluster_file.cluster_config import ClusterConfig
 from tandem.wire.message import decode_messages
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import SendMessageRequestHeaderV2
 from tests.node.world import COORDINATOR, NAMES, World, bodies, fenced_cluster, open_world
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from trio.testing import MockClock
-
-    from tandem.cluster_file.cluster_config import ClusterConfig
 
 pytestmark = pytest.mark.slow
 

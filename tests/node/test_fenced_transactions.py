@@ -1,9 +1,8 @@
 """Transactions of a fenced group while masters come and go."""
 
-from __future__ import annotations
-
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,7 +10,9 @@ import trio
 import trio.testing
 
 from node.simulated.virtual_clock import WallClock
+from store import PutMessage, PutMessageResult
 from store.messages.put_message import MessagePuts
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     EndTransactionRequestHeader,
@@ -19,13 +20,6 @@ from tandem.wire.request_headers import (
     SendMessageResponseHeader,
 )
 from tests.node.world import NAMES, Caller, World, bodies, fenced_cluster, open_world
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from store import PutMessage, PutMessageResult
-    from tandem.wire.remoting_command import RemotingCommand
 
 HALF, OP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 COMMIT, ROLLBACK = 8, 12

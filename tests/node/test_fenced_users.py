@@ -1,14 +1,13 @@
 """Rights through changes of master: none that was not confirmed, none that was taken."""
 
-from __future__ import annotations
-
 import random
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
 import trio
+from trio.testing import MockClock
 
 from store.machine.network import ConnectionLost
 from tandem.wire.ha_status import FencedStatus
@@ -24,11 +23,6 @@ from tests.node.security.users_world import (
     make_user,
 )
 from tests.node.world import NAMES, World, fenced_cluster, open_world
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from trio.testing import MockClock
 
 pytestmark = [pytest.mark.slow, pytest.mark.sim]
 

@@ -1,13 +1,14 @@
 """Pulls through SQL92 filters, over both kinds of group, and through a change of masters."""
 
-from __future__ import annotations
-
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
+from trio.testing import MockClock
 
+from tandem.cluster_file.cluster_config import ClusterConfig
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     ConsumerData,
@@ -28,14 +29,6 @@ from tests.node.world import (
     fenced_cluster,
     open_world,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from trio.testing import MockClock
-
-    from tandem.cluster_file.cluster_config import ClusterConfig
-    from tandem.wire.remoting_command import RemotingCommand
 
 TEXT = "n BETWEEN 2 AND 3 OR color = 'red'"
 

@@ -1,11 +1,10 @@
 """A node that has just started knows only itself: what readers hear from it and the others."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from node.name_server.readiness import NOT_READY_SECONDS_MAX
 from node.simulated.trio_stream import TrioStream
@@ -18,11 +17,6 @@ from tandem.wire.request_headers import GetRouteInfoRequestHeader
 from tandem.wire.response_code import ResponseCode
 from tests.node.world import NAMES, World, fenced_cluster, open_world
 from tests.support.patience import PATIENCE_SECONDS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from trio.testing import MockClock
 
 pytestmark = [pytest.mark.slow, pytest.mark.sim]
 

@@ -1,20 +1,14 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from node.errors import ConfigError
 from node.run import run_node
 from store.machine.machine import this_machine
 from tandem.wire import native
 from tests.node.world import MASTER, cluster_config, fenced_cluster, open_world
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from trio.testing import MockClock
 
 
 async def test_a_node_of_a_fenced_group_needs_a_coordinator(tmp_path: Path) -> None:

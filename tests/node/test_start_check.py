@@ -1,22 +1,17 @@
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 from node.start_check import BUSY, CONFIG, STORE, Finding, check_start, files_wanted
 from store.machine.machine import this_machine
 from tandem.cluster_file.load import load_config
 from tandem.testing import write_cluster_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-    from typing import Any
-
-    import pytest
 
 ENOUGH = 1_000_000
 

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import random
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 
 import msgspec
 import trio
 
+from ha.fenced.events import HAEvent
+from node.metrics.exporters import Exporter
 from node.name_server.name_server import NameServer
-from node.remoting.remoting_client import RequestFailedError, open_client
+from node.remoting.remoting_client import RemotingClient, RequestFailedError, open_client
 from node.run import run_node
 from node.security.guard import Guard
 from node.simulated.coordinator import SimulatedCoordinator
 from node.simulated.disk import SimulatedDisk
-from node.simulated.network import SimulatedNetwork
+from node.simulated.network import Machine, SimulatedNetwork
 from node.simulated.virtual_clock import Timeline, WallClock
 from store.machine.machine import Machine as NodeMachine
 from tandem.cluster_file.choices import ClientAccess
+from tandem.cluster_file.cluster_config import ClusterConfig, NodeConfig
 from tandem.cluster_file.load import load_config
+from tandem.coordinator.interface import Coordinator
 from tandem.wire.ha_status import FencedStatus
 from tandem.wire.message import decode_messages
+from tandem.wire.remoting_command import Ext, RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     PULL_FLAG_SUBSCRIPTION,
@@ -37,19 +43,6 @@ from tandem.wire.route import TopicRouteData, decode_json_body
 from tandem.wire.secret_keys import Purpose, key_of
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.secret import SECRET, write_secret
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
-
-    from ha.fenced.events import HAEvent
-    from node.metrics.exporters import Exporter
-    from node.remoting.remoting_client import RemotingClient
-    from node.simulated.network import Machine
-    from tandem.cluster_file.cluster_config import ClusterConfig, NodeConfig
-    from tandem.coordinator.interface import Coordinator
-    from tandem.wire.remoting_command import Ext, RemotingCommand
 
 MASTER, SLAVE_1, SLAVE_2 = "10.0.0.1", "10.0.0.2", "10.0.0.3"
 CLIENT, COORDINATOR = "10.0.0.9", "10.0.0.8"

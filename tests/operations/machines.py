@@ -5,8 +5,6 @@ else is that of the machine which the tests run on. `systemctl` is `service_mana
 to another machine by its address, and `journalctl -u UNIT` shows what a service has said.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil
@@ -14,21 +12,16 @@ import signal
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from tests.faults.namespaces import lan
-from tests.support.page_blocks import commands_of, read_page
+from tests.faults.namespaces import Lan, lan
+from tests.support.page_blocks import Block, commands_of, read_page
 from tests.support.page_output import differs
 from tests.support.paths import ROOT
 from tests.tandem.coordinator.real_etcd import find_etcd, find_etcdctl
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.faults.namespaces import Lan
-    from tests.support.page_blocks import Block
 
 ADDRESSES: Final = ("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.9")
 NAMES: Final = ("first", "second", "third", "fourth", "operator")

@@ -1,20 +1,14 @@
 """The pages of `docs/operations`, played one after the other on machines of their own."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
-from tests.operations.machines import machines
+from tests.operations.machines import Machines, machines
 from tests.support.page_blocks import read_page
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.operations.machines import Machines
 
 # Six processes, gigabytes of files, every page after the one before: ten minutes.
 pytestmark = [

@@ -1,14 +1,13 @@
 """Delayed messages through a whole node, on virtual time."""
 
-from __future__ import annotations
-
 import random
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
 import trio
+from trio.testing import MockClock
 
 from node.simulated.disk import SimulatedDisk
 from store.delayed.delay_offset_table import DelayOffsetTable
@@ -23,11 +22,6 @@ from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import SendMessageRequestHeaderV2
 from tests.node.world import MASTER, SLAVE_1, Caller, World, bodies, cluster_config, open_world
 from tests.store.store_world import DIRECTORY, Clock, a_message, open_store, queue_messages
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from trio.testing import MockClock
 
 T0 = 1_700_000_000_000
 DELAY_OFFSETS = re.compile("delayOffset[.]json$")

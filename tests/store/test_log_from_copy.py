@@ -1,7 +1,5 @@
 """Files of a log are replaced as a whole by what another copy has; each step can be interrupted."""
 
-from __future__ import annotations
-
 import errno
 import json
 import shutil

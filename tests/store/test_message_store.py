@@ -1,7 +1,5 @@
 """Putting and getting: what is taken, what is refused and why, and what a reader is told."""
 
-from typing import TYPE_CHECKING
-
 import msgspec
 import pytest
 import trio
@@ -18,6 +16,7 @@ from store import (
     StoreClosedError,
     StoreFullError,
 )
+from store.results import Arrival
 from tandem.wire.message import Host, Message, decode_messages, encode_batch_body
 from tandem.wire.message_properties import tags_code
 from tests.store.store_world import (
@@ -41,9 +40,6 @@ from tests.store.store_world import (
 from tests.support.listening import Listener, told_by
 from tests.support.logged import logged
 from tests.support.reasons import words
-
-if TYPE_CHECKING:
-    from store.results import Arrival
 
 REFUSED = PutMessageStatus
 

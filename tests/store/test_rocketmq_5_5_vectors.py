@@ -4,16 +4,14 @@ What is in them, and where they are from, is in tests/data/rocketmq-5.5.0/README
 fro between both in tests/compat/test_rocketmq_store.py, where there are Java and Maven.
 """
 
-from __future__ import annotations
-
 import tarfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 import pytest
 
-from store import PutBatch
+from store import MessageStore, PutBatch
 from store.machine.real_disk import RealDisk
 from tandem.wire.message import Host
 from tests.compat.every_kind import BATCH_TOPIC, every_kind
@@ -21,9 +19,6 @@ from tests.compat.probe import Seen, differences
 from tests.compat.store_probe import look
 from tests.store.store_world import STORE_HOST, Clock, a_message, open_store, put
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from store import MessageStore
 
 STORES: Final = ROOT / "tests/data/rocketmq-5.5.0/stores.tar.xz"
 COMMON: Final[dict[str, Any]] = {

@@ -1,19 +1,15 @@
 """A store whose compaction topic RocketMQ 5.3.3's broker has compacted: read, and made anew."""
 
-from __future__ import annotations
-
 import lzma
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import trio
 
 from node.simulated.disk import SimulatedDisk
+from store import MessageStore
 from tandem.wire.message import decode_messages
 from tests.store.store_world import open_store
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from store import MessageStore
 
 VECTORS: Final = ROOT / "tests/data/rocketmq-5.3.3/compaction"
 LOG_BYTES: Final = 1 << 20

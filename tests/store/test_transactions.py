@@ -1,9 +1,5 @@
 """The transactions of one broker: from the first step of a master on."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import msgspec
 import pytest
 import trio
@@ -11,6 +7,7 @@ import trio
 import store.transactions
 from node.simulated.disk import SimulatedDisk
 from store.machine.errors import StoreFullError
+from store.results import PutMessage
 from store.transaction.half_message import committed_message, half_message
 from store.transaction.transaction import (
     CheckTransaction,
@@ -31,9 +28,6 @@ from tests.store.store_world import (
     queue_messages,
 )
 from tests.support.logged import logged
-
-if TYPE_CHECKING:
-    from store.results import PutMessage
 
 T0 = 1_700_000_000_000
 HALF, OP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"

@@ -17,15 +17,13 @@ scheduler as node ids only, and with pytest 9.2 and pytest-xdist 3.8 those do no
 
 import re
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from xdist.workermanage import WorkerController
 
 _WAITS: Final = re.compile(r"\bmark\.(fault|spark)\b")
 _TAKES_A_WHILE: Final = re.compile(r"\bmark\.(slow|fault|spark|long)\b")

@@ -1,15 +1,10 @@
 """A store that reports without running: `MessageStore.run` is what gives it its listener."""
 
-from __future__ import annotations
+from collections.abc import Callable
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from store import MessageStore
-    from store.machine.signal import Signal
-    from store.results import Arrival
+from store import MessageStore
+from store.machine.signal import Signal
+from store.results import Arrival
 
 
 class Listener:

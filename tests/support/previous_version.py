@@ -1,20 +1,16 @@
 """The version before this one, in a virtual environment of its own: built from the repository."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 import sysconfig
 import venv
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RECORD: Final = ROOT / "tests" / "data" / "previous-version.txt"
 

@@ -1,11 +1,6 @@
 """What a test asks of a reason: that there is one, and its words."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from store.running_flags import StoreRefusal
+from store.running_flags import StoreRefusal
 
 
 def words(reason: str | StoreRefusal | None) -> str:

@@ -10,12 +10,10 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from types import FunctionType
+from typing import Any, cast
 
 import msgspec
-
-if TYPE_CHECKING:
-    from types import FunctionType
 
 
 class SourceMutation(msgspec.Struct, frozen=True):

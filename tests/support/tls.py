@@ -1,17 +1,13 @@
 """Connections with TLS between two tasks of a test."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
+from store.machine.network import Listener, Network, Stream
 from store.machine.tls_network import AcceptedStream, TLSNetwork, TLSTerms
 from tests.support import certificates
 from tests.support.contracts import Ends
-
-if TYPE_CHECKING:
-    from store.machine.network import Listener, Network, Stream
 
 HERE: Final = "127.0.0.1"
 

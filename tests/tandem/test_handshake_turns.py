@@ -1,21 +1,15 @@
 """Handshakes take turns, and no address gets all of them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from tandem.handshake_turns import (
     WAITING_OF_ADDRESS_MAX,
     HandshakeTurns,
     TooManyHandshakesError,
 )
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
 
 
 class Taker:

@@ -1,13 +1,12 @@
 """Spans around sends and messages, with OpenTelemetry's own SDK, which keeps them in memory."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import anyio
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
@@ -22,12 +21,6 @@ from tests.support.patience import PATIENCE_SECONDS
 from tests.tandem.client.consumer_world import a_world
 from tests.tandem.client.either_loop import under_either_loop
 from tests.tandem.client.fake_broker import message_ext
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from opentelemetry.sdk.trace import ReadableSpan
 
 MESSAGE = tandem.Message("T", b"12345", keys="a b", tags="x")
 PARENT = "00-6b2554735b57541147bcbec9bf855c6a-19577a69b24acd64-01"

@@ -22,31 +22,25 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
+import msgspec
 import trio
 
 from node.errors import RequestError
 from node.tables.journal.journal_applier import JournalApplier
+from node.tables.journal.journal_file import JournalFile
+from node.tables.journal.journal_records import GroupTables
 from node.tables.journal.journal_writer import JournalWriter
-from node.tables.table_part import split_change
-from store import StoreError
+from node.tables.node_table import NodeTables
+from node.tables.table_part import Written, split_change
+from store import MessageStore, StoreError
 from store.machine.signal import Signal
 from store.machine.tell_once import TellOnce
 from store.machine.waiting_row import WaitingRow
 from tandem.wire.feature_level import LEVEL_MIN
 from tandem.wire.response_code import ResponseCode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    import msgspec
-
-    from node.tables.journal.journal_file import JournalFile
-    from node.tables.journal.journal_records import GroupTables
-    from node.tables.node_table import NodeTables
-    from node.tables.table_part import Written
-    from store import MessageStore
 
 _log = logging.getLogger(__name__)
 

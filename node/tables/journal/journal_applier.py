@@ -9,23 +9,20 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+import msgspec
+
+from node.tables.journal.journal_records import GroupTables
+from node.tables.node_table import NodeTables
+from node.tables.table_part import P, TablePart
+from store import MessageStore
+from store.machine.errors import RecordDamagedError
 from store.results import GetMessageStatus
 from tandem.wire.crc import crc32
 from tandem.wire.errors import MalformedMessageError
-from tandem.wire.message import decode_message
+from tandem.wire.message import MessageExt, decode_message
 from tandem.wire.system_topics import JOURNAL_TOPIC
-
-if TYPE_CHECKING:
-    import msgspec
-
-    from node.tables.journal.journal_records import GroupTables
-    from node.tables.node_table import NodeTables
-    from node.tables.table_part import P, TablePart
-    from store import MessageStore
-    from store.machine.errors import RecordDamagedError
-    from tandem.wire.message import MessageExt
 
 _log = logging.getLogger(__name__)
 

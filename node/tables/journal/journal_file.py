@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from node.tables.journal.journal_records import JOURNAL_FORMAT, GroupTables
+from node.tables.journal.journal_records import JOURNAL_FORMAT, GroupTables, JournalFormat
 from store.machine.checked_file import read_checked_json
+from store.machine.disk import Disk
 from store.machine.kept_files import keep
 from tandem.wire.checksum_line import checksum_line, checksum_of
 from tandem.wire.crc import raw_crc32
 from tandem.wire.untrusted import UnreadableError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from node.tables.journal.journal_records import JournalFormat
-    from store.machine.disk import Disk
 
 _log = logging.getLogger(__name__)
 

@@ -11,25 +11,25 @@ snapshot or in the state file. It would be lost on this node, and with this node
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Union
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from typing import Any, Final, Union
 
 import msgspec
 
 from node.errors import NodeError
+from node.tables.node_table import Replicated
 from node.tables.replicated_tables import REPLICATED_TABLES
 from node.tables.table_part import (
     BASE_FORMAT_VERSION,
+    Content,
+    Field,
     FieldKind,
+    P,
+    TablePart,
     split_content,
 )
 from tandem.wire.remoting_command import Int64
 from tandem.wire.untrusted import UnreadableError, json_decoder
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Sequence
-
-    from node.tables.node_table import Replicated
-    from node.tables.table_part import Content, Field, P, TablePart
 
 
 class JournalFormatError(NodeError):

@@ -7,10 +7,13 @@ and what a classic node left. What the journal's own file says was confirmed, an
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
+import msgspec
 import trio
 
+from ha.replication import Replication
 from node.errors import RequestError
 from node.tables.consumer_offset_table import TOPIC_GROUP_SEPARATOR
 from node.tables.deleted import Deleted
@@ -23,35 +26,27 @@ from node.tables.journal.journal_records import (
     SnapshotPart,
 )
 from node.tables.names import check_name
-from node.tables.node_table import TableFiles, open_tables
+from node.tables.node_table import Replicated, TableFiles, open_tables
 from node.tables.replicated_groups import GroupsChanged, GroupsTable
 from node.tables.replicated_offsets import OffsetsTable
 from node.tables.replicated_tables import REPLICATED_TABLES
 from node.tables.replicated_topics import TopicsChanged, TopicsPart, TopicsTable
 from node.tables.saving import Saving
+from node.tables.table_part import P, Written
+from node.tables.tables import Settled
+from node.tables.topic_config_table import TopicConfigTable
+from store import MessageStore
+from store.delayed_delivery import JournaledProgress
+from store.machine.disk import Disk
 from store.machine.errors import StoreError
+from store.results import Arrival
 from tandem.wire.errors import MalformedMessageError
 from tandem.wire.feature_level import LEVEL_MIN
 from tandem.wire.message import decode_message
+from tandem.wire.request_headers import TopicConfig
 from tandem.wire.response_code import ResponseCode
+from tandem.wire.subscription_group import SubscriptionGroupConfig
 from tandem.wire.system_topics import JOURNAL_TOPIC
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import msgspec
-
-    from ha.replication import Replication
-    from node.tables.node_table import Replicated
-    from node.tables.table_part import P, Written
-    from node.tables.tables import Settled
-    from node.tables.topic_config_table import TopicConfigTable
-    from store import MessageStore
-    from store.delayed_delivery import JournaledProgress
-    from store.machine.disk import Disk
-    from store.results import Arrival
-    from tandem.wire.request_headers import TopicConfig
-    from tandem.wire.subscription_group import SubscriptionGroupConfig
 
 _log = logging.getLogger(__name__)
 

@@ -7,29 +7,24 @@ written as a snapshot, so that a log whose beginning was deleted still has every
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
+import msgspec
 import trio
 
 from node.errors import RequestError
+from node.tables.journal.journal_applier import JournalApplier
 from node.tables.journal.journal_records import SnapshotPart, encode_journal_record
+from node.tables.node_table import Gathering, NodeTables
 from node.tables.replicated_level import LevelPart, level_raised
-from store import PutMessage, PutMessageStatus
+from node.tables.table_part import P, Written
+from store import MessageStore, PutMessage, PutMessageStatus
+from store.machine.signal import Signal
 from store.machine.tell_once import TellOnce
 from tandem.wire.feature_level import LEVEL_MIN, level_of_journal
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import JOURNAL_TOPIC
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import msgspec
-
-    from node.tables.journal.journal_applier import JournalApplier
-    from node.tables.node_table import Gathering, NodeTables
-    from node.tables.table_part import P, Written
-    from store import MessageStore
-    from store.machine.signal import Signal
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ import os
 import sys
 import threading  # noqa: TID251 - an application's, whose library has threads
 import time
-from collections.abc import Callable  # noqa: TC003 - the table of orders
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 

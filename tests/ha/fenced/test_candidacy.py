@@ -1,12 +1,9 @@
 """One candidate: turns, answers that get lost, and who has won in the end."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import msgspec
 import pytest
 import trio
+from trio.testing import MockClock
 
 from ha.fenced.candidacy import Candidacy
 from ha.fenced.election import Election, Follow, Run
@@ -14,9 +11,6 @@ from ha.fenced.lease import LeaseDeadline
 from tandem.coordinator.interface import LeaseLostError
 from tandem.wire.group_state import LeaderRecord
 from tests.ha.scripted_session import NODES, OWN, STATE, Desk
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
 
 
 def candidacy_of(desk: Desk) -> Candidacy:

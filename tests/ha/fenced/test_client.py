@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from functools import partial
 from itertools import cycle
 
 import msgspec
@@ -52,6 +53,7 @@ from ha.fenced.protocol import (
 from ha.link.whole_records import AppendBody
 from tests.ha.sealed_wire import Frame, wire
 from tests.ha.small_logs import FILE_SIZE_BYTES, RECORD_BYTES_MAX, build_log
+from tests.ha.state_table import cells, check_cell
 from tests.support.log_builder import record_starts
 
 LOG = build_log([bytes([i]) * (i * 37 % 700) for i in range(60)])
@@ -248,57 +250,54 @@ EVENTS: dict[str, Callable[[Follower], object]] = {
     "report": lambda follower: follower.client.report(0, 0),
     "connection_lost": lambda follower: follower.client.connection_lost(),
 }
-TABLE: dict[tuple[str, str], str | type[HAError]] = {
-    ("READY", "connected"): "CHALLENGED",
-    ("READY", "connection_lost"): LocalHAError,
-    ("CHALLENGED", "CHALLENGE"): "GREETED",
-    ("CHALLENGED", "WELCOME"): HandshakeError,
-    ("CHALLENGED", "REFUSED"): LinkRefusedError,
-    ("CHALLENGED", "JOINED"): HandshakeError,
-    ("CHALLENGED", "JOINED otherwise"): HandshakeError,
-    ("CHALLENGED", "frame"): HandshakeError,
-    ("CHALLENGED", "connection_lost"): "READY",
-    ("GREETED", "CHALLENGE"): HandshakeError,
-    ("GREETED", "WELCOME"): "JOINING",
-    ("GREETED", "JOINED"): HandshakeError,
-    ("GREETED", "JOINED otherwise"): HandshakeError,
-    ("GREETED", "REFUSED"): LinkRefusedError,
-    ("GREETED", "frame"): HandshakeError,
-    ("GREETED", "connection_lost"): "READY",
-    ("JOINING", "CHALLENGE"): HandshakeError,
-    ("JOINING", "WELCOME"): HandshakeError,
-    ("JOINING", "REFUSED"): LinkRefusedError,
-    ("JOINING", "JOINED"): "TRANSFER",
-    ("JOINING", "JOINED otherwise"): "ENDED",
-    ("JOINING", "frame"): HandshakeError,
-    ("JOINING", "report"): "JOINING",
-    ("JOINING", "connection_lost"): "READY",
-    ("TRANSFER", "CHALLENGE"): "TRANSFER",  # shorter than a head
-    ("TRANSFER", "JOINED"): FrameError,
-    ("TRANSFER", "JOINED otherwise"): FrameError,
-    ("TRANSFER", "WELCOME"): FrameError,
-    ("TRANSFER", "REFUSED"): "TRANSFER",  # shorter than a header
-    ("TRANSFER", "frame"): "TRANSFER",
-    ("TRANSFER", "report"): "TRANSFER",
-    ("TRANSFER", "connection_lost"): "READY",
-    ("ENDED", "connection_lost"): "READY",
-    ("BROKEN", "connection_lost"): "READY",
-}
+TABLE = cells(
+    {
+        "READY": {
+            "CHALLENGED": "connected",
+            LocalHAError: "connection_lost",
+        },
+        "CHALLENGED": {
+            "GREETED": "CHALLENGE",
+            HandshakeError: "WELCOME, JOINED, JOINED otherwise, frame",
+            LinkRefusedError: "REFUSED",
+            "READY": "connection_lost",
+        },
+        "GREETED": {
+            HandshakeError: "CHALLENGE, JOINED, JOINED otherwise, frame",
+            "JOINING": "WELCOME",
+            LinkRefusedError: "REFUSED",
+            "READY": "connection_lost",
+        },
+        "JOINING": {
+            HandshakeError: "CHALLENGE, WELCOME, frame",
+            LinkRefusedError: "REFUSED",
+            "TRANSFER": "JOINED",
+            "ENDED": "JOINED otherwise",
+            "JOINING": "report",
+            "READY": "connection_lost",
+        },
+        "TRANSFER": {
+            "TRANSFER": "CHALLENGE, REFUSED, frame, report",
+            FrameError: "WELCOME, JOINED, JOINED otherwise",
+            "READY": "connection_lost",
+        },
+        "ENDED": {
+            "READY": "connection_lost",
+        },
+        "BROKEN": {
+            "READY": "connection_lost",
+        },
+    }
+)
 
 
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("event", EVENTS)
 def test_every_event_in_every_state(state: str, event: str) -> None:
     follower = STATES[state]()
-    expected = TABLE.get((state, event), LocalHAError)
-    if isinstance(expected, str):
-        EVENTS[event](follower)
-        assert follower.client.state is FencedClientState[expected]
-    else:
-        with pytest.raises(expected):
-            EVENTS[event](follower)
-        after = "BROKEN" if issubclass(expected, RemoteHAError) else state
-        assert follower.client.state is FencedClientState[after]
+    outcome = TABLE.get((state, event), LocalHAError)
+    act = partial(EVENTS[event], follower)
+    check_cell(state, outcome, act, lambda: follower.client.state.name, broken="BROKEN")
 
 
 # Handshake

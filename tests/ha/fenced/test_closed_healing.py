@@ -1,16 +1,15 @@
 """A log that cannot be opened is healed from peers first, if they have what it lacks."""
 
-from __future__ import annotations
-
 import random
-from typing import TYPE_CHECKING
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from ha.fenced.closed_healing import ClosedHealing
 from ha.fenced.healed_parts import HealedParts
 from node.simulated.virtual_clock import WallClock
+from store import MessageStore
 from store.files.store_checkpoint import StoreCheckpoint
 from store.machine.errors import CorruptLogError, LogFault
 from store.machine.machine import Machine
@@ -19,17 +18,11 @@ from tandem.wire.peer_log import EpochPart
 from tests.ha.fenced_world import WorldPeerLogs
 from tests.ha.fingerprinted import flip
 from tests.ha.healing_bench import FILE_BYTES, Bench
-from tests.ha.healing_world import open_group, unconfirmed
+from tests.ha.healing_world import Group, open_group, unconfirmed
 from tests.ha.world import DIRECTORY, FILE_SIZE_BYTES, fenced_config, read_whole_log
 from tests.store.store_world import DIRECTORY as DIRECTORY_OF_BENCH
 from tests.store.store_world import check_store
 from tests.support.reasons import words
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
-
-    from store import MessageStore
-    from tests.ha.healing_world import Group
 
 RECORD = 2 * FILE_SIZE_BYTES
 """One that begins the last file: every start walks it."""

@@ -1,7 +1,7 @@
 """promote, resign, rejoin: what is done, what is refused, and the numbers that are named."""
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import msgspec
 import pytest
@@ -11,7 +11,10 @@ from trio.testing import MockClock
 from ha.fenced.commands import FencedCommands
 from ha.fenced.group_view import GroupView
 from ha.fenced.healing_service import HealingService
+from ha.fenced.leadership import Leadership
+from ha.fenced.replica_parts import ReplicaParts
 from ha.fenced.replica_role import ReplicaRole
+from ha.fenced.round_end import RoundEnd
 from ha.fenced.standing import Parting
 from store import PutMessageStatus
 from tandem.wire.group_state import GroupState, LeaderRecord, LifeRecord, NodeRecord
@@ -22,11 +25,6 @@ from tests.ha.fingerprinted import flip
 from tests.ha.healing_world import open_group
 from tests.ha.world import FILE_SIZE_BYTES, fenced_config
 from tests.support.reasons import words
-
-if TYPE_CHECKING:
-    from ha.fenced.leadership import Leadership
-    from ha.fenced.replica_parts import ReplicaParts
-    from ha.fenced.round_end import RoundEnd
 
 OK = PutMessageStatus.PUT_OK
 

@@ -1,29 +1,21 @@
 """Logs that differ at rest are found by comparing, and the wrong one is healed."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 import trio
 from msgspec.structs import replace
+from trio.testing import MockClock
 
-from ha.fenced.comparing_service import AWAY_SECONDS, OPEN_BLOCK_BYTES
+from ha.fenced.comparing_service import AWAY_SECONDS, OPEN_BLOCK_BYTES, ComparingService
 from tandem.wire.fingerprint import BLOCK_BYTES, crcs_of
-from tandem.wire.peer_log import EpochPart
+from tandem.wire.peer_log import EpochPart, PeerLogPart
+from tests.ha.fenced_world import Replica
 from tests.ha.fingerprinted import flip, take_fingerprints
 from tests.ha.healing_bench import FILE_BYTES, Bench, Peer
 from tests.ha.healing_world import open_group
 from tests.ha.world import FILE_SIZE_BYTES
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
-
-    from ha.fenced.comparing_service import ComparingService
-    from tandem.wire.peer_log import PeerLogPart
-    from tests.ha.fenced_world import Replica
 
 
 async def test_a_flip_that_was_taken_into_a_fingerprint_is_found_and_healed(

@@ -1,16 +1,16 @@
 """Lease, record and view of one node, against a coordinator that misbehaves."""
 
-from __future__ import annotations
-
 import random
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 import trio
+from trio.testing import MockClock
 
 from ha.fenced.coordinator_session import CALL_SECONDS_MAX, CoordinatorSession, limited
+from ha.fenced.group_view import GroupView
 from node.simulated.coordinator import SimulatedCoordinator
 from node.simulated.network import SimulatedNetwork
 from node.simulated.virtual_clock import Timeline
@@ -27,13 +27,6 @@ from tandem.wire.group_state import (
 )
 from tests.ha.fenced_world import COORDINATOR_IP
 from tests.ha.world import IPS, KEYS, fenced_config
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-
-    from trio.testing import MockClock
-
-    from ha.fenced.group_view import GroupView
 
 
 class Node:

@@ -1,26 +1,18 @@
 """Nodes whose bytes differ where they are joined find out whose have changed, and go on."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 import trio
 from msgspec.structs import replace
+from trio.testing import MockClock
 
 from ha.fenced.comparing_service import OPEN_BLOCK_BYTES
 from ha.fenced.disputed_joint import DECIDED_SECONDS
 from ha.fenced.replica_role import ReplicaRole
 from ha.fenced.served_log import ServedLog
-from tests.ha.fenced_world import open_world
+from tests.ha.fenced_world import Replica, open_world
 from tests.ha.fingerprinted import flip, take_fingerprints
 from tests.ha.healing_world import Group, open_group
 from tests.ha.world import FILE_SIZE_BYTES
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
-
-    from tests.ha.fenced_world import Replica
 
 PLACE = 2 * FILE_SIZE_BYTES - 3
 """In the blank that ends a file: no record's checksum covers it."""

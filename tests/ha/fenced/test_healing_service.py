@@ -1,27 +1,21 @@
 """What is bad in a log is healed from whoever has it, and only from who is right."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import pytest
 import trio
 from msgspec.structs import replace
+from trio.testing import MockClock
 
 from ha.fenced.comparing_service import AWAY_SECONDS
 from ha.fenced.replica_role import ReplicaRole
 from tandem.wire.fingerprint import BLOCK_BYTES, crcs_of
+from tests.ha.fenced_world import Replica
 from tests.ha.fingerprinted import flip
 from tests.ha.healing_bench import FILE_BYTES, Bench
 from tests.ha.healing_world import open_group, unconfirmed
 from tests.ha.world import FILE_SIZE_BYTES, read_whole_log
 from tests.store.store_world import check_store
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
-
-    from tests.ha.fenced_world import Replica
 
 WORDS = "a bit has flipped"
 

@@ -1,19 +1,13 @@
 """What one replica does for the health of its log."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+import pytest
 import trio
+from trio.testing import MockClock
 
 from ha.fenced.disputed_joint import DisputedJoint
 from ha.fenced.healing_tasks import Healing
 from tests.ha.fenced_parts import open_parts
 from tests.ha.fenced_world import FencedWorld, WorldPeerLogs
-
-if TYPE_CHECKING:
-    import pytest
-    from trio.testing import MockClock
 
 
 async def test_without_peers_nothing_is_done(autojump_clock: MockClock) -> None:

@@ -1,18 +1,12 @@
 """A look at our own log."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from ha.fenced.log_check import bad_until, begins_record, look_at
+from store import MessageStore
 from tests.ha.fingerprinted import flip, take_fingerprints
 from tests.ha.world import BODIES, FILE_SIZE_BYTES, World, put
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from store import MessageStore
 
 
 @contextmanager

@@ -1,30 +1,23 @@
 """A replica that has lost all of its log copies it anew, and counts for nothing until it has it."""
 
-from __future__ import annotations
-
 import random
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from ha.fenced.lost_log import begin_anew_if_log_is_lost
 from ha.fenced.replica_file import ReplicaFile
+from node.simulated.disk import SimulatedDisk
 from node.simulated.virtual_clock import WallClock
 from store.machine.errors import DiskFailedError, StoreLockedError
 from store.machine.machine import Machine
 from store.recovery.truncation import SET_ASIDE_FILE
-from tests.ha.healing_world import open_group
+from tests.ha.fenced_world import Replica
+from tests.ha.healing_world import Group, open_group
 from tests.ha.world import DIRECTORY, STORE_CONFIG, fenced_config, read_whole_log
 from tests.store.store_world import check_store
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
-
-    from node.simulated.disk import SimulatedDisk
-    from tests.ha.fenced_world import Replica
-    from tests.ha.healing_world import Group
 
 LOG = f"{DIRECTORY}/commitlog"
 

@@ -1,15 +1,14 @@
 """One mastership, with its store, and followers that say what a test wants them to say."""
 
-from __future__ import annotations
-
 import random
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from ha.fenced.election import Won
 from ha.fenced.epoch_file import EpochFile
@@ -26,20 +25,19 @@ from ha.fenced.lease import LeaseDeadline
 from ha.fenced.master import FencedMaster
 from store import PutMessage, PutMessageStatus
 from tandem.cluster_file.choices import AckLevel
-from tandem.coordinator.interface import CoordinatorUnavailableError, Put, TransactionResult
+from tandem.coordinator.interface import (
+    Compare,
+    CoordinatorUnavailableError,
+    Delete,
+    Put,
+    TransactionResult,
+)
 from tandem.wire.group_state import GroupState, LeaderRecord, NodeRecord, decode_state
 from tandem.wire.switch_cause import SwitchCause
 from tests.ha.fenced_world import FencedWorld, refused
 from tests.ha.scripted_session import Desk
 from tests.ha.world import fenced_config
 from tests.support.reasons import words
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-
-    from trio.testing import MockClock
-
-    from tandem.coordinator.interface import Compare, Delete
 
 STATE = GroupState(epoch=6, master="a", isr={"a": "a1", "b": "b1", "c": "c1"}, min_isr=2)
 LEADER = LeaderRecord(node="a", session="s-a", epoch=6)

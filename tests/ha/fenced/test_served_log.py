@@ -1,9 +1,7 @@
 """What a node gives of its log, and that it gives nothing that is bad."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,16 +9,12 @@ from ha.errors import NotServed, NotServedError
 from ha.fenced.epochs import EpochEntry
 from ha.fenced.history import history_of
 from ha.fenced.served_log import ServedLog
+from store import MessageStore
 from tandem.wire.peer_log import BYTES_MAX, EpochPart
 from tests.ha.fenced_parts import Parts
 from tests.ha.fenced_world import FencedWorld
 from tests.ha.fingerprinted import flip, take_fingerprints
 from tests.ha.world import BODIES, FILE_SIZE_BYTES, put, read_whole_log
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from store import MessageStore
 
 
 class Node:

@@ -1,18 +1,16 @@
 """What a replica is: one state, and the ways it can change."""
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pytest
 
 from ha.errors import LocalHAError
 from ha.fenced.group_view import GroupView
+from ha.fenced.master import FencedMaster
 from ha.fenced.replica_role import ReplicaRole
 from ha.fenced.standing import Standing
 from tandem.wire.group_state import NodeRecord
-
-if TYPE_CHECKING:
-    from ha.fenced.master import FencedMaster
 
 MASTERSHIP = cast("FencedMaster", SimpleNamespace(epoch=6))
 VIEW = GroupView(

@@ -1,14 +1,14 @@
 """The broker alone, before a replication that a test controls; whole nodes are tested beside it."""
 
-from __future__ import annotations
-
 import random
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
 import trio
+from trio.testing import MockClock
 
 from ha.results import Ack, PutWait
 from node.broker.broker import Broker
@@ -29,12 +29,6 @@ from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import AUTO_CREATE_TOPIC
 from tests.node.doubles import FakeReplication
 from tests.node.world import CLIENT, MASTER, Caller, bodies, cluster_config, open_caller
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from trio.testing import MockClock
 
 
 class Served:

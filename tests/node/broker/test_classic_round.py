@@ -1,14 +1,14 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from node.config.part_configs import ha_config, store_config
 from store import FlushDiskType
 from store.machine.network import ConnectionLost
 from tandem.wire.message import Host
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     OffsetResponseHeader,
@@ -26,13 +26,6 @@ from tests.node.world import (
     cluster_config,
     open_world,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from trio.testing import MockClock
-
-    from tandem.wire.remoting_command import RemotingCommand
 
 ALL = ("a0", "a1", "a2")
 

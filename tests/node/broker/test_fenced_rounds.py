@@ -1,15 +1,16 @@
-from __future__ import annotations
-
 from itertools import count, pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 import trio
+from trio.testing import MockClock
 
 import node.broker.fenced_rounds
 from ha.fenced.group_view import read_view
 from ha.fenced.ha_service import FencedHAService
+from ha.replication import ReplicationListener
 from node.remoting.remoting_client import RequestFailedError
 from store.machine.errors import RecordDamagedError
 from store.machine.network import ConnectionLost
@@ -17,6 +18,7 @@ from tandem.coordinator.interface import Put
 from tandem.wire.group_recovery import Group, plan_recovery
 from tandem.wire.group_state import GroupKeys, encode_record
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     CreateTopicRequestHeader,
@@ -30,14 +32,6 @@ from tandem.wire.system_topics import JOURNAL_TOPIC
 from tests.node.world import COORDINATOR, NAMES, Caller, World, bodies, fenced_cluster, open_world
 from tests.support.logged import logged
 from tests.support.patience import PATIENCE_SECONDS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from trio.testing import MockClock
-
-    from ha.replication import ReplicationListener
-    from tandem.wire.remoting_command import RemotingCommand
 
 COMMIT = RequestCode.UPDATE_CONSUMER_OFFSET
 QUERY = RequestCode.QUERY_CONSUMER_OFFSET

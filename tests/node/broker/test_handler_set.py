@@ -1,11 +1,10 @@
 """The handlers of a broker: one object each, of its parts and its settings."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
+from trio.testing import MockClock
 
 from tandem.wire.reply_headers import RecallMessageRequestHeader
 from tandem.wire.request_code import RequestCode
@@ -13,11 +12,6 @@ from tandem.wire.request_headers import SendMessageRequestHeaderV2
 from tandem.wire.response_code import ResponseCode
 from tests.node.doubles import Broker, Client, FakeReplication, handlers_of, request_table
 from tests.node.world import MASTER, cluster_config, open_world
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from trio.testing import MockClock
 
 
 async def test_every_code_is_answered_by_its_handler() -> None:

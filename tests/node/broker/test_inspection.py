@@ -1,12 +1,11 @@
 """The requests that look at a broker, on whole nodes of both kinds of group."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from tandem.wire.request_code import RequestCode
 from tandem.wire.stats_requests import (
@@ -14,14 +13,15 @@ from tandem.wire.stats_requests import (
     TopicRequestHeader,
     ViewBrokerStatsDataRequestHeader,
 )
-from tests.node.world import MASTER, NAMES, cluster_config, fenced_cluster, open_world
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from trio.testing import MockClock
-
-    from tests.node.world import Caller, World
+from tests.node.world import (
+    MASTER,
+    NAMES,
+    Caller,
+    World,
+    cluster_config,
+    fenced_cluster,
+    open_world,
+)
 
 
 async def look(client: Caller) -> None:

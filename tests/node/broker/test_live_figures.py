@@ -1,18 +1,12 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from node.broker.live_figures import live_figures
+from node.figures.figure import Figure
 from node.handlers.parked_puts import ParkedPuts, WaitPolicy
 from node.remoting.connection import Connection, Outbox
 from node.remoting.server import Server
 from tests.node.doubles import Broker
 from tests.node.figures.seen import by_name, values
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from node.figures.figure import Figure
 
 
 def nothing(_connection: Connection | None = None) -> None:

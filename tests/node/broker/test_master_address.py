@@ -1,26 +1,19 @@
-from __future__ import annotations
-
 import logging
 import random
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
+import pytest
 import trio
+from trio.testing import MockClock
 
 from node.broker.master_address import RETRY_SECONDS, MasterAddress
 from node.simulated.network import SimulatedNetwork
 from node.simulated.virtual_clock import Timeline
 from store.machine.errors import AddressInUseError
+from store.machine.network import Listener
 from tandem.wire.message import Host
 from tests.support.logged import logged
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    import pytest
-    from trio.testing import MockClock
-
-    from store.machine.network import Listener
 
 ADDRESS = Host("10.0.0.100", 10911)
 

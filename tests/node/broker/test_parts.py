@@ -1,7 +1,5 @@
 """What the handlers of a broker share."""
 
-from __future__ import annotations
-
 from tests.node.doubles import BROKER, Broker
 
 

@@ -1,9 +1,8 @@
 """Nodes ask each other about their logs; nobody else is answered, and nobody else is believed."""
 
-from __future__ import annotations
-
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -15,13 +14,7 @@ from node.broker.peer_logs import ClientPeerLogs
 from tandem.wire.peer_log import LogRangeHeader
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
-from tests.node.world import NAMES, fenced_cluster, open_world
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tests.node.world import World
+from tests.node.world import NAMES, World, fenced_cluster, open_world
 
 MIB = 1 << 20
 

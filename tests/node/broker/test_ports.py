@@ -1,14 +1,14 @@
 """The ports of whole nodes: which there are, and who is told of them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
 import trio
+from trio.testing import MockClock
 
 from store.machine.network import ConnectionLost
+from tandem.cluster_file.cluster_config import ClusterConfig
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tests.node.world import (
@@ -20,13 +20,6 @@ from tests.node.world import (
     fenced_cluster,
     open_world,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from trio.testing import MockClock
-
-    from tandem.cluster_file.cluster_config import ClusterConfig
 
 GROUP_IP = "10.0.0.100"
 

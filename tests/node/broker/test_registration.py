@@ -1,11 +1,12 @@
-from __future__ import annotations
-
 import random
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from node.broker.registration import KNOWN_SECONDS_MAX, PIECE_TOPICS_MAX, Registration
 from node.name_server.name_server import NameServer
@@ -21,20 +22,13 @@ from node.tables.topic_config_table import (
     TopicConfigTable,
 )
 from store.machine.table_file import TableFile
+from tandem.cluster_file.cluster_config import NodeConfig
 from tandem.wire.frame_buffer import FRAME_BYTES_MAX
 from tandem.wire.name_server_headers import QueryDataVersionResponseHeader
 from tandem.wire.request_headers import RegistrationPart, TopicConfig
 from tandem.wire.route import encode_json_body
 from tests.node.world import MASTER, SLAVE_1, cluster_config, fenced_cluster, open_world
 from tests.support.logged import logged
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from trio.testing import MockClock
-
-    from tandem.cluster_file.cluster_config import NodeConfig
 
 
 def topic(name: str) -> TopicConfig:

@@ -1,19 +1,13 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from node.broker.vip_channel import VipChannel
 from node.remoting.connection import Connection, Outbox
+from node.remoting.gathering import Part
+from tandem.wire.frame_buffer import FrameBuffer
 from tandem.wire.remoting_command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tests.node.doubles import FakeStream
-
-if TYPE_CHECKING:
-    from node.remoting.gathering import Part
-    from tandem.wire.frame_buffer import FrameBuffer
 
 
 class Seen:

@@ -1,7 +1,6 @@
-from __future__ import annotations
-
 from enum import Enum
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -18,9 +17,6 @@ from tandem.wire.message import Host
 from tandem.wire.secret_keys import Purpose, key_of
 from tests.node.world import cluster_config, fenced_cluster
 from tests.support.secret import SECRET
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_replica_knows_its_peers_and_how_to_reach_them(tmp_path: Path) -> None:

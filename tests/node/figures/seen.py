@@ -1,14 +1,9 @@
 """Figures of a broker of the tests, by name."""
 
-from __future__ import annotations
-
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from node.figures.figure import Figure
+from node.figures.figure import Figure
 
 
 def by_name(figures: Iterable[Figure]) -> dict[str, list[tuple[dict[str, str], float]]]:

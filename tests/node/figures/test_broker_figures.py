@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from node.figures.broker_figures import broker_figures, used_ratio
 from node.figures.families import FAMILIES
 from store.machine.disk import DiskSpace

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from node.figures.client_figures import client_figures
 from tandem.wire.request_headers import ConsumerData, HeartbeatData, ProducerData
 from tests.node.doubles import Broker, Client

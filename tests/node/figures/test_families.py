@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 
 from node.figures.families import FAMILIES, PUT_STEPS, RUNTIME, Base, Family, Kind, sample_names

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from node.figures.figure import Labels
 from node.figures.histogram_figures import histogram_figures
 from store.machine.histogram import Histogram

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import msgspec
 
 from node.figures.message_figures import message_figures

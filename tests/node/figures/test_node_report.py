@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from node.figures.node_report import NodeReport
 from tests.node.doubles import Broker
 

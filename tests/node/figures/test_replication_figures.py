@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from ha.results import ReplicaStanding
 from node.figures.replication_figures import replication_figures
 from tandem.wire.request_headers import HAConnectionRuntimeInfo, HARuntimeInfo

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from node.figures.selection import LEFT_OUT, Selection
 
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from node.figures.sources import group_labels, topic_labels
 
 

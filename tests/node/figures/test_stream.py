@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from node.figures.families import FAMILIES, sample_names
 from node.figures.figure import NO_LABELS, Figure
 from node.figures.group_lag import GroupLags

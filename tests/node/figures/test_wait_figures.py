@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from node.figures.wait_figures import wait_figures
 from tests.node.doubles import Broker
 from tests.node.figures.seen import by_name, values

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from node.filter.message_filter import COMPILED_MAX, compile_filter

@@ -1,20 +1,16 @@
 """Whole nodes that serve gRPC, on a simulated network; use it with `autojump_clock`."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import trio
 
 from node.grpc.protocol import messages as pb
+from tandem.cluster_file.cluster_config import ClusterConfig
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import CreateTopicRequestHeader
-
-if TYPE_CHECKING:
-    from tandem.cluster_file.cluster_config import ClusterConfig
-    from tests.node.grpc.h2_client import Client
-    from tests.node.world import Caller
+from tests.node.grpc.h2_client import Client
+from tests.node.world import Caller
 
 ID = "0102FC0000000115D10B1C176A000000"
 

@@ -1,7 +1,5 @@
 """Calls that users sign, as RocketMQ's clients do."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 

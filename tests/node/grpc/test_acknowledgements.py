@@ -1,9 +1,9 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from node.grpc.protocol import messages as pb
 from node.grpc.session import Session
@@ -22,12 +22,6 @@ from tests.node.grpc.grpc_world import (
 )
 from tests.node.grpc.h2_client import open_client
 from tests.node.world import MASTER, World, cluster_config, open_world
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from trio.testing import MockClock
 
 pytestmark = [pytest.mark.slow, pytest.mark.sim]
 

@@ -1,17 +1,17 @@
 """Calls that a node passes on: to a master, through a change of master, with users and without."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, cast
+from pathlib import Path
+from typing import cast
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from node.grpc import links
 from node.grpc.links import Link
 from node.grpc.protocol import messages as pb
 from node.grpc.transaction_ids import read_transaction_id
-from store.machine.network import ConnectionLost
+from store.machine.network import ConnectionLost, Network, Stream
 from tandem.cluster_file.choices import ClientAccess
 from tandem.wire.message import decode_messages
 from tandem.wire.remoting_command import RemotingCommand
@@ -30,13 +30,6 @@ from tests.node.security.users_world import (
     operators_master,
 )
 from tests.node.world import NAMES, fenced_cluster, open_world
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from trio.testing import MockClock
-
-    from store.machine.network import Network, Stream
 
 pytestmark = [pytest.mark.slow, pytest.mark.sim]
 

@@ -1,12 +1,13 @@
-from __future__ import annotations
-
+from collections.abc import AsyncIterator
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
 import trio
 from h2.settings import SettingCodes
+from trio.testing import MockClock
 
 from node.grpc.frames import DATA, frame
 from node.grpc.protocol import messages as pb
@@ -27,15 +28,15 @@ from tests.node.grpc.grpc_world import (
 from tests.node.grpc.h2_client import Client, open_client
 from tests.node.grpc.signed import signature
 from tests.node.security.users_world import ALICE, BOB, OPERATOR, as_user, entry, make_user
-from tests.node.world import MASTER, NAMES, World, cluster_config, fenced_cluster, open_world
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from trio.testing import MockClock
-
-    from tests.node.world import Caller
+from tests.node.world import (
+    MASTER,
+    NAMES,
+    Caller,
+    World,
+    cluster_config,
+    fenced_cluster,
+    open_world,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.sim]
 

@@ -1,9 +1,8 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from node.grpc.protocol import messages as pb
 from node.grpc.receipts import Delivery
@@ -41,11 +40,6 @@ from tests.node.security.users_world import (
     make_user,
 )
 from tests.node.world import MASTER, cluster_config, open_world
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from trio.testing import MockClock
 
 pytestmark = [pytest.mark.slow, pytest.mark.sim]
 

@@ -1,21 +1,13 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from trio.testing import MockClock
 
 from node.grpc.protocol import messages as pb
 from tandem.wire.request_code import RequestCode
 from tests.node.grpc.grpc_world import endpoints, make_topic, with_grpc
-from tests.node.grpc.h2_client import open_client
+from tests.node.grpc.h2_client import Client, open_client
 from tests.node.world import MASTER, SLAVE_1, cluster_config, open_world
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from trio.testing import MockClock
-
-    from tests.node.grpc.h2_client import Client
 
 pytestmark = pytest.mark.slow
 

@@ -1,14 +1,14 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
 import trio
+from trio.testing import MockClock
 
 from node.grpc.protocol import messages as pb
 from node.grpc.transaction_ids import read_transaction_id
 from node.simulated.virtual_clock import WallClock
+from tandem.cluster_file.cluster_config import ClusterConfig
 from tandem.wire.message import decode_messages
 from tests.node.grpc.grpc_world import make_topic, message, send, with_grpc
 from tests.node.grpc.h2_client import open_client
@@ -20,13 +20,6 @@ from tests.node.world import (
     fenced_cluster,
     open_world,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from trio.testing import MockClock
-
-    from tandem.cluster_file.cluster_config import ClusterConfig
 
 pytestmark = pytest.mark.slow
 

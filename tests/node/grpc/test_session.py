@@ -1,13 +1,14 @@
 """Connections of gRPC at whole nodes: detection, bounds, hostile peers, and who is served."""
 
-from __future__ import annotations
-
 import random
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 import trio
+from trio.testing import MockClock
 
 from node.grpc import entrance, session
 from node.grpc.call import MESSAGE_BYTES_MAX
@@ -41,12 +42,6 @@ from tests.node.security.users_world import (
     make_user,
 )
 from tests.node.world import MASTER, World, cluster_config, open_world
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from trio.testing import MockClock
 
 pytestmark = pytest.mark.slow
 

@@ -1,15 +1,10 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from trio.testing import MockClock
 
 from node.grpc.side_connection import SideConnection
 from node.remoting.connection import Connection, Outbox
 from node.remoting.dispatcher import response_to
 from tandem.wire.remoting_command import RemotingCommand, encode_frame
 from tests.node.doubles import FakeStream
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
 
 
 async def test_commands_and_frames_are_given_at_the_flush(autojump_clock: MockClock) -> None:

@@ -1,9 +1,8 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from node.grpc.protocol import messages as pb
 from node.grpc.transaction_ids import read_transaction_id
@@ -21,11 +20,6 @@ from tests.node.security.users_world import (
     operators_master,
 )
 from tests.node.world import MASTER, NAMES, cluster_config, fenced_cluster, open_world
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from trio.testing import MockClock
 
 pytestmark = pytest.mark.slow
 

@@ -1,19 +1,13 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import trio
+from trio.testing import MockClock
 
 from node.grpc.ways import PASSED_ON, RESERVE_SECONDS, WAIT_SECONDS, Ways
 from node.remoting.connection import Connection, Outbox
 from node.remoting.dispatcher import Dispatcher, response_to
 from tandem.wire.remoting_command import RemotingCommand
 from tests.node.doubles import FakeStream
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from trio.testing import MockClock
 
 
 class Asked:

@@ -1,13 +1,9 @@
 """Halves of transactions over the wire, and the time that passes until they are asked about."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import msgspec
 import pytest
 
-from tandem.wire.message import decode_messages
+from tandem.wire.message import MessageExt, decode_messages
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     EndTransactionRequestHeader,
@@ -18,9 +14,6 @@ from tandem.wire.request_headers import (
 from tandem.wire.route import encode_json_body
 from tests.node.doubles import Broker, Client, FakeReplication, handlers_of, request_table
 from tests.node.handlers.send_requests import HEADER
-
-if TYPE_CHECKING:
-    from tandem.wire.message import MessageExt
 
 SEND, END = RequestCode.SEND_MESSAGE_V2, RequestCode.END_TRANSACTION
 HALF, OP, GIVEN_UP = (

@@ -1,15 +1,8 @@
 """A broker with messages, groups and clients, and a client that looks at it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from store import PutMessage
 from tandem.wire.request_headers import ConsumerData, HeartbeatData, SubscriptionData
-from tests.node.doubles import NOW_MS, Broker, Client, handlers_of, request_table
-
-if TYPE_CHECKING:
-    from tests.node.doubles import FakeReplication
+from tests.node.doubles import NOW_MS, Broker, Client, FakeReplication, handlers_of, request_table
 
 
 def looking_at(broker: Broker, replication: FakeReplication | None = None) -> Client:

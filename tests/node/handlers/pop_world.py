@@ -1,9 +1,5 @@
 """A broker with messages, and a client that pops them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from tandem.wire.message import MessageExt, decode_messages
@@ -20,12 +16,10 @@ from tandem.wire.receipt_handle import (
     decode_receipt_handle,
     encode_receipt_handle,
 )
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tests.node.doubles import Broker, Client, handlers_of, request_table
 from tests.support.listening import listen
-
-if TYPE_CHECKING:
-    from tandem.wire.remoting_command import RemotingCommand
 
 POP = RequestCode.POP_MESSAGE
 ACK = RequestCode.ACK_MESSAGE

@@ -1,8 +1,6 @@
 """A broker and one connection to it, and requests to send of every kind."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 from hypothesis import strategies as st
@@ -15,18 +13,16 @@ from node.remoting.dispatcher import Answer, Dispatcher
 from node.remoting.server import serve_requests
 from node.remoting.turns import Turns
 from store import PutMessage, PutMessageStatus
+from store.results import Arrival
 from tandem.wire.errors import WireError
 from tandem.wire.frame_buffer import FrameBuffer
+from tandem.wire.message import Host
 from tandem.wire.remoting_command import ONEWAY_FLAG, RemotingCommand, SerializeType, encode_frame
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import SendMessageRequestHeader
 from tests.node.doubles import CLIENT, NOW_MS, Broker, FakeReplication, FakeStream
 from tests.node.handlers.send_requests import HEADER, Waiters, with_more
 from tests.support.listening import listen
-
-if TYPE_CHECKING:
-    from store.results import Arrival
-    from tandem.wire.message import Host
 
 SEND: Final = RequestCode.SEND_MESSAGE_V2
 PACKED: Final = SerializeType.MSGPACK

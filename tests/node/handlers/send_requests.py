@@ -1,7 +1,5 @@
 """A send, and what stands for disk and replicas that it waits for."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Callable

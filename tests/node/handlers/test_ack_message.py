@@ -1,7 +1,5 @@
 """What becomes of popped messages: done, later, or again."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

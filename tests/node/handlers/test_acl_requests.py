@@ -1,19 +1,15 @@
 """Requests about what users may, as RocketMQ's tools send them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
 
 from tandem.wire.access_control import ENTRIES_MAX
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tests.node.handlers.user_world import Users
-
-if TYPE_CHECKING:
-    from tandem.wire.remoting_command import RemotingCommand
 
 CREATE, UPDATE = RequestCode.AUTH_CREATE_ACL, RequestCode.AUTH_UPDATE_ACL
 DELETE, GET, LIST = (

@@ -1,7 +1,6 @@
-from __future__ import annotations
-
+from collections.abc import Callable
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import msgspec
@@ -30,10 +29,6 @@ from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import decode_json_body, encode_json_body
 from tests.node.doubles import Broker, Client, FakeReplication, handlers_of, request_table
 from tests.node.world import SLAVE_1, cluster_config
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 CREATE = RequestCode.UPDATE_AND_CREATE_TOPIC
 

@@ -1,9 +1,6 @@
 """Whatever a client sends, it gets one answer, and never because of a bug of ours."""
 
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -11,8 +8,10 @@ import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from node.broker.handler_set import Handlers
 from node.name_server.route_table import RouteTable
 from node.name_server.topic_route import TopicRoute
+from node.remoting.dispatcher import Handler
 from node.security.request import REQUESTS, handler_table
 from tandem.wire.message import Message, encode_batch_body
 from tandem.wire.remoting_command import SerializeType
@@ -20,10 +19,6 @@ from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import CID_RMQ_SYS_TRANS, RMQ_SYS_TRANS_HALF_TOPIC
 from tests.node.doubles import Broker, Client, handlers_of
-
-if TYPE_CHECKING:
-    from node.broker.handler_set import Handlers
-    from node.remoting.dispatcher import Handler
 
 ANSWERED_LATER = {
     RequestCode.PULL_MESSAGE,

@@ -1,20 +1,14 @@
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from trio.testing import MockClock
 
 from node.handlers.broker_epoch_cache import BrokerEpochCache
 from tandem.wire.request_code import RequestCode
 from tandem.wire.stats_requests import EpochEntryBody
 from tests.node.doubles import Client
 from tests.node.world import NAMES, fenced_cluster, open_world
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from trio.testing import MockClock
 
 ASK = RequestCode.GET_BROKER_EPOCH_CACHE
 

@@ -1,8 +1,5 @@
-from __future__ import annotations
-
 import math
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -16,6 +13,7 @@ from node.handlers.client_heartbeat import (
     WORK_PER_PIECE,
     ClientHeartbeat,
 )
+from node.tables.client_table import Consumer
 from tandem.wire.remoting_command import ONEWAY_FLAG, PROTOCOL_VERSION
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
@@ -35,8 +33,6 @@ LEAVE = RequestCode.UNREGISTER_CLIENT
 LIST = RequestCode.GET_CONSUMER_LIST_BY_GROUP
 CHECK = RequestCode.CHECK_CLIENT_CONFIG
 
-if TYPE_CHECKING:
-    from node.tables.client_table import Consumer
 
 JAVA = (
     b'{"clientID":"10.0.0.9@4711#83","consumerDataSet":[{"consumeFromWhere":'

@@ -1,7 +1,5 @@
 """What operators ask about clients, and of them."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 import trio

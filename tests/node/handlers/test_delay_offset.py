@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from store.delayed.timer_metrics import TimerMetrics
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode

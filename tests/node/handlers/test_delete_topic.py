@@ -1,7 +1,5 @@
 """The end of a topic, and its second beginning."""
 
-from __future__ import annotations
-
 from unittest.mock import patch
 
 import pytest

@@ -1,7 +1,5 @@
 """Transactions over the wire: the send that is put aside, its end, and the question about it."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,12 +1,11 @@
-from __future__ import annotations
-
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from ha.results import Refusal
 from tandem.coordinator.interface import CoordinatorUnavailableError
@@ -22,11 +21,6 @@ from tandem.wire.request_headers import (
 from tandem.wire.response_code import ResponseCode
 from tests.node.fenced_doubles import STATUS, FakeReplica, FencedClient
 from tests.node.tables.journal.journal_world import offsets_of, topics_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from trio.testing import MockClock
 
 UPDATE = RequestCode.UPDATE_CONSUMER_OFFSET
 QUERY = RequestCode.QUERY_CONSUMER_OFFSET

@@ -1,8 +1,6 @@
 """Whose message a record is."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import msgspec
 import pytest
@@ -16,9 +14,6 @@ from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tests.node.doubles import Broker, Client, handlers_of, request_table
 from tests.node.handlers.send_requests import HEADER
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class Noted(Caller):

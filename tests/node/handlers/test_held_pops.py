@@ -1,14 +1,8 @@
 """Whose the requests are that wait."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+from node.errors import RequestError
 from node.handlers.held_pops import HeldPop, HeldPops
 from tests.node.doubles import Client
-
-if TYPE_CHECKING:
-    from node.errors import RequestError
 
 
 class Waiting:

@@ -3,9 +3,9 @@
 How they look to clients is in `test_send_message.py` and `test_send_runs.py`.
 """
 
-from __future__ import annotations
+from collections.abc import Callable
 
-from typing import TYPE_CHECKING
+import pytest
 
 from ha.results import PutWait
 from node.handlers import parked_puts
@@ -15,11 +15,6 @@ from store import PutMessageStatus
 from tandem.wire.remoting_command import RESPONSE_FLAG, RemotingCommand
 from tandem.wire.response_code import ResponseCode
 from tests.node.doubles import Broker, Client
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import pytest
 
 
 class Waited:

@@ -1,8 +1,6 @@
 """What nodes are told of a log, signed; in quarantine nothing."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -19,9 +17,6 @@ from tandem.wire.secret_keys import Purpose, key_of
 from tests.node.doubles import Client
 from tests.node.world import fenced_cluster
 from tests.support.secret import SECRET
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PART = PeerLogPart(
     node="a2",

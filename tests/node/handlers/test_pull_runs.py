@@ -1,9 +1,8 @@
 """Pulls that come together end as if they had come one by one, whatever they are."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import pytest
@@ -31,9 +30,6 @@ from tandem.wire.response_code import ResponseCode
 from tandem.wire.subscription_group import SubscriptionGroupConfig
 from tests.node.doubles import CLIENT, NOW_MS, Broker, FakeStream
 from tests.node.handlers.send_requests import MORE, as_in_cpp, received, with_more
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 pytestmark = pytest.mark.skipif(native.loops is None, reason="no C compiler at installation")
 

@@ -1,13 +1,10 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import msgspec
 import pytest
 
 from node.handlers.queue_offset import QueueOffset
 from store import PutMessage
 from tandem.wire.message import decode_messages
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     OffsetResponseHeader,
@@ -20,9 +17,6 @@ from tandem.wire.request_headers import (
 )
 from tandem.wire.response_code import ResponseCode
 from tests.node.doubles import NOW_MS, Broker, Client
-
-if TYPE_CHECKING:
-    from tandem.wire.remoting_command import RemotingCommand
 
 
 def filled(behind: str | None = None) -> tuple[Broker, Client]:

@@ -1,7 +1,5 @@
 """Whether a group may read a topic."""
 
-from __future__ import annotations
-
 import pytest
 
 from node.errors import RequestError

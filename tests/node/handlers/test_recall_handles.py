@@ -1,7 +1,5 @@
 """Which messages have a recall handle; what it says is in `test_recall_message`."""
 
-from __future__ import annotations
-
 from node.handlers.recall_handles import recall_handle
 from store import PutMessage
 from tandem.wire.recall_handle import RecallHandle, decode_recall_handle

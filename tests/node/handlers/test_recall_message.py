@@ -1,7 +1,5 @@
 """Recalls: what is stored for them, and what is refused."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,7 +1,5 @@
 """Replies, from a replier through the broker to the client that asked."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 import trio

@@ -1,7 +1,5 @@
 """Where a group goes on, and how its consumers learn of it."""
 
-from __future__ import annotations
-
 from unittest.mock import patch
 
 import pytest

@@ -1,9 +1,5 @@
 """What was given up is asked about again, once: a transaction ends once."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import msgspec
 import pytest
 
@@ -14,6 +10,7 @@ from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
+    SendMessageRequestHeaderV2,
 )
 from tandem.wire.response_code import ResponseCode
 from tests.node.doubles import Broker, Client, FakeReplication
@@ -31,9 +28,6 @@ from tests.node.handlers.halves import (
     prepare,
     stored,
 )
-
-if TYPE_CHECKING:
-    from tandem.wire.request_headers import SendMessageRequestHeaderV2
 
 RESUME = RequestCode.RESUME_CHECK_HALF_MESSAGE
 

@@ -1,15 +1,11 @@
 """Messages that come back: CONSUMER_SEND_MSG_BACK, and sends to a retry topic."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import msgspec
 import pytest
 
 from ha.results import Ack
 from store import PutMessageStatus
-from tandem.wire.message import decode_messages
+from tandem.wire.message import MessageExt, decode_messages
 from tandem.wire.message_properties import decode_properties
 from tandem.wire.remoting_command import ONEWAY_FLAG
 from tandem.wire.request_code import RequestCode
@@ -24,9 +20,6 @@ from tandem.wire.route import encode_json_body
 from tandem.wire.system_topics import SCHEDULE_TOPIC
 from tests.node.doubles import Broker, Client, FakeReplication, handlers_of, request_table
 from tests.node.handlers.send_requests import HEADER, Waiters
-
-if TYPE_CHECKING:
-    from tandem.wire.message import MessageExt
 
 SEND, BACK = RequestCode.SEND_MESSAGE_V2, RequestCode.CONSUMER_SEND_MSG_BACK
 

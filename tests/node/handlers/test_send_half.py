@@ -1,7 +1,5 @@
 """Halves as they are put; over the wire: test_end_transaction.py."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

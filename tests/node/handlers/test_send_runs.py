@@ -1,9 +1,8 @@
 """Requests that come together end as if they had come one by one, whatever they are."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 import trio
@@ -31,10 +30,6 @@ from tests.node.handlers.send_node import (
     frame,
 )
 from tests.node.handlers.send_requests import MORE, Waiters, as_in_cpp, received, with_more
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 pytestmark = pytest.mark.skipif(native.loops is None, reason="no C compiler at installation")
 

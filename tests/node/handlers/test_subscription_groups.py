@@ -1,7 +1,5 @@
 """Requests about what is set for consumer groups."""
 
-from __future__ import annotations
-
 from unittest.mock import patch
 
 import msgspec

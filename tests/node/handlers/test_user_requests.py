@@ -1,7 +1,5 @@
 """Requests about users: RocketMQ's answers, without their secrets."""
 
-from __future__ import annotations
-
 from unittest.mock import patch
 
 import msgspec

@@ -1,20 +1,16 @@
 """A broker, and what is asked of it about users."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
+from node.security.users import StoredUser
 from node.tables.replicated_users import UsersPart
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.sealed_secret import unseal
 from tandem.wire.secret_keys import Purpose, key_of
 from tests.node.doubles import Broker, Client, FakeReplication, handlers_of, request_table
-
-if TYPE_CHECKING:
-    from node.security.users import StoredUser
-    from tandem.wire.remoting_command import RemotingCommand
 
 SECRET: Final = "a secret of alice"
 

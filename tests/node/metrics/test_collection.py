@@ -1,6 +1,4 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import trio
@@ -12,9 +10,6 @@ from store.machine.machine import this_machine
 from tests.node.doubles import Broker
 from tests.node.figures.seen import by_name, values
 from tests.node.world import fenced_cluster
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def collection_of(directory: Path, report: NodeReport, now_ms: list[int]) -> Collection:

@@ -1,20 +1,14 @@
-from __future__ import annotations
-
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from node.errors import ConfigError
 from node.metrics.exporters import exporter_of
+from tandem.cluster_file.cluster_config import NodeConfig
 from tandem.cluster_file.settings import MetricsSettings
 from tests.node.world import fenced_cluster
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tandem.cluster_file.cluster_config import NodeConfig
 
 ENCODER = "opentelemetry.exporter.otlp.proto.common.metrics_encoder"
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from ha.results import ReplicaStanding
 from node.figures.node_report import NodeReport
 from node.metrics.health import BEHIND_BYTES_MAX, group_ready, live, ready

@@ -1,10 +1,8 @@
-from __future__ import annotations
-
 import datetime as dt
 import ssl
 import zlib
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -24,9 +22,6 @@ from tandem.cluster_file.settings import TLSSettings
 from tests.node.world import fenced_cluster
 from tests.support.http_collector import HTTPCollector, collecting
 from tests.support.loopback import own_network
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PORT = 4318
 BODY = zlib.compress(b"", wbits=31)

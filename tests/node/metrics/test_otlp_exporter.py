@@ -1,8 +1,6 @@
-from __future__ import annotations
-
 import logging
 import zlib
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -20,10 +18,6 @@ from tests.node.doubles import Broker
 from tests.node.world import fenced_cluster, open_world
 from tests.support.http_collector import Series
 from tests.support.logged import logged
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 MODULE = "node.metrics.otlp_exporter"
 INTERVAL = 60.0

@@ -1,14 +1,9 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from node.metrics.otlp_headers import HeadersError, read_headers
 from tandem.cluster_file.secret_file import SecretFault, SecretFileError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def written(directory: Path, text: str | bytes, mode: int = 0o600) -> Path:

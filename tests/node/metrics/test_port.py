@@ -1,8 +1,7 @@
-from __future__ import annotations
-
 import json
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import h11
 import msgspec
@@ -12,20 +11,14 @@ import trio
 from node.figures.node_report import NodeReport
 from node.metrics.collection import Collection
 from node.metrics.port import CONNECTIONS_MAX, LIMITS, SAME_SECONDS, MetricsPort
-from store.machine.network import ConnectionLost
+from store.machine.network import ConnectionLost, Stream
 from store.machine.service_manager import GETS_ON, ServiceManager
+from tandem.cluster_file.cluster_config import ClusterConfig
 from tandem.cluster_file.settings import MetricsSettings
 from tests.node.doubles import Broker
 from tests.node.handlers.inspected import put
 from tests.node.world import MASTER, World, fenced_cluster, open_world
 from tests.support.patience import PATIENCE_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from store.machine.network import Stream
-    from tandem.cluster_file.cluster_config import ClusterConfig
 
 PORT = 5557
 OWN = b'{cluster="DefaultCluster",group="broker-a",node="a1"'

@@ -1,12 +1,14 @@
-from __future__ import annotations
-
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import trio
+from trio.testing import MockClock
 
+from node.name_server.name_server import NameServer
 from node.name_server.readiness import NOT_READY_SECONDS_MAX
+from node.simulated.network import Machine
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     GetRouteInfoRequestHeader,
@@ -18,15 +20,6 @@ from tandem.wire.request_headers import (
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import encode_json_body
 from tests.node.world import Caller, fenced_cluster, open_caller, open_name_server
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from trio.testing import MockClock
-
-    from node.name_server.name_server import NameServer
-    from node.simulated.network import Machine
 
 BROKER = "10.0.0.2:10911"
 SERVER, PORT = "10.0.0.1", 9876

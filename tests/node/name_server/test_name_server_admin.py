@@ -1,14 +1,12 @@
 """What operators and RocketMQ's brokers ask of a name server."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 
 from node.name_server.name_server_admin import NameServerAdmin
 from node.name_server.route_table import RouteTable
-from node.remoting.remoting_client import RequestFailedError
+from node.remoting.remoting_client import RemotingClient, RequestFailedError
 from node.security.request import handler_table
 from node.simulated.disk import SimulatedDisk
 from node.tables.kv_config_table import KvConfigTable
@@ -26,11 +24,6 @@ from tandem.wire.secret_keys import OPERATOR_ACCESS_KEY, operator_secret_key
 from tests.node.doubles import Client
 from tests.node.security.guarded_server import open_server
 from tests.support.secret import SECRET
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from node.remoting.remoting_client import RemotingClient
 
 MASTER = "127.0.0.1:10911"
 

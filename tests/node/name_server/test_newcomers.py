@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from node.name_server.newcomers import Newcomers
 
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import msgspec
 
 from node.name_server.readiness import NOT_READY_SECONDS_MAX, Readiness

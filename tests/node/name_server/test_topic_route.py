@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import msgspec
 
 from node.name_server.route_table import RouteTable

@@ -1,15 +1,10 @@
 """Records of POP, as short as tests want them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import msgspec
 
 from node.pop.changes import Acked, Popped, QueueKey, runs_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 KEY = QueueKey("g", "T", 0)
 

@@ -1,7 +1,5 @@
 """The engine against a model that is too simple to be wrong."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from hypothesis import given, settings

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 
 from node.pop.changes import Acked, Moved, Popped, QueueKey, runs_of

@@ -6,10 +6,10 @@ What replication would do is `confirm`; what the next master knows is `successor
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
 
 import trio
 
+from node.errors import RequestError
 from node.receive.pop_service import PopService
 from node.receive.queue_order import HIGHEST_FIRST, PriorityReading
 from node.receive.requests import Changed, Handle, Receive, Received
@@ -17,19 +17,15 @@ from node.simulated.disk import SimulatedDisk
 from node.tables.journal.journal_tables import JournalTables, SavedTables
 from node.tables.plain_tables import PlainFiles, PlainTables
 from node.tables.replicated_pop import DeliveriesPart, DeliveriesTable
+from node.tables.tables import Tables
 from store import PutMessage
-from tandem.wire.message import decode_messages
+from store.results import Arrival
+from tandem.wire.message import MessageExt, decode_messages
 from tandem.wire.receipt_handle import TopicMark
 from tandem.wire.request_headers import TopicConfig
 from tandem.wire.subscription_group import SubscriptionGroupConfig
 from tests.node.doubles import BROKER, NOW_MS, FakeReplication, open_store
 from tests.support.listening import listen
-
-if TYPE_CHECKING:
-    from node.errors import RequestError
-    from node.tables.tables import Tables
-    from store.results import Arrival
-    from tandem.wire.message import MessageExt
 
 GROUP, TOPIC = "g", "T"
 RETRY = f"%RETRY%{GROUP}_{TOPIC}"

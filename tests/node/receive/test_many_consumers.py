@@ -4,22 +4,16 @@ Each master dies, and what was not confirmed is gone, or some of it. No message 
 with two at a time, none comes again that was acknowledged.
 """
 
-from __future__ import annotations
-
 import random
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 import trio
+from trio.testing import MockClock
 
+from node.errors import RequestError
 from node.receive.requests import Handle, Received
 from tests.node.receive.pop_world import PopWorld, handles, messages
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
-
-    from node.errors import RequestError
 
 CONSUMERS = 3_000
 QUEUES = 3

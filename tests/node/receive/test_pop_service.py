@@ -1,20 +1,14 @@
-from __future__ import annotations
+from collections.abc import Callable
 
-from typing import TYPE_CHECKING
-
+import pytest
 import trio
+from trio.testing import MockClock
 
 from node.errors import RequestError
 from node.receive.requests import Found, Handle, Received
 from tandem.wire.receipt_handle import TopicMark
 from tandem.wire.response_code import ResponseCode
 from tests.node.receive.pop_world import DLQ, GROUP, RETRY, TOPIC, PopWorld, handles, messages
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import pytest
-    from trio.testing import MockClock
 
 
 async def test_messages_are_handed_out_once_and_acknowledged(autojump_clock: MockClock) -> None:

@@ -1,10 +1,7 @@
 """What is put for a message whose time is over."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
+from trio.testing import MockClock
 
 from node.errors import RequestError
 from node.receive.put_again import check_retry_topic
@@ -13,9 +10,6 @@ from tandem.wire.receipt_handle import TopicMark
 from tandem.wire.response_code import ResponseCode
 from tests.node.doubles import BROKER, NOW_MS
 from tests.node.receive.pop_world import DLQ, RETRY, TOPIC, PopWorld, handles, messages
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
 
 
 async def test_a_retried_message_keeps_all_but_its_topic_and_its_count(

@@ -1,17 +1,12 @@
 """A log that is cut anywhere, while messages are put again: none is lost, none comes twice."""
 
-from __future__ import annotations
-
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from tests.node.receive.pop_world import DLQ, RETRY, PopWorld, handles
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
 
 
 def record_ends(world: PopWorld, begin: int) -> list[int]:

@@ -1,18 +1,13 @@
 """In which order a pop looks at queues, and that messages with priorities come in theirs."""
 
-from __future__ import annotations
-
 import random
-from typing import TYPE_CHECKING
 
 import pytest
+from trio.testing import MockClock
 
 from node.receive.queue_order import HIGHEST_FIRST, PriorityReading, queues_from
 from tandem.wire.request_headers import TopicConfig
 from tests.node.receive.pop_world import TOPIC, PopWorld, handles
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
 
 KINDS = pytest.mark.parametrize("is_fenced", [False, True], ids=["classic", "fenced"])
 

@@ -1,11 +1,8 @@
 """Which messages a request gets."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 import trio
+from trio.testing import MockClock
 
 from node.errors import RequestError
 from node.receive import taking as module
@@ -14,9 +11,6 @@ from node.receive.taking import queue_offsets
 from tandem.wire.message import decode_messages
 from tandem.wire.receipt_handle import TopicMark
 from tests.node.receive.pop_world import GROUP, RETRY, TOPIC, PopWorld, handles, messages
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
 
 
 async def test_offsets_are_read_off_the_records(autojump_clock: MockClock) -> None:

@@ -1,15 +1,9 @@
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
+
+import pytest
 
 from node.receive import waiting as module
-from node.receive.waiting import Place, WaitingRequests
-
-if TYPE_CHECKING:
-    import pytest
-
-    from node.receive.waiting import WaitingRequest
+from node.receive.waiting import Place, WaitingRequest, WaitingRequests
 
 ALL = Place("g", "T", -1)
 

@@ -1,13 +1,8 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+import pytest
 
 import node.remoting.client_memory
 from node.remoting.client_memory import SMALL_BYTES, ClientMemory
 from tandem.wire.message import Host
-
-if TYPE_CHECKING:
-    import pytest
 
 MIB = 1 << 20
 

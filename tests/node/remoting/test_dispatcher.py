@@ -1,12 +1,10 @@
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING
 
 import pytest
 
 from node.errors import RequestError
-from node.remoting.dispatcher import in_pieces, response_to
+from node.remoting.connection import Connection
+from node.remoting.dispatcher import Handler, Pieces, in_pieces, response_to
 from tandem.wire.errors import MalformedMessageError
 from tandem.wire.remoting_command import (
     ONEWAY_FLAG,
@@ -18,10 +16,6 @@ from tandem.wire.remoting_command import (
 )
 from tandem.wire.response_code import ResponseCode
 from tests.node.doubles import Client
-
-if TYPE_CHECKING:
-    from node.remoting.connection import Connection
-    from node.remoting.dispatcher import Handler, Pieces
 
 
 def refuse(connection: Connection, command: RemotingCommand) -> RemotingCommand | None:

@@ -1,20 +1,15 @@
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING
 
 import pytest
 import trio
 
 from node.errors import RequestError
 from node.remoting.peer_link import REQUEST_SECONDS_MAX, RETRY_SECONDS_MAX, PeerLink
+from node.remoting.remoting_client import RemotingClient
 from store.machine.network import ConnectionLost, Listener
 from tandem.cluster_file.settings import NodeSettings
 from tests.node.doubles import FakeStream
 from tests.support.logged import logged
-
-if TYPE_CHECKING:
-    from node.remoting.remoting_client import RemotingClient
 
 PEER = NodeSettings("a0", "broker-a", 0, "10.0.0.1")
 

@@ -1,12 +1,10 @@
 """What is not served is refused in words, counted, and logged now and then."""
 
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from node.errors import RequestError
 from node.remoting.unsupported import CODES_MAX, LOG_SECONDS, OTHERS, WORDS, UnsupportedRequests
@@ -14,9 +12,6 @@ from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tests.node.doubles import Client
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
 
 
 def refused(unsupported: UnsupportedRequests, code: int) -> str:

@@ -1,7 +1,5 @@
 """What a user takes: decision tables, and promises for any run of requests."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import random

@@ -1,11 +1,13 @@
 """A name server whose guard is asked, and requests to it."""
 
-from __future__ import annotations
-
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from node.remoting.remoting_client import open_client
+from node.name_server.name_server import NameServer
+from node.remoting.remoting_client import RemotingClient, open_client
+from node.simulated.network import SimulatedNetwork
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_headers import (
     DataVersion,
     RegisterBrokerBody,
@@ -17,15 +19,6 @@ from tandem.wire.route import encode_json_body
 from tandem.wire.secret_keys import Purpose, key_of
 from tests.node.world import Caller, fenced_cluster, open_name_server
 from tests.support.secret import SECRET
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from node.name_server.name_server import NameServer
-    from node.remoting.remoting_client import RemotingClient
-    from node.simulated.network import SimulatedNetwork
-    from tandem.wire.remoting_command import RemotingCommand
 
 SERVER, PORT, TARGET = "10.0.0.1", 9876, "10.0.0.1:10911"
 LEARNER = "10.0.0.7"

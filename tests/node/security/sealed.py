@@ -1,28 +1,19 @@
 """Requests that are sealed, as our own clients seal them, and their frames."""
 
-from __future__ import annotations
-
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
-from typing import TYPE_CHECKING
 
-from store.machine.network import ConnectionLost
+from store.machine.network import ConnectionLost, Stream
 from tandem.wire.frame_buffer import FrameBuffer
 from tandem.wire.frame_seal import FrameSeal, SignInHeader, connection_key
-from tandem.wire.remoting_command import RemotingCommand, SerializeType, encode_frame
+from tandem.wire.remoting_command import Ext, RemotingCommand, SerializeType, encode_frame
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import PullMessageRequestHeader, SendMessageRequestHeaderV2
 from tandem.wire.request_signature import ChallengeBody
 from tandem.wire.route import decode_json_body
-from tests.node.world import MASTER
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from store.machine.network import Stream
-    from tandem.wire.remoting_command import Ext
-    from tests.node.security.users_world import Keys
-    from tests.node.world import World
+from tests.node.security.users_world import Keys
+from tests.node.world import MASTER, World
 
 _MACHINES = count()
 

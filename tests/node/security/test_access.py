@@ -1,9 +1,9 @@
 """Every request code, by a stranger and by somebody who knows the secret, at whole nodes."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from itertools import product
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -13,6 +13,7 @@ from node.security.access import Action, Resource, Standing, needed
 from node.security.request import REQUESTS
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult
 from tandem.wire.peer_log import LogRangeHeader
+from tandem.wire.remoting_command import Ext, RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     CreateTopicRequestHeader,
@@ -27,15 +28,8 @@ from tandem.wire.request_headers import (
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import ClusterInfo, decode_json_body, encode_json_body
 from tandem.wire.system_topics import JOURNAL_TOPIC, is_system_topic
-from tests.node.world import NAMES, World, fenced_cluster, open_world
+from tests.node.world import NAMES, Caller, World, fenced_cluster, open_world
 from tests.support.patience import PATIENCE_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tandem.wire.remoting_command import Ext, RemotingCommand
-    from tests.node.world import Caller
 
 HOSTILE: Final = "10.0.0.9:6666"
 CLIENT_PORT, NAME_SERVER_PORT = 10911, 9876

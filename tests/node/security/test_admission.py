@@ -1,6 +1,4 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -16,9 +14,6 @@ from tandem.wire.request_headers import (
 from tandem.wire.response_code import ResponseCode
 from tests.node.security.guarded_server import LEARNER, call, open_server, registration
 from tests.node.world import cluster_config, fenced_cluster
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 async def test_a_learner_registers_itself_and_nothing_else(

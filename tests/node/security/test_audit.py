@@ -1,11 +1,11 @@
 """The audit trail: what is in it, and what never is."""
 
-from __future__ import annotations
-
 import logging
 import random
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import trio
@@ -34,10 +34,6 @@ from tests.node.security.users_world import (
     sample,
 )
 from tests.node.world import MASTER, cluster_config, open_world
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 class Trail(logging.Handler):

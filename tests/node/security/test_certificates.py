@@ -1,30 +1,24 @@
 """A node starts with certificates that are believed, and takes new ones while it runs."""
 
-from __future__ import annotations
-
 import datetime as dt
 import logging
 import shutil
 import ssl
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 import trio
+from trio.testing import MockClock
 
 from node.errors import ConfigError
 from node.security.certificates import LOOK_SECONDS, Certificates
 from store.machine.tcp_network import TCPNetwork
 from tandem.cluster.certificates import make_certificates
 from tandem.cluster_file.choices import ClientAuth, TLSMode
+from tandem.cluster_file.cluster_config import ClusterConfig, NodeConfig
 from tandem.cluster_file.settings import TLSSettings
 from tests.node.world import fenced_cluster
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
-
-    from tandem.cluster_file.cluster_config import ClusterConfig, NodeConfig
 
 NOW = dt.datetime.now(dt.UTC)
 

@@ -1,6 +1,4 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -10,9 +8,6 @@ from node.security.exposure import check_exposure
 from tandem.cluster_file.choices import ClientAccess, ClientAuth, GroupKind, TLSMode
 from tandem.cluster_file.settings import MetricsSettings, SecuritySettings, TLSSettings
 from tests.node.world import fenced_cluster
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_node_beyond_this_machine_has_to_be_allowed(tmp_path: Path) -> None:

@@ -1,10 +1,11 @@
-from __future__ import annotations
-
 import random
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+import pytest
 
 from node.handlers.pull_runs import PULL_RUN_CODES
 from node.handlers.send_runs import SEND_RUN_CODES
+from node.remoting.remoting_client import RemotingClient
 from node.security.access import NEEDED, Action, Resource, Standing
 from node.security.guard import Guard
 from node.security.request import handler_table
@@ -21,13 +22,6 @@ from tests.node.handlers.send_requests import HEADER, with_more
 from tests.node.security.guarded_server import KEY, TARGET, call, open_server, registration
 from tests.node.world import MASTER, cluster_config, fenced_cluster, open_world
 from tests.support.secret import SECRET
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
-
-    from node.remoting.remoting_client import RemotingClient
 
 
 async def challenge(client: RemotingClient) -> str:

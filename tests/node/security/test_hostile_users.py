@@ -1,13 +1,12 @@
 """Hostile requests, signed and not, at a node that asks for users: nothing breaks or leaks."""
 
-from __future__ import annotations
-
 import logging
 import os
 import random
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import msgspec
 import pytest
@@ -33,9 +32,6 @@ from tests.node.security.users_world import (
     sample,
 )
 from tests.node.world import MASTER
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FRAMES: Final = int(os.environ.get("HOSTILE_FRAMES", "1500"))
 PER_CONNECTION: Final = 25

@@ -1,11 +1,11 @@
 """Bounds of users through whole nodes: what is refused, how, when, and what is not."""
 
-from __future__ import annotations
-
 import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import Any, Self
 
 import msgspec
 import pytest
@@ -50,18 +50,13 @@ from tests.node.world import (
     MASTER,
     NAMES,
     SLAVE_1,
+    Caller,
     World,
     bodies,
     cluster_config,
     fenced_cluster,
     open_world,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-    from pathlib import Path
-
-    from tests.node.world import Caller
 
 BUSY, RETRY = ResponseCode.SYSTEM_BUSY, ResponseCode.PULL_RETRY_IMMEDIATELY
 

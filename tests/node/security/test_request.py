@@ -1,9 +1,8 @@
 """Declarations of requests: each code once, with the names that its header has, and served."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 import pytest
@@ -30,9 +29,6 @@ from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import QueueRequestHeader
 from tests.node.doubles import Broker, Client, handlers_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ACCESS = (Resource.MESSAGES, Action.READ)
 T = TypeVar("T", bound=msgspec.Struct)

@@ -1,12 +1,12 @@
 """Sealed requests at whole nodes: what was recorded is good nowhere else, and never again."""
 
-from __future__ import annotations
-
 import logging
 import os
 import random
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import msgspec
 import pytest
@@ -45,17 +45,12 @@ from tests.node.world import (
     MASTER,
     NAMES,
     SLAVE_1,
+    World,
     bodies,
     cluster_config,
     fenced_cluster,
     open_world,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tests.node.world import World
 
 REFUSED = ResponseCode.NO_PERMISSION
 SEND = RequestCode.SEND_MESSAGE_V2

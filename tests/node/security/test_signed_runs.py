@@ -1,13 +1,13 @@
 """Signed requests that come together: the verdict about each is as if it had come alone."""
 
-from __future__ import annotations
-
 import random
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from store.messages.put_message import MessagePuts
+from tandem.cluster_file.choices import ClientAccess
 from tandem.wire import native
 from tandem.wire.acl_signature import with_acl_signature
 from tandem.wire.frame_buffer import FrameBuffer
@@ -34,15 +34,7 @@ from tests.node.security.users_world import (
     make_user,
     order,
 )
-from tests.node.world import MASTER
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import msgspec
-
-    from tandem.cluster_file.choices import ClientAccess
-    from tests.node.world import World
+from tests.node.world import MASTER, World
 
 pytestmark = pytest.mark.skipif(native.loops is None, reason="no C compiler at installation")
 

@@ -1,9 +1,7 @@
 """Users at whole nodes: who is let in, to what, and that an end is an end."""
 
-from __future__ import annotations
-
 from itertools import product
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -38,6 +36,7 @@ from tests.node.security.users_world import (
     OPERATOR,
     ROOT,
     STRANGER,
+    Keys,
     as_user,
     classic_world,
     entry,
@@ -48,13 +47,7 @@ from tests.node.security.users_world import (
     order,
     sample,
 )
-from tests.node.world import MASTER, NAMES, SLAVE_1, bodies, cluster_config, open_world
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.node.security.users_world import Keys
-    from tests.node.world import World
+from tests.node.world import MASTER, NAMES, SLAVE_1, World, bodies, cluster_config, open_world
 
 UPDATE = RequestCode.AUTH_UPDATE_USER
 REFUSED = ResponseCode.NO_PERMISSION

@@ -1,7 +1,5 @@
 """The users that a node knows."""
 
-from __future__ import annotations
-
 import pytest
 
 from node.security.users import StoredUser, User, Users, UserStatus, why_not_signed

@@ -1,9 +1,9 @@
 """A cluster that asks for users, and requests that they sign; use it with `autojump_clock`."""
 
-from __future__ import annotations
-
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import trio
@@ -12,7 +12,7 @@ from node.security.request import REQUESTS
 from tandem.cluster_file.choices import ClientAccess
 from tandem.wire.acl_signature import with_acl_signature
 from tandem.wire.ha_status import FencedStatus
-from tandem.wire.remoting_command import RemotingCommand, text_fields
+from tandem.wire.remoting_command import Ext, RemotingCommand, text_fields
 from tandem.wire.request_code import RequestCode
 from tandem.wire.secret_keys import OPERATOR_ACCESS_KEY, operator_secret_key
 from tests.node.world import (
@@ -25,12 +25,6 @@ from tests.node.world import (
     open_world,
 )
 from tests.support.secret import SECRET
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tandem.wire.remoting_command import Ext
 
 AUTHENTICATED, AUTHORIZED = ClientAccess.AUTHENTICATED, ClientAccess.AUTHORIZED
 OPERATOR = (OPERATOR_ACCESS_KEY, operator_secret_key(SECRET))

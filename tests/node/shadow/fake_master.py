@@ -3,8 +3,6 @@
 Source: DefaultHAConnection.ReadSocketService and WriteSocketService, DefaultHAService.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 
 import trio

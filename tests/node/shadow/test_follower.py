@@ -1,13 +1,11 @@
 """When a shadow dials and when it gives up; the whole of it is in test_shadow.py."""
 
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 import trio
+from trio.testing import MockClock
 
 from ha.errors import LogDivergedError, MasterBehindError, OffsetMismatchError
 from node.shadow.errors import ShadowCause, ShadowError
@@ -19,9 +17,6 @@ from store.machine.errors import StoreFullError
 from tandem.wire.message import Host
 from tests.node.shadow.fake_master import FILE_BYTES
 from tests.node.shadow.world import CONFIG, TIMEOUT_SECONDS, World, a_log
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
 
 ALONE = msgspec.structs.replace(CONFIG, name_servers=())
 

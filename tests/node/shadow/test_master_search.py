@@ -1,18 +1,12 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import msgspec
 import pytest
+from trio.testing import MockClock
 
 from node.shadow.master_search import MasterSearch
 from store.machine.errors import ConnectionLost
 from tandem.wire.message import Host
 from tests.node.shadow.fake_master import CLIENT_PORT, HA_PORT, IP, SERVER_PORT
 from tests.node.shadow.world import CONFIG, open_world
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
 
 NOWHERE = Host("10.0.0.77", SERVER_PORT)
 

@@ -1,12 +1,9 @@
 """A whole shadow on virtual time, following a master that goes by RocketMQ's rules."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import msgspec
 import pytest
 import trio
+from trio.testing import MockClock
 
 from ha.classic.ha_client import NOTHING_ACKNOWLEDGED
 from node.shadow.errors import ShadowCause, ShadowError
@@ -17,9 +14,6 @@ from tandem.wire.route import BrokerData
 from tests.node.shadow.fake_master import CLIENT_PORT, FILE_BYTES, HA_PORT, SERVER_PORT, FakeMaster
 from tests.node.shadow.world import OTHER_IP, TIMEOUT_SECONDS, World, a_log, grow, open_world
 from tests.support.log_builder import record_starts
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
 
 
 async def test_a_log_is_copied_and_nothing_is_acknowledged(autojump_clock: MockClock) -> None:

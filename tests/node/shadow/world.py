@@ -1,10 +1,8 @@
 """One master by RocketMQ's rules, and shadows of it, on virtual time."""
 
-from __future__ import annotations
-
 import random
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import msgspec
 import trio
@@ -19,9 +17,6 @@ from tandem.wire.message import Host
 from tests.node.shadow.fake_master import FILE_BYTES, HA_PORT, IP, SERVER_PORT, FakeMaster
 from tests.support.log_builder import LogBuilder
 from tests.support.patience import PATIENCE_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 SHADOW_IP = "10.0.0.5"
 OTHER_IP = "10.0.0.8"

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import msgspec
 
-from node.tables.table_part import Field, FieldKind, TablePart
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from node.tables.table_part import Content
+from node.tables.table_part import Content, Field, FieldKind, TablePart
 
 
 class QuotasChanged(msgspec.Struct, frozen=True, tag="quotas"):

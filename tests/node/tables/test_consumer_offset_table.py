@@ -1,8 +1,6 @@
-from __future__ import annotations
-
 import shutil
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -21,9 +19,6 @@ from tandem.wire.request_headers import ConsumerOffsetTableBody, DataVersion
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import decode_json_body, encode_json_body
 from tests.support.paths import GOLDEN
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TABLE = GOLDEN / "config-json/config/consumerOffset.json"
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from node.tables.deleted import Deleted
 
 

@@ -1,7 +1,5 @@
 """Changes of the attributes of consumer groups."""
 
-from __future__ import annotations
-
 import pytest
 
 from node.tables.group_attributes import (

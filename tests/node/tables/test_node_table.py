@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 
@@ -20,14 +20,10 @@ from node.tables.journal.journal_tables import JournalTables, SavedTables
 from node.tables.node_table import PartTable, Replicated, TableFiles
 from node.tables.plain_tables import PlainFiles, PlainTables
 from node.tables.replicated_tables import REPLICATED_TABLES
+from store import MessageStore
 from store.machine.errors import StoreError, TableFileError
 from tests.node.doubles import BROKER, NOW_MS, FakeReplication, open_store
 from tests.node.tables.quotas import QuotasChanged, QuotasPart
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from store import MessageStore
 
 REGISTERED = (*REPLICATED_TABLES, Replicated(QuotasPart))
 FORM = JournalFormat(REGISTERED)

@@ -1,6 +1,4 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pytest
 import trio
@@ -9,15 +7,13 @@ from node.errors import RequestError
 from node.simulated.disk import SimulatedDisk
 from node.tables import topic_config_table
 from node.tables.plain_tables import FLUSH_CONSUMER_OFFSET_SECONDS, PlainFiles, PlainTables
+from node.tables.slave_synchronize import SlaveSynchronize
 from store.machine.errors import TableFileError
 from tandem.wire.request_headers import TopicConfig
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.subscription_group import SubscriptionGroupConfig
 from tests.node.doubles import NOW_MS
 from tests.support.logged import logged
-
-if TYPE_CHECKING:
-    from node.tables.slave_synchronize import SlaveSynchronize
 
 
 class FakeSynchronize:

@@ -1,18 +1,12 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+import pytest
 import trio
+from trio.testing import MockClock
 
 from node.tables import put_counting
 from node.tables.broker_stats import TOPIC_PUT_NUMS
 from node.tables.put_counting import REFRESH_SECONDS, PutCounting
 from store import PutMessage
 from tests.node.doubles import NOW_MS, Broker
-
-if TYPE_CHECKING:
-    import pytest
-    from trio.testing import MockClock
 
 
 def put(broker: Broker, count: int = 1) -> None:

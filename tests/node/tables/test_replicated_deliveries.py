@@ -1,7 +1,3 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from node.simulated.disk import SimulatedDisk
 from node.tables.node_table import TableFiles
 from node.tables.replicated_deliveries import (
@@ -12,11 +8,9 @@ from node.tables.replicated_deliveries import (
     TimersPart,
     TimersTable,
 )
+from node.tables.table_part import P, TablePart
 from store.delayed.timer_place import TimerPlace
 from tests.node.doubles import NOW_MS
-
-if TYPE_CHECKING:
-    from node.tables.table_part import P, TablePart
 
 PLACE = TimerPlace(1, 2, 3, 4)
 

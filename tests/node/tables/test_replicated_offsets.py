@@ -1,7 +1,5 @@
 """Gathering is tested with a journal, in `tests/node/tables/journal/test_journal_writer.py`."""
 
-from __future__ import annotations
-
 from node.simulated.disk import SimulatedDisk
 from node.tables.deleted import Deleted
 from node.tables.node_table import TableFiles

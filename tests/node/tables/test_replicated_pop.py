@@ -1,12 +1,9 @@
 """The state of POP as a table: what is written when, what a failed write leaves, what files say."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import msgspec
 import pytest
 import trio
+from trio.testing import MockClock
 
 from node.errors import RequestError
 from node.pop.changes import Acked, Moved, QueueKey
@@ -20,14 +17,10 @@ from node.tables.replicated_pop import (
     DeliveriesPart,
     DeliveriesTable,
 )
+from node.tables.table_part import P
 from tandem.wire.response_code import ResponseCode
 from tests.node.doubles import NOW_MS
 from tests.node.pop.handed_out import KEY, acked, popped
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
-
-    from node.tables.table_part import P
 
 
 class Writer:

@@ -1,7 +1,5 @@
 """The table of bounds: what its records change, and what a slave makes of its master's answer."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from node.simulated.disk import SimulatedDisk
 from node.tables.deleted import Deleted
 from node.tables.node_table import TableFiles

@@ -1,7 +1,5 @@
 """Users and what they may, as tables that the journal and plain files carry."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 import trio
@@ -16,9 +16,6 @@ from store.machine.table_file import ENTRIES_PER_STEP, TableFile
 from tandem.wire.request_headers import TopicConfig
 from tandem.wire.subscription_group import SubscriptionGroupConfig
 from tests.support.logged import logged
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MANY = 4 * ENTRIES_PER_STEP
 

@@ -1,9 +1,8 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import trio
+from trio.testing import MockClock
 
 from node.simulated.disk import SimulatedDisk
 from node.tables.consumer_offset_table import ConsumerOffsetTable
@@ -19,11 +18,6 @@ from tandem.cluster_file.cluster_config import NodeConfig
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import UpdateConsumerOffsetRequestHeader
 from tests.node.world import MASTER, SLAVE_1, World, cluster_config, open_world
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from trio.testing import MockClock
 
 
 class Slave:

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from node.tables.stats_item import StatsItem, TpsHistory

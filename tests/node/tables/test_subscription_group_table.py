@@ -1,8 +1,7 @@
-from __future__ import annotations
-
 import shutil
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -31,9 +30,6 @@ from tandem.wire.subscription_group import (
     SubscriptionGroupWrapper,
 )
 from tests.support.paths import GOLDEN
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TABLE = GOLDEN / "config-json/config/subscriptionGroup.json"
 NAME = "subscriptionGroup.json"

@@ -1,19 +1,12 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from node.tables.deleted import Deleted
 from node.tables.replicated_groups import GroupsChanged, GroupsPart
 from node.tables.replicated_offsets import OffsetsCommitted, OffsetsPart
 from node.tables.replicated_topics import TopicsChanged, TopicsPart
-from node.tables.table_part import Field, FieldKind, split_change, split_content
+from node.tables.table_part import Field, FieldKind, TablePart, split_change, split_content
 from tandem.wire.request_headers import TopicConfig
 from tandem.wire.subscription_group import SubscriptionGroupConfig
-
-if TYPE_CHECKING:
-    from node.tables.table_part import TablePart
 
 
 def test_changes_of_many_become_records_below_the_limit() -> None:

@@ -1,7 +1,5 @@
 """Changes of the attributes of topics."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

@@ -1,7 +1,5 @@
-from __future__ import annotations
-
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -20,9 +18,6 @@ from tandem.wire.request_headers import DataVersion, TopicConfig, TopicConfigSer
 from tandem.wire.response_code import ResponseCode
 from tests.support.listening import hear
 from tests.support.paths import GOLDEN
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TABLE = GOLDEN / "config-json/config/topics.json"
 

@@ -1,15 +1,15 @@
 """The setting of the moment decides whether sends create topics."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 from unittest.mock import patch
 
 import msgspec
 import pytest
+from trio.testing import MockClock
 
 from node.errors import RequestError
 from node.tables.topic_creation import set_auto_creation
+from tandem.cluster_file.cluster_config import ClusterConfig
 from tandem.wire.response_code import ResponseCode
 from tests.node.doubles import Broker
 from tests.node.world import (
@@ -21,13 +21,6 @@ from tests.node.world import (
     open_world,
 )
 from tests.support.logged import logged
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from trio.testing import MockClock
-
-    from tandem.cluster_file.cluster_config import ClusterConfig
 
 
 def perm(broker: Broker) -> int:

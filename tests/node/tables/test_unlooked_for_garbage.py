@@ -1,9 +1,7 @@
 """The collector stops everything while it looks at all it knows of: large tables are not known."""
 
-from __future__ import annotations
-
 import gc
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
@@ -27,9 +25,6 @@ from tandem.wire.request_headers import (
 from tandem.wire.route import decode_json_body, encode_json_body
 from tandem.wire.subscription_group import SubscriptionGroupConfig
 from tests.node.doubles import Client
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 COUNT = 500
 

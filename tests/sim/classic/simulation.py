@@ -7,7 +7,7 @@ wiped and started again, which is what its alarm tells the operator to do.
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
@@ -26,6 +26,7 @@ from tests.sim.classic.cluster import ClassicCluster
 from tests.sim.classic.history import ClassicHistory
 from tests.sim.classic.settings import ClassicSettings, classic_producer
 from tests.sim.engine.history import Contract, Finding
+from tests.sim.engine.log_tail import LogTail
 from tests.sim.engine.node import SimulatedNode, read_log
 from tests.sim.engine.rot_watch import ranges_noted
 from tests.sim.engine.settings import GROUP
@@ -34,9 +35,6 @@ from tests.sim.engine.trace import Trace
 from tests.sim.engine.walked_log import walk_log
 from tests.sim.engine.workload import ProducerProfile, ReaderProfile, RereadingReader
 from tests.support.secret import SECRET
-
-if TYPE_CHECKING:
-    from tests.sim.engine.log_tail import LogTail
 
 START_SECONDS: Final = 0.3
 """From the start of the nodes to that of the load."""

@@ -3,17 +3,15 @@
 A client is a process: it is killed and started again at the same address, under another client id.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import trio
 
-from node.simulated.network import SimulatedNetwork
+from node.simulated.network import Machine, SimulatedNetwork, SimulatedStream
 from node.simulated.virtual_clock import WallClock
 from store.machine.network import ConnectionLost
 from tandem.wire.frame_buffer import FrameBuffer
@@ -23,9 +21,6 @@ from tandem.wire.request_headers import GetRouteInfoRequestHeader, HeartbeatData
 from tandem.wire.route import MASTER_ID, TopicRouteData, decode_json_body, encode_json_body
 from tests.sim.consumers.seen import Seen
 from tests.sim.engine.trace import Trace
-
-if TYPE_CHECKING:
-    from node.simulated.network import Machine, SimulatedStream
 
 ROUTE_SECONDS: Final = 3.0
 HEARTBEAT_SECONDS: Final = 3.0

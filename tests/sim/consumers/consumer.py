@@ -8,15 +8,15 @@ ones lock queues, and believe in a lock for 3 s (a tenth of RocketMQ's 30).
 Source: RocketMQ 5.3.3, RebalanceImpl, DefaultMQPushConsumerImpl, ConsumeMessageOrderlyService.
 """
 
-from __future__ import annotations
-
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
-from tandem.wire.message import decode_messages
+from tandem.wire.message import MessageExt, decode_messages
 from tandem.wire.message_properties import PROPERTY_UNIQUE_KEY
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     PULL_FLAG_COMMIT_OFFSET,
@@ -55,12 +55,6 @@ from tests.sim.consumers.seen import (
     QueueKey,
     SentBack,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from tandem.wire.message import MessageExt
-    from tandem.wire.remoting_command import RemotingCommand
 
 REBALANCE_SECONDS: Final = 2.0
 PERSIST_SECONDS: Final = 0.5

@@ -6,9 +6,8 @@ Who commits may say so at once, twice, to the wrong node, or only when the broke
 Source: RocketMQ 5.3.3, DefaultMQProducerImpl.sendMessageInTransaction, .checkTransactionState.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 import trio
 
@@ -24,6 +23,7 @@ from tandem.wire.message_properties import (
     PROPERTY_TRANSACTION_PREPARED,
     PROPERTY_UNIQUE_KEY,
 )
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     CheckTransactionStateRequestHeader,
@@ -35,11 +35,6 @@ from tandem.wire.request_headers import (
 )
 from tests.sim.consumers.client import Client, NoAnswerError, Place, wall_clock_ms
 from tests.sim.consumers.seen import Decision, Sent, Transaction
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from tandem.wire.remoting_command import RemotingCommand
 
 ATTEMPTS: Final = 3
 TOLD: Final = {

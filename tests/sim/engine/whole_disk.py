@@ -3,15 +3,13 @@
 What a node has to have is what it had, until it was healed; then it is what is there.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import numpy as np
 
 from node.simulated.disk import SimulatedDisk
-
-if TYPE_CHECKING:
-    from node.simulated.file import SimulatedFile
+from node.simulated.file import SimulatedFile
 
 WINDOW_BYTES: Final = 32
 """So many bytes on both sides of an edge tell what is bad from all that was ever written."""

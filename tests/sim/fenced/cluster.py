@@ -8,7 +8,7 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import trio
@@ -16,6 +16,7 @@ import trio
 from ha.errors import StoreLevelError
 from ha.fenced.events import HAEvent, TruncationDecided
 from node.simulated.coordinator import SimulatedCoordinator
+from node.simulated.disk import SimulatedDisk
 from node.simulated.machines import Incarnation, leaves
 from node.simulated.network import SimulatedNetwork
 from node.tables.journal.journal_records import JournalFormatError
@@ -44,9 +45,6 @@ from tests.sim.fenced.history import FencedHistory
 from tests.sim.fenced.orders import REMEDY_SECONDS, Operator
 from tests.sim.fenced.rot_watch import FencedRotWatch
 from tests.sim.fenced.witness import Witness
-
-if TYPE_CHECKING:
-    from node.simulated.disk import SimulatedDisk
 
 COORDINATOR_IP: Final = "127.0.3.1"
 OPERATOR_IP: Final = "127.0.2.7"

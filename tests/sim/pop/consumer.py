@@ -4,13 +4,12 @@ What is to fail is left alone, or given back after a while. Some acknowledge too
 a master has gone; the handle is sent to whoever is master then.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 import trio
 
-from tandem.wire.message import decode_messages
+from tandem.wire.message import MessageExt, decode_messages
 from tandem.wire.message_properties import PROPERTY_UNIQUE_KEY
 from tandem.wire.pop_headers import (
     INIT_MODE_MIN,
@@ -28,17 +27,12 @@ from tandem.wire.receipt_handle import (
     encode_receipt_handle,
     pop_retry_topic,
 )
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tests.sim.consumers.client import RETRY_SECONDS, Client, NoAnswerError, Place, wall_clock_ms
 from tests.sim.consumers.producer import Producer
 from tests.sim.consumers.seen import Sent
 from tests.sim.pop.seen import Acknowledged, Got, PopSeen
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from tandem.wire.message import MessageExt
-    from tandem.wire.remoting_command import RemotingCommand
 
 POLL_MS: Final = 400
 ANSWER_SECONDS: Final = 2.5

@@ -1,20 +1,14 @@
 """A small store with a compaction topic, and what is in its compaction log."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import trio
 
-from store import PutMessage
-from tandem.wire.message import decode_messages
+from store import MessageStore, PutMessage
+from store.machine.disk import Disk
+from tandem.wire.message import MessageExt, decode_messages
 from tandem.wire.message_properties import encode_properties
 from tests.store.store_world import BORN_HOST, BORN_MS, open_store, put
-
-if TYPE_CHECKING:
-    from store import MessageStore
-    from store.machine.disk import Disk
-    from tandem.wire.message import MessageExt
 
 TOPIC: Final = "State"
 LOG: Final = f"/store/compaction/compactionLog/{TOPIC}/0"

@@ -1,7 +1,5 @@
 """What is kept of each key, and that a stop in the middle of it costs nothing."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,12 +1,10 @@
 """One queue: what it takes, and what a reader gets when something is wrong."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from node.simulated.disk import SimulatedDisk
+from store import MessageStore
+from store.compaction.compaction_log import CompactionLog
 from store.results import GetMessageStatus
 from tandem.wire.message_properties import property_value
 from tests.store.compaction.compaction_world import (
@@ -18,10 +16,6 @@ from tests.store.compaction.compaction_world import (
 )
 from tests.store.store_world import put
 from tests.support.logged import logged
-
-if TYPE_CHECKING:
-    from store import MessageStore
-    from store.compaction.compaction_log import CompactionLog
 
 
 def log_of(store: MessageStore) -> CompactionLog:

@@ -1,7 +1,5 @@
 """Opening: a compaction log and its queue agree, whatever a stop has left."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,9 +1,6 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 import trio
+from trio.testing import MockClock
 
 from node.simulated.disk import SimulatedDisk
 from store.results import GetMessageStatus
@@ -22,9 +19,6 @@ from tests.store.compaction.compaction_world import (
     read_all,
 )
 from tests.store.store_world import put
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
 
 
 def test_before_compacting_everything_is_read_in_order() -> None:

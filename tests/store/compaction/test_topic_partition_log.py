@@ -1,7 +1,5 @@
 """The files of one queue, byte by byte, and what a stop leaves of them."""
 
-from __future__ import annotations
-
 import struct
 
 import pytest

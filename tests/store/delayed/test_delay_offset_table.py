@@ -1,8 +1,6 @@
-from __future__ import annotations
-
 import json
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -12,9 +10,6 @@ from node.simulated.disk import SimulatedDisk
 from store.delayed.delay_offset_table import UPDATES_PER_VERSION, DelayOffsetTable
 from store.machine.errors import TableFileError
 from store.machine.table_file import TableFile
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 PATH = "/store/config/delayOffset.json"
 

@@ -1,13 +1,12 @@
 """What was delivered before a master opened is found in the log, once for each record."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import msgspec
 import pytest
 
 from node.simulated.disk import SimulatedDisk
+from store import PutMessage, PutMessageResult
 from store.delayed.delay_offset_table import DelayOffsetTable
 from store.delayed.earlier_deliveries import (
     CLOCK_STEP_MS,
@@ -21,11 +20,6 @@ from tandem.wire.message_properties import decode_properties, encode_properties
 from tandem.wire.system_topics import SCHEDULE_TOPIC
 from tests.store.store_world import DIRECTORY, Clock, a_message, number_of, open_store
 from tests.store.store_world import queue_messages as messages_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from store import PutMessage, PutMessageResult
 
 T0 = 1_700_000_000_000
 LEVELS = DelayLevels()

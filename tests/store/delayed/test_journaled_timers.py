@@ -6,7 +6,6 @@ import logging
 import random
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -15,11 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node.simulated.disk import SimulatedDisk
+from store import MessageStore
 from store.delayed.earlier_deliveries import EarlierDeliveries
 from store.delayed.journaled_timers import JournaledTimers
 from store.delayed.timer_place import TimerPlace
 from store.delayed.timer_request import TimerSettings
 from store.results import PutMessage, PutMessageResult, PutMessageStatus
+from tandem.wire.message import MessageExt
 from tandem.wire.message_properties import decode_properties, encode_properties
 from tandem.wire.system_topics import TIMER_TOPIC
 from tests.store.store_world import (
@@ -32,10 +33,6 @@ from tests.store.store_world import (
     queue_messages,
 )
 from tests.support.logged import logged
-
-if TYPE_CHECKING:
-    from store import MessageStore
-    from tandem.wire.message import MessageExt
 
 T0 = 1_700_000_000_000
 SMALL = TimerSettings(timer_roll_window_slots=12, timer_max_delay_seconds=60)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from node.simulated.disk import NothingKept, SimulatedDisk
 from node.simulated.virtual_clock import WallClock
+from store import MessageStore, PutMessage
 from store.delayed.delay_offset_table import DelayOffsetTable
 from store.delayed.schedule_message_service import (
     DeliveryRound,
@@ -42,11 +43,6 @@ from tests.store.store_world import (
     queue_messages,
 )
 from tests.support.logged import logged
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from store import MessageStore, PutMessage
 
 LEVELS = DelayLevels()
 T0 = 1_700_000_000_000

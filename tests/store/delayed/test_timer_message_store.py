@@ -6,7 +6,7 @@ import logging
 import random
 import struct
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 
 from node.simulated.disk import NothingKept, SimulatedDisk
 from node.simulated.virtual_clock import WallClock
+from store import MessageStore
 from store.delayed.timer_message_store import TimerMessageStore
 from store.delayed.timer_request import TimerSettings
 from store.machine.errors import CorruptLogError, LogFault
 from store.results import PutMessage, PutMessageResult, PutMessageStatus
+from tandem.wire.message import MessageExt
 from tandem.wire.message_properties import decode_properties, encode_properties, java_string_hash
 from tandem.wire.system_topics import TIMER_TOPIC
 from tests.store.step_disk import Interrupted, StepDisk, die_at
@@ -34,12 +36,6 @@ from tests.store.store_world import (
     queue_messages,
 )
 from tests.support.logged import logged
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from store import MessageStore
-    from tandem.wire.message import MessageExt
 
 T0 = 1_700_000_000_000
 SMALL = TimerSettings(

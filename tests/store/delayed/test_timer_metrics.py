@@ -1,7 +1,5 @@
 """How many timers wait for each topic: counted one by one, or at once from the timer log."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """What the journal says of timers, against a list of every message."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """The file of a checkpoint: its length, its second copy, and a disk that changes it."""
 
-from __future__ import annotations
-
 import pytest
 
 from node.simulated.disk import SimulatedDisk

@@ -1,23 +1,17 @@
-from __future__ import annotations
-
+from collections.abc import Callable
 from itertools import pairwise
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 import trio
 import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
+from trio.testing import MockClock
 
 from node.simulated.disk import SimulatedDisk
 from store.log.damage import EVERYTHING, RANGES_MAX, BadRange, LogDamage
 from store.machine.errors import DiskFailedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from trio.testing import MockClock
 
 
 def _damage(disk: SimulatedDisk | None = None) -> LogDamage:

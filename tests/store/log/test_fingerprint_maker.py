@@ -1,17 +1,11 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from node.simulated.disk import SimulatedDisk
+from store import MessageStore
 from store.log.fingerprint_maker import FingerprintMaker
 from store.log.fingerprints import Fingerprints
 from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint, crcs_of
 from tests.store.store_world import a_message, open_store, put
-
-if TYPE_CHECKING:
-    from store import MessageStore
 
 FILE_BYTES = 4 * BLOCK_BYTES + 4096
 

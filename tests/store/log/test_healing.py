@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import errno
-from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -10,12 +7,10 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from node.simulated.disk import SimulatedDisk
+from store import MessageStore
 from store.machine.errors import StoreFullError, Unfit, UnfitBytesError
 from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint, crcs_of
 from tests.store.store_world import DIRECTORY, a_message, check_store, open_store, put
-
-if TYPE_CHECKING:
-    from store import MessageStore
 
 FILE_BYTES = 3 * BLOCK_BYTES
 

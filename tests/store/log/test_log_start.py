@@ -1,18 +1,13 @@
-from __future__ import annotations
-
 import errno
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
 from node.simulated.disk import SimulatedDisk
 from store.log.log_start import UNKNOWN, LogStart, locked, noted_start
+from store.machine.disk import Disk
 from store.machine.errors import StoreLockedError
 from tests.store.store_world import Clock, open_store, put_many
-
-if TYPE_CHECKING:
-    from store.machine.disk import Disk
 
 NOTE = "/store/log-start.json"
 

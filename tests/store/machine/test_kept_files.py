@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from node.simulated.disk import SimulatedDisk
 from store.machine.kept_files import ONLY_OURS, KeptFile, KeptFiles, keep
 

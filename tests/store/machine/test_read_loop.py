@@ -1,10 +1,8 @@
 """Sockets that are read by functions: what comes, when it ends, and that trio goes on meanwhile."""
 
-from __future__ import annotations
-
 import socket
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -12,15 +10,10 @@ import trio.lowlevel
 import trio.testing
 
 from store.machine import tcp_network
-from store.machine.network import ClosedHere, ConnectionLost
+from store.machine.network import ClosedHere, ConnectionLost, Stream
 from store.machine.read_loop import EVENTS_MAX, read_loop
 from store.machine.tcp_network import TCPNetwork
 from tests.support.patience import PATIENCE_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from store.machine.network import Stream
 
 pytestmark = pytest.mark.parametrize("way", ["loop", "task"])
 

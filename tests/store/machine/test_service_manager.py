@@ -1,14 +1,9 @@
-from __future__ import annotations
-
 import socket
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from store.machine.service_manager import READY, ServiceManager
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize("is_abstract", [False, True])

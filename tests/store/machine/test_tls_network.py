@@ -1,20 +1,21 @@
 """TLS keeps the contract of streams over real sockets and over the simulated network."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import ssl
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from node.simulated.network import Machine, SimulatedNetwork
 from node.simulated.virtual_clock import Timeline
 from store.machine.errors import ConnectionLost
+from store.machine.network import Listener, Network, Stream
 from store.machine.tcp_network import TCPNetwork
 from store.machine.tls_network import AcceptedStream, TLSNetwork, TLSTerms
 from store.machine.tls_stream import TLSStream
@@ -25,13 +26,6 @@ from tests.support import certificates
 from tests.support.contracts import NETWORK_CONTRACTS
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.tls import HERE, open_ends, terms
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from trio.testing import MockClock
-
-    from store.machine.network import Listener, Network, Stream
 
 
 @pytest.mark.parametrize("name", NETWORK_CONTRACTS)

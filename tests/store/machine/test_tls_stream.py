@@ -1,20 +1,15 @@
 """What is sent over TLS arrives once, whatever the stream below takes."""
 
-from __future__ import annotations
-
 import random
-from typing import TYPE_CHECKING
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from node.simulated.network import NetworkSettings, SimulatedNetwork
 from node.simulated.virtual_clock import Timeline
 from store.machine.tls_network import TLSNetwork
 from tests.support.tls import HERE, open_ends, terms
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -1,13 +1,7 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from store.messages.arrivals import Arrivals
 from store.messages.confirm_bound import ConfirmBound
+from store.results import Arrival
 from tests.support.listening import Listener
-
-if TYPE_CHECKING:
-    from store.results import Arrival
 
 A: Arrival = (10, "T", 0, 1, None)
 B: Arrival = (20, "T", 0, 2, None)

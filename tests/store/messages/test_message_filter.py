@@ -1,21 +1,15 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import msgspec
 import pytest
+from trio.testing import MockClock
 
 from node.simulated.disk import SimulatedDisk
 from store import GetMessageStatus, MessageStore
 from store.messages.message_filter import READ_COST_MAX, record_properties
 from store.queue.consume_queue import ConsumeQueue
-from store.queue.consume_queue_ext import CqExtUnit  # noqa: TC001
+from store.queue.consume_queue_ext import CqExtUnit
 from tandem.wire.message import decode_messages
 from tests.ha.fingerprinted import take_fingerprints
 from tests.store.store_world import a_message, open_store, put
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
 
 
 class Wanted(msgspec.Struct):

@@ -1,14 +1,7 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from node.simulated.disk import SimulatedDisk
-from store import PutMessage
+from store import MessageStore, PutMessage
 from store.messages.queue_growth import Growth, QueueGrowth
 from tests.node.doubles import NOW_MS, open_store
-
-if TYPE_CHECKING:
-    from store import MessageStore
 
 BORN_HOST = b"\x0a\1\2\3\0\0\4\xd2"
 

@@ -1,7 +1,5 @@
 """Messages sent back, alone and all the way to the dead letters."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,11 +1,11 @@
-from __future__ import annotations
-
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from node.simulated.disk import SimulatedDisk
+from node.simulated.file import SimulatedFile
+from store import MessageStore
 from store.queue.queue_ends import VERSION
 from tandem.wire.checksum_line import decode_checked_json, encode_checked_json
 from tandem.wire.store_layout import QUEUE_ENDS_FILE
@@ -20,10 +20,6 @@ from tests.store.store_world import (
     put_many,
 )
 from tests.support.logged import logged
-
-if TYPE_CHECKING:
-    from node.simulated.file import SimulatedFile
-    from store import MessageStore
 
 PATH = f"{DIRECTORY}/{QUEUE_ENDS_FILE}"
 FIRST = "00000000000000000000"

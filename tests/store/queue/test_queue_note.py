@@ -1,17 +1,11 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from node.simulated.disk import SimulatedDisk
+from store import MessageStore
 from store.queue.queue_units import QueueGapError
 from tandem.wire.store_layout import QUEUE_NOTE_FILE
 from tests.store.store_world import DIRECTORY, a_message, check_store, open_store, put, put_many
 from tests.support.logged import logged
-
-if TYPE_CHECKING:
-    from store import MessageStore
 
 PATH = f"{DIRECTORY}/{QUEUE_NOTE_FILE}"
 

@@ -1,16 +1,12 @@
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING
+
+import pytest
 
 from node.simulated.disk import SimulatedDisk
 from store.queue.rebuild_order import RebuildOrder
 from tandem.wire.store_layout import REBUILD_ORDER_FILE
 from tests.support.logged import logged
 from tests.support.reasons import words
-
-if TYPE_CHECKING:
-    import pytest
 
 PATH = f"/store/{REBUILD_ORDER_FILE}"
 

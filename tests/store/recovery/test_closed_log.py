@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -10,15 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node.simulated.disk import SimulatedDisk
+from store import StoreConfig
 from store.log.fingerprints import Fingerprints
 from store.machine.errors import CorruptLogError, StoreLockedError, UnfitBytesError
 from store.recovery.closed_log import blocks_around, heal_closed_log
 from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint, crcs_of
 from tests.store.store_world import Clock, check_store, open_store, put_many
 from tests.support.reasons import words
-
-if TYPE_CHECKING:
-    from store import StoreConfig
 
 
 def _closed(*, clean: bool) -> tuple[SimulatedDisk, bytes, int]:

@@ -1,23 +1,18 @@
-from __future__ import annotations
-
 from contextlib import suppress
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 import trio
 from trio.testing import MockClock
 
 from node.simulated.disk import NothingKept, SimulatedDisk
+from store import MessageStore
 from store.machine.errors import CorruptLogError, LogFault
 from tandem.wire.fingerprint import Fingerprint, crcs_of
 from tests.store.step_disk import Interrupted, StepDisk, die_at
 from tests.store.store_world import COMMIT_LOG_BYTES, Clock, check_store, open_store, put_many
 from tests.support.reasons import words
-
-if TYPE_CHECKING:
-    from store import MessageStore
 
 SIZE = COMMIT_LOG_BYTES
 

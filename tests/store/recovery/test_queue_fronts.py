@@ -1,16 +1,10 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+import pytest
 
 from node.simulated.disk import SimulatedDisk
+from store import MessageStore
 from store.recovery.queue_fronts import lost_front
 from tests.store.store_world import a_message, open_store, put, put_many
 from tests.support.reasons import words
-
-if TYPE_CHECKING:
-    import pytest
-
-    from store import MessageStore
 
 
 def _without_front(store: MessageStore, topic: str = "TopicA") -> None:

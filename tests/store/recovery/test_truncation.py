@@ -1,7 +1,7 @@
 import random
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -53,9 +53,6 @@ from tests.store.store_world import (
     put_many,
     queue_messages,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 COUNT = 70
 EPOCHS = "epochFileCheckpoint"

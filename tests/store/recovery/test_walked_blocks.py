@@ -1,12 +1,11 @@
-from __future__ import annotations
-
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import trio
 
 from node.simulated.disk import SimulatedDisk
+from store import MessageStore
 from store.log import log_end
 from store.log.fingerprints import Fingerprints
 from store.machine.errors import CorruptLogError, LogFault
@@ -14,9 +13,6 @@ from store.recovery.closed_log import heal_closed_log
 from store.recovery.walked_blocks import WalkedBlocks
 from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint, crcs_of
 from tests.store.store_world import Clock, a_message, check_store, log_messages, open_store, put
-
-if TYPE_CHECKING:
-    from store import MessageStore
 
 FILE_BYTES = 3 * BLOCK_BYTES
 QUEUE_ID_AT, QUEUE_OFFSET_AT = 12, 20

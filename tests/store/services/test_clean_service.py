@@ -1,15 +1,16 @@
-from __future__ import annotations
-
 import errno
 import logging
 import os
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from node.simulated.disk import SimulatedDisk
 from store import MessageStore, StoreConfig
+from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 from store.running_flags import RunningFlag, RunningFlags
 from store.services.clean_policy import HOUR_MS
@@ -30,13 +31,6 @@ from tests.store.store_world import (
 )
 from tests.support.logged import logged
 from tests.support.reasons import words
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from trio.testing import MockClock
-
-    from store.files.mapped_file import MappedFile
 
 DAY_MS: Final = 24 * HOUR_MS
 MIDNIGHT_MS: Final = 20_000 * DAY_MS

@@ -1,12 +1,11 @@
 """When what was put leaves the pool's buffers for the files of the log."""
 
-from __future__ import annotations
-
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from node.simulated.disk import SimulatedDisk
 from store import StoreConfig
@@ -14,11 +13,6 @@ from store.files.transient_store_pool import TransientStorePool
 from store.log.commit_log import CommitLog
 from store.services.commit_real_time_service import CommitRealTimeService
 from tests.store.store_world import STORE_HOST
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from trio.testing import MockClock
 
 PAGE: Final = 4096
 LOG_BYTES: Final = 16 * PAGE

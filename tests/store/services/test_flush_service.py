@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 import pytest
 import trio
@@ -25,6 +25,7 @@ from store.log.commit_log import CommitLog
 from store.machine.disk import DiskFile
 from store.machine.errors import StoreClosedError
 from store.queue.awake_queues import AwakeQueues
+from store.queue.consume_queue_store import ConsumeQueueStore
 from store.running_flags import RunningFlag
 from store.services.flush_service import DirtyFiles, FlushService, Synced, dirty_index_files
 from tests.store.store_world import (
@@ -43,9 +44,6 @@ from tests.store.store_world import (
 from tests.support.listening import Listener
 from tests.support.logged import logged
 from tests.support.reasons import words
-
-if TYPE_CHECKING:
-    from store.queue.consume_queue_store import ConsumeQueueStore
 
 SYNC, ASYNC = FlushDiskType.SYNC_FLUSH, FlushDiskType.ASYNC_FLUSH
 LOG = f"{DIRECTORY}/commitlog/{0:020d}"

@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -11,14 +8,12 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from node.simulated.disk import SimulatedDisk
+from store import MessageStore
 from store.services.index_check import IndexCheck
 from store.services.reput_message_service import HEALING_MS
 from tandem.wire.store_layout import INDEX_HEADER_BYTES, INDEX_UNIT_BYTES
 from tests.store.store_world import check_store, open_store, put_many
 from tests.support.logged import logged
-
-if TYPE_CHECKING:
-    from store import MessageStore
 
 SLOTS, UNITS = 16, 60
 

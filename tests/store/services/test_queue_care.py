@@ -1,17 +1,19 @@
 """Queues are mended while their store runs: meanwhile readers get an error, and skip nothing."""
 
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from trio.testing import MockClock
 
 from node.simulated.disk import SimulatedDisk
+from store import MessageStore
 from store.log.message_encoder import inner_batch
 from store.machine.errors import DiskFailedError, RecordDamagedError
 from store.queue.batch_consume_queue import BatchConsumeQueue
+from store.queue.consume_queue_store import AnyConsumeQueue
 from store.services.queue_rebuild import QueueRebuild
+from store.services.scrub_service import ScrubProgress
 from tandem.wire.store_layout import QUEUE_NOTE_FILE, REBUILD_ORDER_FILE
 from tests.store.store_world import (
     CONSUME_QUEUE_BYTES,
@@ -26,13 +28,6 @@ from tests.store.store_world import (
 )
 from tests.support.logged import logged
 from tests.support.reasons import words
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
-
-    from store import MessageStore
-    from store.queue.consume_queue_store import AnyConsumeQueue
-    from store.services.scrub_service import ScrubProgress
 
 QUEUE = f"{DIRECTORY}/consumequeue/TopicA/0"
 BATCHES = f"{DIRECTORY}/batchconsumequeue/Batches/0"

@@ -1,17 +1,11 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import trio
 
 from node.simulated.disk import SimulatedDisk
+from store import MessageStore
 from store.log.log_end import DELAY_LEVELS
 from store.queue.consume_queue import ConsumeQueue
 from store.services.queue_rebuild import QueueRebuild, Rebuilt
 from tests.store.store_world import check_store, open_store, put_many
-
-if TYPE_CHECKING:
-    from store import MessageStore
 
 
 async def _go_on(_: float) -> None:

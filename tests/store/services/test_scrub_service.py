@@ -1,7 +1,6 @@
-from __future__ import annotations
-
+from collections.abc import Awaitable, Callable
 from random import Random
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import pytest
 import trio
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from node.simulated.disk import SimulatedDisk
+from store import MessageStore
 from store.services.scrub_service import ScrubProgress
 from tandem.wire.fingerprint import BLOCK_BYTES, Fingerprint, crcs_of
 from tests.store.store_world import (
@@ -21,11 +21,6 @@ from tests.store.store_world import (
     open_store,
     put,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from store import MessageStore
 
 T = TypeVar("T")
 

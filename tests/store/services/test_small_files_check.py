@@ -1,12 +1,12 @@
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from node.simulated.disk import SimulatedDisk
+from store import MessageStore
 from store.delayed.timer_checkpoint import TimerCheckpoint, TimerProgress
 from store.machine.checked_file import replace_with_checked_json
 from store.machine.table_file import TableFile
@@ -14,13 +14,6 @@ from store.services.small_files_check import TRIES_MAX, SmallFilesCheck
 from tandem.wire.request_headers import ConsumerOffsetTableBody
 from tests.store.store_world import Clock, open_store, put_many
 from tests.support.logged import logged
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from trio.testing import MockClock
-
-    from store import MessageStore
 
 ROOT = "/store"
 PATH = f"{ROOT}/small.json"

@@ -6,13 +6,13 @@ import json
 import logging
 import random
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from trio.testing import MockClock
 
 from node.simulated.disk import NothingKept, SimulatedDisk
 from store.delayed.schedule_message_service import delay_rewrite
@@ -50,9 +50,6 @@ from tests.store.store_world import (
 )
 from tests.support.logged import logged
 from tests.support.paths import GOLDEN
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
 
 T0 = 1_700_000_000_000
 HALF, OP, GIVEN_UP = (

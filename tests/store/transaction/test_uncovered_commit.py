@@ -1,25 +1,20 @@
 """A log that ends with a commit lacks the op; no other log does."""
 
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
 from node.simulated.disk import SimulatedDisk
 from store.delayed.schedule_message_service import delay_rewrite
+from store.results import PutMessage
 from store.transaction.half_message import committed_message, half_message, op_message
 from store.transaction.uncovered_commit import missing_op
 from tandem.wire.delay_level import DelayLevels
+from tandem.wire.message import MessageExt
 from tandem.wire.message_properties import decode_properties, encode_properties
 from tests.store.store_world import STORE_HOST, a_message, log_messages, open_store, put
 from tests.support.logged import logged
-
-if TYPE_CHECKING:
-    from store.results import PutMessage
-    from tandem.wire.message import MessageExt
 
 NOW_MS = 1_700_000_000_000
 

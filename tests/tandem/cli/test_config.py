@@ -1,21 +1,13 @@
 """`tandem config`, in this process; against nodes in processes of their own."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tandem.testing import RunningCluster, running_cluster
 from tests.support.processes import run_tandem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tandem.testing import RunningCluster
-
-from tandem.testing import running_cluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("config")]
 

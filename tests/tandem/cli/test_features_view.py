@@ -1,13 +1,11 @@
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from tandem.cli.features_view import features_of, features_section, headline
 from tandem.views.group_view import DOWN
+from tandem.wire.ha_status import FencedStatus
 from tests.tandem.views.group_samples import HEALTHY, NO_ANSWER, master, records, status, view
-
-if TYPE_CHECKING:
-    from tandem.wire.ha_status import FencedStatus
 
 NEW: dict[str, Any] = {"program": "2.0", "level_max": 2}
 

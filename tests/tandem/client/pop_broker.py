@@ -1,9 +1,5 @@
 """A broker that answers pops as a test says, and remembers what was acknowledged."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from tandem.wire.batch_ack import decode_batch_ack
@@ -25,12 +21,10 @@ from tandem.wire.pop_offsets import (
     encode_start_offsets,
 )
 from tandem.wire.receipt_handle import decode_receipt_handle, mark_of
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tests.tandem.client.fake_broker import FakeBroker, answer_to, message_ext
-
-if TYPE_CHECKING:
-    from tandem.wire.remoting_command import RemotingCommand
 
 POP_MS = 1_700_000_000_000
 

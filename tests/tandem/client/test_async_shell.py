@@ -8,7 +8,7 @@ from trio.testing import MockClock
 
 from tandem.client.async_shell import AsyncShell
 from tandem.client.backoff import PAUSE_SECONDS_MIN
-from tandem.client.broker_request import BrokerRequest  # noqa: TC001  a local annotation
+from tandem.client.broker_request import BrokerRequest
 from tandem.client.core import UPKEEP_SECONDS, ClientCore
 from tandem.client.errors import (
     ClientError,

@@ -1,7 +1,5 @@
 """What the client makes of an answer to a pop."""
 
-from __future__ import annotations
-
 import zlib
 
 import msgspec

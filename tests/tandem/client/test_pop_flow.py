@@ -1,9 +1,5 @@
 """Whom a consumer that pops asks, and what it says of what it got."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from tandem.client.core import SWITCH_SECONDS, ClientCore
@@ -15,6 +11,7 @@ from tandem.client.errors import (
     RouteNotFoundError,
 )
 from tandem.client.pop_flow import CONSUME_POP, TURN_SECONDS, Popper, Wish
+from tandem.client.popped_message import PoppedMessage
 from tandem.client.pull_answer import Sql92
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import HeartbeatData
@@ -32,9 +29,6 @@ from tests.tandem.client.fake_broker import (
     route_of,
 )
 from tests.tandem.client.pop_broker import POP_MS, PopBroker, record
-
-if TYPE_CHECKING:
-    from tandem.client.popped_message import PoppedMessage
 
 WISH = Wish("orders", "*", 32, 60_000, 15_000)
 NOW_MS = 1_700_000_000_123

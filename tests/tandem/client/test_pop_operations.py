@@ -1,7 +1,5 @@
 """What a user says of a pop reaches the request."""
 
-from __future__ import annotations
-
 import pytest
 
 from tandem.client.pop_operations import INVISIBLE_MS_MAX

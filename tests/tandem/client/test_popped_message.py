@@ -1,7 +1,5 @@
 """A received message and its handle."""
 
-from __future__ import annotations
-
 import msgspec
 
 from tandem.client.popped_message import Lease, PoppedMessage

@@ -10,7 +10,7 @@ from tandem.client.event_loop import LoopClock
 from tandem.client.pull_flow import Puller
 from tandem.client.queue_reader import LOCK_LIVES_SECONDS, QueueReader
 from tandem.client.results import MessageQueue
-from tandem.wire.message import MessageExt  # noqa: TC001  a local annotation
+from tandem.wire.message import MessageExt
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tests.tandem.client.consumer_world import World, a_world, until

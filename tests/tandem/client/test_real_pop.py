@@ -1,20 +1,13 @@
 """Messages received by POP, out of real nodes of both kinds, with a master that is killed."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 import trio
 
 import tandem
-from tandem.testing import running_cluster, running_fenced_cluster
+from tandem.testing import RunningCluster, running_cluster, running_fenced_cluster
 from tests.support.patience import PATIENCE_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tandem.testing import RunningCluster
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.xdist_group("pop")]
 

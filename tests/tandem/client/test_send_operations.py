@@ -1,22 +1,16 @@
 """What a user says of a send reaches the request."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from tandem.client.ack import Ack
 from tandem.client.blocking_producer import BlockingProducer
+from tandem.client.errors import ClientError
+from tandem.client.results import SendResult
 from tandem.wire.message import Message
 from tandem.wire.message_properties import decode_properties
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import SendMessageRequestHeaderV2
 from tests.tandem.client.fake_broker import MASTER, NAME_SERVER, FakeBroker, FakeSockets
-
-if TYPE_CHECKING:
-    from tandem.client.errors import ClientError
-    from tandem.client.results import SendResult
 
 MESSAGES = [Message("orders", b"0"), Message("orders", b"1")]
 

@@ -1,7 +1,5 @@
 """Both faces of the consumer that pops."""
 
-from __future__ import annotations
-
 import anyio
 import pytest
 

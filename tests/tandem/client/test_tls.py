@@ -1,12 +1,12 @@
 """Clients of all three kinds speak TLS with a node, and say what is wrong if they cannot."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
+import ssl
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -24,11 +24,6 @@ from tandem.client.tls import TLSFailedError, TLSSocket
 from tandem.tls_files import TLSFileError, TLSFiles
 from tests.support import certificates
 from tests.support.patience import PATIENCE_SECONDS
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @contextmanager

@@ -1,15 +1,13 @@
 """What clients have said of one message, put together from their records."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import msgspec
 import pytest
 
 from tandem.client.admin_results import ClientTrace, ClientTraceEvent
+from tandem.client.flow import Flow
 from tandem.client.message_admin import MessageAdministration
 from tandem.client.trace_admin import TraceAdministration, client_traces
+from tandem.wire.message import MessageExt
 from tandem.wire.system_topics import TRACE_TOPIC
 from tandem.wire.trace_records import (
     EndTransaction,
@@ -19,10 +17,6 @@ from tandem.wire.trace_records import (
     encode_traces,
 )
 from tests.tandem.client.fake_broker import message_ext
-
-if TYPE_CHECKING:
-    from tandem.client.flow import Flow
-    from tandem.wire.message import MessageExt
 
 PUB = Pub(*(10, "r", "PG", "T", "ID", "", "", "h:1", 5, 3, 0, "", True))
 BEFORE = SubBefore(20, "r", "CG", "R", "ID", 1, "")

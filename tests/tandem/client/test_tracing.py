@@ -1,10 +1,7 @@
 """What a client says of its messages, and how much of it."""
 
-from __future__ import annotations
-
 import itertools
 import tracemalloc
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,6 +18,7 @@ from tandem.client.tracing import (
     Tracer,
     trace_topic,
 )
+from tandem.client.transaction_flow import TransactionState
 from tandem.wire.message import Host, Message, MessageExt, offset_msg_id
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import SendMessageRequestHeaderV2
@@ -45,9 +43,6 @@ from tests.tandem.client.fake_broker import (
     answer_to,
     message_ext,
 )
-
-if TYPE_CHECKING:
-    from tandem.client.transaction_flow import TransactionState
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 PLACE = offset_msg_id(Host("127.0.0.1", 10_911), 77)

@@ -1,18 +1,13 @@
 """Cluster files that are as small as can be, and what is said about wrong ones."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
+from tandem.cluster_file.cluster_config import ClusterConfig
 from tandem.cluster_file.errors import ClusterConfigError
 from tandem.cluster_file.load import load_config
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tandem.cluster_file.cluster_config import ClusterConfig
 
 MINIMAL: Final = """\
 groups:

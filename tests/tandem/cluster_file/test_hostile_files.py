@@ -1,9 +1,7 @@
 """Whatever is in a file: complaints of one line each, with the place and a remedy, and no trace."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import yaml
@@ -14,9 +12,6 @@ from tandem.cluster_file.errors import ClusterConfigError
 from tandem.cluster_file.load import load_config
 from tests.support.secret import write_secret
 from tests.tandem.cluster_file.files import MINIMAL
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{new}: &{new} [*{old}, *{old}, *{old}, *{old}, *{old}, *{old}, *{old}, *{old}, *{old}]\n"

@@ -1,6 +1,4 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -27,9 +25,6 @@ from tandem.cluster_file.store_settings import StoreSettings
 from tests.support.paths import ROOT
 from tests.support.secret import write_secret
 from tests.tandem.cluster_file.files import FENCED, MINIMAL, load, problems
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 EXAMPLE = ROOT / "cluster.yaml"
 CLASSIC = ROOT / "examples" / "classic.yaml"

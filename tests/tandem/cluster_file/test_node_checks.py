@@ -1,14 +1,8 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.tandem.cluster_file.files import FENCED, MINIMAL, problems
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 CASES = {
     "a host name": (

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import yaml
 
 from tandem.cluster_file.coordinator_settings import CoordinatorSettings

@@ -1,7 +1,5 @@
 """What is made of whole journals and of damaged ones is in `test_journal.py`."""
 
-from __future__ import annotations
-
 import time
 
 from hypothesis import given

@@ -1,10 +1,9 @@
 """The embedded coordinator with TLS: who is let in, and that handshakes take turns."""
 
-from __future__ import annotations
-
 import ssl
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import pytest
 import trio
@@ -15,16 +14,12 @@ from tandem.coordinator.secured_stream import HANDSHAKE_BYTES_MAX, OWN_WORDS_MAX
 from tandem.coordinator.server import CoordinatorServer
 from tandem.coordinator.tokens import USER
 from tandem.handshake_turns import HandshakeTurns
+from tandem.tls_files import TLSFiles
 from tandem.wire.tls_engine import TLSEngine
 from tests.support import certificates
 from tests.support.patience import PATIENCE_SECONDS
 from tests.tandem.coordinator.contract import COORDINATOR_CONTRACTS
 from tests.tandem.coordinator.embedded import PASSWORD, MemoryFile
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from tandem.tls_files import TLSFiles
 
 Outcome = TypeVar("Outcome")
 

@@ -1,5 +1,4 @@
 import io
-from typing import TYPE_CHECKING
 
 import trio
 import trio.testing
@@ -8,11 +7,9 @@ from rich.console import Console
 from tandem.drill.live import Events, LiveView
 from tandem.drill.outcomes import SEND_OK, SLAVE_NOT_AVAILABLE
 from tandem.drill.replication import Replication, SlaveReport
+from tandem.drill.scenario import Expectation
 from tandem.drill.timeline import Timeline
 from tests.tandem.drill import samples
-
-if TYPE_CHECKING:
-    from tandem.drill.scenario import Expectation
 
 
 def view_of(timeline: Timeline, *, terminal: bool) -> tuple[LiveView, io.StringIO, Replication]:

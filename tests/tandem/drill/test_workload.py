@@ -1,5 +1,5 @@
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -36,9 +36,6 @@ from tandem.drill.workload import (
 from tandem.wire.crc import crc32
 from tandem.wire.message import Host, Message, MessageExt, offset_msg_id
 from tandem.wire.message_properties import PROPERTY_UNIQUE_KEY
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 TOPIC = "drill"
 QUEUE = MessageQueue(TOPIC, "broker-a", 0)

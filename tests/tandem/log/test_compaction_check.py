@@ -1,19 +1,15 @@
 """Compaction logs as RocketMQ's broker has written them, and what can be wrong with them."""
 
-from __future__ import annotations
-
 import lzma
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from tandem.log.compaction_check import check_compaction
 from tandem.log.findings import KINDS, FindingList
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 VECTORS: Final = ROOT / "tests/data/rocketmq-5.3.3/compaction"
 LAST: Final = f"{55_200:020d}"

@@ -4,12 +4,12 @@ import logging
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -18,9 +18,6 @@ from tandem.spark.commitlog.source import SCHEMA, CommitLogDataSource
 from tandem.spark.errors import OptionError
 from tandem.spark.pruning import is_pruned, is_wanted, prune_columns
 from tests.support.log_builder import LogBuilder
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 

@@ -1,22 +1,20 @@
 """Tables and streams that are looked at before Spark is, and what Spark says where it is first."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark")
 
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
 from tandem.spark.errors import NotAStoreError, OptionError, SparkSourceError, UnknownTopicError
 from tandem.spark.reading import Source, check, read_stream, read_table
 from tests.support.fenced_store import note_confirmed
 from tests.support.log_builder import LogBuilder
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 NOBODY = "127.0.0.1:1"
 

@@ -1,7 +1,5 @@
 """The keys of a user are in no plan, no event log, no checkpoint and no text of an error."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Whole clusters with TLS, as processes: every client, every port, every mode."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import shutil
@@ -9,10 +7,11 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -32,15 +31,10 @@ from tandem.client.errors import ClientError
 from tandem.cluster.certificates import make_certificates
 from tandem.cluster_file.errors import ClusterError
 from tandem.cluster_file.load import load_config
-from tandem.testing import running_cluster, running_fenced_cluster
+from tandem.testing import RunningCluster, running_cluster, running_fenced_cluster
 from tandem.wire.message import Message
 from tandem.wire.tls_engine import TLSEngine
 from tests.support.patience import PATIENCE_SECONDS, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tandem.testing import RunningCluster
 
 pytestmark = [pytest.mark.slow]
 

@@ -1,5 +1,3 @@
-from typing import TYPE_CHECKING
-
 import msgspec
 import pytest
 
@@ -16,10 +14,8 @@ from tandem.wire.group_state import (
     NodeRecord,
     encode_record,
 )
+from tandem.wire.ha_status import FencedStatus
 from tests.tandem.views.group_samples import HEALTHY, NO_ANSWER, master, records, status, view
-
-if TYPE_CHECKING:
-    from tandem.wire.ha_status import FencedStatus
 
 
 def node_of(seen: GroupView, name: str) -> NodeView:

@@ -1,7 +1,5 @@
 """Rules of users: what an entry says, and which of several decides."""
 
-from __future__ import annotations
-
 import ipaddress
 from itertools import permutations
 

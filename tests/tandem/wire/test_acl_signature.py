@@ -1,17 +1,12 @@
-from __future__ import annotations
-
 import base64
 import hmac
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from tandem.wire.acl_signature import AclKey, acl_signature
 from tandem.wire.frame_buffer import FrameBuffer
+from tandem.wire.remoting_command import RemotingCommand
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from tandem.wire.remoting_command import RemotingCommand
 
 FIELDS = {"topic": "T1", "AccessKey": "AK", "queueId": "0"}
 

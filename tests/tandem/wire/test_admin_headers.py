@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from tandem.wire.admin_headers import settings_of

@@ -1,7 +1,5 @@
 """BATCH_ACK_MESSAGE, against what RocketMQ makes of it."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import struct
 
 from tandem.wire.checkpoint_copy import COPY_AT, OWN_AT, copy_of, pieces_of, settled

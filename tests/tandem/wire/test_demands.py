@@ -1,7 +1,5 @@
 """What a message asks for, by its properties: as RocketMQ reads them, and the list in C."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Seals: their bytes, computed here once more from the description; and their numbers."""
 
-from __future__ import annotations
-
 import hashlib
 import struct
 from itertools import pairwise

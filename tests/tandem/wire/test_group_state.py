@@ -1,8 +1,6 @@
 """The records of a fenced group: what is written is read, and nothing else is taken for one."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -24,9 +22,6 @@ from tandem.wire.group_state import (
     decode_state,
     encode_record,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def test_what_is_written_is_read() -> None:

@@ -1,7 +1,5 @@
 """Whole numbers as Java reads them."""
 
-from __future__ import annotations
-
 import pytest
 
 from tandem.wire.java_numbers import NumberFormatError, parse_int, parse_long

@@ -1,7 +1,5 @@
 """What of the choices of a producer goes together."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The headers of POP, against what a broker was sent and what it answered."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

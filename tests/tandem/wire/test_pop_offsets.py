@@ -1,7 +1,5 @@
 """What an answer to a pop says of its offsets, against what RocketMQ makes of it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from pathlib import Path

@@ -1,10 +1,9 @@
 """What a run is made of. That it ends as single pulls do is in tests/node/handlers."""
 
-from __future__ import annotations
-
 import mmap
 import struct
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
 import pytest
 
@@ -31,9 +30,6 @@ from tandem.wire.remoting_command import (
 )
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import PullMessageRequestHeader
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.skipif(native.loops is None, reason="no C compiler at installation")
 

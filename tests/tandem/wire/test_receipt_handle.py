@@ -1,7 +1,5 @@
 """Receipt handles, against what RocketMQ makes of them."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from pathlib import Path

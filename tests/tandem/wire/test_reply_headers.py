@@ -1,7 +1,5 @@
 """Headers of replies and recalls, under the names that RocketMQ's clients use."""
 
-from __future__ import annotations
-
 import msgspec
 
 from tandem.wire.reply_headers import (

@@ -1,7 +1,5 @@
 """Sealed secrets: opened by who has the key, for the user they are of, and unchanged."""
 
-from __future__ import annotations
-
 import base64
 
 import pytest

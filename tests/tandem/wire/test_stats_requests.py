@@ -1,9 +1,7 @@
-from __future__ import annotations
-
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from tandem.wire.request_headers import MessageQueueBody
@@ -20,9 +18,6 @@ from tandem.wire.stats_requests import (
     TopicStatsTable,
     queue_map,
 )
-
-if TYPE_CHECKING:
-    import msgspec
 
 DATA = Path(__file__).parents[2] / "data/rocketmq-5.3.3/requests/stats-and-group.json"
 VECTORS = {each["what"]: each.get("json") for each in json.loads(DATA.read_text("utf-8"))}

@@ -1,7 +1,5 @@
 """Records of message traces: RocketMQ's bytes, older clients, and what anybody may write."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

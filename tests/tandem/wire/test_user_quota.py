@@ -1,7 +1,5 @@
 """Bounds of a user: which count, and how they travel."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
 
 from node.simulated.disk import SimulatedDisk
 from node.tables.journal.group_journal import GroupJournal
 from node.tables.journal.journal_file import JournalFile
-from node.tables.journal.journal_records import JOURNAL_FORMAT, GroupTables
-from node.tables.node_table import NodeTable, NodeTables, PartTable, TableFiles
+from node.tables.journal.journal_records import JOURNAL_FORMAT, GroupTables, SnapshotPart
+from node.tables.journal.journal_writer import JournalWriter
+from node.tables.node_table import NodeTable, NodeTables, PartTable, RecordWriter, TableFiles
 from node.tables.replicated_deliveries import DelayPart, DelayTable, TimersPart, TimersTable
 from node.tables.replicated_groups import GroupsPart
 from node.tables.replicated_level import LevelPart
@@ -18,24 +22,14 @@ from node.tables.replicated_pop import DeliveriesPart, DeliveriesTable
 from node.tables.replicated_quotas import QuotasPart, QuotasTable
 from node.tables.replicated_topics import TopicsPart
 from node.tables.replicated_users import AclsPart, AclsTable, UsersPart, UsersTable
+from node.tables.table_part import TablePart, Written
+from store.results import Arrival
 from tandem.wire.feature_level import LEVEL_MIN
 from tandem.wire.message import decode_messages
 from tandem.wire.request_headers import TopicConfig
 from tandem.wire.system_topics import JOURNAL_TOPIC
 from tests.node.doubles import BROKER, NOW_MS, open_store
 from tests.support.listening import listen
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import msgspec
-
-    from node.tables.journal.journal_records import SnapshotPart
-    from node.tables.journal.journal_writer import JournalWriter
-    from node.tables.node_table import RecordWriter
-    from node.tables.table_part import TablePart, Written
-    from store.results import Arrival
-
 
 FOREVER = float("inf")
 

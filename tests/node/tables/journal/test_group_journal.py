@@ -1,11 +1,9 @@
-from __future__ import annotations
-
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from node.errors import RequestError
 from node.tables.journal.group_journal import SAVE_SECONDS
@@ -27,9 +25,6 @@ from tests.node.tables.journal.journal_world import (
     topics_of,
 )
 from tests.support.reasons import words
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
 
 
 async def test_an_offset_is_answered_and_shown_when_it_is_confirmed() -> None:

@@ -1,7 +1,5 @@
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import msgspec
 import pytest
@@ -11,6 +9,7 @@ from node.tables.journal.journal_file import JournalFile
 from node.tables.replicated_topics import TopicsChanged
 from store import PutMessage
 from store.machine.errors import RecordDamagedError
+from tandem.wire.request_headers import TopicConfig
 from tandem.wire.system_topics import JOURNAL_TOPIC
 from tests.node.doubles import BROKER, NOW_MS
 from tests.node.tables.journal.journal_world import (
@@ -21,9 +20,6 @@ from tests.node.tables.journal.journal_world import (
     topics_of,
 )
 from tests.support.logged import logged
-
-if TYPE_CHECKING:
-    from tandem.wire.request_headers import TopicConfig
 
 
 async def test_another_node_applies_what_is_confirmed_and_nothing_else() -> None:

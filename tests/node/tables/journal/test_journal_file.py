@@ -1,9 +1,8 @@
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+import pytest
 
 from node.simulated.disk import SimulatedDisk
 from node.tables.journal.journal_file import ENTRIES_PER_STEP, JournalFile
@@ -16,9 +15,6 @@ from tandem.wire.request_headers import TopicConfig
 from tandem.wire.subscription_group import SubscriptionGroupConfig
 from tests.node.tables.journal.journal_world import tables_of
 from tests.support.logged import logged
-
-if TYPE_CHECKING:
-    import pytest
 
 PATH = "s/config/groupJournal.json"
 

@@ -1,10 +1,7 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from node.errors import RequestError
 from node.simulated.disk import SimulatedDisk
@@ -31,9 +28,6 @@ from tests.node.tables.journal.journal_world import (
     topic,
     topics_of,
 )
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
 
 
 async def test_the_same_offset_again_waits_for_the_record_that_is_under_way() -> None:

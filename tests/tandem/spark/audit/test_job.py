@@ -9,7 +9,7 @@ tests/tandem/drill/test_quick_audit.py.
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark")
 
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from tandem.drill.quick_audit import run_quick_audit
 from tandem.spark.audit import tasks
@@ -34,9 +35,6 @@ from tests.support.fenced_store import note_confirmed
 from tests.support.plain_audit import plain_audit
 from tests.support.plain_spark import PlainRdd, plain_spark
 from tests.support.planted_drill import MASTER, PLANTS, QUEUES, SENDS, SLAVES, TOPIC, PlantedDrill
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 SMALL = AuditSizes(
     task_bytes_min=1,

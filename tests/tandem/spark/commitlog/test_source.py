@@ -1,13 +1,13 @@
 """The source inside Spark: what the JVM and the workers do to it."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 pytest.importorskip("pyspark")
 
 from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.functions import col, count, countDistinct, sha2
 from pyspark.sql.types import LongType, StringType, StructField, StructType
@@ -16,9 +16,6 @@ from tandem.spark.commitlog.source import SCHEMA, CommitLogDataSource, CommitLog
 from tandem.spark.errors import OptionError
 from tandem.wire.message import MessageExt
 from tests.support.log_builder import LogBuilder
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 

@@ -3,9 +3,9 @@
 import pickle
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import tandem
@@ -17,13 +17,9 @@ from tandem.spark.live.stream import LiveStreamReader
 from tandem.spark.live.stream_plan import StreamPlan
 from tandem.spark.source import TandemDataSource
 from tandem.spark.stream_metrics import source_metrics, watch_streams
+from tandem.testing import RunningCluster
 from tests.support.patience import PATIENCE_SECONDS
 from tests.tandem.spark.live.live_world import Asked, FakeTime, options, queue
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from tandem.testing import RunningCluster
 
 
 def test_the_limit_of_a_batch_is_that_of_the_option() -> None:

@@ -8,8 +8,8 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,9 +21,6 @@ PROGRAM = Path(__file__).with_name("stream_program.py")
 LINES = 300
 ROUNDS = int(os.environ.get("SINK_ROUNDS", "12"))
 SECONDS = 150.0
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 class Driver:

@@ -1,13 +1,14 @@
 """Batches and streams through Spark into one node, read back by a client and by our source."""
 
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
@@ -27,14 +28,8 @@ from tandem.spark.sink.writer import (
     stream_writer,
 )
 from tandem.spark.source import TandemDataSource
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from tandem.testing import RunningCluster
-    from tandem.wire.message import MessageExt
+from tandem.testing import RunningCluster
+from tandem.wire.message import MessageExt
 
 VALUES = StructType([StructField("value", StringType())])
 GIVEN = {"nameservers": "h:1", "topic": "t"}

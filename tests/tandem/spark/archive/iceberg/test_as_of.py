@@ -1,7 +1,7 @@
 """A topic as of an offset or a time: the rows before it, whatever came later or was merged."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import duckdb
 import pytest
@@ -11,9 +11,6 @@ from tandem.spark.archive.iceberg.as_of import as_of_offsets, as_of_time
 from tandem.spark.archive.iceberg.upkeep import count_as_of, expire, merge_files
 from tests.support.archive_tables import TABLE, files_of_table, our_table, rows_of_manifest
 from tests.support.small_archive import SmallArchive
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 pytestmark = pytest.mark.slow
 
