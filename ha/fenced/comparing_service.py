@@ -121,16 +121,28 @@ class ComparingService:
 
     async def _compare_file(self, own: Fingerprint, sessions: Mapping[str, PeerLogSession]) -> bool:
         """Compare one file. True if every peer has it, and has it as we have it."""
-        parts: list[PeerLogPart] = []
+        parts: dict[str, PeerLogPart] = {}
 
-        async def ask(session: PeerLogSession) -> None:
+        async def ask(name: str, session: PeerLogSession) -> None:
             with suppress(PeerSilentError):  # its turn comes again
-                parts.append(await session.part(own.start, own.end))
+                parts[name] = await session.part(own.start, own.end)
+
+        async def have_it_looked_at(session: PeerLogSession) -> None:
+            with suppress(PeerSilentError):
+                await session.doubt(own.start, own.end)
 
         async with trio.open_nursery() as nursery:
-            for session in sessions.values():
-                nursery.start_soon(ask, session)
-        return await self._align(own, parts) and len(parts) == len(sessions)
+            for name, session in sessions.items():
+                nursery.start_soon(ask, name, session)
+        are_equal = await self._align(own, [*parts.values()]) and len(parts) == len(sessions)
+        if own.start in self.undecided:
+            # Who has no fingerprint, because its file was lost or could not be written, has no
+            # vote. A look takes one, and costs the whole file: only now.
+            async with trio.open_nursery() as nursery:
+                for name, part in parts.items():
+                    if part.fingerprint is None and own.end <= part.log_end:
+                        nursery.start_soon(have_it_looked_at, sessions[name])
+        return are_equal
 
     async def take_over(self, file: tuple[int, int], parts: Sequence[PeerLogPart]) -> None:
         """Have a fingerprint of a closed file that is what those of all nodes together say."""

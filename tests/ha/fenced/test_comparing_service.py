@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from trio.testing import MockClock
 
 from ha.fenced.comparing_service import AWAY_SECONDS, OPEN_BLOCK_BYTES, ComparingService
+from store.services.fingerprint_service import LOOK_SECONDS
 from tandem.wire.fingerprint import BLOCK_BYTES, crcs_of
 from tandem.wire.peer_log import EpochPart, PeerLogPart
 from tests.ha.fenced_world import Replica
@@ -43,6 +44,20 @@ async def test_two_that_read_the_same_are_right_against_one(autojump_clock: Mock
             await take_fingerprints(node.store, is_written=False)
         await group.world.wait_for(lambda: group.first.ha.status().healed, 100.0)
         await group.healed(*group.nodes)
+
+
+async def test_who_has_lost_its_fingerprint_looks_and_decides_between_two(
+    autojump_clock: MockClock,
+) -> None:
+    """A byte that no record covers changed before its fingerprint was taken, on one of two."""
+    async with open_group() as group:
+        flip(group.first.store, FILE_SIZE_BYTES - 3)  # in the blank at its end
+        await trio.sleep(2 * LOOK_SECONDS)  # each has taken those of its own
+        await take_fingerprints(group.first.store)
+        group.second.store.fingerprints.drop(0)
+        await group.world.wait_for(lambda: group.first.ha.status().healed, 100.0)
+        await group.healed(*group.nodes)
+        assert group.second.store.fingerprints.of(0) is not None
 
 
 async def test_where_nobody_knows_who_is_right_nothing_is_changed(
