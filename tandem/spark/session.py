@@ -31,6 +31,8 @@ SHUFFLE_PARTITIONS: Final = 4
 UNPACKED: Final = "tandem_package"
 """The folder that a worker unpacks a package into, in its own working directory."""
 
+TIME_ZONE: Final = "spark.sql.session.timeZone"
+
 SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Java options for a session that lives for a minute, such as an audit: it spends less processor
 time on compiling than it gains by compiled code."""
@@ -119,10 +121,11 @@ def is_submitted() -> bool:
 def submitted_session(*, app_name: str = "tandem") -> SparkSession:
     """Return the session of a program that `is_submitted`: master and settings are those of there.
 
-    Times are in UTC, as in the other sessions.
+    Times are in UTC, as in the other sessions, unless they name a time zone.
     """
     session = SparkSession.builder.appName(app_name).getOrCreate()
-    session.conf.set("spark.sql.session.timeZone", "UTC")
+    if not session.sparkContext.getConf().contains(TIME_ZONE):
+        session.conf.set(TIME_ZONE, "UTC")
     return _knowing_our_sources(session)
 
 
@@ -155,7 +158,7 @@ def _quiet_driver(java_options: str = "") -> dict[str, str]:
         "spark.driver.extraJavaOptions": f"{_QUIET} {_ARROW} {java_options}",
         # Halves what a task costs in Python.
         "spark.python.unix.domain.socket.enabled": "true",
-        "spark.sql.session.timeZone": "UTC",
+        TIME_ZONE: "UTC",
         "spark.ui.showConsoleProgress": "false",
     }
 

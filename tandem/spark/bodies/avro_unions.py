@@ -13,11 +13,17 @@ from typing import Any, Final
 Walk = Callable[[bytes, int], int]
 """Takes a body and the place of a value, and returns the place after it."""
 
+_LAST_SHIFT: Final = 63
+"""Of the tenth byte, of which a number has one bit. fastavro lets go of what does not fit and reads
+on: a count of 2^63 + 1 is 1 to it, and a number of a megabyte would take minutes here."""
+
 _SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 
 def union_check(schema: Mapping[str, Any]) -> Callable[[bytes], None] | None:
     """Return what raises an IndexError at a body with such an index; None: there is no union.
+
+    At a number that is too long it raises a ValueError.
 
     The schema is one that `avro_values` has made, which has no recursion. The bodies are those that
     were read by it.
@@ -114,6 +120,8 @@ def _long(body: bytes, at: int) -> tuple[int, int]:
     while True:
         byte = body[at]
         at += 1
+        if shift == _LAST_SHIFT and byte > 1:
+            raise ValueError("a number of more than 64 bits")
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return (value >> 1) ^ -(value & 1), at

@@ -21,8 +21,9 @@ Decoder = Callable[[bytes], dict[str, Any]]
 EXPONENT_MAX: Final = 76
 """Of a decimal, up and down: twice what a type has. At 1e-999999999 Arrow ends the process."""
 
-FLOAT_MAX: Final = 3.4028234663852886e38
-"""Of 32 bits. Arrow makes an infinity of what is larger."""
+FLOAT_MAX: Final = 3.4028235677973362e38
+"""The largest that is rounded to one of 32 bits, as the largest of those is that Java writes as
+3.4028235E38. Arrow makes an infinity of what is larger."""
 
 _LIST: Final[Any] = list
 _MAP: Final[Any] = dict

@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 
-with suppress(ImportError):  # without pyarrow there is no source
+with suppress(ImportError):  # without pyspark there is no source
     from tandem.spark.commitlog.registered import RegisteredCommitLog as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -24,7 +24,7 @@ from tandem.spark.jobs.reports import OnProgress, silent
 from tandem.spark.jobs.runner import SparkRunner
 from tandem.spark.jobs.scrub_job import rules_of, run_scrub
 from tandem.spark.jobs.stats_job import run_stats, times_of
-from tandem.spark.session import is_submitted, local_session, submitted_session
+from tandem.spark.session import TIME_ZONE, is_submitted, local_session, submitted_session
 
 if TYPE_CHECKING:
     from tandem.spark.jobs.settings import AuditSettings
@@ -56,6 +56,7 @@ def run_job(request: JobRequest, *, on_progress: OnProgress = silent) -> Any:  #
     name = f"tandem {request.job}"
     if is_submitted():
         spark = submitted_session(app_name=name)
+        spark.conf.set(TIME_ZONE, "UTC")  # reports say hours of UTC
     else:
         spark = local_session(app_name=name, master=request.settings.master)
     try:

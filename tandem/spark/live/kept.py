@@ -10,12 +10,17 @@ and as soon as a broker does not answer as its master would.
 """
 
 import os
+from collections.abc import Collection
+from typing import Final
 
 from tandem.client.blocking_shell import BlockingShell
 from tandem.client.cluster_access import ClusterAccess
 from tandem.client.core import ClientCore
 from tandem.client.plain_socket import SocketOpener
 from tandem.spark.live.link import Link
+
+PLACES_MAX: Final = 8
+"""Clusters, or users of one, whose connections are kept at once: those used last."""
 
 
 class Connections:
@@ -35,8 +40,19 @@ class Connections:
         return None
 
     def keep(self, link: Link) -> None:
-        """Let a connection rest whose pulls are all answered."""
+        """Let a connection rest whose pulls are all answered.
+
+        Others that have ended meanwhile are closed: nobody may ever ask that address again.
+        """
+        for address, other in list(self._resting.items()):
+            if not other.is_usable():
+                self._resting.pop(address).close()
         self._resting[link.address] = link
+
+    def forget_routes(self, *, but: Collection[str]) -> None:
+        """Forget the routes of all topics but these: each costs a question every half a minute."""
+        for topic in self.core.routes.keys() - but:
+            del self.core.routes[topic]
 
     def close(self) -> None:
         """Close all of them."""
@@ -58,7 +74,9 @@ class Kept:
 
     def leave(self, access: ClusterAccess, connections: Connections) -> None:
         """Leave connections to the next task."""
-        before = self._places.get((os.getpid(), access))
+        before = self._places.pop((os.getpid(), access), None)
         if before is not None:
             before.close()
         self._places[os.getpid(), access] = connections
+        if len(self._places) > PLACES_MAX:
+            self._places.pop(next(iter(self._places))).close()

@@ -108,6 +108,8 @@ class RangePuller:
         self._master_only_until = 0.0
         self._gone_since: dict[int, float] = {}
         self._no_topic_since: float | None = None
+        self._old_routes = dict(core.routes)
+        """Those of an earlier task: who was master then may be another node by now."""
         self._damaged_since: dict[tuple[int, int], float] = {}
         self._avoided_until: dict[str, float] = {}
         """Nodes that have just said that a message is damaged there."""
@@ -258,7 +260,7 @@ class RangePuller:
             return None
         if not link.is_master:
             self._master_only_until = self._core.clock() + MASTER_ONLY_SECONDS
-        elif verdict.meaning is Meaning.GONE:
+        elif verdict.meaning is Meaning.GONE and not self._is_route_old(pull):
             reason = "deleted, or damaged and passed over"
             self._lose(pull, verdict.next_offset, reason, LossCause.DELETED)
             return None
@@ -307,6 +309,11 @@ class RangePuller:
     def _is_gone(self, pull: Pull) -> bool:
         now = self._core.clock()
         return now - self._gone_since.setdefault(pull.place, now) >= GONE_SECONDS
+
+    def _is_route_old(self, pull: Pull) -> bool:
+        topic = self._window.ranges[pull.place].queue.topic
+        old = self._old_routes.get(topic)
+        return old is not None and self._core.routes.get(topic) is old
 
     def _lose(self, pull: Pull, next_offset: int, reason: str, cause: LossCause) -> None:
         end = min(next_offset, pull.end)

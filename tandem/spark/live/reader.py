@@ -145,6 +145,7 @@ def pulled(
         is_over = True
     finally:
         if is_over and kept is not None:
+            connections.forget_routes(but={each.queue.topic for each in of_task})
             kept.leave(options.access, connections)
         else:
             connections.close()

@@ -42,6 +42,19 @@ def test_a_submitted_program_knows_it_and_its_session_knows_our_formats(
     assert session.read.format("commitlog").load(str(log.write(tmp_path))).count() == 1
 
 
+def test_a_submitted_program_keeps_the_time_zone_that_it_was_given(
+    spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = spark.sparkContext.getConf().set("spark.sql.session.timeZone", "Europe/Berlin")
+    monkeypatch.setattr(type(spark.sparkContext), "getConf", lambda _: given)
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        assert submitted_session().conf.get("spark.sql.session.timeZone") == "Europe/Berlin"
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(before))
+
+
 def test_workers_run_this_python_and_find_this_package(spark: "SparkSession") -> None:
     @udf("string", useArrow=False)
     def where(_: int) -> str:

@@ -102,3 +102,18 @@ def test_a_schema_without_a_union_has_nothing_to_check() -> None:
         union_check({"type": "record", "name": "N", "fields": [{"name": "a", "type": "int"}]})
         is None
     )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\x02" + b"\xff" * 100_000 + b"\x01\x00",  # minutes, if it were read as a number
+        b"\x00\x82" + b"\x80" * 8 + b"\x02" + b"\x01\x00\x00\x00" + b"\x00",  # 1 to fastavro
+    ],
+)
+def test_a_number_of_more_than_64_bits_is_unreadable(body: bytes) -> None:
+    many = {"name": "b", "type": {"type": "array", "items": "float"}}
+    of_two = of_one_field(["null", "long"])
+    of_two["fields"].append(many)
+    with pytest.raises(UnreadableError, match="64 bits"):
+        avro_decoder(of_two)[1](body)
