@@ -65,3 +65,12 @@ class SideConnection(Connection):
     def write_now(self, frames: memoryview) -> None:
         """See `Connection.write_now`."""
         self.write(frames)
+
+    def close(self) -> None:
+        """See `Connection.close`. Who takes has this one, too: that is a cycle no longer."""
+        super().close()
+        self._take = _nothing
+
+
+def _nothing(_: RemotingCommand) -> None:
+    """Do nothing."""

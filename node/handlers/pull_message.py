@@ -178,7 +178,7 @@ class PullMessage:
         Its fields are still in what was received, maybe with many other requests. Names are those
         of the tables.
         """
-        command = msgspec.structs.replace(command, ext=None, body=b"")
+        command = msgspec.structs.replace(command, ext=None, body=b"", remark=None, language="")
         topic = self._tables.topics.get(header.topic)
         group = self._tables.groups.get(header.consumer_group)
         header = msgspec.structs.replace(
@@ -186,6 +186,8 @@ class PullMessage:
             topic=header.topic if topic is None else topic.topic_name,
             consumer_group=header.consumer_group if group is None else group.group_name,
             subscription=None,
+            expression_type=None,
+            broker_name=None,
         )
         return _WaitingPull(self, connection, command, header, wanted, deadline)
 

@@ -159,8 +159,11 @@ class ReadLoop:
                 self._at_round_end.append((fd, reader, result))
                 return
             end = outcome.Value(result)
-        if self._readers.get(fd) is reader:
-            self._end(fd, end)
+        try:
+            if self._readers.get(fd) is reader:
+                self._end(fd, end)
+        finally:
+            del end  # its error knows this frame: that would be a cycle for the collector
 
     def _end_round(self) -> None:
         """Call what was left to the end of the round, also if its socket was closed meanwhile."""
@@ -172,8 +175,11 @@ class ReadLoop:
                 end: outcome.Outcome[bool] = outcome.Value(True)  # noqa: FBT003 -- it wants no more
             except BaseException as error:  # noqa: BLE001 -- belongs to the task that waits
                 end = outcome.Error(error)
-            if self._readers.get(fd) is reader:
-                self._end(fd, end)
+            try:
+                if self._readers.get(fd) is reader:
+                    self._end(fd, end)
+            finally:
+                del end  # as above
 
     def _end(self, fd: int, end: outcome.Outcome[bool]) -> None:
         task = self._readers[fd][0]

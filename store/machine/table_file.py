@@ -315,7 +315,7 @@ def encode_table(table: object) -> bytes:
 def _in_steps(table: object, known: _Texts, texts: _Texts) -> Iterator[str]:
     """Yield the text in pieces, none of which takes long.
 
-    What is in `known` is not written down again; all that is written is put into `texts`.
+    What is in `known` is not written down again; what may be known next time is put into `texts`.
     """
     fields = _fields(table) if isinstance(table, msgspec.Struct) else table
     if not isinstance(fields, dict) or not fields or isinstance(next(iter(fields)), int):
@@ -342,7 +342,8 @@ def _map_in_steps(
         piece = known.get((name, at))
         if piece is None or not piece.is_of(some):
             piece = _piece(some, piece, between)
-        texts[name, at] = piece
+        if piece.is_frozen:
+            texts[name, at] = piece
         yield start + piece.text
         start = between
     yield "\n\t}"
@@ -357,7 +358,7 @@ def _piece(entries: list[tuple[str, object]], before: _Piece | None, between: st
         known = {key: (entry, line) for (key, entry), line in pairs}
     lines = []
     for key, entry in entries:
-        same, line = known.get(key, (None, ""))
+        same, line = known.get(key, (entries, ""))  # which is no entry, as None may be
         lines.append(line if same is entry else f"{_json(key)}:{_pretty(entry, between[1:])}")
     return _Piece(entries, lines, between.join(lines), is_frozen)
 

@@ -1,3 +1,6 @@
+import gc
+import weakref
+
 from trio.testing import MockClock
 
 from node.grpc.side_connection import SideConnection
@@ -59,3 +62,26 @@ async def test_who_is_told_of_answers_is_told_here_too(autojump_clock: MockClock
     request = RemotingCommand(7, 5)
     side.respond(request, response_to(request, 3, "no"))
     assert told == [(3, "no")]
+
+
+async def test_one_that_is_closed_leaves_its_taker_not_to_the_collector(
+    autojump_clock: MockClock,
+) -> None:
+    """A session has it, and is who takes; what has come in part would be kept for long."""
+
+    class Taker:
+        def __init__(self) -> None:
+            outbox = Outbox()
+            self.side = SideConnection(Connection(FakeStream(), outbox), outbox, self.take)
+
+        def take(self, command: RemotingCommand) -> None: ...
+
+    gc.disable()
+    try:
+        taker = Taker()
+        gone = weakref.ref(taker)
+        taker.side.close()
+        del taker
+        assert gone() is None
+    finally:
+        gc.enable()

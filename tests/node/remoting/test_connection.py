@@ -367,3 +367,21 @@ async def test_an_answer_given_to_a_connection_that_is_over_wakes_who_waits_for_
             connection.give(b"answer", 1)
         assert connection.is_closed
         assert connection.owed_count == 0
+
+
+async def test_an_answer_is_not_given_before_what_the_writer_has_still_to_send(
+    nursery: trio.Nursery,
+) -> None:
+    stream, outbox = FakeStream(), Outbox()
+    connection = Connection(stream, outbox)
+    stream.room = 4
+    connection.owe(2)
+    connection.give(b"first ", 1)
+    outbox.flush()
+    stream.room = 100  # and the writer has not had its turn
+    connection.give(b"second", 1)
+    assert bytes(stream.sent) == b"firs"
+    nursery.start_soon(connection.run_writer)
+    await connection.wait_idle()
+    assert bytes(stream.sent) == b"first second"
+    nursery.cancel_scope.cancel()

@@ -555,3 +555,14 @@ async def test_it_is_looked_at_alone_for_longer_and_longer_as_long_as_it_is_so(
     crowd = await alike(rounds)
     assert [0 in split for split in crowd.split] == [True, False, True, *[False] * 3, True, False]
     assert all(len(crowd.answers(n)) == 8 for n in range(1, CROWD))
+
+
+async def test_connections_whose_requests_are_handled_together_are_not_still(
+    autojump_clock: MockClock,
+) -> None:
+    crowd = Crowd(gathers=True)
+    for connection in crowd.connections:
+        connection.last_active = -1.0
+    await crowd.play([[(n, frame(n)) for n in range(CROWD)]])
+    assert crowd.node.alone == []
+    assert all(connection.last_active >= 0 for connection in crowd.connections)

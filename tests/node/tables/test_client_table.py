@@ -207,3 +207,20 @@ async def test_a_heartbeat_that_is_repeated_takes_no_more_room(
     assert [consumer.client_id for consumer in table.consumers("g")] == ["c1"]
     with pytest.raises(TooManyClientsError):
         table.heartbeat(beat("c2", *"TUVWXY", group="h"), connection(), 20)
+
+
+async def test_a_heartbeat_of_one_that_is_known_keeps_it() -> None:
+    table, first = ClientTable(), connection()
+    table.heartbeat(beat("c1"), first, 0)
+    table.heartbeat(beat("c1"), first, 100)
+    assert table.expire(CLIENT_EXPIRED_SECONDS + 1) == {}
+    assert table.client_ids("g") == ["c1"]
+
+
+async def test_one_that_has_left_is_not_found_silent_later() -> None:
+    table, first = ClientTable(), connection()
+    table.heartbeat(beat("c1"), first, 0)
+    table.heartbeat(beat("c1", group="h"), first, 0)
+    table.leave("g", "c1")
+    table.connection_closed(first)
+    assert table.expire(CLIENT_EXPIRED_SECONDS + 1) == {}

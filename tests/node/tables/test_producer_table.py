@@ -131,3 +131,12 @@ async def test_what_is_too_much_for_one_heartbeat_is_refused(data: HeartbeatData
     with pytest.raises(RequestError) as caught:
         ProducerTable().check(data, connection())
     assert caught.value.code == ResponseCode.INVALID_PARAMETER
+
+
+async def test_one_that_has_left_is_not_found_silent_later() -> None:
+    table, only = ProducerTable(), connection()
+    take(table, "c", "g", "h", on=only)
+    table.leave("g", "c", only)
+    table.connection_closed(only)
+    table.expire(PRODUCER_EXPIRED_SECONDS + 1)
+    assert table.groups() == []

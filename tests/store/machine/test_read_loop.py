@@ -1,6 +1,8 @@
 """Sockets that are read by functions: what comes, when it ends, and that trio goes on meanwhile."""
 
+import gc
 import socket
+import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
@@ -441,3 +443,31 @@ async def test_trio_goes_on_after_a_round_if_it_is_asked_to(way: str) -> None:
         await client.send_all(b"abc")
         assert await server.receive_while(1, take)
     assert len(set(passes)) == 3
+
+
+@pytest.mark.parametrize("later", [False, True])
+async def test_a_connection_that_breaks_leaves_nothing_to_the_collector(
+    way: str, *, later: bool
+) -> None:
+    class Reader:
+        def take(self, data: bytes) -> bool | Callable[[], bool]:
+            if later and way == "loop":
+                return self.fail
+            return self.fail()
+
+        def fail(self) -> bool:
+            raise ConnectionLost("it broke")
+
+    async with pair() as (client, server):
+        gc.disable()
+        try:
+            reader = Reader()
+            gone = weakref.ref(reader)
+            await client.send_all(b"a")
+            with suppress(ConnectionLost):
+                await server.receive_while(9, reader.take)
+            del reader
+            await trio.lowlevel.checkpoint()  # trio knows what it has given a task last
+            assert gone() is None
+        finally:
+            gc.enable()

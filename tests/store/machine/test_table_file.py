@@ -348,3 +348,18 @@ def test_what_is_written_again_is_what_a_whole_table_would_be(count: int) -> Non
     for gone in (names[0], "new"):
         topics.pop(gone)
         assert is_written()
+
+
+def test_an_entry_that_is_null_is_written_down() -> None:
+    assert encode_table({"a": {"x": None}}) == b'{\n\t"a":{\n\t\t"x":null\n\t}\n}'
+
+
+def test_only_texts_that_can_be_used_again_are_kept() -> None:
+    disk = SimulatedDisk()
+    file = TableFile(disk, "t.json")
+    table = {"a": {"x": {"y": 1}}}
+    file.save(table)
+    assert not file._texts
+    table["a"]["x"]["y"] = 2
+    file.save(table)
+    assert b'"y":2' in (disk.read("t.json") or b"")
