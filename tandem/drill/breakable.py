@@ -124,6 +124,10 @@ class Disks(Protocol):
 class Machines(Protocol):
     """What is under the nodes. Everything raises NotPossibleError where there is none of ours."""
 
+    def check_ready(self, nodes: Sequence[str]) -> None:
+        """Find out that machines of nodes can be hurt, before anything is."""
+        ...
+
     def cut_power(self, node: str) -> None:
         """Leave of the store of a node that is down what had been synced. It boots anew."""
         ...
@@ -169,7 +173,7 @@ class Load(Protocol):
         ...
 
     def allow_early(self, seconds: float) -> None:
-        """Let groups get what waits that much before its time: a node's clock is wrong."""
+        """Let groups get what waits before its time: a clock is that much ahead, or behind."""
         ...
 
     def left_to_handle(self) -> str | None:

@@ -30,8 +30,13 @@ HEALED_BY: Final = {
     "limit": "heal the network",
     "freeze": "resume",
     "fill": "free",
+    "let": "let syncs",
+    "set": "set the clock",
 }
 """Faults that last, by the first word of what is said of them, and what ends them."""
+
+ENDS_AT_ONCE: Final = ("cut the last", "cut the power", "let the disk")
+"""What begins with such a word and ends no lease later on."""
 
 
 class Late(msgspec.Struct, frozen=True):
@@ -134,7 +139,7 @@ def _may_be_planned(faults: Sequence[Fault], began_at: float, gone_at: float) ->
 
 def _lasts(fault: Fault, faults: Iterable[Fault]) -> bool:
     healed_by = HEALED_BY.get(fault.text.partition(" ")[0])
-    if healed_by is None or fault.text.startswith("cut the last"):
+    if healed_by is None or fault.text.startswith(ENDS_AT_ONCE):
         return False
     return not any(
         each.at_seconds >= fault.at_seconds and not each.hurts and each.text.startswith(healed_by)

@@ -6,10 +6,13 @@ TANDEM_MACHINE/disk: that is what a loss of power leaves. The page cache, which 
 process, is what it takes.
 
     disk/data/INODE-BIRTH    the bytes of a file at its last sync
-    disk/names/PATH/.names   a line for each entry of a directory: INODE-BIRTH, f or d, name
+    disk/names/INODE-BIRTH   a line for each entry of a directory: INODE-BIRTH, f or d, name;
+                             that of the store itself is `root`
 
 A name is kept when its directory is synced, and, as ext4 and XFS do it, when its file is. A rename
-or the end of a name is kept when the directory is. Bytes of a mapping are kept by msync.
+or the end of a name is kept when the directory is. Bytes of a mapping are kept by msync. A length
+that was asked for before its name was kept (fallocate, ftruncate) is kept, with zeros: there it is
+in the journal, in front of the name.
 
 Not known here: O_SYNC and O_DIRECT, and io_uring. */
 
@@ -40,6 +43,7 @@ struct control {
     int64_t sync_delay_ns;
     int64_t lies; /* syncs are answered, and nothing is kept */
     int64_t has_boot_id;
+    int64_t failed; /* why something that was synced could not be kept: an errno */
 };
 
 static volatile struct control *control;
@@ -51,6 +55,7 @@ static int (*real_open)(const char *, int, ...);
 static int (*real_clock_gettime)(clockid_t, struct timespec *);
 static int (*real_fsync)(int), (*real_fdatasync)(int), (*real_syncfs)(int);
 static int (*real_msync)(void *, size_t, int);
+static int (*real_posix_fallocate)(int, off_t, off_t), (*real_ftruncate)(int, off_t);
 
 #define REAL(name) \
     do { \
@@ -59,6 +64,13 @@ static int (*real_msync)(void *, size_t, int);
     } while (0)
 
 /* --- what a sync keeps --- */
+
+/* Without this a loss of power would take what was synced. What is gone meanwhile is nothing to keep. */
+static void take_note(int is_kept)
+{
+    if (!is_kept && errno != ENOENT)
+        control->failed = errno ? errno : EIO;
+}
 
 static void make_directories(char *path)
 {
@@ -101,15 +113,19 @@ static void copy_range(int source, int target, off_t start, off_t end)
         memset(new, 0, size);
         memset(old, 0, size);
         ssize_t got = pread(source, new, size, at), had = pread(target, old, size, at);
+        take_note(got >= 0);
         if (got < 0)
             break;
         if (had < (ssize_t)size || memcmp(new, old, size))
-            if (pwrite(target, new, size, at) < 0)
+            if (pwrite(target, new, size, at) != (ssize_t)size) {
+                take_note(0);
                 break;
+            }
         at += size;
     }
 }
 
+/* `path` may be that of a descriptor: a file that was made without a name has no other one there. */
 static void keep_bytes(const char *path, const char *id, off_t start, off_t end)
 {
     char place[ROOM];
@@ -117,20 +133,30 @@ static void keep_bytes(const char *path, const char *id, off_t start, off_t end)
     snprintf(place, sizeof place, "%s/disk/data/%s", machine, id);
     make_directories(place);
     int source = real_open(path, O_RDONLY | O_CLOEXEC);
+    take_note(source >= 0);
     if (source < 0)
         return;
     int target = real_open(place, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    take_note(target >= 0);
     if (target >= 0 && !fstat(source, &facts)) {
-        if (ftruncate(target, facts.st_size) == 0)
+        REAL(ftruncate);
+        int is_long = real_ftruncate(target, facts.st_size) == 0;
+        take_note(is_long);
+        if (is_long)
             copy_range(source, target, start, end < 0 || end > facts.st_size ? facts.st_size : end);
         close(target);
     }
     close(source);
 }
 
+/* By what it is and not by its name: a directory keeps its entries when it is renamed, and another
+   one of its name has none of them. */
 static void names_file(const char *directory, char *place)
 {
-    snprintf(place, ROOM, "%s/disk/names%s/.names", machine, directory + root_length);
+    char id[64] = "root", kind;
+    if (strlen(directory) > root_length)
+        identity(AT_FDCWD, directory, id, sizeof id, &kind);
+    snprintf(place, ROOM, "%s/disk/names/%s", machine, id);
     make_directories(place);
 }
 
@@ -141,6 +167,7 @@ static void keep_names(const char *directory)
     snprintf(fresh, sizeof fresh, "%s.new", place);
     DIR *entries = opendir(directory);
     FILE *names = entries ? fopen(fresh, "w") : NULL;
+    take_note(names != NULL);
     for (struct dirent *entry; names && (entry = readdir(entries));) {
         if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
             continue;
@@ -148,8 +175,8 @@ static void keep_names(const char *directory)
         if (kind)
             fprintf(names, "%s %c %s\n", id, kind, entry->d_name);
     }
-    if (names && !fclose(names))
-        rename(fresh, place);
+    if (names)
+        take_note(!fclose(names) && !rename(fresh, place));
     if (entries)
         closedir(entries);
 }
@@ -168,6 +195,7 @@ static void keep_name(const char *path)
     names_file(directory, place);
     snprintf(fresh, sizeof fresh, "%s.new", place);
     FILE *before = fopen(place, "r"), *names = fopen(fresh, "w");
+    take_note(names != NULL);
     while (before && names && fgets(line, sizeof line, before)) {
         char *name = strchr(line, ' ');
         size_t length = strcspn(line, " ");
@@ -181,8 +209,7 @@ static void keep_name(const char *path)
         fclose(before);
     if (names) {
         fprintf(names, "%s %c %s\n", id, kind, slash + 1);
-        if (!fclose(names))
-            rename(fresh, place);
+        take_note(!fclose(names) && !rename(fresh, place));
     }
     keep_name(directory);
 }
@@ -227,11 +254,55 @@ static void keep_tree(const char *directory)
     keep_names(directory);
 }
 
+/* Nothing of the file needs to be kept for that: its name may be the next that is. */
+static void keep_length(int descriptor)
+{
+    char link[64], path[PATH_MAX], place[ROOM], id[64], kind;
+    struct stat facts, before;
+    int error = errno;
+    if (!control || control->lies)
+        return;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
+    ssize_t length = readlink(link, path, sizeof path - 1);
+    path[length > 0 ? length : 0] = 0;
+    identity(descriptor, "", id, sizeof id, &kind);
+    if (kind == 'f' && is_inside(path) && !fstat(descriptor, &facts)) {
+        pthread_mutex_lock(&one_at_a_time);
+        snprintf(place, sizeof place, "%s/disk/data/%s", machine, id);
+        make_directories(place);
+        int target = real_open(place, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        take_note(target >= 0);
+        if (target >= 0) {
+            if (!fstat(target, &before) && before.st_size < facts.st_size)
+                take_note(!real_ftruncate(target, facts.st_size));
+            close(target);
+        }
+        pthread_mutex_unlock(&one_at_a_time);
+    }
+    errno = error;
+}
+
 static void take_time(void)
 {
     struct timespec left = {control->sync_delay_ns / 1000000000, control->sync_delay_ns % 1000000000};
     while (nanosleep(&left, &left) && errno == EINTR)
         ;
+}
+
+/* What a descriptor is of is kept by its number: its path may be that of another file by now, or, of
+   one that was made by O_TMPFILE, of none, whatever name it was given since. */
+static void keep_descriptor(int descriptor, const char *link, const char *path)
+{
+    char id[64], at_path[64], kind, kind_there;
+    identity(descriptor, "", id, sizeof id, &kind);
+    if (kind == 'f') {
+        keep_bytes(link, id, 0, -1);
+        identity(AT_FDCWD, path, at_path, sizeof at_path, &kind_there);
+        if (kind_there == 'f' && !strcmp(id, at_path))
+            keep_name(path);
+    } else {
+        keep_path(path, 0, -1);
+    }
 }
 
 static void keep(int descriptor, int whole)
@@ -250,8 +321,8 @@ static void keep(int descriptor, int whole)
             pthread_mutex_lock(&one_at_a_time);
             if (whole)
                 keep_tree(root);
-            else
-                keep_path(path, 0, -1);
+            else if (is_inside(path))
+                keep_descriptor(descriptor, link, path);
             pthread_mutex_unlock(&one_at_a_time);
         }
     }
@@ -307,7 +378,7 @@ __attribute__((constructor)) static void begin(void)
     int descriptor = real_open(path, O_RDWR | O_CLOEXEC);
     if (descriptor < 0)
         return;
-    void *page = mmap(NULL, sizeof *control, PROT_READ, MAP_SHARED, descriptor, 0);
+    void *page = mmap(NULL, sizeof *control, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     close(descriptor);
     if (page != MAP_FAILED)
         control = page;
@@ -343,6 +414,35 @@ int msync(void *address, size_t size, int flags)
     if (flags & MS_SYNC)
         keep_mapping((uintptr_t)address, size);
     return real_msync(address, size, flags);
+}
+
+int posix_fallocate(int descriptor, off_t start, off_t size)
+{
+    REAL(posix_fallocate);
+    REAL(ftruncate);
+    int error = real_posix_fallocate(descriptor, start, size);
+    if (!error)
+        keep_length(descriptor);
+    return error;
+}
+
+int ftruncate(int descriptor, off_t size)
+{
+    REAL(ftruncate);
+    int failed = real_ftruncate(descriptor, size);
+    if (!failed)
+        keep_length(descriptor);
+    return failed;
+}
+
+int posix_fallocate64(int descriptor, off_t start, off_t size)
+{
+    return posix_fallocate(descriptor, start, size);
+}
+
+int ftruncate64(int descriptor, off_t size)
+{
+    return ftruncate(descriptor, size);
 }
 
 int clock_gettime(clockid_t clock, struct timespec *time)

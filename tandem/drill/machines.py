@@ -25,9 +25,9 @@ LIBRARY_NAME: Final = "machine.so"
 STORE_VARIABLE: Final = "TANDEM_MACHINE_STORE"
 MACHINE_VARIABLE: Final = "TANDEM_MACHINE"
 
-_CONTROL: Final = struct.Struct("=qqqq")
+_CONTROL: Final = struct.Struct("=qqqqq")
 _NUMBER: Final = struct.Struct("=q")
-_CLOCK_AT, _DELAY_AT, _LIES_AT, _BOOT_AT = range(0, _CONTROL.size, _NUMBER.size)
+_CLOCK_AT, _DELAY_AT, _LIES_AT, _BOOT_AT, _FAILED_AT = range(0, _CONTROL.size, _NUMBER.size)
 _NS: Final = 1_000_000_000
 
 
@@ -38,6 +38,8 @@ class Machines:
         self._directory = directory
         self._stores = dict(stores)
         self._why_not = why_not
+        self._dark: set[str] = set()
+        """Nodes that have not been started since their power was cut, or their disk exchanged."""
 
     def environment(self, node: str) -> dict[str, str]:
         """Return what a node needs in its environment, to be on its machine; nothing without one.
@@ -47,6 +49,7 @@ class Machines:
         if self._why_not:
             return {}
         machine = self._machine(node)
+        self._dark.discard(node)
         self._stores[node].mkdir(parents=True, exist_ok=True)
         library = str(self._directory / LIBRARY_NAME)
         others = os.environ.get("LD_PRELOAD")
@@ -67,17 +70,42 @@ class Machines:
 
         return opened
 
+    def check_ready(self, nodes: Sequence[str]) -> None:
+        """Find out that machines of nodes can be hurt, before anything is.
+
+        Raises:
+            NotPossibleError: they are on no machines of ours.
+            NodeFailedError: the library is not in one of them, which its log says.
+        """
+        for node in nodes:
+            kept = self._machine(node) / "disk"
+            if node not in self._dark and not kept.is_dir():
+                raise NodeFailedError(
+                    f"{node} was started without {LIBRARY_NAME}, so that nothing can be done to its"
+                    " machine: see the first lines of its log"
+                )
+
     def cut_power(self, node: str) -> None:
         """Leave of the store of a node that is down what had been synced. It boots anew.
 
+        Where it has not been started since, there is nothing more to take.
+
         Raises:
             NotPossibleError: it is on no machine of ours.
-            NodeFailedError: it was never started, so that nothing is known of its syncs.
+            NodeFailedError: the library was not in it, so that nothing is known of its syncs.
         """
         machine = self._machine(node)
         kept = machine / "disk"
-        if not kept.is_dir():
-            raise NodeFailedError(f"{node} has not run on its machine yet")
+        self.check_ready([node])
+        if node in self._dark:
+            return
+        (number,) = _NUMBER.unpack_from((machine / "control").read_bytes(), _FAILED_AT)
+        if number:
+            raise NodeFailedError(
+                f"what {node} had synced could not be kept ({os.strerror(number)}), so that its"
+                " power cannot be cut; make room, or raise its limits"
+            )
+        self._dark.add(node)
         restore(kept, self._stores[node])
         shutil.rmtree(kept)
         (machine / "boot_id").write_text(f"{uuid.uuid4()}\n", encoding="ascii")
@@ -86,6 +114,7 @@ class Machines:
     def new_disk(self, node: str) -> None:
         """Forget what was synced: the store is another one now."""
         if not self._why_not:
+            self._dark.add(node)
             shutil.rmtree(self._machine(node) / "disk", ignore_errors=True)
 
     def set_clock(self, node: str, ahead_seconds: float) -> None:
@@ -111,6 +140,7 @@ class Machines:
         return machine
 
     def _set(self, node: str, at: int, value: int) -> None:
+        self.check_ready([node])
         descriptor = os.open(self._machine(node) / "control", os.O_WRONLY)
         try:
             os.pwrite(descriptor, _NUMBER.pack(value), at)
@@ -130,6 +160,8 @@ def _compiled(directory: Path) -> str:
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         return "there is no C compiler here (cc)"
+    if set(str(directory)) & set(" :\t\n"):
+        return f"{directory} has a space or a colon, with which nothing can be preloaded"
     directory.mkdir(parents=True, exist_ok=True)
     command = [compiler, "-shared", "-fPIC", "-O2", "-o", str(directory / LIBRARY_NAME)]
     try:
@@ -152,21 +184,20 @@ def restore(kept: Path, store: Path) -> None:
             shutil.rmtree(entry)
         else:
             entry.unlink()
-    _restore(kept / "names", kept / "data", store)
+    _restore(kept / "names" / "root", kept, store)
 
 
-def _restore(names: Path, data: Path, place: Path) -> None:
+def _restore(file: Path, kept: Path, place: Path) -> None:
     """Make the entries of one directory. A file whose bytes were never synced is empty."""
-    file = names / ".names"
     lines = file.read_text(errors="surrogateescape").splitlines() if file.exists() else []
     for line in lines:
         identity, kind, name = line.split(" ", 2)
         entry = place / name
         if kind == "d":
             entry.mkdir()
-            _restore(names / name, data, entry)
-        elif (data / identity).exists():
-            _put(data / identity, entry)
+            _restore(kept / "names" / identity, kept, entry)
+        elif (kept / "data" / identity).exists():
+            _put(kept / "data" / identity, entry)
         else:
             entry.touch()
 

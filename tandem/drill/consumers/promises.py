@@ -167,7 +167,7 @@ class Promises:
         self._at: dict[tuple[str, str, int, int], str] = {}
         self._tries: Counter[tuple[str, str]] = Counter()
         self._given_back: dict[_Failure, GivenBack] = {}
-        self._early_ms = CLOCK_MS
+        self._ahead_ms = self._behind_ms = 0.0
         self._seen_again = 0
         self._asked = 0
 
@@ -194,11 +194,17 @@ class Promises:
                 self._break(MEMBER_ENDED, f"{line.member} of {line.group}: {line.reason}")
 
     def allow_early(self, milliseconds: float) -> None:
-        """Let what waits be seen that much before its time, from now on.
+        """Take note that a broker's clock is that much ahead, or behind if it is below 0.
 
-        For clocks that are set wrong: a broker goes by its own, and what is due by that is due.
+        A broker goes by its own clock, and what is due by that is due, from now on. What one took
+        whose clock was behind, and another gives whose clock is ahead, is early by both.
         """
-        self._early_ms = max(self._early_ms, CLOCK_MS + milliseconds)
+        self._ahead_ms = max(self._ahead_ms, milliseconds)
+        self._behind_ms = max(self._behind_ms, -milliseconds)
+
+    @property
+    def _early_ms(self) -> float:
+        return CLOCK_MS + self._ahead_ms + self._behind_ms
 
     def failures_of(self, message_id: str) -> int:
         """Return how often the handler of a message fails; 0 for one that nobody sent."""

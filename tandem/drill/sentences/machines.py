@@ -13,6 +13,7 @@ NEEDS: Final = "machines"
 async def _cut_power(stage: Stage, words: Words) -> None:
     nodes = stage.find(words["who"])
     machines = stage.machines
+    machines.check_ready(nodes)
     stage.fault(f"cut the power of {', '.join(nodes)}")
     await stage.for_each(
         stage.cluster.kill, [node for node in nodes if stage.cluster.runs(node)], "is without power"
@@ -57,7 +58,7 @@ def _clock(sign: int) -> Action:
                 f"set the clock of {node} {'ahead' if sign > 0 else 'back'} by {words['seconds']} s"
             )
         # A broker goes by its clock: what waits there is due that much earlier, also later on.
-        stage.load.allow_early(abs(seconds))
+        stage.load.allow_early(seconds)
 
     return act
 

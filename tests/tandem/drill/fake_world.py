@@ -53,6 +53,7 @@ class World:
         self.watched = WatchedGroup([MASTER, *SLAVES]) if is_fenced else None
         self.epoch = 1
         self.master = MASTER
+        self.machines_are_missing = False
         self.elects = True
         self.stage = Stage(
             nodes=[MASTER, *SLAVES],
@@ -267,6 +268,10 @@ class World:
 
     def lose(self, node: str) -> None:
         self.done.append(f"lose {node}")
+
+    def check_ready(self, nodes: "Sequence[str]") -> None:
+        if self.machines_are_missing:
+            raise NotPossibleError("no compiler")
 
     def cut_power(self, node: str) -> None:
         self.done.append(f"cut power {node}")

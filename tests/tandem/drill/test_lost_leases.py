@@ -41,6 +41,9 @@ def test_what_was_done_before_its_election_explains_it_only_if_it_lasts() -> Non
     assert nodes(history, cut, Fault(7.0, "heal the network", hurts=False)) == ["c"]
     assert nodes(history, Fault(5.0, "freeze a")) == []
     assert nodes(history, Fault(5.0, "cut the last 20 bytes of the log of a")) == ["c"]
+    assert nodes(history, Fault(5.0, "cut the power of a")) == ["c"]
+    assert nodes(history, Fault(5.0, "let syncs of c take 0.5 s longer")) == []
+    assert nodes(history, Fault(5.0, "set the clock of c ahead by 30 s")) == []
 
 
 def test_a_master_that_gave_its_lease_back_or_was_ended_has_not_lost_it() -> None:

@@ -113,6 +113,62 @@ def test_a_file_that_was_cut_or_written_over_is_left_as_at_its_last_sync(place: 
     assert place.left() == {"a": b"Longl!"}
 
 
+def test_a_file_that_was_made_without_a_name_is_left_under_the_one_it_was_given(
+    place: Place,
+) -> None:
+    place.run(
+        'made = os.open(".", os.O_RDWR | os.O_TMPFILE)\n'
+        'os.link(f"/proc/self/fd/{made}", "next", src_dir_fd=made); sync_names()\n'
+        'os.write(made, b"12"); os.fdatasync(made); os.write(made, b"3")\n'
+    )
+    assert place.left() == {"next": b"12"}
+
+
+def test_a_length_is_left_that_was_asked_for_before_the_name_was_synced(place: Place) -> None:
+    place.run(
+        'made = os.open("next", os.O_RDWR | os.O_CREAT)\n'
+        'os.posix_fallocate(made, 0, 8192); sync_names(); os.write(made, b"unsynced")\n'
+        'grown = os.open("queue", os.O_RDWR | os.O_CREAT); os.ftruncate(grown, 10); sync_names()\n'
+    )
+    assert place.left() == {"next": bytes(8192), "queue": bytes(10)}
+
+
+def test_a_directory_keeps_its_entries_when_it_is_renamed_and_another_has_none(
+    place: Place,
+) -> None:
+    place.run(
+        'os.mkdir("d"); write("d/a", b"1"); os.rename("d", "e"); os.mkdir("d"); sync_names()\n'
+        'write("f", b"2")\n'
+    )
+    assert place.left() == {"e/a": b"1", "f": b"2"}
+
+
+def test_power_is_not_cut_where_something_could_not_be_kept(place: Place) -> None:
+    place.run(
+        "import resource\n"
+        'last = os.open("a", os.O_RDWR | os.O_CREAT)\n'
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (last + 1, last + 1)); os.fsync(last)\n"
+    )
+    with pytest.raises(NodeFailedError, match="Too many open files"):
+        place.left()
+
+
+def test_a_node_without_the_library_cannot_be_hurt(place: Place) -> None:
+    place.machines.environment("a")
+    for hurt in (place.machines.cut_power, place.machines.lie_about_syncs):
+        with pytest.raises(NodeFailedError, match="log"):
+            hurt("a")
+
+
+def test_nothing_is_preloaded_from_a_directory_with_a_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_compiled", COMPILED)
+    found = machines(tmp_path / "my drill", {"a": tmp_path / "a"})
+    with pytest.raises(NotPossibleError, match="space"):
+        found.set_clock("a", 1.0)
+
+
 def test_a_mapping_is_left_as_it_was_flushed(place: Place) -> None:
     place.run(
         "import mmap\n"
@@ -154,6 +210,7 @@ def test_a_node_sees_another_boot_after_a_loss_of_power(place: Place) -> None:
     real = Path("/proc/sys/kernel/random/boot_id").read_text()
     assert place.run(ask) == real
     place.machines.cut_power("a")
+    place.machines.cut_power("a")
     first = place.run(ask)
     place.machines.cut_power("a")
     assert len({real, first, place.run(ask)}) == 3
@@ -161,6 +218,7 @@ def test_a_node_sees_another_boot_after_a_loss_of_power(place: Place) -> None:
 
 def test_a_clock_is_set_ahead_back_and_right_while_a_node_runs(place: Place) -> None:
     ask = "import time; print(time.time(), time.clock_gettime(time.CLOCK_MONOTONIC))"
+    place.run("")
     for ahead in (3_600.0, -3_600.0, 0.0):
         place.machines.set_clock("a", ahead)
         before = place_times()
@@ -176,6 +234,7 @@ def place_times() -> tuple[float, float]:
 
 def test_syncs_take_longer_and_are_kept(place: Place) -> None:
     ask = 'import time; begun = time.monotonic(); write("a", b"1")\nprint(time.monotonic() - begun)'
+    place.run("")
     place.machines.slow_syncs("a", 0.2)
     assert float(place.run(ask)) >= 0.2
     assert place.left() == {"a": b"1"}
@@ -193,8 +252,8 @@ def test_another_disk_is_kept_as_it_is_at_the_next_start(place: Place) -> None:
     (place.store / "a").unlink()
     (place.store / "b").write_bytes(b"2")
     place.machines.new_disk("a")
-    with pytest.raises(NodeFailedError):
-        place.machines.cut_power("a")
+    place.machines.cut_power("a")
+    assert (place.store / "b").exists(), "nothing was written since"
     place.run("")
     assert place.left() == {"b": b"2"}
 

@@ -119,10 +119,12 @@ def test_what_waits_may_be_early_by_as_much_as_a_clock_was_wrong_and_no_more() -
     planted = PlantedConsumers()
     a_message_before_its_time(planted)
 
-    for allowed_ms, count in ((60, 0), (40, 1)):  # it is 100 ms early, and 50 ms are nothing
+    # It is 100 ms early, and 50 ms are nothing.
+    for allowed_ms, count in ((60, 0), (-60, 0), (40, 1), (-40, 1)):
         promises = Promises(GROUPS)
         promises.allow_early(allowed_ms)
         promises.allow_early(1)
+        promises.allow_early(-1)
         for line in planted.lines:
             promises.take(line)
         assert promises.summary().promises_broken == count

@@ -46,7 +46,7 @@ async def test_what_waits_is_due_by_a_clock_that_is_wrong(
         "set the clock of every node right",
     )
     assert world.done[:2] == [f"clock {MASTER} 30", "early 30"]
-    assert world.done[2:4] == [f"clock {SLAVES[0]} -20", "early 20"]
+    assert world.done[2:4] == [f"clock {SLAVES[0]} -20", "early -20"]
     assert world.done[4:] == [f"clock {node} 0" for node in (MASTER, *SLAVES)]
 
 
@@ -60,3 +60,12 @@ async def test_without_machines_nothing_of_that_is_possible(
             await classic.play(sentence)
     assert classic.done == []
     assert set(classic.up) == {MASTER, *SLAVES}
+
+
+async def test_nobody_is_killed_where_power_cannot_be_cut(
+    world: World, autojump_clock: trio.testing.MockClock
+) -> None:
+    world.machines_are_missing = True
+    with pytest.raises(NotPossibleError):
+        await world.play("cut the power of every node")
+    assert set(world.up) == {MASTER, *SLAVES}
