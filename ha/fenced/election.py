@@ -329,6 +329,23 @@ def who_else_may_win(view: GroupView | None, recorded: Mapping[str, str], name: 
     ]
 
 
+def whose_epoch_is_over(
+    view: GroupView | None, recorded: Mapping[str, str], epoch: int
+) -> str | None:
+    """Return which recorded member will never follow the master of `epoch`, in words.
+
+    It has promised a later one. A coordinator that was set back to a backup may have given `epoch`
+    twice: then nobody refuses its master, and nobody follows. The next election is of a later one.
+    """
+    for name, node in sorted((view.nodes if view else {}).items()):
+        if recorded.get(name) == node.incarnation and node.promised > epoch:
+            return (
+                f"{name} has promised epoch {node.promised} and never follows one of {epoch}: the"
+                " coordinator was set back to a backup, and gave it twice"
+            )
+    return None
+
+
 def who_knows_more(view: GroupView) -> str | None:
     """Return which node has seen a newer record than the present one, in words; None for nobody.
 

@@ -27,7 +27,13 @@ import trio
 from ha.fenced.acknowledgements import Acknowledgements
 from ha.fenced.config import FencedConfig
 from ha.fenced.coordinator_session import CoordinatorSession
-from ha.fenced.election import Won, what_is_lacking, who_else_may_win, why_no_longer_master
+from ha.fenced.election import (
+    Won,
+    what_is_lacking,
+    who_else_may_win,
+    whose_epoch_is_over,
+    why_no_longer_master,
+)
 from ha.fenced.epoch_file import EpochFile
 from ha.fenced.events import AckDecided, ConfirmAdvanced, IsrChanged, IsrChanging, OnEvent, ignore
 from ha.fenced.group_view import GroupView
@@ -475,6 +481,9 @@ class FencedMaster:
         """Return why another member should be master, if there is one that can."""
         trouble = self._store.disk_trouble
         short_seconds = self.isr.short_for(trio.current_time())
+        over = whose_epoch_is_over(self._session.view, self.isr.recorded, self.epoch)
+        if over is not None and short_seconds:
+            return over  # at once: who has promised does not come back
         if trouble is None and short_seconds < self._config.resign_after_ms / 1000:
             return None
         if not self.others_electable():

@@ -127,7 +127,7 @@ class SendRunHandler:
             is_some = True
             if not runs.is_full:
                 break
-            parts = [part for part in parts if part.data]
+            parts = [part for part in parts if part.data and not part.alone]
         return is_some
 
     def _take_parts(self, runs: SendRuns, parts: list[Part]) -> bool:

@@ -121,7 +121,7 @@ class QueueLocks:
             check_name("topic", queue.topic)
             check_name("broker", queue.broker_name)
         if self._count + len(queues) > LOCKS_MAX and now >= self._sweep_at:
-            # All of them are looked at: not for every request of somebody who is refused.
+            # Not for every request of somebody who is refused.
             self._sweep_at = now + SWEEP_SECONDS
             self.forget_expired(now)
         if self._count + len(queues) > LOCKS_MAX:

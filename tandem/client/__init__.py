@@ -142,6 +142,8 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """Load a public name on first use (PEP 562)."""
+    if (module := f"{__name__}.{name}") in _HOMES.values():
+        return importlib.import_module(module)
     if name not in _HOMES:
         raise AttributeError(f"module 'tandem.client' has no attribute {name!r}")
     value: object = getattr(importlib.import_module(_HOMES[name]), name)

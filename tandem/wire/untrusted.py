@@ -65,20 +65,20 @@ def decode_json_object(text: str) -> dict[str, Any]:
     Raises:
         UnreadableError: It is not one.
     """
+    found = decode_json(text, dict[str, Any])
     try:
-        found = json.loads(text, object_pairs_hook=_object)
+        json.loads(text, object_pairs_hook=_check_names)
     except UNREADABLE as error:
         raise _unreadable(error) from error
-    return convert(found, dict[str, Any])
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in found:
-            raise ValueError(f"{name!r} is there twice")
-        found[name] = value
     return found
+
+
+def _check_names(pairs: list[tuple[str, Any]]) -> None:
+    seen = set()
+    for name, _ in pairs:
+        if name in seen:
+            raise ValueError(f"{name!r} is there twice")
+        seen.add(name)
 
 
 def decode_msgpack(data: Bytes, kind: type[T]) -> T:

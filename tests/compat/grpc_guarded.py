@@ -38,7 +38,7 @@ _AUTHORIZATION: Final = f"{_OF_A_PROXY}.ProxyAuthorizationMetadataProvider"
 # A broker 5.3.3 that asks for rights answers each pop of a proxy at once with POLLING_TIMEOUT
 # (apache/rocketmq#9176, #9862): the proxy leaves the time of birth to it, and the check keeps the
 # header as it was before (RemotingCommand.cachedHeader). So it asks who signs, and the proxy asks
-# for rights: that is how its maintainers say to set it up (#9518).
+# for rights.
 _OF_ITS_BROKER: Final = MappingProxyType({"authorizationEnabled": "false"})
 # What it keeps of topics that are not there yet, it would keep for 20 s.
 _QUICK: Final = MappingProxyType(

@@ -455,6 +455,30 @@ async def test_short_of_members_it_resigns_if_another_may_do_better(
         assert master.over[0].startswith("resigns: for 10 s 1 of at least 2")
 
 
+@pytest.mark.parametrize(
+    ("ahead", "incarnation", "count"), [(1, "b1", 1), (0, "b1", 0), (1, "x", 0)]
+)
+async def test_short_of_a_member_that_has_promised_more_it_resigns_at_once(
+    autojump_clock: MockClock, ahead: int, incarnation: str, count: int
+) -> None:
+    """Nobody else has to be known to be complete: the coordinator gave this epoch twice."""
+    async with running() as master:
+        master.session.lease = LeaseDeadline(100, trio.current_time())
+        now, epoch = master.session.truth, master.it.epoch
+        nodes = {
+            name: msgspec.structs.replace(node, is_complete=False)
+            for name, node in now.nodes.items()
+        }
+        nodes["b"] = msgspec.structs.replace(
+            nodes["b"], promised=epoch + ahead, incarnation=incarnation
+        )
+        master.session.view = msgspec.structs.replace(now, nodes=nodes)
+        await trio.sleep(1)
+        expected = f"resigns: b has promised epoch {epoch + 1} and never follows one of {epoch}"
+        assert len(master.over) == count
+        assert all(over.startswith(expected) for over in master.over)
+
+
 async def test_without_another_it_stays(autojump_clock: MockClock) -> None:
     async with running() as master:
         master.session.lease = LeaseDeadline(100, trio.current_time())
