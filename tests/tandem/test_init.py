@@ -19,6 +19,12 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         tandem.__getattr__("Consumers")
 
 
+def test_a_module_of_the_client_is_found_by_name_too() -> None:
+    assert tandem.client.__getattr__("errors") is sys.modules["tandem.client.errors"]
+    with pytest.raises(AttributeError):
+        tandem.client.__getattr__("nothing")
+
+
 @pytest.mark.slow
 def test_importing_a_codec_imports_no_client() -> None:
     script = (
