@@ -94,8 +94,8 @@ def test_the_image_is_of_the_base_that_is_given_and_not_roots() -> None:
 STAND_IN: Final = """\
 #!/bin/bash
 if [[ "$0" == */tandem ]]; then echo "left $3" >> "$SAID"; exit 1; fi
-echo "started ${*: -1}" >> "$SAID"
 trap 'echo terminated >> "$SAID"; exit 7' TERM
+echo "started ${*: -1}" >> "$SAID"
 while true; do sleep 0.1 & wait $!; done
 """
 """In place of Python and of `tandem`: says what it is asked, and goes on until SIGTERM."""

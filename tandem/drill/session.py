@@ -197,6 +197,7 @@ class _Drill:
         clock = Clock(trio.current_time(), time.time_ns() / 1e6)
         recording = Recording(clock, plan.group)
         self._console.print(plan.headline(), highlight=False, soft_wrap=True)
+        failed: BaseExceptionGroup[DrillError | ClusterError] | None = None
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._watch_signals, nursery.cancel_scope)
@@ -213,10 +214,13 @@ class _Drill:
                 await self._run_audit(recording)
                 nursery.cancel_scope.cancel()
         except* (DrillError, ClusterError) as errors:
-            raise first_of(errors) from errors
+            failed = errors
         finally:
             for note in recording.notes:
                 self._console.print(note, highlight=False, soft_wrap=True, markup=False)
+        if failed is not None:
+            # Not in the handler: there Python 3.11.2 makes a group of it again.
+            raise first_of(failed) from failed
         return self._conclude(recording)
 
     async def _watch_signals(
