@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from tandem.coordinator.interface import Snapshot
@@ -88,3 +90,34 @@ class OwnFacts(msgspec.Struct, frozen=True, kw_only=True):
     members: tuple[str, ...]
     """All nodes of the group as configured, this one among them."""
     min_isr: int
+
+
+def who_else_may_win(view: GroupView | None, recorded: Mapping[str, str], name: str) -> list[str]:
+    """Return the members other than `name` that live, as recorded, and can win without help."""
+    nodes = view.nodes if view else {}
+    return [
+        other
+        for other, incarnation in sorted(recorded.items())
+        if other != name
+        and other in nodes
+        and nodes[other].incarnation == incarnation
+        and nodes[other].is_complete
+        and not nodes[other].trouble
+    ]
+
+
+def whose_epoch_is_over(
+    view: GroupView | None, recorded: Mapping[str, str], epoch: int
+) -> str | None:
+    """Return which recorded member will never follow the master of `epoch`, in words.
+
+    It has promised a later one. A coordinator that was set back to a backup may have given `epoch`
+    twice: then nobody refuses its master, and nobody follows. The next election is of a later one.
+    """
+    for name, node in sorted((view.nodes if view else {}).items()):
+        if recorded.get(name) == node.incarnation and node.promised > epoch:
+            return (
+                f"{name} has promised epoch {node.promised} and never follows one of {epoch}: the"
+                " coordinator was set back to a backup, and gave it twice"
+            )
+    return None

@@ -27,16 +27,10 @@ import trio
 from ha.fenced.acknowledgements import Acknowledgements
 from ha.fenced.config import FencedConfig
 from ha.fenced.coordinator_session import CoordinatorSession
-from ha.fenced.election import (
-    Won,
-    what_is_lacking,
-    who_else_may_win,
-    whose_epoch_is_over,
-    why_no_longer_master,
-)
+from ha.fenced.election import Won, what_is_lacking, why_no_longer_master
 from ha.fenced.epoch_file import EpochFile
 from ha.fenced.events import AckDecided, ConfirmAdvanced, IsrChanged, IsrChanging, OnEvent, ignore
-from ha.fenced.group_view import GroupView
+from ha.fenced.group_view import GroupView, who_else_may_win, whose_epoch_is_over
 from ha.fenced.in_sync_replicas import InSyncReplicas
 from ha.fenced.replica_server import ReplicaServer
 from ha.results import Refusal

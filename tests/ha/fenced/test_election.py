@@ -20,10 +20,9 @@ from ha.fenced.election import (
     farewell,
     ranked,
     state_if_won,
-    who_else_may_win,
     why_switched,
 )
-from ha.fenced.group_view import GroupView, OwnFacts
+from ha.fenced.group_view import GroupView, OwnFacts, who_else_may_win
 from tandem.wire.group_state import (
     GroupState,
     LeaderRecord,
