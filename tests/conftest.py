@@ -14,7 +14,7 @@ from hypothesis import settings
 
 from tandem.process_log import ProcessLog
 from tandem.wire import native
-from tests.support.lanes import TwoLanes, put_in_order
+from tests.support.lanes import TwoLanes, is_level_quick, put_in_order
 from tests.support.levels import mark_thorough
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ settings.register_profile("long", max_examples=300, deadline=None)
 def pytest_configure(config: pytest.Config) -> None:
     """Try as many examples of what hypothesis makes up as the level has time for."""
     level = config.option.markexpr
-    quick = "quick" if "not thorough" in level else "ordinary"
+    quick = "quick" if is_level_quick(config) else "ordinary"
     settings.load_profile("long" if level in ("", "long") else quick)
 
 

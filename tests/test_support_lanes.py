@@ -30,10 +30,11 @@ class Worker:
         self.shutting_down = True
 
 
-def play(tests: list[str]) -> list[list[str]]:
+def play(tests: list[str], level: str = "not long") -> list[list[str]]:
     """Let four workers take their turns; return what each has run."""
     config: Any = SimpleNamespace(
-        getvalue=lambda _: ["4*popen"], option=SimpleNamespace(loadscopereorder=False)
+        getvalue=lambda _: ["4*popen"],
+        option=SimpleNamespace(loadscopereorder=False, markexpr=level),
     )
     lanes = TwoLanes(config)
     workers = [Worker(number) for number in range(4)]
@@ -72,6 +73,11 @@ def test_a_module_of_quick_tests_is_handed_out_as_a_whole() -> None:
     ran = play([*PLAIN, *QUICK])
     assert ran[0][: len(QUICK)] == QUICK
     assert ran[1][0] == PLAIN[-1]
+
+
+def test_at_the_quick_level_each_module_is_handed_out_as_a_whole() -> None:
+    ran = play([*PLAIN, *QUICK], "not long and not thorough")
+    assert sorted(map(len, ran)) == [0, 0, len(QUICK), len(PLAIN)]
 
 
 def test_what_waits_comes_first_and_groups_before_all() -> None:

@@ -49,6 +49,15 @@ def test_of_what_takes_a_while_the_first_of_a_directory_is_quick(marks: tuple[st
     ) == ["a/test_it.py::one[1]", "a/test_it.py::two", "a/b/test_it.py::one"]
 
 
+def test_of_spark_the_first_of_all_is_quick() -> None:
+    assert quick(
+        Item("a/test_it.py::one", "spark"),
+        Item("a/test_it.py::two"),
+        Item("b/test_it.py::one", "spark", "slow"),
+        Item("b/test_it.py::two", *SLOW),
+    ) == ["a/test_it.py::one", "a/test_it.py::two", "b/test_it.py::two"]
+
+
 def test_of_each_kind_there_is_one() -> None:
     assert quick(
         Item("a/test_it.py::one", *SLOW),

@@ -7,8 +7,8 @@ tests of the modules that name one `xdist_group`, one test of a module that spea
 module whose tests are all quick: to hand out ten thousand tests one by one costs more than many of
 them. A unit waits if its module speaks of the marks `fault` or `spark`: such tests start processes,
 and their own worker has little to do. So as many of those as there are cores run beside as many
-tests that keep a core busy. Of the quick level few wait, and each worker has to collect all tests:
-it has one worker more than cores.
+tests that keep a core busy. At the quick level few wait, each module is a unit, and each worker has
+to collect all tests: it has one worker more than cores.
 
 The marks are looked for in the text of a module. What the workers have collected comes to the
 scheduler as node ids only, and with pytest 9.2 and pytest-xdist 3.8 those do not tell the group:
@@ -40,12 +40,18 @@ class TwoLanes(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
 
     def _split_scope(self, nodeid: str) -> str:
         module = _module_of(nodeid)
-        return group_of(module) or (module if is_quick(module) else nodeid)
+        is_whole = is_level_quick(self.config) or is_quick(module)
+        return group_of(module) or (module if is_whole else nodeid)
 
     def _assign_work_unit(self, node: "WorkerController") -> None:
         if int(node.gateway.id.removeprefix("gw")) < self.numnodes // 2:
             self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
         super()._assign_work_unit(node)
+
+
+def is_level_quick(config: pytest.Config) -> bool:
+    """Whether this run is of the quick level; see `levels.py`."""
+    return "not thorough" in config.option.markexpr
 
 
 def _module_of(nodeid: str) -> str:

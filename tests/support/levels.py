@@ -5,9 +5,10 @@
     long       scripts/test --long        everything
 
 A rule decides, and no list. What takes a while says so by its marks: whole clusters on virtual
-time (`sim`), real processes (`fault`), Spark, and what is merely `slow`. Of each kind the first
-test of a directory is quick. All others get the mark `thorough`. A module whose first test is too
-much, too, has that mark itself.
+time (`sim`), real processes (`fault`), and what is merely `slow`. Of each kind the first test of a
+directory is quick; of Spark, whose start alone takes longer than a hundred others, the first of
+all. All others get the mark `thorough`. A module whose first test is too much, too, has that mark
+itself.
 """
 
 from collections.abc import Iterable
@@ -38,4 +39,4 @@ def place_of(nodeid: str, marks: set[str]) -> tuple[str, str] | None:
     kind = next((each for each in KINDS if each in marks), None)
     if kind is None:
         return None
-    return kind, nodeid.partition("::")[0].rpartition("/")[0]
+    return kind, "" if kind == "spark" else nodeid.partition("::")[0].rpartition("/")[0]

@@ -89,7 +89,7 @@ def _value_of(kind: str) -> st.SearchStrategy[str]:
     return TEXTS
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     batch=st.lists(requests(), min_size=1, max_size=12),

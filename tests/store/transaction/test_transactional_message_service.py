@@ -921,7 +921,7 @@ class Transactions(RuleBasedStateMachine):
         assert not any(state)
 
 
-TestTransactions = Transactions.TestCase
+TestTransactions = pytest.mark.slow(Transactions.TestCase)
 TestTransactions.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 
 
