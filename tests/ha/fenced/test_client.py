@@ -533,7 +533,7 @@ def test_a_log_that_cannot_be_joined_has_to_be_copied_whole(
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(
     st.integers(40, 3000),
     st.lists(st.integers(30, 2500), min_size=1, max_size=20),
@@ -777,7 +777,7 @@ def test_other_bytes_with_the_right_checksum_are_noticed() -> None:
 # Both engines
 
 
-@settings(max_examples=40, deadline=None)
+@settings(deadline=None)
 @given(st.integers(0, 59), st.integers(40, 3000), st.integers(30, 500))
 def test_the_two_engines_understand_each_other(first: int, frame_bytes: int, cut: int) -> None:
     end = STARTS[first]

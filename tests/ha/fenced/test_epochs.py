@@ -126,7 +126,7 @@ ACTIONS = st.tuples(st.sampled_from(["elect", "write", "follow"]), st.integers(0
 
 
 @pytest.mark.slow
-@settings(max_examples=400)
+@settings(max_examples=4 * settings().max_examples)
 @given(st.lists(st.tuples(ACTIONS, st.integers(0, 5)), max_size=60))
 def test_the_cut_is_where_the_logs_part_whoever_was_master(
     steps: list[tuple[tuple[str, int], int]],

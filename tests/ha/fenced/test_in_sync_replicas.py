@@ -580,4 +580,4 @@ class CoordinatorModel(RuleBasedStateMachine):
 
 
 TestCoordinatorModel = CoordinatorModel.TestCase
-TestCoordinatorModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestCoordinatorModel.settings = settings(stateful_step_count=40, deadline=None)

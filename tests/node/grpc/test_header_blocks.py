@@ -160,7 +160,7 @@ def _said(blocks: HeaderBlocks, block: bytes) -> dict[str, str] | str | None:
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=4 * settings().max_examples)
 @given(
     seed=st.integers(0, 2**32),
     sizes=st.lists(st.sampled_from([0, 31, 64, 1000, 4096, 5000]), max_size=3),

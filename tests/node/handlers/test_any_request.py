@@ -90,7 +90,9 @@ def _value_of(kind: str) -> st.SearchStrategy[str]:
 
 
 @pytest.mark.thorough
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=4 * settings().max_examples, deadline=None, suppress_health_check=list(HealthCheck)
+)
 @given(
     batch=st.lists(requests(), min_size=1, max_size=12),
     serialize_type=st.sampled_from(list(SerializeType)),

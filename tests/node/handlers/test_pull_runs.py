@@ -559,14 +559,14 @@ PULLS: Final = st.builds(
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=4 * settings().max_examples)
 @given(received(PULLS | st.just(pull(5)) | PULLS.map(as_in_cpp)))
 def test_any_pulls_end_as_if_they_had_come_one_by_one(chunks: list[bytes]) -> None:
     trio.run(partial(alike, *chunks))
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=2 * settings().max_examples)
 @given(st.lists(st.tuples(st.sampled_from(ENCODINGS), st.sampled_from([PULL, LITE]), MORE)))
 def test_a_pull_that_says_who_asks_is_in_no_run(
     pulls: list[tuple[SerializeType, int, dict[str, str]]],

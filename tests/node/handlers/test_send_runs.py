@@ -122,14 +122,14 @@ async def test_what_no_correct_peer_sends_ends_the_connection(what: str) -> None
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=4 * settings().max_examples)
 @given(received(REQUESTS | st.just(frame(5)) | REQUESTS.map(as_in_cpp)))
 def test_any_requests_end_as_if_they_had_come_one_by_one(chunks: list[bytes]) -> None:
     trio.run(partial(alike, *chunks))
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=2 * settings().max_examples)
 @given(st.lists(st.tuples(st.sampled_from(ENCODINGS), st.sampled_from(CODES), MORE), max_size=12))
 def test_a_request_that_says_who_sends_it_is_in_no_run(
     sends: list[tuple[SerializeType, int, dict[str, str]]],

@@ -286,7 +286,7 @@ class Model(RuleBasedStateMachine):
         assert self.deliveries.invisible_count == len(held)
 
 
-Model.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Model.TestCase.settings = settings(stateful_step_count=40, deadline=None)
 TestModel = pytest.mark.slow(Model.TestCase)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 import trio
 import trio.testing
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ha.results import Refusal
@@ -287,7 +287,6 @@ ROUNDS: Final = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=50)
 @given(ROUNDS)
 def test_whatever_comes_together_ends_as_if_it_had_come_one_by_one(rounds: list[Round]) -> None:
     trio.run(partial(alike, rounds), clock=trio.testing.MockClock())

@@ -5,7 +5,7 @@ import itertools
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from node.remoting.user_share import (
@@ -241,7 +241,6 @@ def test_promises_are_bounded_and_made_once(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
 @given(st.integers(5, 60), st.integers(1, 12), st.integers(0, 30), st.integers(0, 1 << 32))
 def test_senders_that_try_three_times_without_a_pause_get_everything_through(
     per_second: int, senders: int, way_ms: int, seed: int

@@ -525,7 +525,7 @@ def test_after_a_power_loss_at_any_step_what_is_left_of_them_is_delivered(seed: 
     assert len(pictures) > 50
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(
     st.lists(
         st.one_of(

@@ -658,7 +658,7 @@ STEPS = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=80, deadline=None)
+@settings(deadline=None)
 @given(STEPS)
 def test_whatever_happens_each_message_comes_in_time_and_repeats_only_after_a_kill(
     steps: list[tuple[str, int]],
@@ -695,7 +695,7 @@ def test_whatever_happens_each_message_comes_in_time_and_repeats_only_after_a_ki
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(st.binary(max_size=300), st.binary(max_size=100), st.binary(max_size=56))
 def test_whatever_is_in_the_files_the_messages_of_the_queue_are_delivered_or_were(
     timer_log: bytes, wheel: bytes, checkpoint: bytes

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from node.simulated.disk import SimulatedDisk
@@ -206,7 +206,6 @@ def test_an_index_of_rocketmqs_is_trusted_after_a_hard_stop_as_far_as_it_says() 
     ),
     st.integers(1, 12),
 )
-@settings(max_examples=50)
 def test_columns_and_single_records_make_the_same_files(
     records: list[tuple[list[str], int]], size: int
 ) -> None:

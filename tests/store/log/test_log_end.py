@@ -305,7 +305,7 @@ def mixed_log() -> LogBuilder:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=4 * settings().max_examples)
 @given(
     damage=st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), max_size=4),
     lost=st.lists(st.tuples(st.integers(0, 1 << 20), st.sampled_from([1, 30, 512])), max_size=2),

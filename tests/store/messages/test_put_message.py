@@ -274,7 +274,7 @@ def what_becomes_of(
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=4 * settings().max_examples, deadline=None)
 @given(
     messages=st.lists(st.tuples(MESSAGES, st.booleans()), min_size=1, max_size=12),
     capacity_bytes=st.sampled_from((1 << 40, 1 << 40, 2 * LOG_FILE_BYTES, LOG_FILE_BYTES + 6_000)),

@@ -921,8 +921,8 @@ class Transactions(RuleBasedStateMachine):
         assert not any(state)
 
 
-TestTransactions = pytest.mark.slow(Transactions.TestCase)
-TestTransactions.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestTransactions = Transactions.TestCase
+TestTransactions.settings = settings(stateful_step_count=30, deadline=None)
 
 
 @pytest.mark.parametrize("topic", [HALF, OP])

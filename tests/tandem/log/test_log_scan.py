@@ -248,9 +248,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_torn_there(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32), window=st.sampled_from([300, 1000, 1 << 20]))
 def test_whatever_is_done_to_a_log_only_sound_records_come_out(
     tmp_path: Path, seed: int, window: int

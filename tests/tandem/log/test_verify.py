@@ -377,9 +377,7 @@ def mutate(path: Path, random_: random.Random) -> None:
 
 
 @pytest.mark.slow
-@settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=st.sampled_from([*NAMES, "ours"]), seed=st.integers(0, 2**32))
 def test_no_file_whatever_makes_a_tool_fail(tmp_path: Path, name: str, seed: int) -> None:
     random_ = random.Random(seed)

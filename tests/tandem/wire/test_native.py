@@ -59,7 +59,7 @@ damages = st.lists(st.tuples(st.integers(0, 1_000_000), st.integers(0, 255)), ma
 
 @pytest.mark.slow
 @in_c
-@settings(max_examples=200)
+@settings(max_examples=4 * settings().max_examples)
 @given(
     damage=damages,
     cut=st.integers(0, 600),
@@ -138,7 +138,7 @@ PIECES = st.sampled_from(
 
 @pytest.mark.slow
 @in_c
-@settings(max_examples=200)
+@settings(max_examples=4 * settings().max_examples)
 @given(st.lists(st.lists(PIECES, max_size=14), min_size=1, max_size=6))
 def test_properties_of_any_bytes_are_read_alike(strings: list[list[bytes]]) -> None:
     log = LogBuilder(file_bytes=1 << 20)
@@ -174,7 +174,7 @@ VALUES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3)), max_size=40)
 
 
 @in_c
-@settings(max_examples=200)
+@settings(max_examples=4 * settings().max_examples)
 @given(VALUES, st.binary(min_size=40, max_size=40) | st.just(bytes(40)))
 def test_equal_values_are_numbered_alike(places: list[tuple[int, int]], data: bytes) -> None:
     starts, sizes = np.array(places, np.int64).reshape(-1, 2).T
@@ -218,7 +218,7 @@ TIMES = st.one_of(INT64, st.integers(0, 10**13))
 
 @pytest.mark.slow
 @in_c
-@settings(max_examples=200)
+@settings(max_examples=4 * settings().max_examples)
 @given(
     st.lists(st.tuples(st.integers(-(2**31), 2**31 - 1), INT64, TIMES), min_size=1, max_size=30),
     st.binary(min_size=28, max_size=28),
@@ -253,7 +253,7 @@ ENTRIES = st.lists(
 
 @pytest.mark.slow
 @in_c
-@settings(max_examples=300)
+@settings(max_examples=4 * settings().max_examples)
 @given(ENTRIES, st.sampled_from([b"", b"WAIT\x01true\x02", b"x", b"TAGS\x01t\x02", b"\0"]), damages)
 def test_a_batch_is_split_alike(
     entries: list[tuple[bytes, bytes]], shared: bytes, damage: list[tuple[int, int]]

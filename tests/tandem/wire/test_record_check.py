@@ -115,7 +115,7 @@ def test_plain_loop_and_columns_agree_on_every_field(
     assert check.count in (1, 3)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=4 * settings().max_examples)
 @given(st.binary(min_size=80, max_size=120), st.integers(0, 0xFFFFFFFF))
 def test_random_bytes_behind_a_good_head_never_raise(tail: bytes, sys_flag: int) -> None:
     size = 40 + len(tail)

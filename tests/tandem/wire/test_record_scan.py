@@ -248,7 +248,7 @@ def _added_up(data: bytes, end: int) -> tuple[list[int], int]:
     return starts, position
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=4 * settings().max_examples)
 @given(st.data())
 @pytest.mark.thorough
 def test_small_records_are_found_by_their_magic_as_by_adding_sizes_up(data: st.DataObject) -> None:

@@ -206,7 +206,7 @@ def read(log: LogBuilder, root: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(st.data())
 def test_flipped_bytes_hurt_only_the_records_that_have_them(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
