@@ -53,6 +53,8 @@ FOUND_SOMETHING_ONCE = {
     ("fenced", 38_000_372): "two of three nodes were all others while the third was away",
     ("fenced", 38_000_566): "one fingerprint was believed while the third node was away",
     ("fenced", 40_000_109): "a bad record was whole by a fingerprint that was taken of it",
+    ("fenced", 43_000_391): "a third node that had lost its fingerprint was not asked to look",
+    ("fenced", 43_000_426): "a coordinator that was set back gave an epoch twice",
 }
 
 
