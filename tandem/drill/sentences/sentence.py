@@ -16,7 +16,8 @@ _WHO: Final = (
 _PLACES: Final = {
     "who": _WHO,
     "other": f"{_WHO}|everything",
-    "seconds": r"\d+(?:\.\d+)?",
+    # Eleven days at most: a clock of nanoseconds has an end.
+    "seconds": r"\d{1,6}(?:\.\d{1,3})?",
     "share": r"\d+",
     "number": r"\d+",
     "name": r"[\w-]+",
