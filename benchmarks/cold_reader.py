@@ -9,6 +9,7 @@ standard input ends it says how long the pulls took.
 
 from __future__ import annotations
 
+import argparse
 import os
 import select
 import sys
@@ -30,12 +31,18 @@ PULL_SECONDS: Final = 0.1
 
 def main() -> None:
     """Pull until there is no more input."""
-    ip, port, topic, directory = sys.argv[1:]
-    address = ip, int(port)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("address", help="of the broker")
+    parser.add_argument("port", type=int)
+    parser.add_argument("topic")
+    parser.add_argument("directory", type=Path, help="its logs leave the page cache")
+    arguments = parser.parse_args()
+    topic, directory = arguments.topic, arguments.directory
+    address = arguments.address, arguments.port
     latencies = Histogram()
     offset = 0
     while not select.select([sys.stdin], [], [], PULL_SECONDS)[0]:
-        drop_pages(Path(directory))
+        drop_pages(directory)
         first = number_of(ask(address, min_offset_frame(topic)))
         last = number_of(ask(address, max_offset_frame(topic, 0)))
         offset = max(offset, first)

@@ -10,6 +10,7 @@ instructions those of all modules are counted, trio among them, but not those of
 
 from __future__ import annotations
 
+import argparse
 import json
 import logging
 import sys
@@ -96,4 +97,8 @@ def simulated(directory: Path, counted: str) -> None:
 
 
 if __name__ == "__main__":
-    simulated(Path(sys.argv[1]), sys.argv[2])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("directory", type=Path, help="an empty one")
+    parser.add_argument("counted", choices=sorted(COUNTERS))
+    arguments = parser.parse_args()
+    simulated(arguments.directory, arguments.counted)

@@ -8,6 +8,7 @@ One process, one thread, everything in the page cache; seconds are those of this
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
 import tempfile
@@ -45,6 +46,7 @@ def rate(store: MessageStore, text: str) -> tuple[float, int]:
 
 def main() -> None:
     """Print a line for each expression."""
+    argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0]).parse_args()
     with tempfile.TemporaryDirectory() as directory:
         config = StoreConfig(directory=directory, mapped_file_size_commit_log_bytes=128 << 20)
         with MessageStore.open(

@@ -15,6 +15,7 @@ from node.remoting.dispatcher import Pieces, in_pieces, response_to
 from node.security.access import Action, Resource
 from node.security.request import ANY_USER, of_cluster, of_topic, serves
 from tandem.wire.access_control import Right
+from tandem.wire.compressed_registration import decode_compressed_registration
 from tandem.wire.crc import crc32
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
@@ -107,7 +108,10 @@ class TopicRoute:
         _check_body(header, command.body)
         topics, removed = TopicConfigSerializeWrapper(), []
         if command.body:
-            body = decode_json_body(command.body, RegisterBrokerBody)
+            if header.compressed:
+                body = yield from decode_compressed_registration(command.body)
+            else:
+                body = decode_json_body(command.body, RegisterBrokerBody)
             topics = body.topic_config_serialize_wrapper
             removed = body.removed_topics or []
         if len(command.body) > LARGE_BYTES:
@@ -142,12 +146,6 @@ class TopicRoute:
 
 
 def _check_body(header: RegisterBrokerRequestHeader, body: bytes) -> None:
-    if header.compressed:
-        raise RequestError(
-            ResponseCode.SYSTEM_ERROR,
-            "register broker failed: compressed registrations are not supported;"
-            " set compressedRegister=false on the broker",
-        )
     if header.body_crc32 and header.body_crc32 != crc32(body):
         raise RequestError(
             ResponseCode.SYSTEM_ERROR, "register broker failed: the body's CRC does not match"

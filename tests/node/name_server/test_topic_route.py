@@ -2,6 +2,7 @@ import msgspec
 
 from node.name_server.route_table import RouteTable
 from node.name_server.topic_route import LARGE_BYTES, TopicRoute
+from tandem.wire.compressed_registration import TOPICS_IN_A_PIECE
 from tandem.wire.crc import crc32
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
@@ -16,6 +17,7 @@ from tandem.wire.request_headers import (
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import TopicList, TopicRouteData, decode_json_body, encode_json_body
 from tests.node.doubles import Client
+from tests.support.registration_body import compressed_registration
 
 REGISTER = RequestCode.REGISTER_BROKER
 ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
@@ -80,11 +82,32 @@ async def test_the_crc_of_the_body_is_checked() -> None:
     assert client.call(REGISTER, good, BODY).code == 0
 
 
-async def test_a_compressed_registration_is_refused_with_a_remedy() -> None:
+async def test_a_compressed_registration_is_a_registration() -> None:
+    client = client_of(RouteTable(20))
+    body = compressed_registration(["T 4 8 6 SINGLE_TAG {}", "U 1 1 6 SINGLE_TAG"])
+    header = msgspec.structs.replace(HEADER, compressed=True, body_crc32=crc32(body))
+    assert client.call(REGISTER, header, body).code == 0
+    route = decode_json_body(
+        client.call(ROUTE, GetRouteInfoRequestHeader("T")).body, TopicRouteData
+    )
+    (queues,) = route.queue_datas
+    assert (queues.read_queue_nums, queues.write_queue_nums, queues.perm) == (4, 8, 6)
+
+
+async def test_a_compressed_registration_that_is_none_is_refused_and_changes_nothing() -> None:
+    client = client_of(RouteTable(20))
+    client.call(REGISTER, HEADER, BODY)
     compressed = msgspec.structs.replace(HEADER, compressed=True)
-    answer = client_of(RouteTable(20)).call(REGISTER, compressed, b"\x78\x9c")
-    assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert "compressedRegister=false" in str(answer.remark)
+    assert client.call(REGISTER, compressed, b"\x78\x9c").code == ResponseCode.SYSTEM_ERROR
+    assert client.call(ROUTE, GetRouteInfoRequestHeader("T")).code == 0
+
+
+async def test_a_large_compressed_registration_is_decoded_in_pieces() -> None:
+    client = client_of(RouteTable(20))
+    body = compressed_registration([f"T{n} 8 8 6 SINGLE_TAG " for n in range(TOPICS_IN_A_PIECE)])
+    client.begin(REGISTER, msgspec.structs.replace(HEADER, compressed=True), body)
+    assert client.end().code == 0
+    assert client.pieces == 1
 
 
 async def test_a_registration_without_topics_is_fine() -> None:
