@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from tandem.spark.arrow_cut import repeated
 from tandem.spark.errors import SparkSourceError
 from tandem.spark.live.columns import OF_BROKERS
 from tandem.spark.live.pull_window import Piece
@@ -135,16 +136,18 @@ def records_of(
     return part
 
 
-def arrow_batch(part: RecordSlice, queue_range: QueueRange, names: Sequence[str]) -> pa.RecordBatch:
-    """Return the columns called `names`."""
-    of_brokers = dict(
-        zip(OF_BROKERS, (queue_range.queue.broker_name, queue_range.cluster_name), strict=True)
-    )
-    of_records = part.batch([name for name in names if name not in of_brokers])
+def arrow_batch(
+    part: RecordSlice, queue_range: QueueRange, names: Sequence[str], *, one_topic: bool = True
+) -> pa.RecordBatch:
+    """Return the columns called `names`. With `one_topic` all records are of that of the range."""
+    queue = queue_range.queue
+    places = (queue.broker_name, queue_range.cluster_name)
+    same = dict(zip(OF_BROKERS, places, strict=True))
+    if one_topic:
+        same["topic"] = queue.topic
+    of_records = part.batch([name for name in names if name not in same])
     arrays = [
-        pa.repeat(pa.scalar(of_brokers[name], pa.string()), len(part))
-        if name in of_brokers
-        else of_records.column(name)
+        repeated([same[name]], len(part)) if name in same else of_records.column(name)
         for name in names
     ]
     return pa.RecordBatch.from_arrays(arrays, list(names))

@@ -12,6 +12,7 @@ from tandem.spark.live.backfill import Backfill, file_pieces
 from tandem.spark.live.bounds import KnownCluster, ending_offsets, starting_offsets
 from tandem.spark.live.chunks import arrow_batch, chunks, records_of
 from tandem.spark.live.cluster import Cluster, client_core, group_of
+from tandem.spark.live.gathered import gathered, records_together
 from tandem.spark.live.kept import Connections, Kept
 from tandem.spark.live.link import wide_socket
 from tandem.spark.live.options import Bound, LiveOptions
@@ -20,6 +21,7 @@ from tandem.spark.live.pull_window import Piece
 from tandem.spark.live.puller import RangePuller
 from tandem.spark.live.ranges import QueueRange, cut_ranges
 from tandem.spark.worker_words import in_one_sentence, is_worker, rows_in_one_sentence
+from tandem.wire.store_layout import OFFSET_MAX
 
 OF_BODIES: Final = frozenset({"body", "crcOk"})
 """Columns that say something about bodies: for none of them, no CRC is worth its time."""
@@ -102,17 +104,27 @@ def _read(
     check_crc = options.check_crc and not OF_BODIES.isdisjoint(names)
     pieces = file_pieces(of_task) if of_task[0].store else pulled(of_task, options)
     keeps_broken = options.body_schema is not None  # `bodyError` says it
-    for chunk in chunks(pieces):
-        queue_range = of_task[chunk.place]
-        records = records_of(chunk, queue_range, check_crc=check_crc, split=options.decompress)
-        # What is not wanted is not decompressed either.
-        records = rows.taken(records, batches_pass=options.decompress)
-        within = (chunk.start, chunk.end)
-        plain = plain_records(records, *within, keeps_broken=keeps_broken)
-        for part in plain if options.decompress else [records]:
-            wanted = rows.taken(part)
-            if len(wanted):
-                yield arrow_batch(wanted, queue_range, names)
+    for group in gathered(chunks(pieces), of_task):
+        first = of_task[group[0].place]
+        together = records_together(group, of_task, check_crc=check_crc)
+        if together is not None:
+            topics = {of_task[chunk.place].queue.topic for chunk in group}
+            records = rows.taken(together)  # what is not wanted is not decompressed either
+            plain = plain_records(records, 0, OFFSET_MAX, keeps_broken=keeps_broken)
+            for part in plain if options.decompress else [records]:
+                if len(part):
+                    yield arrow_batch(part, first, names, one_topic=len(topics) == 1)
+            continue
+        for chunk in group:
+            queue_range = of_task[chunk.place]
+            records = records_of(chunk, queue_range, check_crc=check_crc, split=options.decompress)
+            records = rows.taken(records, batches_pass=options.decompress)
+            within = (chunk.start, chunk.end)
+            plain = plain_records(records, *within, keeps_broken=keeps_broken)
+            for part in plain if options.decompress else [records]:
+                wanted = rows.taken(part)
+                if len(wanted):
+                    yield arrow_batch(wanted, queue_range, names)
 
 
 def pulled(
