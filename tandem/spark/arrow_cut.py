@@ -3,8 +3,8 @@
 An array is laid over the buffer whose every other element is a stretch, and `take` copies those:
 one copy a value and no Python object a value.
 
-Arrays are made of buffers, here and in what uses this. `pa.array` and `pa.scalar` import pandas
-where it is installed, which costs a worker about a second of processor time with its first rows.
+Arrays are made of buffers and read as such, here and in what uses this. `pa.array`, `pa.scalar` and
+`to_numpy` import pandas where it is installed, which costs a worker about a second of processor time with its first rows.
 """
 
 from collections.abc import Sequence
@@ -41,6 +41,13 @@ def numbers_or_null(values: NDArray[Any], there: Bools) -> pa.Array:
     kind = pa.from_numpy_dtype(values.dtype)
     buffers = [_bits(there), pa.py_buffer(np.ascontiguousarray(values))]
     return pa.Array.from_buffers(kind, len(values), buffers)
+
+
+def indices_of(values: pa.DictionaryArray) -> NDArray[np.int32]:
+    """Return which word each value is; none of them is null."""
+    indices = values.indices
+    _, data = indices.buffers()
+    return np.frombuffer(data, np.int32, len(indices), indices.offset * 4)
 
 
 def truths(values: Bools) -> pa.BooleanArray:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tandem.spark.arrow_cut import cut_out, numbers, numbers_or_null, repeated, text
+from tandem.spark.arrow_cut import cut_out, indices_of, numbers, numbers_or_null, repeated, text
 from tandem.wire.record_scan import Bools, Int64s
 
 _NAME_VALUE_SEPARATOR = 1
@@ -175,7 +175,7 @@ def _named(raw: NDArray[np.uint8], pieces: _Pieces) -> tuple[list[str], NDArray[
         if found is not None:
             return found
     encoded = text(cut_out(raw, pieces.start, pieces.split).dictionary_encode())
-    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+    return encoded.dictionary.to_pylist(), indices_of(encoded)
 
 
 def _short_names(
@@ -209,8 +209,7 @@ def _words(padded: NDArray[np.uint8], starts: Int64s, sizes: Int64s) -> Int64s:
 
 def _codes(values: Int64s) -> NDArray[np.int32]:
     """Return small numbers from 0 on that are equal where `values` are."""
-    codes: NDArray[np.int32] = numbers(values).dictionary_encode().indices.to_numpy()
-    return codes
+    return indices_of(numbers(values).dictionary_encode())
 
 
 def _last_of_equals(pieces: _Pieces, codes: NDArray[np.int32], names: int) -> Int64s | None:

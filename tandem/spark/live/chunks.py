@@ -18,7 +18,7 @@ from tandem.spark.live.columns import OF_BROKERS
 from tandem.spark.live.pull_window import Piece
 from tandem.spark.live.ranges import QueueRange
 from tandem.spark.record_batches import RecordSlice
-from tandem.wire.message import is_inner_batch
+from tandem.wire.message import INNER_BATCH_FLAGS
 from tandem.wire.message_properties import PROPERTY_INNER_NUM
 from tandem.wire.record_rule import ScanStop
 from tandem.wire.record_scan import Bools, Int64s, read_columns, walk_records
@@ -156,9 +156,7 @@ def arrow_batch(
 def _message_counts(part: RecordSlice) -> Int64s:
     """How many messages each record stands for: one, unless it holds a whole batch."""
     counts = np.ones(len(part), np.int64)
-    flags = part.records.sys_flag
-    of_batches = [flag for flag in np.unique(flags).tolist() if is_inner_batch(flag)]
-    rows = np.flatnonzero(np.isin(flags, of_batches)) if of_batches else ()
+    rows = np.flatnonzero((part.records.sys_flag & INNER_BATCH_FLAGS) == INNER_BATCH_FLAGS)
     if len(rows):
         numbers = part.properties.values_of(PROPERTY_INNER_NUM)
         for row in rows:
