@@ -4,7 +4,8 @@ An array is laid over the buffer whose every other element is a stretch, and `ta
 one copy a value and no Python object a value.
 
 Arrays are made of buffers and read as such, here and in what uses this. `pa.array`, `pa.scalar` and
-`to_numpy` import pandas where it is installed, which costs a worker about a second of processor time with its first rows.
+`to_numpy` import pandas where it is installed, which costs a worker about a second of processor
+time with its first rows.
 """
 
 from collections.abc import Sequence
