@@ -2,6 +2,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from tandem.client.cluster_access import ClusterAccess
 from tandem.spark.live.chunks import Chunk
 from tandem.spark.live.gathered import CHUNKS_MAX, gathered, records_together
 from tandem.spark.live.options import LiveOptions
@@ -127,7 +128,7 @@ NAMES = ["topic", "brokerName", "clusterName", "queueId", "queueOffset", "body",
 
 
 def rows(group: list[Chunk], **changes: object) -> list[dict[str, object]]:
-    options = msgspec.structs.replace(LiveOptions(("127.0.0.1:9876",)), **changes)
+    options = msgspec.structs.replace(LiveOptions(ClusterAccess("127.0.0.1:9876")), **changes)
     batches = list(batches_of([group], RANGES, options, NAMES))
     return pa.Table.from_batches(batches).to_pylist() if batches else []
 
