@@ -51,10 +51,8 @@ def records_together(
 ) -> RecordSlice | None:
     """Return the records of some chunks of one broker, if each is one message and none is missing.
 
-    None: something is unusual, wrong or lost.
+    None: something is unusual, wrong or lost. What is lost leaves fewer records than offsets.
     """
-    if any(chunk.holes for chunk in group):
-        return None
     data = group[0].data if len(group) == 1 else bytearray().join(chunk.data for chunk in group)
     counts = np.array([chunk.end - chunk.start for chunk in group], np.int64)
     walk = walk_records(data)

@@ -95,6 +95,19 @@ def test_half_a_record_is_left_to_the_long_way(size: int) -> None:
     assert records_together([plain(1, 0, 1), cut], RANGES) is None
 
 
+def test_what_is_no_record_is_left_to_the_long_way() -> None:
+    whole = plain(0, 0, 2)
+    more = msgspec.structs.replace(whole, data=whole.data + b"more")
+    assert records_together([more], RANGES) is None
+    shorter = bytearray(encode_record(stored(0, 0, properties={"NAME": "value"})))
+    size_at = len(shorter) - len(b"NAME\1value\2") - 2
+    assert shorter[size_at + 1] == len(b"NAME\1value\2")
+    shorter[size_at + 1] -= 1
+    unsound = [Chunk(0, 0, 1, shorter, [])]
+    assert records_together(unsound, RANGES) is None
+    assert records_together(unsound, RANGES, check_crc=False) is None
+
+
 def test_a_record_in_two_chunks_belongs_to_neither() -> None:
     """Together the bytes are two sound records; by itself neither chunk is."""
     first, second = plain(0, 0, 1), plain(1, 0, 1)
