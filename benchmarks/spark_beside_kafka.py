@@ -2,6 +2,7 @@
 
     python benchmarks/spark_beside_kafka.py [--rounds 5] [--rows 1000000] [--parts start,stream,...]
                                             [--sizes 1000 100000] [--sinks noop count]
+                                            [--batches 12 60] [--java-options=...]
 
 It needs Java 17 and Maven, which fetches a Kafka 4.1 broker and Spark's package for Kafka; it says
 so if they are not there. One broker of each on this machine, 8 queues or partitions, bodies of
@@ -13,10 +14,15 @@ so if they are not there. One broker of each on this machine, 8 queues or partit
     sink     100,000 rows from Spark into a topic, beside our own producers; and micro-batches of
              1,000 rows into a topic
 
-Each round has all of them once, one after the other; what is printed are medians. CPU seconds are
-those of the JVM (`jvm`), its Python processes (`python`), both together (`spark`), this process,
-which also looks for the end of each micro-batch (`here`), and the broker. On a machine that does
-other things, too, CPU seconds say more than seconds.
+Beside the two are `bare`, a session or a stream (Spark's `rate-micro-batch`) without a source of
+anybody's, and `null`, a source in Python that does nothing (`null_source.py`): what Spark takes for
+any source in Python. `--batches` says how many micro-batches warm a stream up, and how many count.
+
+Each round has all of them once, one after the other; the first round does not count. What is
+printed are the least and the median of each figure. CPU seconds are those of the JVM (`jvm`), of
+which its compilers have `jit`, its Python processes (`python`), both together (`spark`), this
+process, which also looks for the end of each micro-batch (`here`), and the broker. On a machine
+that does other things, too, CPU seconds say more than seconds, and the least more than the median.
 """
 
 from __future__ import annotations
@@ -31,6 +37,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,8 +48,9 @@ import pyspark
 
 import tandem
 from benchmarks.kafka import kafka_group
+from benchmarks.null_source import NullDataSource
 from benchmarks.rivals import pause
-from benchmarks.spark_start import cpu_seconds, descendants
+from benchmarks.spark_start import TICKS, cpu_seconds, descendants
 from tandem.spark.session import local_session
 from tandem.testing import RunningCluster, running_cluster
 from tests.compat.programs import NotToBeHadError, classpath
@@ -60,12 +68,15 @@ QUEUES: Final = 8
 BODY_BYTES: Final = 1000
 FEW: Final = 1000
 MANY: Final = 100_000
-BATCHES: Final = {FEW: (8, 12), MANY: (1, 2)}
+BATCHES: Final = {FEW: (12, 60), MANY: (1, 2)}
 """Micro-batches of a stream: how many warm it up, and how many count."""
 WAIT_SECONDS_MAX: Final = 300.0
+LOOK_SECONDS: Final = 0.05
+"""Between two looks for the end of a micro-batch."""
 OF_BATCHES: Final = (
     "triggerExecution",
     "latestOffset",
+    "reportLatestOffset",
     "queryPlanning",
     "getBatch",
     "walCommit",
@@ -98,10 +109,15 @@ def _pyspark_jars() -> list[Path]:
 class Side:
     """One of the two: how its topics are made, read and written, and its broker's process."""
 
-    def __init__(self, name: str, servers: str, broker: int) -> None:
+    def __init__(self, name: str, servers: str, broker: int | None = None) -> None:
         self.name = name
         self.servers = servers
         self.broker = broker
+
+    @property
+    def format(self) -> str:
+        """The name of its source in Spark."""
+        return {"bare": "rate-micro-batch", "null": NullDataSource.name()}.get(self.name, self.name)
 
     @property
     def server_option(self) -> str:
@@ -110,6 +126,8 @@ class Side:
 
     def reading(self, topic: str) -> dict[str, str]:
         """Options of the source."""
+        if self.broker is None:
+            return {"bodyBytes": str(BODY_BYTES)}
         return {self.server_option: self.servers, "subscribe": topic}
 
     def writing(self, topic: str) -> dict[str, str]:
@@ -128,13 +146,17 @@ class Meter:
         self._brokers = brokers
         self._pythons: dict[int, float] = {}
         """CPU seconds of each Python process at the last look; of one that has ended they stay."""
+        self._compilers: dict[int, float] = {}
+        """The same of each thread of the JVM that compiles."""
 
     def now(self) -> Figures:
         """Seconds since each of them began."""
         for pid in descendants(self._jvm):
             self._pythons[pid] = cpu_seconds(pid, with_ended=False)
+        self._compilers.update(compiler_seconds(self._jvm))
         return {
             "jvm": cpu_seconds(self._jvm, with_ended=False),
+            "jit": sum(self._compilers.values()),
             "python": sum(self._pythons.values()),
             "here": time.process_time(),
             "broker": sum(map(cpu_seconds, self._brokers)),
@@ -148,8 +170,19 @@ def since(before: Figures, after: Figures, parts: float = 1) -> Figures:
     return {"s": used.pop("s"), "spark": used["jvm"] + used["python"], **used}
 
 
+def compiler_seconds(jvm: int) -> Figures:
+    """CPU seconds of the threads of a JVM that compile, by their numbers."""
+    found = {}
+    for task in Path(f"/proc/{jvm}/task").iterdir():
+        with suppress(OSError):
+            head, _, fields = (task / "stat").read_text(encoding="utf-8").rpartition(")")
+            if head.partition("(")[2].startswith(("C1 Compiler", "C2 Compiler")):
+                found[int(task.name)] = sum(map(int, fields.split()[11:13])) / TICKS
+    return found
+
+
 class Table:
-    """Figures by row, and what is printed of them: the medians of all rounds."""
+    """Figures by row, and what is printed of them: the least and the median of all rounds."""
 
     def __init__(self) -> None:
         self._seen: dict[str, list[Figures]] = defaultdict(list)
@@ -160,26 +193,28 @@ class Table:
         print(f"    {row}: {_words(figures)}", file=sys.stderr, flush=True)
 
     def show(self, title: str, scale: float = 1.0) -> None:
-        """Print medians; where rows come as `X tandem` and `X kafka`, their ratios as well."""
-        print(f"\n{title}")
-        medians = {row: _medians(found) for row, found in self._seen.items()}
-        for row, figures in medians.items():
-            print(f"  {row:32} {_words(figures, scale)}")
-        for row, figures in medians.items():
-            other = medians.get(row.removesuffix("tandem") + "kafka")
-            if row.endswith("tandem") and other is not None:
-                ratios = {n: v / other[n] for n, v in figures.items() if other.get(n)}
-                print(f"  {row.removesuffix(' tandem') + ', ratio':32} {_words(ratios)}")
+        """Print both; where rows come as `X tandem` and `X kafka`, their ratios as well."""
+        for word, middle in (("least", min), ("median", statistics.median)):
+            print(f"\n{title}; the {word} of the rounds")
+            of_rows = {row: _middles(found, middle) for row, found in self._seen.items()}
+            for row, figures in of_rows.items():
+                print(f"  {row:32} {_words(figures, scale)}")
+            for row, figures in of_rows.items():
+                other = of_rows.get(row.removesuffix("tandem") + "kafka")
+                if row.endswith("tandem") and other is not None:
+                    ratios = {n: v / other[n] for n, v in figures.items() if other.get(n)}
+                    print(f"  {row.removesuffix(' tandem') + ', ratio':32} {_words(ratios)}")
+        sys.stdout.flush()
 
 
 def _words(figures: Figures, scale: float = 1.0) -> str:
     return "  ".join(f"{name} {value * scale:.4g}" for name, value in figures.items())
 
 
-def _medians(found: list[Figures]) -> Figures:
+def _middles(found: list[Figures], middle: Callable[[list[float]], float]) -> Figures:
     names = {name for figures in found for name in figures}
     return {
-        name: statistics.median(each[name] for each in found if name in each)
+        name: middle([each[name] for each in found if name in each])
         for name in sorted(names, key=list(found[0]).index)
     }
 
@@ -190,20 +225,28 @@ def _medians(found: list[Figures]) -> Figures:
 class Run:
     """All that is measured in one session."""
 
-    def __init__(self, spark: SparkSession, sides: list[Side], jars: str, rounds: int) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        sides: list[Side],
+        jars: str,
+        given: argparse.Namespace,
+    ) -> None:
         self.spark = spark
         self.sides = sides
+        self.both = [side for side in sides if side.broker is not None]
         self.jars = jars
-        self.rounds = rounds
-        self.meter = Meter(spark, [side.broker for side in sides])
+        self.rounds: int = given.rounds
+        self.batches_of = {**BATCHES, **({FEW: tuple(given.batches)} if given.batches else {})}
+        self.meter = Meter(spark, [side.broker for side in sides if side.broker is not None])
 
     def starts(self, topics: dict[str, str]) -> None:
         """Start sessions in processes of their own: bare, ours, Kafka's."""
         table = Table()
         for number in range(self.rounds + 1):
-            for kind in ("bare", *(side.name for side in self.sides)):
-                servers = {side.name: side.servers for side in self.sides}.get(kind, "-")
-                command = [sys.executable, str(START), kind, servers, topics.get(kind, "")]
+            for side in self.sides:
+                kind = side.name
+                command = [sys.executable, str(START), kind, side.servers, topics.get(kind, "")]
                 command.append(self.jars if kind == "kafka" else "")
                 out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
                 found = json.loads(out.splitlines()[-1])
@@ -219,20 +262,22 @@ class Run:
                 table = Table()
                 for number in range(self.rounds + 1):
                     for side in self.sides:
-                        found = self._stream(side, topics[side.name], rows, sink)
+                        found = self._stream(side, topics.get(side.name, ""), rows, sink)
                         if number:
                             table.add(f"{rows:,} rows, {sink} {side.name}", found)
                 table.show("stream: a micro-batch, in ms", 1000)
 
     def _stream(self, side: Side, topic: str, rows: int, sink: str) -> Figures:
-        source = self.spark.readStream.format(side.name).options(**side.reading(topic))
+        source = self.spark.readStream.format(side.format).options(**side.reading(topic))
         limits = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(rows)}
+        if side.name == "bare":
+            limits = {"rowsPerBatch": str(rows)}
         writer = source.options(**limits).load().writeStream
         if sink == "noop":
             writer = writer.format("noop")
         else:
             writer = writer.foreachBatch(lambda frame, _: print(end=" " * (frame.count() < 0)))
-        return self._micro_batches(writer, *BATCHES[rows])
+        return self._micro_batches(writer, *self.batches_of[rows])
 
     def _micro_batches(self, writer: Any, warm: int, counted: int) -> Figures:  # noqa: ANN401
         with tempfile.TemporaryDirectory() as checkpoint:
@@ -257,7 +302,7 @@ class Run:
         end = time.monotonic() + WAIT_SECONDS_MAX
         looked_at = time.monotonic()
         while not path.exists():
-            pause(0.005)
+            pause(LOOK_SECONDS)
             if time.monotonic() - looked_at > 1:  # each look at the query costs its JVM time
                 looked_at = time.monotonic()
                 if not query.isActive or looked_at > end:
@@ -267,7 +312,7 @@ class Run:
         """All rows, all columns."""
         table = Table()
         for number in range(self.rounds + 1):
-            for side in self.sides:
+            for side in self.both:
                 frame = (
                     self.spark.read.format(side.name)
                     .options(**side.reading(topics[side.name]))
@@ -286,11 +331,11 @@ class Run:
         bodies = [bytes(row.body) for row in frame.limit(MANY).collect()]
         for number in range(self.rounds + 1):
             works: dict[str, Callable[[], object]] = {"noop": lambda: _into_noop(frame)}
-            for side in self.sides:
+            for side in self.both:
                 writer = as_rows_of(frame, side).write.format(side.name)
                 writer = writer.options(**side.writing(topics(side))).mode("append")
                 works[f"sink {side.name}"] = writer.save
-            topic = topics(self.sides[0])
+            topic = topics(self.both[0])
             messages = [tandem.Message(topic, body) for body in bodies]
             works["Producer.send_many"] = lambda: anyio.run(_many, cluster, messages)  # noqa: B023
             works["BlockingProducer.send_batch"] = lambda: _batches(cluster, messages)  # noqa: B023
@@ -302,12 +347,12 @@ class Run:
         table.show("sink: a row of 100,000, in microseconds", 1e6)
         small = Table()
         for number in range(self.rounds + 1):
-            for side in self.sides:
+            for side in self.both:
                 stream = self.spark.readStream.format("rate-micro-batch")
                 rows = as_rows_of(with_bodies(stream.option("rowsPerBatch", FEW).load()), side)
                 stream_writer = rows.writeStream.format(side.name)
                 stream_writer = stream_writer.options(**side.writing(topics(side)))
-                found = self._micro_batches(stream_writer, *BATCHES[FEW])
+                found = self._micro_batches(stream_writer, *self.batches_of[FEW])
                 if number:
                     small.add(f"sink, {FEW:,} rows {side.name}", found)
         small.show("sink: a micro-batch, in ms", 1000)
@@ -375,6 +420,8 @@ def main() -> None:
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--sizes", type=int, nargs="+", choices=BATCHES, default=[*BATCHES])
     parser.add_argument("--sinks", nargs="+", choices=SINKS, default=[*SINKS])
+    parser.add_argument("--batches", type=int, nargs=2, metavar=("WARM", "COUNTED"))
+    parser.add_argument("--java-options", default="")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # brokers end with this program
     parts = given.parts.split(",")
@@ -390,17 +437,20 @@ def main() -> None:
             node = cluster.status()[0].pid
             assert node is not None
             (broker,) = kafka.pids.values()
-            sides = [
+            both = [
                 Side("tandem", ";".join(cluster.name_servers), node),
                 Side("kafka", kafka.name_server, broker),
             ]
-            spark = local_session(settings={"spark.driver.extraClassPath": jars})
+            sides = [Side("bare", "-"), Side("null", "-"), *both]
+            settings = {"spark.driver.extraClassPath": jars}
+            spark = local_session(settings=settings, java_options=given.java_options)
+            spark.dataSource.register(NullDataSource)
             print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, Spark {spark.version}")
-            run = Run(spark, sides, jars, given.rounds)
-            of_few = {side.name: filled(spark, cluster, side, FEW) for side in sides}
+            run = Run(spark, sides, jars, given)
+            of_few = {side.name: filled(spark, cluster, side, FEW) for side in both}
             of_all: dict[str, str] = {}
             if {"stream", "batch"} & set(parts):
-                of_all = {side.name: filled(spark, cluster, side, given.rows) for side in sides}
+                of_all = {side.name: filled(spark, cluster, side, given.rows) for side in both}
             if "start" in parts:
                 run.starts(of_few)
             if "stream" in parts:

@@ -20,6 +20,7 @@ import anyio
 import pyarrow as pa
 
 import tandem
+from tandem.client.cluster_access import ClusterAccess
 from tandem.spark.sink.columns import SinkColumns
 from tandem.spark.sink.options import SinkOptions
 from tandem.spark.sink.unique_key import RowKeys
@@ -70,7 +71,7 @@ def measure(
     ]
 
     def sink(table: pa.RecordBatch) -> None:
-        options = SinkOptions(tuple(cluster.name_servers), topic, ack)
+        options = SinkOptions(ClusterAccess(cluster.name_servers), topic, ack)
         batches = [table.slice(at, BATCH_ROWS) for at in range(0, len(bodies), BATCH_ROWS)]
         names = SinkColumns(tuple(table.schema.names))
         send_partition(options, names, RowKeys("w", 0, 0), "partition 0", iter(batches))

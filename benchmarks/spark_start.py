@@ -1,10 +1,11 @@
 """Start one Spark session in this process, read a few rows, and print what that took as JSON.
 
-    python benchmarks/spark_start.py bare|tandem|kafka [SERVERS TOPIC [JARS]]
+    python benchmarks/spark_start.py bare|null|tandem|kafka [SERVERS TOPIC [JARS]]
 
 `spark_beside_kafka.py` runs it many times, each in a process of its own. `bare` is a session with
-the memory and the quiet log of ours and no Python; `kafka` has Kafka's jars besides. Nothing of
-this project is imported by those two.
+the memory and the quiet log of ours and no Python; `null` has a source in Python besides that does
+nothing (`null_source.py`), `kafka` Kafka's jars. Nothing of this project is imported by those
+three.
 """
 
 from __future__ import annotations
@@ -70,8 +71,13 @@ def bare_session(jars: str = "") -> SparkSession:
 
 def rows_of(spark: SparkSession, kind: str, servers: str, topic: str) -> DataFrame:
     """The rows of a topic, all columns, or as many numbers."""
-    if kind == "bare" or not topic:
+    if kind == "bare":
         return spark.range(1000)
+    if kind == "null":
+        from benchmarks.null_source import NullDataSource  # noqa: PLC0415 - its import, too
+
+        spark.dataSource.register(NullDataSource)
+        return spark.read.format(NullDataSource.name()).load()
     if kind == "kafka":
         options = {"kafka.bootstrap.servers": servers, "subscribe": topic}
         return spark.read.format("kafka").options(**options).load()
@@ -93,8 +99,9 @@ def main() -> None:
             "here": time.process_time() - cpu,
         }
 
+    sys.path.insert(0, str(ROOT))
+    os.environ["PYTHONPATH"] = str(ROOT)  # of the processes of a null source
     if kind == "tandem":
-        sys.path.insert(0, str(ROOT))
         from tandem.spark.session import local_session  # noqa: PLC0415 - part of a start
 
         spark = local_session()

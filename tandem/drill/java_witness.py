@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 import trio
 
+from tandem.drill.ended_process import end_process
 from tandem.drill.errors import WitnessStartError
 from tandem.drill.scenario import Seen, Stage
 from tandem.drill.stream_audit import Content, Place
@@ -152,7 +153,7 @@ async def witnessing(
             yield witness
         finally:
             nursery.cancel_scope.cancel()
-            await _end(process)
+            await end_process(process, END_SECONDS_MAX)
 
 
 async def finish(witness: Witness, stage: Stage, ours: Mapping[Place, Content]) -> None:
@@ -173,15 +174,3 @@ def _last_line(log: Path) -> str:
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     errors = [line for line in lines if "rror" in line or "Exception" in line]
     return (errors[:1] or lines[-1:] or ["it said nothing"])[0][:300]
-
-
-async def _end(process: trio.Process) -> None:
-    """Close its standard input, which ends it; and end it, should that not do."""
-    with trio.CancelScope(shield=True):
-        assert process.stdin is not None
-        await process.stdin.aclose()
-        with trio.move_on_after(END_SECONDS_MAX):
-            await process.wait()
-            return
-        process.kill()
-        await process.wait()

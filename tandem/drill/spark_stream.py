@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 import trio
 
+from tandem.drill.ended_process import end_process
 from tandem.drill.errors import AuditError, StreamStartError
 from tandem.drill.plan import Plan
 from tandem.drill.recording import Recording
@@ -146,7 +147,7 @@ async def streaming(order: StreamOrder, log: Path) -> AsyncIterator[SparkStream]
             yield stream
         finally:
             nursery.cancel_scope.cancel()
-            await _end(process)
+            await end_process(process, END_SECONDS_MAX)
 
 
 async def finish(stream: SparkStream, stage: Stage) -> None:
@@ -177,15 +178,3 @@ def audit_output(plan: Plan, recording: Recording, topic: str) -> StreamSummary:
         )
     except (SparkSourceError, UnreadableError, OSError) as error:
         raise AuditError(f"what the Spark stream wrote cannot be judged: {error}") from error
-
-
-async def _end(process: trio.Process) -> None:
-    """Close its standard input, which ends it; and end it, should that not do."""
-    with trio.CancelScope(shield=True):
-        assert process.stdin is not None
-        await process.stdin.aclose()
-        with trio.move_on_after(END_SECONDS_MAX):
-            await process.wait()
-            return
-        process.kill()
-        await process.wait()

@@ -2,13 +2,20 @@
 
 An array is laid over the buffer whose every other element is a stretch, and `take` copies those:
 one copy a value and no Python object a value.
+
+Arrays are made of buffers and read as such, here and in what uses this. `pa.array`, `pa.scalar` and
+`to_numpy` import pandas where it is installed, which costs a worker about a second of processor
+time with its first rows.
 """
+
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tandem.wire.record_scan import Int64s
+from tandem.wire.record_scan import Bools, Int64s
 
 
 def cut_out(
@@ -20,7 +27,37 @@ def cut_out(
     bounds[1::2] = ends
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
     over_all = pa.Array.from_buffers(pa.binary(), max(len(bounds) - 1, 0), buffers)
-    return over_all.take(pa.array(np.arange(0, len(bounds), 2, dtype=np.int32)))
+    return over_all.take(numbers(np.arange(0, len(bounds), 2, dtype=np.int32)))
+
+
+def numbers(values: NDArray[Any], kind: pa.DataType | None = None) -> pa.Array:
+    """Lay an array over whole numbers, of `kind`, which has to be as wide as they are."""
+    values = np.ascontiguousarray(values)
+    kind = pa.from_numpy_dtype(values.dtype) if kind is None else kind
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+
+def numbers_or_null(values: NDArray[Any], there: Bools) -> pa.Array:
+    """Do the same, with null where there is none."""
+    kind = pa.from_numpy_dtype(values.dtype)
+    buffers = [_bits(there), pa.py_buffer(np.ascontiguousarray(values))]
+    return pa.Array.from_buffers(kind, len(values), buffers)
+
+
+def indices_of(values: pa.DictionaryArray) -> NDArray[np.int32]:
+    """Return which word each value is; none of them is null."""
+    indices = values.indices
+    _, data = indices.buffers()
+    return np.frombuffer(data, np.int32, len(indices), indices.offset * 4)
+
+
+def truths(values: Bools) -> pa.BooleanArray:
+    """Return booleans."""
+    return pa.Array.from_buffers(pa.bool_(), len(values), [None, _bits(values)])
+
+
+def _bits(values: Bools) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(values, bitorder="little"))
 
 
 def text(values: pa.Array) -> pa.Array:
@@ -45,7 +82,7 @@ def text(values: pa.Array) -> pa.Array:
         )
 
 
-def repeated(words: list[str], times: int) -> pa.StringArray:
+def repeated(words: Sequence[str], times: int = 1) -> pa.StringArray:
     """Return `words` over and over, `times` times."""
     encoded = [word.encode() for word in words]
     sizes = np.tile(np.array([len(word) for word in encoded], np.int32), times)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tandem.spark.arrow_cut import cut_out, repeated, text
+from tandem.spark.arrow_cut import cut_out, indices_of, numbers, numbers_or_null, repeated, text
 from tandem.wire.record_scan import Bools, Int64s
 
 _NAME_VALUE_SEPARATOR = 1
@@ -51,7 +51,7 @@ class Properties:
         """One map a record."""
         names = self._all_names()
         values = text(cut_out(self._raw, self._value_start, self._value_end))
-        return pa.MapArray.from_arrays(pa.array(self._bounds), names, values)
+        return pa.MapArray.from_arrays(numbers(self._bounds), names, values)
 
     def values_of(self, name: str) -> pa.StringArray:
         """The value of one property in each record, null where a record has none."""
@@ -64,7 +64,7 @@ class Properties:
             return values
         places = np.full(count, -1, np.int64)
         places[np.searchsorted(self._bounds, at, side="right") - 1] = np.arange(len(at))
-        return values.take(pa.array(places, mask=places < 0))
+        return values.take(numbers_or_null(places, places >= 0))
 
     def _all_names(self) -> pa.StringArray:
         width = len(self._names)
@@ -74,7 +74,7 @@ class Properties:
             and not (self._in_rows(width) != np.arange(width)).any()
         ):
             return repeated(self._names, len(self._codes) // width)
-        return pa.array(self._names, pa.string()).take(pa.array(self._codes))
+        return repeated(self._names).take(numbers(self._codes))
 
     def _in_rows(self, width: int) -> NDArray[np.int32]:
         return self._codes.reshape(-1, width)
@@ -175,7 +175,7 @@ def _named(raw: NDArray[np.uint8], pieces: _Pieces) -> tuple[list[str], NDArray[
         if found is not None:
             return found
     encoded = text(cut_out(raw, pieces.start, pieces.split).dictionary_encode())
-    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+    return encoded.dictionary.to_pylist(), indices_of(encoded)
 
 
 def _short_names(
@@ -207,10 +207,9 @@ def _words(padded: NDArray[np.uint8], starts: Int64s, sizes: Int64s) -> Int64s:
     return numbers
 
 
-def _codes(numbers: Int64s) -> NDArray[np.int32]:
-    """Return small numbers from 0 on that are equal where `numbers` are."""
-    codes: NDArray[np.int32] = pa.array(numbers).dictionary_encode().indices.to_numpy()
-    return codes
+def _codes(values: Int64s) -> NDArray[np.int32]:
+    """Return small numbers from 0 on that are equal where `values` are."""
+    return indices_of(numbers(values).dictionary_encode())
 
 
 def _last_of_equals(pieces: _Pieces, codes: NDArray[np.int32], names: int) -> Int64s | None:

@@ -1,4 +1,4 @@
-"""The daemon that forks Spark's Python workers, quiet when its JVM has hung up.
+"""The daemon that forks Spark's Python workers: quiet when hung up on, quick between tasks.
 
     spark.python.daemon.module=tandem.spark.quiet_daemon        `local_session` says so
 
@@ -8,6 +8,11 @@ read, ends with a BrokenPipeError, which pyspark's daemon prints on the terminal
 the session, after a query that has succeeded. Nobody waits for these bytes. All other errors are
 printed as before.
 
+After each task pyspark has a worker look through all its objects for cycles that nobody uses. Most
+of them belong to modules, which stay: the look takes tens of milliseconds, longer than to read a
+thousand rows. So what is there when modules have been imported is left out of later looks. Cycles
+that later tasks make are found as before.
+
 Run as a program, in place of `pyspark.daemon`, whose loop finds the function that serves one
 connection by its name. A version of pyspark that has no such function is left as it is.
 
@@ -16,6 +21,7 @@ package in their first round, and are quiet from the next one on: `quieten_proce
 """
 
 import functools
+import gc
 import sys
 from collections.abc import Callable
 from typing import Any, Final
@@ -40,18 +46,35 @@ def quietly(serve: Callable[..., int]) -> Callable[..., int]:
     return served
 
 
+def settled(serve: Callable[..., int]) -> Callable[..., int]:
+    """Return `serve`, after which what belongs to modules is left out of searches for garbage."""
+    modules = 0
+
+    @functools.wraps(serve)
+    def served(*args: Any) -> int:  # noqa: ANN401 - pyspark's
+        nonlocal modules
+        code = serve(*args)
+        if len(sys.modules) != modules:
+            modules = len(sys.modules)
+            gc.collect()
+            gc.freeze()
+        return code
+
+    return served
+
+
 def quieten_process() -> None:
-    """Be quiet from the next connection on, if this process was forked by `pyspark.daemon`."""
+    """Be so from the next connection on, if this process was forked by `pyspark.daemon`."""
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     serve = getattr(main, _SERVES, None)
     if spec is not None and spec.name == "pyspark.daemon" and serve is not None:
-        setattr(main, _SERVES, quietly(serve))
+        setattr(main, _SERVES, quietly(settled(serve)))
 
 
 if __name__ == "__main__":
     from pyspark import daemon
 
     if hasattr(daemon, "worker"):
-        daemon.worker = quietly(daemon.worker)
+        daemon.worker = quietly(settled(daemon.worker))
     daemon.manager()

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from tandem.spark.arrow_cut import cut_out, text
+from tandem.spark.arrow_cut import cut_out, numbers, repeated, text, truths
 from tandem.spark.property_columns import Properties, parse_properties
 from tandem.wire.message import (
     BORNHOST_V6_FLAG,
@@ -122,14 +122,14 @@ def error_batch(
 
 
 def _int32(values: Int64s) -> pa.Array:
-    return pa.array(values.astype(np.int32))
+    return numbers(values.astype(np.int32))
 
 
 def _timestamp(values_ms: Int64s) -> pa.Array:
     # Born times come from producers and may be anything; Arrow counts microseconds.
     if len(values_ms) and not _TIME_MS_MIN <= values_ms.min() <= values_ms.max() <= _TIME_MS_MAX:
         values_ms = np.clip(values_ms, _TIME_MS_MIN, _TIME_MS_MAX)
-    return pa.array(values_ms * 1000).view(TIMESTAMP)
+    return numbers(values_ms * 1000, TIMESTAMP)
 
 
 def _hosts(part: RecordSlice, starts: Int64s, v6_flag: int) -> pa.StringArray:
@@ -139,18 +139,18 @@ def _hosts(part: RecordSlice, starts: Int64s, v6_flag: int) -> pa.StringArray:
         packed = part.cut(starts, np.where(v6, 20, 8)).dictionary_encode()
         different = packed.dictionary.to_pylist()
     else:
-        packed = pa.array(gather(part.data, ">i8", starts)).dictionary_encode()
+        packed = numbers(gather(part.data, ">i8", starts)).dictionary_encode()
         different = [
             value.to_bytes(8, "big", signed=True) for value in packed.dictionary.to_pylist()
         ]
-    names = pa.array([str(unpack_host(value)) for value in different], pa.string())
+    names = [str(unpack_host(value)) for value in different]
     if len(names) == 1:
-        return pa.repeat(names[0], len(packed))
-    return names.take(packed.indices)
+        return repeated(names, len(packed))
+    return repeated(names).take(packed.indices)
 
 
 def _crc_ok(part: RecordSlice) -> pa.Array:
-    return pa.array(part.crc_ok) if part.check_crc else pa.nulls(len(part), pa.bool_())
+    return truths(part.crc_ok) if part.check_crc else pa.nulls(len(part), pa.bool_())
 
 
 def _errors(part: RecordSlice) -> pa.Array:
@@ -160,7 +160,7 @@ def _errors(part: RecordSlice) -> pa.Array:
 
 
 def _store(part: RecordSlice) -> pa.Array:
-    return pa.repeat(pa.scalar(part.store, pa.string()), len(part))
+    return repeated([part.store], len(part))
 
 
 COLUMNS: Final[dict[str, tuple[pa.DataType, Callable[[RecordSlice], pa.Array]]]] = {
@@ -169,8 +169,8 @@ COLUMNS: Final[dict[str, tuple[pa.DataType, Callable[[RecordSlice], pa.Array]]]]
         lambda part: text(part.cut(part.records.topic_start, part.records.topic_size)),
     ),
     "queueId": (pa.int32(), lambda part: _int32(part.records.queue_id)),
-    "queueOffset": (pa.int64(), lambda part: pa.array(part.records.queue_offset)),
-    "physicalOffset": (pa.int64(), lambda part: pa.array(part.records.physical_offset)),
+    "queueOffset": (pa.int64(), lambda part: numbers(part.records.queue_offset)),
+    "physicalOffset": (pa.int64(), lambda part: numbers(part.records.physical_offset)),
     "storeSize": (pa.int32(), lambda part: _int32(part.records.size)),
     "flag": (pa.int32(), lambda part: _int32(part.records.flag)),
     "sysFlag": (pa.int32(), lambda part: _int32(part.records.sys_flag)),
@@ -187,7 +187,7 @@ COLUMNS: Final[dict[str, tuple[pa.DataType, Callable[[RecordSlice], pa.Array]]]]
     "reconsumeTimes": (pa.int32(), lambda part: _int32(part.records.reconsume_times)),
     "preparedTransactionOffset": (
         pa.int64(),
-        lambda part: pa.array(part.records.prepared_transaction_offset),
+        lambda part: numbers(part.records.prepared_transaction_offset),
     ),
     "keys": (pa.string(), lambda part: part.properties.values_of("KEYS")),
     "tags": (pa.string(), lambda part: part.properties.values_of("TAGS")),

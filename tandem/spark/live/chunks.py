@@ -12,12 +12,13 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from tandem.spark.arrow_cut import repeated
 from tandem.spark.errors import SparkSourceError
 from tandem.spark.live.columns import OF_BROKERS
 from tandem.spark.live.pull_window import Piece
 from tandem.spark.live.ranges import QueueRange
 from tandem.spark.record_batches import RecordSlice
-from tandem.wire.message import is_inner_batch
+from tandem.wire.message import INNER_BATCH_FLAGS
 from tandem.wire.message_properties import PROPERTY_INNER_NUM
 from tandem.wire.record_rule import ScanStop
 from tandem.wire.record_scan import Bools, Int64s, read_columns, walk_records
@@ -135,16 +136,18 @@ def records_of(
     return part
 
 
-def arrow_batch(part: RecordSlice, queue_range: QueueRange, names: Sequence[str]) -> pa.RecordBatch:
-    """Return the columns called `names`."""
-    of_brokers = dict(
-        zip(OF_BROKERS, (queue_range.queue.broker_name, queue_range.cluster_name), strict=True)
-    )
-    of_records = part.batch([name for name in names if name not in of_brokers])
+def arrow_batch(
+    part: RecordSlice, queue_range: QueueRange, names: Sequence[str], *, one_topic: bool = True
+) -> pa.RecordBatch:
+    """Return the columns called `names`. With `one_topic` all records are of that of the range."""
+    queue = queue_range.queue
+    places = (queue.broker_name, queue_range.cluster_name)
+    same = dict(zip(OF_BROKERS, places, strict=True))
+    if one_topic:
+        same["topic"] = queue.topic
+    of_records = part.batch([name for name in names if name not in same])
     arrays = [
-        pa.repeat(pa.scalar(of_brokers[name], pa.string()), len(part))
-        if name in of_brokers
-        else of_records.column(name)
+        repeated([same[name]], len(part)) if name in same else of_records.column(name)
         for name in names
     ]
     return pa.RecordBatch.from_arrays(arrays, list(names))
@@ -153,9 +156,7 @@ def arrow_batch(part: RecordSlice, queue_range: QueueRange, names: Sequence[str]
 def _message_counts(part: RecordSlice) -> Int64s:
     """How many messages each record stands for: one, unless it holds a whole batch."""
     counts = np.ones(len(part), np.int64)
-    flags = part.records.sys_flag
-    of_batches = [flag for flag in np.unique(flags).tolist() if is_inner_batch(flag)]
-    rows = np.flatnonzero(np.isin(flags, of_batches)) if of_batches else ()
+    rows = np.flatnonzero((part.records.sys_flag & INNER_BATCH_FLAGS) == INNER_BATCH_FLAGS)
     if len(rows):
         numbers = part.properties.values_of(PROPERTY_INNER_NUM)
         for row in rows:

@@ -240,7 +240,7 @@ class Cluster:
         known = yield from self._topic_names.names(of_system=True)
         close = get_close_matches(topic, known, 1)
         hint = f"did you mean {close[0]!r}?" if close else f"the name servers know {len(known)}"
-        servers = ", ".join(self._options.name_servers)
+        servers = ", ".join(self._options.access.addresses)
         return UnknownTopicError(
             f"source tandem: no topic {topic!r} at the name servers {servers}; {hint}",
             [topic],

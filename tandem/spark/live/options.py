@@ -12,17 +12,15 @@ from typing import Annotated, Final, Literal, cast
 import msgspec
 
 from tandem.client.cluster_access import ClusterAccess
-from tandem.client.core import parse_addresses
 from tandem.spark.bodies.columns import types_of
 from tandem.spark.bodies.schemas import chosen_by, read_bodies
+from tandem.spark.cluster_options import CLUSTER_OPTIONS, read_access
 from tandem.spark.commitlog.offsets import EARLIEST, LATEST
 from tandem.spark.errors import OptionError
 from tandem.spark.live.columns import TYPES, every_column
 from tandem.spark.live.offsets import Offsets, offsets_of_option
-from tandem.spark.option_reader import TLS_OPTIONS, OptionReader
+from tandem.spark.option_reader import OptionReader
 from tandem.spark.row_filter import RowFilter, check_times, read_queues, read_tags
-from tandem.tls_files import TLSFiles
-from tandem.wire.frame_seal import Signatures
 from tandem.wire.untrusted import UnreadableError, decode_json
 
 WHOSE: Final = "source tandem"
@@ -39,12 +37,7 @@ Seam = Literal["brokers", "files"]
 Strategy = Literal["error", "latest"]
 
 OPTIONS: Final = (
-    "nameServers",
-    "nameServer",
-    "accessKey",
-    "secretKey",
-    "signatures",
-    *TLS_OPTIONS,
+    *CLUSTER_OPTIONS,
     "subscribe",
     "topic",
     "subscribePattern",
@@ -102,11 +95,7 @@ class LiveOptions(msgspec.Struct, frozen=True):
     `backfill` likewise the paths of stores.
     """
 
-    name_servers: tuple[str, ...]
-    access_key: str = ""
-    secret_key: str = ""
-    signatures: str = Signatures.REPLAY_PROOF.value
-    tls: TLSFiles | None = None
+    access: ClusterAccess
     topics: frozenset[str] | None = None
     pattern: str | None = None
     assigned: dict[str, dict[str, list[int]]] | None = None
@@ -138,17 +127,6 @@ class LiveOptions(msgspec.Struct, frozen=True):
         """Which messages of the offsets that are read become rows."""
         return RowFilter(self.tags, _time_of(self.starting), _time_of(self.ending))
 
-    @property
-    def access(self) -> ClusterAccess:
-        """The same for a client."""
-        return ClusterAccess(
-            self.name_servers,
-            self.access_key,
-            self.secret_key,
-            signatures=self.signatures,
-            tls=self.tls,
-        )
-
 
 def parse_options(raw: Mapping[str, str]) -> LiveOptions:
     """Return the checked options; Spark hands them over with lower-case names.
@@ -163,13 +141,7 @@ def parse_options(raw: Mapping[str, str]) -> LiveOptions:
     if ending == Bound("earliest"):
         given.refuse("endingOffsets=earliest would read nothing: latest, or JSON", "endingOffsets")
     options = LiveOptions(
-        name_servers=_name_servers(given),
-        access_key=given.text("accessKey") or "",
-        secret_key=given.text("secretKey") or "",
-        signatures=given.choice(
-            "signatures", (Signatures.REPLAY_PROOF.value, Signatures.ANY.value)
-        ),
-        tls=given.tls(),
+        access=read_access(given),
         topics=topics,
         pattern=pattern,
         assigned=assigned,
@@ -268,10 +240,6 @@ def _check_together(given: OptionReader, options: LiveOptions) -> None:
             "queues",
             "assign",
         )
-    if bool(options.access_key) != bool(options.secret_key):
-        given.refuse(
-            "accessKey and secretKey go together: give both or neither", "accessKey", "secretKey"
-        )
     most, least = options.records_max, options.records_min
     if most is not None and least is not None and least > most:
         given.refuse(
@@ -294,24 +262,6 @@ def _check_together(given: OptionReader, options: LiveOptions) -> None:
         )
     if options.group == "":
         given.refuse("groupId is empty", "groupId")
-
-
-def _name_servers(given: OptionReader) -> tuple[str, ...]:
-    if "nameServers" in given and "nameServer" in given:
-        given.refuse(
-            "nameServers and nameServer are the same option: give one", "nameServers", "nameServer"
-        )
-    text = given.text("nameServers") or given.text("nameServer")
-    if text is None:
-        given.refuse(
-            'nameServers is missing: all of them, as in "host1:9876;host2:9876"', "nameServers"
-        )
-        return ()
-    try:
-        return tuple(parse_addresses(text.replace(",", ";")))
-    except ValueError as error:
-        given.refuse(f"nameServers: {error}", "nameServers")
-        return ()
 
 
 def _subscription(

@@ -16,6 +16,7 @@ from tandem.wire.compression import CompressionError, decompressed
 from tandem.wire.errors import MalformedMessageError
 from tandem.wire.message import (
     COMPRESSED_FLAG,
+    INNER_BATCH_FLAGS,
     MessageExt,
     decode_message,
     encode_record,
@@ -44,6 +45,9 @@ def plain_records(
         SparkSourceError: a body cannot be decompressed.
     """
     flags = part.records.sys_flag
+    if not (flags & (COMPRESSED_FLAG | INNER_BATCH_FLAGS)).any():
+        yield part
+        return
     special = [
         flag for flag in np.unique(flags).tolist() if flag & COMPRESSED_FLAG or is_inner_batch(flag)
     ]

@@ -1,6 +1,6 @@
 """The batch reader of the source `tandem`, and what a task does, for batches and streams alike."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, cast
 
 import pyarrow as pa
@@ -10,8 +10,9 @@ from tandem.client.plain_socket import SocketOpener
 from tandem.spark.bodies.columns import with_bodies
 from tandem.spark.live.backfill import Backfill, file_pieces
 from tandem.spark.live.bounds import KnownCluster, ending_offsets, starting_offsets
-from tandem.spark.live.chunks import arrow_batch, chunks, records_of
+from tandem.spark.live.chunks import Chunk, arrow_batch, chunks, records_of
 from tandem.spark.live.cluster import Cluster, client_core, group_of
+from tandem.spark.live.gathered import gathered, records_together
 from tandem.spark.live.kept import Connections, Kept
 from tandem.spark.live.link import wide_socket
 from tandem.spark.live.options import Bound, LiveOptions
@@ -19,7 +20,9 @@ from tandem.spark.live.plain_records import plain_records
 from tandem.spark.live.pull_window import Piece
 from tandem.spark.live.puller import RangePuller
 from tandem.spark.live.ranges import QueueRange, cut_ranges
+from tandem.spark.record_batches import RecordSlice
 from tandem.spark.worker_words import in_one_sentence, is_worker, rows_in_one_sentence
+from tandem.wire.store_layout import OFFSET_MAX
 
 OF_BODIES: Final = frozenset({"body", "crcOk"})
 """Columns that say something about bodies: for none of them, no CRC is worth its time."""
@@ -98,21 +101,57 @@ def read_ranges(
 def _read(
     of_task: list[QueueRange], options: LiveOptions, names: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
+    pieces = file_pieces(of_task) if of_task[0].store else pulled(of_task, options)
+    yield from batches_of(gathered(chunks(pieces), of_task), of_task, options, names)
+
+
+def batches_of(
+    groups: Iterable[Sequence[Chunk]],
+    of_task: Sequence[QueueRange],
+    options: LiveOptions,
+    names: Sequence[str],
+) -> Iterator[pa.RecordBatch]:
+    """Yield the wanted records of chunks, those of a group together where they are as usual.
+
+    Raises:
+        SparkSourceError: they are not those that were asked for; a body cannot be decompressed.
+    """
+    check_crc = options.check_crc and not OF_BODIES.isdisjoint(names)
+    for group in groups:
+        together = records_together(group, of_task, check_crc=check_crc)
+        if together is None:
+            for chunk in group:
+                yield from _one_chunk(chunk, of_task[chunk.place], options, names)
+            continue
+        topics = {of_task[chunk.place].queue.topic for chunk in group}
+        place = of_task[group[0].place]
+        for part in _plain(options.rows.taken(together), (0, OFFSET_MAX), options):
+            if len(part):
+                yield arrow_batch(part, place, names, one_topic=len(topics) == 1)
+
+
+def _one_chunk(
+    chunk: Chunk, queue_range: QueueRange, options: LiveOptions, names: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
     rows = options.rows
     check_crc = options.check_crc and not OF_BODIES.isdisjoint(names)
-    pieces = file_pieces(of_task) if of_task[0].store else pulled(of_task, options)
+    records = records_of(chunk, queue_range, check_crc=check_crc, split=options.decompress)
+    # What is not wanted is not decompressed either.
+    records = rows.taken(records, batches_pass=options.decompress)
+    for part in _plain(records, (chunk.start, chunk.end), options):
+        wanted = rows.taken(part)
+        if len(wanted):
+            yield arrow_batch(wanted, queue_range, names)
+
+
+def _plain(
+    records: RecordSlice, within: tuple[int, int], options: LiveOptions
+) -> Iterator[RecordSlice]:
+    if not options.decompress:
+        yield records
+        return
     keeps_broken = options.body_schema is not None  # `bodyError` says it
-    for chunk in chunks(pieces):
-        queue_range = of_task[chunk.place]
-        records = records_of(chunk, queue_range, check_crc=check_crc, split=options.decompress)
-        # What is not wanted is not decompressed either.
-        records = rows.taken(records, batches_pass=options.decompress)
-        within = (chunk.start, chunk.end)
-        plain = plain_records(records, *within, keeps_broken=keeps_broken)
-        for part in plain if options.decompress else [records]:
-            wanted = rows.taken(part)
-            if len(wanted):
-                yield arrow_batch(wanted, queue_range, names)
+    yield from plain_records(records, *within, keeps_broken=keeps_broken)
 
 
 def pulled(

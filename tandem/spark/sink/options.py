@@ -8,18 +8,15 @@ import msgspec
 from tandem.client.accumulator import BATCH_MAX_BYTES
 from tandem.client.ack import Ack
 from tandem.client.cluster_access import ClusterAccess
-from tandem.client.core import parse_addresses
 from tandem.client.sending import MESSAGE_BYTES_MAX
-from tandem.spark.option_reader import TLS_OPTIONS, OptionReader
-from tandem.tls_files import TLSFiles
+from tandem.spark.cluster_options import CLUSTER_OPTIONS, read_access
+from tandem.spark.option_reader import OptionReader
 from tandem.wire.compression import Codec, checked_codec
-from tandem.wire.frame_seal import Signatures
 
 WHOSE: Final = "sink tandem"
 
 OPTIONS: Final = (
-    "nameServers",
-    "nameServer",
+    *CLUSTER_OPTIONS,
     "topic",
     "ack",
     "writeId",
@@ -32,10 +29,6 @@ OPTIONS: Final = (
     "maxInFlightBytes",
     "maxMessageSizeBytes",
     "producerGroup",
-    "accessKey",
-    "secretKey",
-    "signatures",
-    *TLS_OPTIONS,
 )
 
 OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
@@ -52,7 +45,7 @@ IN_FLIGHT_DEFAULT: Final = 8 * 1024 * 1024
 class SinkOptions(msgspec.Struct, frozen=True):
     """How rows are sent. An empty `topic` is that of each row; an empty `write_id` is Spark's."""
 
-    name_servers: tuple[str, ...]
+    access: ClusterAccess
     topic: str = ""
     ack: Ack = Ack.REPLICATED
     write_id: str = ""
@@ -64,22 +57,7 @@ class SinkOptions(msgspec.Struct, frozen=True):
     in_flight_max_bytes: int = IN_FLIGHT_DEFAULT
     message_max_bytes: int = MESSAGE_BYTES_MAX
     group: str = GROUP_DEFAULT
-    access_key: str = ""
-    secret_key: str = ""
-    signatures: str = Signatures.REPLAY_PROOF.value
-    tls: TLSFiles | None = None
     skip_committed: bool = False
-
-    @property
-    def access(self) -> ClusterAccess:
-        """The same for a client."""
-        return ClusterAccess(
-            self.name_servers,
-            self.access_key,
-            self.secret_key,
-            signatures=self.signatures,
-            tls=self.tls,
-        )
 
 
 def option_reader(raw: Mapping[str, str]) -> OptionReader:
@@ -92,10 +70,8 @@ def read_options(given: OptionReader) -> SinkOptions:
     """Return the options. Errors are noted in `given`."""
     ack_words = (Ack.REPLICATED.value, Ack.ASYNC.value, Ack.REPLICATED_FLUSHED.value)
     send_ms = _integer(given, "sendMsgTimeoutMs", SEND_MS_DEFAULT)
-    if ("accessKey" in given) != ("secretKey" in given):
-        given.refuse("accessKey and secretKey sign together: give both", "accessKey", "secretKey")
     return SinkOptions(
-        name_servers=_name_servers(given),
+        access=read_access(given),
         topic=_text(given, "topic"),
         ack=Ack(given.choice("ack", ack_words)),
         write_id=_text(given, "writeId"),
@@ -107,12 +83,6 @@ def read_options(given: OptionReader) -> SinkOptions:
         in_flight_max_bytes=_integer(given, "maxInFlightBytes", IN_FLIGHT_DEFAULT),
         message_max_bytes=_integer(given, "maxMessageSizeBytes", MESSAGE_BYTES_MAX),
         group=_text(given, "producerGroup") or GROUP_DEFAULT,
-        access_key=given.text("accessKey") or "",
-        secret_key=given.text("secretKey") or "",
-        signatures=given.choice(
-            "signatures", (Signatures.REPLAY_PROOF.value, Signatures.ANY.value)
-        ),
-        tls=given.tls(),
         skip_committed=_skip_committed(given),
     )
 
@@ -154,21 +124,3 @@ def _codec(given: OptionReader) -> Codec:
     except ValueError as error:
         given.refuse(str(error), "compression")
         return "zlib"
-
-
-def _name_servers(given: OptionReader) -> tuple[str, ...]:
-    if "nameServers" in given and "nameServer" in given:
-        given.refuse(
-            "nameServers and nameServer are the same option: give one", "nameServers", "nameServer"
-        )
-    text = given.text("nameServers") or given.text("nameServer")
-    if text is None:
-        given.refuse(
-            'nameServers is missing: all of them, as in "host1:9876;host2:9876"', "nameServers"
-        )
-        return ()
-    try:
-        return tuple(parse_addresses(text.replace(",", ";")))
-    except ValueError as error:
-        given.refuse(f"nameServers: {error}", "nameServers")
-        return ()

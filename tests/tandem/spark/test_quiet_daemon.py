@@ -1,14 +1,17 @@
+import gc
 import os
 import select
 import socket
 import struct
 import subprocess
 import sys
+import types
+import weakref
 from pathlib import Path
 
 import pytest
 
-from tandem.spark.quiet_daemon import HUNG_UP, quietly
+from tandem.spark.quiet_daemon import HUNG_UP, quietly, settled
 from tests.support.paths import ROOT
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -44,6 +47,47 @@ def test_a_worker_whose_jvm_has_hung_up_is_done_and_others_fail_as_before() -> N
     assert serves(ConnectionResetError) == HUNG_UP
     with pytest.raises(FileNotFoundError):
         serves(FileNotFoundError)
+
+
+class Cycle:
+    """Garbage that counting references does not find."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_after_a_task_that_imports_what_is_there_is_left_out_of_searches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    frozen = []
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(len(sys.modules)))
+
+    def serve(imports: str | None) -> int:
+        if imports is not None:
+            monkeypatch.setitem(sys.modules, imports, types.ModuleType(imports))
+        return 7
+
+    serves = settled(serve)
+    assert [serves(name) for name in (None, None, "made_up", None)] == [7] * 4
+    assert len(frozen) == 2
+    assert frozen[1] == frozen[0] + 1
+
+
+def test_what_later_tasks_leave_is_still_found() -> None:
+    left = []
+
+    def serve() -> int:
+        left.append(weakref.ref(Cycle()))
+        return 0
+
+    serves = settled(serve)
+    try:
+        serves()
+        serves()
+        gc.collect()
+    finally:
+        gc.unfreeze()
+    assert [each() for each in left] == [None, None]
 
 
 def said_when_hung_up(module: str, worker_module: str = "pyspark.worker", path: str = "") -> str:

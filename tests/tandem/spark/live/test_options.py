@@ -28,7 +28,7 @@ def options(**given: str | None) -> LiveOptions:
 
 def test_the_defaults_are_those_of_kafkas_source() -> None:
     found = options()
-    assert found.name_servers == ("h1:9876", "h2:9876")
+    assert found.access.addresses == ("h1:9876", "h2:9876")
     assert found.topics == frozenset({"t"})
     assert found.fail_on_data_loss
     assert found.delay_ms_max == 900_000
@@ -39,7 +39,7 @@ def test_the_defaults_are_those_of_kafkas_source() -> None:
 
 def test_the_old_connectors_word_for_name_servers_counts_too() -> None:
     found = parse_options({"nameserver": "h:1, g:2", "topic": "t"})
-    assert found.name_servers == ("h:1", "g:2")
+    assert found.access.addresses == ("h:1", "g:2")
     assert found.topics == frozenset({"t"})
 
 

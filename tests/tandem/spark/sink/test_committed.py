@@ -3,13 +3,14 @@ from typing import Self
 
 import pytest
 
+from tandem.client.cluster_access import ClusterAccess
 from tandem.client.errors import BrokerError, ClientError
 from tandem.client.results import MessageQueue
 from tandem.spark.errors import SparkSourceError
 from tandem.spark.sink.committed import CommittedBatches, group_of_query
 from tandem.spark.sink.options import SinkOptions
 
-OPTIONS = SinkOptions(("h:1",), "t", skip_committed=True)
+OPTIONS = SinkOptions(ClusterAccess("h:1"), "t", skip_committed=True)
 A0, A1, B1, B2 = (MessageQueue("t", *place) for place in (("a", 0), ("a", 1), ("b", 1), ("b", 2)))
 
 

@@ -1,6 +1,7 @@
 import pytest
 
 from tandem.client.ack import Ack
+from tandem.client.cluster_access import ClusterAccess
 from tandem.spark.errors import OptionError
 from tandem.spark.option_reader import TLS_OPTIONS
 from tandem.spark.sink.options import OPTIONS, SinkOptions, option_reader, read_options
@@ -15,9 +16,9 @@ def read(**given: str) -> SinkOptions:
 
 
 def test_little_has_to_be_said() -> None:
-    assert read() == SinkOptions(("h:1", "i:2"))
+    assert read() == SinkOptions(ClusterAccess("h:1;i:2"))
     assert read().ack is Ack.REPLICATED
-    assert read(nameServers="h:1,i:2").name_servers == ("h:1", "i:2")
+    assert read(nameServers="h:1,i:2").access.addresses == ("h:1", "i:2")
 
 
 def test_everything_can_be_said() -> None:
@@ -38,7 +39,7 @@ def test_everything_can_be_said() -> None:
         signatures="any",
     )
     assert options == SinkOptions(
-        ("h:1", "i:2"),
+        ClusterAccess("h:1;i:2", "a", "s", signatures="any"),
         "t",
         Ack.REPLICATED_FLUSHED,
         "w",
@@ -50,9 +51,6 @@ def test_everything_can_be_said() -> None:
         5,
         6,
         "g",
-        "a",
-        "s",
-        "any",
     )
     assert len(OPTIONS) == 17 + len(TLS_OPTIONS)
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tandem.client.ack import Ack
+from tandem.client.cluster_access import ClusterAccess
 from tandem.client.errors import RouteNotFoundError
 from tandem.spark.sink.columns import SinkColumns
 from tandem.spark.sink.errors import SendFailedError, Stored
@@ -32,7 +33,7 @@ SEND_BATCH = RequestCode.SEND_BATCH_MESSAGE
 
 @asynccontextmanager
 async def outbox(broker: FakeBroker, **given: object) -> AsyncIterator[Outbox]:
-    options = SinkOptions((NAME_SERVER,), "orders", **given)  # type: ignore[arg-type]
+    options = SinkOptions(ClusterAccess(NAME_SERVER), "orders", **given)  # type: ignore[arg-type]
     async with anyio.create_task_group() as tasks:
         network = EitherNetwork(tasks, {NAME_SERVER: broker, MASTER: broker})
         async with Outbox(options, "partition 0", network.open_stream) as opened:
@@ -56,7 +57,7 @@ def messages(count: int, **fields: str) -> list[Message]:
 
 async def send_packed(to: Outbox, count: int, batch_max_bytes: int = 1000) -> None:
     """Send the same bodies with keys and a tag, put together by columns."""
-    options = SinkOptions((NAME_SERVER,), "orders", batch_max_bytes=batch_max_bytes)
+    options = SinkOptions(ClusterAccess(NAME_SERVER), "orders", batch_max_bytes=batch_max_bytes)
     table = {
         "body": pa.array([b"%05d" % n for n in range(count)]),
         "keys": pa.array([f"key{n}" for n in range(count)]),

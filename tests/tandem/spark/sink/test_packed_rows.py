@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tandem.client.cluster_access import ClusterAccess
 from tandem.client.identity import UniqueKeys
 from tandem.client.sending import Sendings, SendSettings
 from tandem.spark.sink import packed_rows
@@ -23,7 +24,7 @@ LISTS = pa.list_(pa.string())
 
 
 def options(topic: str = "t", **given: Any) -> SinkOptions:  # noqa: ANN401
-    return SinkOptions(("h:1",), topic, **given)
+    return SinkOptions(ClusterAccess("h:1"), topic, **given)
 
 
 def packed(

@@ -4,6 +4,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tandem.client.cluster_access import ClusterAccess
 from tandem.spark.sink.columns import SinkColumns
 from tandem.spark.sink.errors import RowError
 from tandem.spark.sink.options import SinkOptions
@@ -16,7 +17,7 @@ KEYS = RowKeys("query", 0, 0).take(5000)
 
 def maker(*names: str, topic: str = "t", body: str = "body", **options: int) -> MessageMaker:
     return MessageMaker(
-        SinkOptions(("h:1",), topic, **options),  # type: ignore[arg-type]
+        SinkOptions(ClusterAccess("h:1"), topic, **options),  # type: ignore[arg-type]
         SinkColumns(names, body),
         RowKeys("query", 0, 0),
         "partition 0",
