@@ -13,7 +13,7 @@ ended, sends a heartbeat and asks for its routes again after half a minute. It e
 import os
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import ExitStack
-from typing import Final, ParamSpec, TypeVar
+from typing import Final, TypeVar, TypeVarTuple
 
 from anyio.from_thread import start_blocking_portal
 
@@ -25,7 +25,7 @@ from tandem.spark.sink.options import SinkOptions
 CLIENTS_MAX: Final = 4
 """Clusters, or users and groups of one, whose clients are kept at once: those used last."""
 
-P = ParamSpec("P")
+Given = TypeVarTuple("Given")
 T = TypeVar("T")
 
 Place = tuple[ClusterAccess, str]
@@ -63,7 +63,7 @@ class ClientThread:
             self._portal.call(self.client.open)
             self._opened = opened.pop_all()
 
-    def run(self, work: Callable[P, Awaitable[T]], *args: P.args) -> T:
+    def run(self, work: Callable[[*Given], Awaitable[T]], *args: *Given) -> T:
         """Run something in the client's event loop, and wait for its end."""
         return self._portal.call(work, *args)
 
