@@ -3,11 +3,12 @@
     python benchmarks/spark_scale.py [--directory DIR] [--mebibytes 64 256 1024 2048]
                                      [--body-bytes 1024] [--rounds 3] [--ranges 10000]
 
-Builds one log of files of 64 MiB, as `spark_scan.py` does, and stores that share its first files by
-hard links. Each is read into the `noop` sink, all columns and then five, in one session of two
-cores. Prints processor seconds of all processes together for each GB of log: in all, and without
-those of a query that reads nothing; then what the driver's heap holds after a collection, and the
-most that a Python worker had in memory.
+Builds one log of files of 64 MiB, as `spark_scan.py` does: every byte of it is on the disk. Shorter
+ones are its first files, by hard links. In each round each log is read into the `noop` sink, all
+columns and then five, after a query that reads nothing, in one session of two cores. Prints the
+least of the rounds: processor seconds of all processes together, and seconds, for each GB of log,
+in all and without those of the query that reads nothing; then what the driver's heap holds after a
+collection, what the JVM has in memory, and the most that a Python worker had.
 
 Then it plans `--ranges` splits of the longest log, and as many ranges of queues, without Spark, and
 prints the seconds of that.
@@ -16,15 +17,15 @@ prints the seconds of that.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import pickle
 import re
-import statistics
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -48,6 +49,8 @@ from tandem.spark.session import local_session
 from tandem.wire.record_scan import walk_records
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
     from pyspark.sql import SparkSession
 
@@ -82,6 +85,14 @@ def heap_mib(spark: SparkSession) -> float:
     return float(runtime.totalMemory() - runtime.freeMemory()) / _MIB
 
 
+def jvm_mib(spark: SparkSession) -> float:
+    """What the JVM of the driver, whose threads run the tasks here, has in memory."""
+    gateway = spark.sparkContext._gateway  # noqa: SLF001 - there is no other way to the process
+    assert gateway is not None
+    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{gateway.proc.pid}/status").read_text())
+    return int(found[1]) / 1024 if found else 0.0
+
+
 def worker_peak_mib() -> float:
     """The most memory that any Python worker of this process has had."""
     peaks = [0.0]
@@ -114,34 +125,79 @@ def scan(spark: SparkSession, store: Path, columns: tuple[str, ...], **options: 
     noop(reader.load(str(store)))
 
 
-def measure(spark: SparkSession, store: Path, columns: tuple[str, ...], rounds: int) -> float:
-    """Return the median of the processor seconds of a scan, after one to warm up."""
-    scan(spark, store, columns)
-    return statistics.median(cost_of(lambda: scan(spark, store, columns)) for _ in range(rounds))
+class Least(NamedTuple):
+    """The least of some rounds: processor seconds of all processes, and seconds."""
+
+    cpu: float = math.inf
+    wall: float = math.inf
+
+    def or_of(self, work: Callable[[], object]) -> Least:
+        """Do something, and return the less of what it took and this."""
+        began = time.perf_counter()
+        cpu = cost_of(work)
+        return Least(min(self.cpu, cpu), min(self.wall, time.perf_counter() - began))
+
+    def by_gb(self, base: Least, giga_bytes: float) -> list[str]:
+        """Cells of the table: in all, by GB, and by GB without what a query costs by itself."""
+        return [
+            cell
+            for own, bare in zip(self, base, strict=True)
+            for cell in (
+                f"{own:.2f}",
+                f"{own / giga_bytes:.2f}",
+                f"{(own - bare) / giga_bytes:.2f}",
+            )
+        ]
 
 
-def nothing(spark: SparkSession, store: Path, rounds: int) -> float:
-    """Return the median of the processor seconds of a query that finds nothing to read."""
+def scan_nothing(spark: SparkSession, store: Path) -> None:
+    """Ask for a topic that there is not: what a query costs that reads nothing."""
+    scan(spark, store, (), topic="Nobody", ignoreMissingTopics="true", consumeQueues="always")
 
-    def none() -> None:
-        scan(spark, store, (), topic="Nobody", ignoreMissingTopics="true", consumeQueues="always")
 
-    none()
-    return statistics.median(cost_of(none) for _ in range(rounds))
+def measure(spark: SparkSession, stores: dict[int, Path], rounds: int) -> None:
+    """Read all logs in turns, and print the table."""
+    ways = ((), NARROW)
+    base = Least()
+    least = {(files, columns): Least() for files in stores for columns in ways}
+    memory = dict.fromkeys(stores, "")
+    for number in range(rounds + 1):
+        for files, store in stores.items():
+            found = base.or_of(lambda: scan_nothing(spark, store))  # noqa: B023
+            base = found if number else base
+            for columns in ways:
+                spent = least[files, columns].or_of(lambda: scan(spark, store, columns))  # noqa: B023
+                least[files, columns] = spent if number else Least()
+            held = (heap_mib(spark), jvm_mib(spark), worker_peak_mib())
+            memory[files] = " | ".join(f"{each:.0f}" for each in held)
+            print(f"round {number}, {files * FILE_BYTES >> 20} MiB: {least[files, ()]}", flush=True)
+    print(f"\na query that reads nothing: {base.cpu:.2f} s of processor, {base.wall:.2f} s\n")
+    sides = "CPU s | by GB | own by GB | s | by GB | own by GB"
+    print(
+        f"| log, MiB | all columns: {sides} | five: {sides}"
+        " | heap after, MiB | JVM | a worker's peak |"
+    )
+    print("|" + "---|" * 16)
+    for files in stores:
+        cells = [f"{files * FILE_BYTES >> 20:,}"]
+        for columns in ways:
+            cells += least[files, columns].by_gb(base, files * FILE_BYTES / 1e9)
+        print(f"| {' | '.join(cells)} | {memory[files]} |", flush=True)
 
 
 def plan(store: Path, ranges: int) -> None:
     """Plan `ranges` splits of a log, and as many ranges of queues; print the seconds."""
     size = sum(file.stat().st_size for file in (store / "commitlog").iterdir())
     options = ScanOptions(paths=(str(store),), split_bytes=max(size // ranges, 4096))
-    began, before = time.perf_counter(), time.process_time()
-    parts = plan_table(options)
-    print(
-        f"{len(parts):,} splits of {size >> 20:,} MiB of log planned:"
-        f" {time.process_time() - before:.2f} s of processor, {time.perf_counter() - began:.2f} s,"
-        f" {len(pickle.dumps(parts)):,} bytes",
-        flush=True,
-    )
+    for turn in ("", ", again", ", again"):
+        began, before = time.perf_counter(), time.process_time()
+        parts = plan_table(options)
+        cpu, wall = time.process_time() - before, time.perf_counter() - began
+        print(
+            f"{len(parts):,} splits of {size >> 20:,} MiB of log planned{turn}: {cpu:.2f} s of"
+            f" processor, {wall:.2f} s, {len(pickle.dumps(parts)):,} bytes",
+            flush=True,
+        )
     live = parse_options({"nameServers": "10.0.0.1:9876", "subscribe": "orders"})
     queues = [
         QueueRange(MessageQueue("orders", f"broker-{n % 10}", n // 10), 0, 1000, "cluster")
@@ -178,22 +234,7 @@ def main() -> None:
         with local_session(master="local[2]") as spark:
             for _ in range(WARM_UP_ROUNDS):
                 scan(spark, stores[lengths[0]], ())
-            base = nothing(spark, stores[lengths[0]], given.rounds)
-            print(f"a query that reads nothing: {base:.2f} s of processor\n")
-            print(
-                "| log, MiB | all columns: CPU s | by GB | without the query's own | five columns:"
-                " CPU s | by GB | without | heap after, MiB | a worker's peak, MiB |"
-            )
-            print("|---|---|---|---|---|---|---|---|---|")
-            for files, store in stores.items():
-                giga_bytes = files * FILE_BYTES / 1e9
-                cells = [f"{files * FILE_BYTES >> 20:,}"]
-                for columns in ((), NARROW):
-                    cost = measure(spark, store, columns, given.rounds)
-                    own = (cost - base) / giga_bytes
-                    cells += [f"{cost:.2f}", f"{cost / giga_bytes:.2f}", f"{own:.2f}"]
-                cells += [f"{heap_mib(spark):.0f}", f"{worker_peak_mib():.0f}"]
-                print(f"| {' | '.join(cells)} |", flush=True)
+            measure(spark, stores, given.rounds)
 
 
 if __name__ == "__main__":

@@ -50,6 +50,9 @@ _SHORT_DECIMAL: Final = "tandem-decimal"
 _ENUM: Final = "tandem-enum"
 _SYMBOLS: Final = "tandemSymbols"
 """A name that schemas have no meaning for: fastavro keeps it."""
+_BOOLEAN: Final = "tandem-boolean"
+_BOOLEAN_NAME: Final = "tandem_spark_bodies.Boolean"
+"""A boolean is read as a fixed byte: to fastavro every byte but 0 is true."""
 _DIGITS: Final = decimal.Context(prec=100)
 _DECIMAL_BYTES_MAX: Final = 32
 """Twice what 38 digits take. Python's time for a decimal is quadratic: 20 s for 400 KB."""
@@ -98,6 +101,7 @@ def avro_decoder(schema: Mapping[str, Any]) -> tuple[pa.StructType, Callable[[by
         raise BodySchemaError("the schema of Avro has to be a record")
     fastavro.read.LOGICAL_READERS[f"bytes-{_SHORT_DECIMAL}"] = _decimal
     fastavro.read.LOGICAL_READERS[f"int-{_ENUM}"] = _symbol
+    fastavro.read.LOGICAL_READERS[f"fixed-{_BOOLEAN}"] = _boolean
     read = fastavro.schemaless_reader
 
     def decode(body: bytes) -> Any:  # noqa: ANN401 - a record of the schema
@@ -133,6 +137,7 @@ class _Walk:
         self._fields = 0
         self._named: dict[str, _Known | None] = {}
         """None while the walk is inside of it."""
+        self._has_boolean = False
 
     def as_read(self, schema: Any, field: str) -> tuple[Any, pa.DataType]:  # noqa: ANN401 - JSON
         """Return a schema without the logical types that stay as they are, and its Arrow type."""
@@ -200,9 +205,18 @@ class _Walk:
         if kind not in _PLAIN:
             text = f"field {field} has the type {kind}, which Spark has no type for"
             raise BodySchemaError(text, field)
+        if kind == "boolean":
+            return self._boolean(), _PLAIN[kind]
         if kind == "fixed" and schema["size"] < 1:
             raise BodySchemaError(f"field {field} has no bytes at all", field)
         return _plain(schema, kind, field)
+
+    def _boolean(self) -> Any:  # noqa: ANN401
+        """Return the type that is defined where it comes first, and named after that."""
+        if self._has_boolean:
+            return _BOOLEAN_NAME
+        self._has_boolean = True
+        return {"type": "fixed", "name": _BOOLEAN_NAME, "size": 1, "logicalType": _BOOLEAN}
 
     def _record(self, schema: Any, field: str) -> tuple[Any, pa.DataType]:  # noqa: ANN401
         plain, fields = [], []
@@ -237,6 +251,16 @@ def _symbol(index: Any, writer: Any, _reader: object = None) -> str:  # noqa: AN
     if index < 0:
         raise IndexError(f"symbol {index} of an enum")
     return str(writer[_SYMBOLS][index])
+
+
+def _boolean(data: Any, _writer: object = None, _reader: object = None) -> bool:  # noqa: ANN401
+    """Read a boolean, which is a byte 0 or 1.
+
+    Source: Avro's specification, primitive types in the binary encoding.
+    """
+    if data not in (b"\0", b"\1"):
+        raise ValueError(f"a boolean that is the byte {data[0]}")
+    return bool(data[0])
 
 
 def _decimal(data: Any, writer: Any, _reader: object = None) -> decimal.Decimal:  # noqa: ANN401

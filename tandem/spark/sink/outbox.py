@@ -10,18 +10,17 @@ first that did not ends it, and Spark tries the task again.
 
 from collections import deque
 from collections.abc import Hashable, Iterable
-from typing import Final, Self
+from typing import Final
 
 import anyio
 
-from tandem.client.async_shell import AsyncShell, StreamOpener
 from tandem.client.errors import BrokerError, ClientError, SendInDoubtError
-from tandem.client.event_loop import LoopClock
 from tandem.client.identity import wall_clock_ms
 from tandem.client.results import SendResult, SendStatus
 from tandem.client.send_flow import NO_BATCHES, Sender
 from tandem.client.sending import SendSettings
 from tandem.spark.sink.errors import SendFailedError, Stored
+from tandem.spark.sink.kept import SinkClient
 from tandem.spark.sink.options import SinkOptions
 from tandem.spark.sink.packed_rows import PackedParcel
 from tandem.spark.sink.packer import Packer, Parcel, unpacked
@@ -35,15 +34,15 @@ GRACE_SECONDS: Final = 1.0
 
 
 class Outbox:
-    """Sends parcels between `async with` and its end. `where` names the task in errors.
+    """Sends parcels of one task over a client that is open. `where` names the task in errors.
 
-    `messages` counts what was answered with SEND_OK, and `body_bytes` the bytes of their bodies.
+    `messages` counts what was answered with SEND_OK, and `body_bytes` the bytes of their bodies;
+    `topics` are where they went.
     """
 
-    def __init__(
-        self, options: SinkOptions, where: str, open_stream: StreamOpener | None = None
-    ) -> None:
-        self._core = options.access.core(LoopClock(), producer_group=options.group)
+    def __init__(self, options: SinkOptions, where: str, client: SinkClient) -> None:
+        self._core = client.core
+        self._shell = client.shell
         settings = SendSettings(
             options.group,
             options.ack,
@@ -58,7 +57,6 @@ class Outbox:
         self._options = options
         self._where = where
         self._sender = Sender(self._core, settings, wall_clock_ms)
-        self._shell = AsyncShell(self._core, open_stream)
         self._queues: dict[str, int] = {}
         self._lanes: dict[Hashable, deque[Parcel]] = {}
         self._bytes = 0
@@ -70,13 +68,7 @@ class Outbox:
         )
         self.messages = 0
         self.body_bytes = 0
-
-    async def __aenter__(self) -> Self:
-        await self._shell.open()
-        return self
-
-    async def __aexit__(self, error_type: type[BaseException] | None, *_: object) -> None:
-        await self._shell.close(politely=error_type is None)
+        self.topics: set[str] = set()
 
     async def know(self, topics: Iterable[str]) -> None:
         """Learn how many queues these topics have: the packer asks for those with sharding keys.
@@ -103,6 +95,7 @@ class Outbox:
         while self._failure is None and not self._has_room(parcel.size):
             await self._ended.wait()
         self._check()
+        self.topics.add(parcel.topic)
         self._bytes += parcel.size
         self._requests += 1
         if isinstance(parcel, PackedParcel) or parcel.lane is None:

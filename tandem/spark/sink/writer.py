@@ -11,9 +11,8 @@ import logging
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
-import anyio
-import anyio.to_thread
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -23,18 +22,23 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from tandem.client.async_shell import StreamOpener
 from tandem.spark.errors import OptionError, SparkSourceError
 from tandem.spark.sink.columns import SinkColumns, read_columns
 from tandem.spark.sink.committed import CommittedBatches
+from tandem.spark.sink.kept import ClientThread, KeptClients, SinkClient
 from tandem.spark.sink.options import WHOSE, SinkOptions, option_reader, read_options
 from tandem.spark.sink.outbox import Outbox
 from tandem.spark.sink.packed_rows import RowPacker
 from tandem.spark.sink.packer import UnfitError
 from tandem.spark.sink.rows import MessageMaker
 from tandem.spark.sink.unique_key import RowKeys
+from tandem.spark.worker_words import is_worker
 
 BATCH_ID = "streaming.sql.batchId"
 QUERY_ID = "sql.streaming.queryId"
+
+_KEPT: Final = KeptClients()
 
 _log = logging.getLogger(__name__)
 
@@ -174,47 +178,90 @@ def send_partition(
     keys: RowKeys,
     where: str,
     batches: Iterator[pa.RecordBatch],
+    kept: KeptClients | None = None,
+    open_stream: StreamOpener | None = None,
 ) -> Sent:
     """Send the rows of one partition; return when all are stored as asked for.
+
+    In a worker, by the client that is `kept` there.
 
     Raises:
         RowError: a row cannot be a message.
         SendFailedError: a message could not be stored as asked for.
     """
-    maker = MessageMaker(options, columns, keys, where)
-    packer = RowPacker(options, columns)
-    return anyio.run(_send_all, options, maker, packer, keys, where, batches)
+    if kept is None and is_worker():
+        kept = _KEPT
+    taken = kept.take(options) if kept is not None else None
+    thread = taken or ClientThread(options, open_stream)
+    is_over = False
+    try:
+        sending = PartitionSending(options, columns, keys, where, thread.client)
+        # This thread blocks while Spark has no rows; the client's sends and receives meanwhile.
+        for batch in batches:
+            thread.run(sending.take, batch)
+        sent = thread.run(sending.finish)
+        is_over = True
+    finally:
+        if is_over and kept is not None:
+            kept.leave(thread)
+        else:
+            thread.close(politely=is_over)
+    return sent
 
 
-async def _send_all(
-    options: SinkOptions,
-    maker: MessageMaker,
-    packer: RowPacker,
-    keys: RowKeys,
-    where: str,
-    batches: Iterator[pa.RecordBatch],
-) -> Sent:
-    async with Outbox(options, where) as outbox:
-        # In a thread, because it blocks: meanwhile answers come in and requests go out.
-        while (batch := await anyio.to_thread.run_sync(next, batches, None)) is not None:
-            table = maker.table(batch)
-            packed = packer.packed(table, batch.num_rows, keys)
-            if packed is not None:
-                maker.passed(batch.num_rows)
-                for rows in packed:
-                    for request in rows.parcels(options.batch_max_bytes):
-                        await outbox.put(request)
-                continue
-            for messages, queue_ids in maker.slices(table, batch.num_rows):
-                await outbox.know({each.topic for each in messages if each.sharding_key})
-                try:
-                    for parcel in outbox.packer.add(messages, queue_ids):
-                        await outbox.put(parcel)
-                except UnfitError as error:
-                    raise maker.error(error.index, error) from error
+class PartitionSending:
+    """The rows of one partition on their way, in the event loop of a client that is open."""
+
+    def __init__(
+        self,
+        options: SinkOptions,
+        columns: SinkColumns,
+        keys: RowKeys,
+        where: str,
+        client: SinkClient,
+    ) -> None:
+        self._maker = MessageMaker(options, columns, keys, where)
+        self._row_packer = RowPacker(options, columns)
+        self._outbox = Outbox(options, where, client)
+        self._batch_max_bytes = options.batch_max_bytes
+        self._keys = keys
+        self._client = client
+
+    async def take(self, batch: pa.RecordBatch) -> None:
+        """Send rows; return as soon as there is room for the next ones.
+
+        Raises:
+            RowError: a row cannot be a message.
+            SendFailedError: a message could not be stored as asked for.
+        """
+        maker, outbox = self._maker, self._outbox
+        table = maker.table(batch)
+        packed = self._row_packer.packed(table, batch.num_rows, self._keys)
+        if packed is not None:
+            maker.passed(batch.num_rows)
+            for rows in packed:
+                for request in rows.parcels(self._batch_max_bytes):
+                    await outbox.put(request)
+            return
+        for messages, queue_ids in maker.slices(table, batch.num_rows):
+            await outbox.know({each.topic for each in messages if each.sharding_key})
+            try:
+                for parcel in outbox.packer.add(messages, queue_ids):
+                    await outbox.put(parcel)
+            except UnfitError as error:
+                raise maker.error(error.index, error) from error
+
+    async def finish(self) -> Sent:
+        """Wait until all is stored; then the client has the routes of these rows and no other.
+
+        Raises:
+            SendFailedError: a message could not be stored as asked for.
+        """
+        outbox = self._outbox
         for parcel in outbox.packer.rest():
             await outbox.put(parcel)
         await outbox.finish()
+        self._client.forget_routes(but=outbox.topics)
         return Sent(outbox.messages, outbox.body_bytes)
 
 

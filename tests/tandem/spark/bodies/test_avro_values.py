@@ -197,3 +197,24 @@ def test_without_its_package_the_remedy_is_said(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "fastavro", None)
     with pytest.raises(BodySchemaError, match=r"tandem-mq\[avro\]"):
         avro_decoder(SCHEMA)
+
+
+def test_a_boolean_is_a_byte_0_or_1_and_any_other_is_unreadable() -> None:
+    inner = {"type": "record", "name": "In", "fields": [{"name": "c", "type": "boolean"}]}
+    fields = [
+        {"name": "a", "type": "boolean"},
+        {"name": "b", "type": ["null", "boolean"]},
+        {"name": "of", "type": inner},
+        {"name": "again", "type": "In"},
+        {"name": "all", "type": {"type": "array", "items": "boolean"}},
+    ]
+    kinds, decode = avro_decoder({"type": "record", "name": "R", "fields": fields})
+    assert kinds.field("a").type == pa.bool_()
+    assert kinds.field("all").type == pa.list_(pa.bool_())
+    body = bytes([1, 2, 0, 1, 0, 4, 0, 1, 0])
+    expected = {"a": True, "b": False, "of": {"c": True}, "again": {"c": False}}
+    assert decode(body) == expected | {"all": [False, True]}
+    for place in (0, 2, 3, 4, 6, 7):
+        for byte in (2, 3, 0x7F, 0x80, 0xFF):
+            with pytest.raises(UnreadableError):
+                decode(body[:place] + bytes([byte]) + body[place + 1 :])

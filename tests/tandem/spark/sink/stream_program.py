@@ -1,6 +1,6 @@
 """A driver of its own: a stream of files into a topic, until a file `stop` is there.
 
-    python stream_program.py NAME_SERVERS TOPIC FOLDER
+    python stream_program.py NAME_SERVERS TOPIC FOLDER SKIP_COMMITTED_BATCHES
 
 FOLDER has `in`, where files of lines appear, and gets `checkpoint`. Prints a line when it runs, and
 each time that the query has ended.
@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tandem.spark.session import SHORT_LIVED, local_session
 
 
-def main(servers: str, topic: str, folder: Path) -> None:
+def main(servers: str, topic: str, folder: Path, skip: str) -> None:
     spark = local_session(
         app_name="sink under fire",
         master="local[2,8]",  # a task may fail seven times
@@ -26,7 +26,7 @@ def main(servers: str, topic: str, folder: Path) -> None:
     sys.stdout.flush()
     stop = folder / "stop"
     while True:
-        query = start(spark, servers, topic, folder)
+        query = start(spark, servers, topic, folder, skip)
         while query.isActive and not stop.exists():
             time.sleep(0.1)
         if query.isActive:
@@ -39,17 +39,18 @@ def main(servers: str, topic: str, folder: Path) -> None:
     spark.stop()
 
 
-def start(spark: SparkSession, servers: str, topic: str, folder: Path) -> StreamingQuery:
+def start(spark: SparkSession, servers: str, topic: str, folder: Path, skip: str) -> StreamingQuery:
     """The query, from its checkpoint on."""
     return (
         spark.readStream.option("maxFilesPerTrigger", 2)
         .text(str(folder / "in"))
         .writeStream.format("tandem")
         .options(nameServers=servers, topic=topic, batchMaxBytes="2000")
+        .option("skipCommittedBatches", skip)
         .option("checkpointLocation", str(folder / "checkpoint"))
         .start()
     )
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4])

@@ -13,6 +13,7 @@ from tandem.client.cluster_access import ClusterAccess
 from tandem.client.errors import RouteNotFoundError
 from tandem.spark.sink.columns import SinkColumns
 from tandem.spark.sink.errors import SendFailedError, Stored
+from tandem.spark.sink.kept import SinkClient
 from tandem.spark.sink.options import SinkOptions
 from tandem.spark.sink.outbox import REQUESTS_MAX, Outbox
 from tandem.spark.sink.packed_rows import RowPacker
@@ -36,8 +37,14 @@ async def outbox(broker: FakeBroker, **given: object) -> AsyncIterator[Outbox]:
     options = SinkOptions(ClusterAccess(NAME_SERVER), "orders", **given)  # type: ignore[arg-type]
     async with anyio.create_task_group() as tasks:
         network = EitherNetwork(tasks, {NAME_SERVER: broker, MASTER: broker})
-        async with Outbox(options, "partition 0", network.open_stream) as opened:
-            yield opened
+        client = SinkClient(options, network.open_stream)
+        await client.open()
+        is_over = False
+        try:
+            yield Outbox(options, "partition 0", client)
+            is_over = True
+        finally:
+            await client.close(politely=is_over)
         tasks.cancel_scope.cancel()
 
 
