@@ -223,6 +223,7 @@ def _stage(running: Running, disks: Disks, plan: Plan, recording: Recording, loa
         seed=plan.options.seed,
         patience=plan.patience,
         machines=plan.machines,
+        effects=recording.effects,
     )
 
 
@@ -393,6 +394,7 @@ async def _play_scenario(stage: Stage, scenario: Scenario) -> ScenarioRun:
             await drain(stage)
     except UnmetError:
         outcome = ENDED_EARLY
+    stage.effects.end_all()
     seconds, since = stage.unavailable()
     return ScenarioRun(
         name=scenario.name,

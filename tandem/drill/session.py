@@ -148,7 +148,8 @@ def _machines(
     playable = [each for each in scenarios if not cannot(target.name, target.faults, each)]
     if not any("machines" in scenario.needs for scenario in playable):
         return None
-    return machines(out / "data" / "machines", ground.stores)
+    keeps = any(Fault.POWER in scenario.faults for scenario in playable)
+    return machines(out / "data" / "machines", ground.stores, keeps=keeps)
 
 
 def _source(options: DrillOptions, line_bytes_max: int, stack: ExitStack) -> BodySource:

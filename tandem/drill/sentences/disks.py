@@ -7,12 +7,17 @@ import trio
 from tandem.drill.scenario import Stage
 from tandem.drill.sentences.sentence import Fault, Sentence, Words
 
+FULL_BYTES: Final = 256 * 1024
+"""A full disk may have so much room: what runs meanwhile may remove a file."""
+
 
 async def _fill(stage: Stage, words: Words) -> None:
-    nodes = stage.find(words["who"])
-    for node in nodes:
-        stage.disks.fill(node)
-    stage.fault(f"fill the disk of {', '.join(nodes)}")
+    for who in stage.find(words["who"]):
+        fault = f"fill the disk of {who}"
+        stage.disks.fill(who)
+        stage.fault(fault)
+        room = stage.disks.room_bytes(who)
+        stage.did(fault, f"{room:,} bytes are left", count=room, is_felt=room < FULL_BYTES)
 
 
 async def _free(stage: Stage, words: Words) -> None:
