@@ -81,7 +81,7 @@ def _clock(sign: int) -> Action:
             stage.lasts(
                 fault,
                 (node, "clock"),
-                "times its clock was read",
+                "readings of its clock were wrong",
                 partial(_times_wrong, machines, node),
             )
             machines.set_clock(node, seconds)
@@ -114,7 +114,7 @@ def _times_wrong(machines: Machines, node: str) -> int:
 MACHINES: Final = (
     Sentence("cut the power of {who}", _cut_power, NEEDS, fault=Fault.POWER),
     Sentence("let the disk of {who} forget what is synced", _lie, NEEDS, fault=Fault.POWER),
-    Sentence("lose the disk of {who}", _lose, fault=Fault.LOST_DISK),
+    Sentence("lose the disk of {who}", _lose, fault=Fault.LOST_DISK, of_stopped=True),
     Sentence("let syncs of {who} take {seconds} s longer", _slow, NEEDS, fault=Fault.SLOW_DISK),
     Sentence("let syncs of {who} be fast again", _fast, NEEDS, fault=Fault.SLOW_DISK),
     Sentence("set the clock of {who} {seconds} s ahead", _clock(1), NEEDS, fault=Fault.CLOCK),
