@@ -166,7 +166,7 @@ class StandIns:
 
     def _known(self, name: str) -> None:
         if name not in NODES:
-            raise UnknownNodeError(name)
+            raise UnknownNodeError(name, list(NODES))
 
     def _has_process(self, name: str, *, wanted: bool) -> None:
         self._known(name)
@@ -195,7 +195,7 @@ class RealWorld(World):
             coordinator=stand_ins,
             group="broker-a",
         )
-        nodes.by_hand = self.by_hand  # type: ignore[method-assign] - no program is started
+        vars(nodes)["by_hand"] = self.by_hand  # no program is started
         disks = Disks(self.stores, "a test fills no disk")
         disks.add_coordinator(directory / COORDINATOR)
         pairs = proxied_pairs(group, samples.plan(kind=GroupKind.FENCED).coordinator)
