@@ -110,6 +110,8 @@ async def test_what_the_target_cannot_do_is_not_begun(
     (run,) = recording.runs
     assert not run.is_possible
     assert "cannot kill a node" in run.outcome
+    assert world.done == []
+    assert recording.stopped_because == ""
 
 
 async def test_a_scenario_for_more_nodes_than_there_are_is_not_begun(
@@ -129,8 +131,6 @@ async def test_what_a_fault_did_that_lasts_is_known_when_its_scenario_is_over(
 
     (effect,) = world.stage.effects.found
     assert (effect.scenario, effect.is_felt) == ("slow", True)
-    assert world.done == []
-    assert recording.stopped_because == ""
 
 
 async def test_consumers_are_judged_by_the_wall_clock_of_now(
