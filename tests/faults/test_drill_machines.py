@@ -43,6 +43,9 @@ FILE_BYTES: Final = 2 * 1024 * 1024
 
 BODY_BYTES: Final = 28_000
 SECONDS_MAX: Final = 300
+PATIENCE: Final = 10.0
+"""Here it is not looked at how soon something is there."""
+
 FAULTS: Final = (
     "promise: x",
     "steps:",
@@ -80,7 +83,8 @@ def _quietly(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def a_drill_of(directory: Path, lines: Sequence[str]) -> DrillOptions:
     mine = directory / "mine.yaml"
     mine.write_text("\n".join([*lines, ""]))
-    return a_drill(directory, str(mine), kind="fenced", seconds=5.0)
+    options = a_drill(directory, str(mine), kind="fenced", seconds=5.0)
+    return msgspec.structs.replace(options, patience=PATIENCE)
 
 
 def effects_of(options: DrillOptions) -> dict[str, bool]:
@@ -166,7 +170,9 @@ def power_cut(directory: Path, seconds: int, *, lies: bool = False) -> DrillOpti
     lines = directory / "lines.txt"
     lines.write_text("".join(f"{number:06d} {'x' * BODY_BYTES}\n" for number in range(100)))
     options = a_drill(directory, str(mine), kind="fenced", seconds=5.0)
-    return msgspec.structs.replace(options, input_file=lines, rate_per_second=60.0)
+    return msgspec.structs.replace(
+        options, input_file=lines, rate_per_second=60.0, patience=PATIENCE
+    )
 
 
 def offsets_before_the_dark(options: DrillOptions) -> list[int]:

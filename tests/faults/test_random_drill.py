@@ -57,7 +57,11 @@ def test_what_a_planted_fault_breaks_is_left_alone_by_the_search_and_breaks_agai
     monkeypatch.setattr(session, "audit_with_progress", damage_and_audit)
     monkeypatch.setattr(random_drill, "case_of", partial(case_of, rounds=2))
     options = msgspec.structs.replace(
-        a_drill(tmp_path, "random", kind="classic"), seed=SEED, minutes=1.0, duration_seconds=None
+        a_drill(tmp_path, "random", kind="classic"),
+        seed=SEED,
+        minutes=1.0,
+        duration_seconds=None,
+        patience=10.0,
     )
 
     assert run_drill(options) == EXIT_BROKEN
