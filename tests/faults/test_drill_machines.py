@@ -36,7 +36,12 @@ from tests.faults.drills import (
 )
 from tests.tandem.drill import samples
 
-pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.thorough]
+pytestmark = [
+    pytest.mark.fault,
+    pytest.mark.slow,
+    pytest.mark.thorough,
+    pytest.mark.timeout(1800),
+]
 
 FILE_BYTES: Final = 2 * 1024 * 1024
 """Of a commit-log file of `power-cut-all`."""
