@@ -28,6 +28,7 @@ from tandem.drill.workload import Clock
 from tandem.spark.audit.rules import AuditSummary
 from tests.faults.drills import (
     a_drill,
+    change_a_byte,
     draw_nothing,
     signals_as_before,
     status_of,
@@ -138,17 +139,13 @@ def test_a_coordinator_whose_disk_has_room_is_no_full_one(
     assert effects_of(options) == {"fill the disk of coordinator": False}
 
 
-def test_a_node_that_comes_back_with_less_than_it_had_is_found(
+def test_a_node_that_comes_back_with_other_bytes_than_its_master_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Planted: the disk that was lost and copied anew has another byte in the end."""
+    """Planted: a node has another byte than its master in the end."""
 
     async def damage_and_audit(request: AuditRequest, console: Console) -> AuditSummary:
-        store = request.stores["broker-a-2" if request.master != "broker-a-2" else "broker-a-1"]
-        log = min((store / "commitlog").iterdir())
-        with log.open("r+b") as file:
-            file.truncate(100)
-            file.truncate(log.stat().st_size)
+        change_a_byte(request.stores[next(n for n in request.stores if n != request.master)])
         return await audit_with_progress(request, console)
 
     monkeypatch.setattr(session, "audit_with_progress", damage_and_audit)
