@@ -163,7 +163,7 @@ def power_cut(directory: Path, seconds: int, *, lies: bool = False) -> DrillOpti
     text = (FOLDER / "power-cut-all.yaml").read_text()
     steady = "  - play 20 %\n  - check all sends are ok\n"
     assert steady in text
-    text = text.replace(steady, f"  - play {seconds} s\n", 1)
+    text = text.replace(steady, f"  - play {seconds} s\n", 1).replace(steady, "  - play 2 s\n")
     if lies:
         text = text.replace("  - begin dark\n", f"{LIES}  - begin dark\n")
     directory.mkdir()
