@@ -197,10 +197,13 @@ def lock_holder(path: Path) -> int | None:
     """
     if not path.is_file():
         return None
-    if path.stat().st_ino in _locked_by_us():
-        return os.getpid()
+    ours = _locked_by_us()
     try:
+        if path.stat().st_ino in ours:
+            return os.getpid()
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:  # removed meanwhile: no store is there
+        return None
     except PermissionError:  # another user's: nothing is known, and reading may still work
         return None
     try:

@@ -243,8 +243,9 @@ def drill(
     """Start the cluster, break it under load, and audit every log against every send.
 
     Exit status: 0 every promise held; 1 one did not, or something expected was not seen; 2 it could
-    not be run; 3 inconclusive, the machine was too slow; 4 not possible on this machine; 5 the
-    drill itself failed; 130 it was interrupted. Of 'diff': 1 if the second run is worse.
+    not be run; 3 inconclusive, the machine was too slow or a fault did nothing; 4 not possible on
+    this machine; 5 the drill itself failed; 130 it was interrupted. Of 'diff': 1 if the second run
+    is worse.
     """
     from tandem.cluster.spec import default_config
     from tandem.drill.command import listed, run_drill

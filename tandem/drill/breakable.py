@@ -6,6 +6,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+import msgspec
+
 from tandem.drill.outcomes import SendMode
 from tandem.drill.rot import Rot, RotKind
 from tandem.drill.timeline import Phase
@@ -108,6 +110,14 @@ class Disks(Protocol):
         """Leave an empty disk to a node that is down."""
         ...
 
+    def count_files(self, node: str) -> int:
+        """Return how many files are in the store of a node."""
+        ...
+
+    def room_bytes(self, who: str) -> int:
+        """Return how much can be written to the disk of a node, or of the coordinator."""
+        ...
+
     def damage_tail(self, node: str, size_bytes: int, *, cut: bool) -> None:
         """Cut off or overwrite the last bytes of the log of a node that is down."""
         ...
@@ -121,6 +131,15 @@ class Disks(Protocol):
         ...
 
 
+class Felt(msgspec.Struct, frozen=True, kw_only=True):
+    """What a machine has done to its node, since the drill began."""
+
+    syncs_delayed: int = 0
+    syncs_forgotten: int = 0
+    times_wrong: int = 0
+    """How often the node read a wall clock that was wrong."""
+
+
 class Machines(Protocol):
     """What is under the nodes. Everything raises NotPossibleError where there is none of ours."""
 
@@ -128,8 +147,15 @@ class Machines(Protocol):
         """Find out that machines of nodes can be hurt, before anything is."""
         ...
 
-    def cut_power(self, node: str) -> None:
-        """Leave of the store of a node that is down what had been synced. It boots anew."""
+    def cut_power(self, node: str) -> int:
+        """Leave of the store of a node that is down what had been synced. It boots anew.
+
+        Returns how many files and directories that has changed.
+        """
+        ...
+
+    def felt(self, node: str) -> Felt:
+        """Return what the machine of a node has done to it."""
         ...
 
     def new_disk(self, node: str) -> None:

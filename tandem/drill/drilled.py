@@ -62,6 +62,7 @@ class DrilledNodes:
         self._watched = watched
         self._orders = orders
         self._coordinator = coordinator
+        self._coordinator_serves = coordinator is not None
         self._group = group
         self._now = now
 
@@ -70,6 +71,7 @@ class DrilledNodes:
         try:
             if node == COORDINATOR:
                 await self._the_coordinator().start_coordinator()
+                self._coordinator_serves = True
             else:
                 await self._cluster.start(node)
         except ClusterError as error:
@@ -80,6 +82,7 @@ class DrilledNodes:
         try:
             if node == COORDINATOR:
                 await self._the_coordinator().stop_coordinator()
+                self._coordinator_serves = False
                 return
             await self._cluster.stop(node)
         except ClusterError as error:
@@ -138,7 +141,9 @@ class DrilledNodes:
         return f"no answer in {COMMAND_SECONDS_MAX:.0f} s"
 
     def runs(self, node: str) -> bool:
-        """Whether a node has a process."""
+        """Whether a node has a process, or the coordinator serves."""
+        if node == COORDINATOR:
+            return self._coordinator_serves
         return self._cluster.state(node) not in (NodeState.STOPPED, NodeState.FAILED)
 
     def unexpected_exits(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 A drill is inconclusive if every single thing that failed is about time, and the machine had too
 little of it, by the drill's own clock. Nothing else excuses anything.
+One of which nothing failed is inconclusive as well if a fault did nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,12 +27,16 @@ LATE_SHARE_OF_WAIT: Final = 0.1
 the nodes had no more of the machine than it had."""
 
 
-def verdict_of(*, interrupted: bool, passed: bool, possible: bool, is_excused: bool) -> Verdict:
-    """Put together what became of a drill."""
+def verdict_of(
+    *, interrupted: bool, passed: bool, possible: bool, is_excused: bool, is_felt: bool
+) -> Verdict:
+    """Put together what became of a drill. `is_felt`: no fault is known to have done nothing."""
     if interrupted:
         return "INTERRUPTED"
     if not passed:
         return "INCONCLUSIVE" if is_excused else "FAILED"
+    if not is_felt:
+        return "INCONCLUSIVE"
     return "PASSED" if possible else "NOT POSSIBLE"
 
 

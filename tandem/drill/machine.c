@@ -3,11 +3,10 @@
 Preloaded into a node by `machines.py`. With TANDEM_MACHINE, a directory, and TANDEM_MACHINE_STORE,
 the directory of the node's store, every sync of a file of the store copies it, as it is then, below
 TANDEM_MACHINE/disk: that is what a loss of power leaves. The page cache, which survives the end of a
-process, is what it takes.
+process, is what it takes. That costs as much as the sync: it is done where power may be cut alone
+(`keeps`). The first copy, of what is there when a node starts, has its name once it is whole.
 
-    disk/data/INODE-BIRTH    the bytes of a file at its last sync
-    disk/names/INODE-BIRTH   a line for each entry of a directory: INODE-BIRTH, f or d, name;
-                             that of the store itself is `root`
+What is done to a node is counted here, where it is done: a fault that nobody felt shows nothing.
 
 A name is kept when its directory is synced, and, as ext4 and XFS do it, when its file is. A rename
 or the end of a name is kept when the directory is. Bytes of a mapping are kept by msync. A length
@@ -44,10 +43,13 @@ struct control {
     int64_t lies; /* syncs are answered, and nothing is kept */
     int64_t has_boot_id;
     int64_t failed; /* why something that was synced could not be kept: an errno */
+    int64_t keeps;  /* what is synced is copied: power may be cut */
+    int64_t started; /* this library is in the node, and its first copy is whole */
+    int64_t syncs_delayed, syncs_forgotten, times_wrong;
 };
 
 static volatile struct control *control;
-static char machine[PATH_MAX], root[PATH_MAX];
+static char machine[PATH_MAX], root[PATH_MAX], kept[PATH_MAX];
 static size_t root_length;
 static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
 
@@ -63,196 +65,15 @@ static int (*real_posix_fallocate)(int, off_t, off_t), (*real_ftruncate)(int, of
             *(void **)&real_##name = dlsym(RTLD_NEXT, #name); \
     } while (0)
 
+/* Other threads, and other processes of the node, count as well. */
+static void count(volatile int64_t *counter)
+{
+    __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
+}
+
 /* --- what a sync keeps --- */
 
-/* Without this a loss of power would take what was synced. What is gone meanwhile is nothing to keep. */
-static void take_note(int is_kept)
-{
-    if (!is_kept && errno != ENOENT)
-        control->failed = errno ? errno : EIO;
-}
-
-static void make_directories(char *path)
-{
-    for (char *at = path + 1; (at = strchr(at, '/')); *at++ = '/') {
-        *at = 0;
-        mkdir(path, 0777);
-    }
-}
-
-static void identity(int at, const char *name, char *text, size_t room, char *kind)
-{
-    struct statx facts;
-    int flags = AT_SYMLINK_NOFOLLOW | (*name ? 0 : AT_EMPTY_PATH);
-    *kind = 0;
-    if (statx(at, name, flags, STATX_BASIC_STATS | STATX_BTIME, &facts))
-        return;
-    long long born = facts.stx_mask & STATX_BTIME
-        ? facts.stx_btime.tv_sec * 1000000000LL + facts.stx_btime.tv_nsec : 0;
-    snprintf(text, room, "%llu-%lld", (unsigned long long)facts.stx_ino, born);
-    *kind = S_ISDIR(facts.stx_mode) ? 'd' : S_ISREG(facts.stx_mode) ? 'f' : 0;
-}
-
-static off_t next_data(int file, off_t from, off_t size)
-{
-    off_t at = lseek(file, from, SEEK_DATA);
-    return at < 0 ? size : at;
-}
-
-static void copy_range(int source, int target, off_t start, off_t end)
-{
-    static char new[BLOCK], old[BLOCK];
-    for (off_t at = start; at < end;) {
-        off_t data = next_data(source, at, end), before = next_data(target, at, end);
-        off_t first = data < before ? data : before;
-        if (first >= end)
-            break;
-        if (first > at)
-            at = first;
-        size_t size = end - at < BLOCK ? end - at : BLOCK;
-        memset(new, 0, size);
-        memset(old, 0, size);
-        ssize_t got = pread(source, new, size, at), had = pread(target, old, size, at);
-        take_note(got >= 0);
-        if (got < 0)
-            break;
-        if (had < (ssize_t)size || memcmp(new, old, size))
-            if (pwrite(target, new, size, at) != (ssize_t)size) {
-                take_note(0);
-                break;
-            }
-        at += size;
-    }
-}
-
-/* `path` may be that of a descriptor: a file that was made without a name has no other one there. */
-static void keep_bytes(const char *path, const char *id, off_t start, off_t end)
-{
-    char place[ROOM];
-    struct stat facts;
-    snprintf(place, sizeof place, "%s/disk/data/%s", machine, id);
-    make_directories(place);
-    int source = real_open(path, O_RDONLY | O_CLOEXEC);
-    take_note(source >= 0);
-    if (source < 0)
-        return;
-    int target = real_open(place, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    take_note(target >= 0);
-    if (target >= 0 && !fstat(source, &facts)) {
-        REAL(ftruncate);
-        int is_long = real_ftruncate(target, facts.st_size) == 0;
-        take_note(is_long);
-        if (is_long)
-            copy_range(source, target, start, end < 0 || end > facts.st_size ? facts.st_size : end);
-        close(target);
-    }
-    close(source);
-}
-
-/* By what it is and not by its name: a directory keeps its entries when it is renamed, and another
-   one of its name has none of them. */
-static void names_file(const char *directory, char *place)
-{
-    char id[64] = "root", kind;
-    if (strlen(directory) > root_length)
-        identity(AT_FDCWD, directory, id, sizeof id, &kind);
-    snprintf(place, ROOM, "%s/disk/names/%s", machine, id);
-    make_directories(place);
-}
-
-static void keep_names(const char *directory)
-{
-    char place[ROOM], fresh[ROOM + 8], id[64], kind;
-    names_file(directory, place);
-    snprintf(fresh, sizeof fresh, "%s.new", place);
-    DIR *entries = opendir(directory);
-    FILE *names = entries ? fopen(fresh, "w") : NULL;
-    take_note(names != NULL);
-    for (struct dirent *entry; names && (entry = readdir(entries));) {
-        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
-            continue;
-        identity(dirfd(entries), entry->d_name, id, sizeof id, &kind);
-        if (kind)
-            fprintf(names, "%s %c %s\n", id, kind, entry->d_name);
-    }
-    if (names)
-        take_note(!fclose(names) && !rename(fresh, place));
-    if (entries)
-        closedir(entries);
-}
-
-/* Keep one name, and those of the directories above it. */
-static void keep_name(const char *path)
-{
-    char place[ROOM], fresh[ROOM + 8], line[PATH_MAX + 80], directory[PATH_MAX], id[64], kind;
-    const char *slash = strrchr(path, '/');
-    if (!slash || (size_t)(slash - path) < root_length)
-        return;
-    snprintf(directory, sizeof directory, "%.*s", (int)(slash - path), path);
-    identity(AT_FDCWD, path, id, sizeof id, &kind);
-    if (!kind)
-        return;
-    names_file(directory, place);
-    snprintf(fresh, sizeof fresh, "%s.new", place);
-    FILE *before = fopen(place, "r"), *names = fopen(fresh, "w");
-    take_note(names != NULL);
-    while (before && names && fgets(line, sizeof line, before)) {
-        char *name = strchr(line, ' ');
-        size_t length = strcspn(line, " ");
-        int is_same = name && strlen(name) > 3 && !strncmp(name + 3, slash + 1, strlen(slash + 1))
-            && name[3 + strlen(slash + 1)] == '\n';
-        int is_moved = length == strlen(id) && !strncmp(line, id, length);
-        if (!is_same && !is_moved)
-            fputs(line, names);
-    }
-    if (before)
-        fclose(before);
-    if (names) {
-        fprintf(names, "%s %c %s\n", id, kind, slash + 1);
-        take_note(!fclose(names) && !rename(fresh, place));
-    }
-    keep_name(directory);
-}
-
-static int is_inside(const char *path)
-{
-    return !strncmp(path, root, root_length) && (path[root_length] == '/' || !path[root_length]);
-}
-
-static void keep_path(const char *path, off_t start, off_t end)
-{
-    char id[64], kind;
-    if (!is_inside(path))
-        return;
-    identity(AT_FDCWD, path, id, sizeof id, &kind);
-    if (kind == 'd') {
-        keep_names(path);
-        keep_name(path);
-    } else if (kind == 'f') {
-        keep_bytes(path, id, start, end);
-        keep_name(path);
-    }
-}
-
-static void keep_tree(const char *directory)
-{
-    char path[PATH_MAX], id[64], kind;
-    DIR *entries = opendir(directory);
-    for (struct dirent *entry; entries && (entry = readdir(entries));) {
-        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
-            continue;
-        if (snprintf(path, sizeof path, "%s/%s", directory, entry->d_name) >= (int)sizeof path)
-            continue;
-        identity(AT_FDCWD, path, id, sizeof id, &kind);
-        if (kind == 'd')
-            keep_tree(path);
-        else if (kind == 'f')
-            keep_bytes(path, id, 0, -1);
-    }
-    if (entries)
-        closedir(entries);
-    keep_names(directory);
-}
+#include "machine_disk.c"
 
 /* Nothing of the file needs to be kept for that: its name may be the next that is. */
 static void keep_length(int descriptor)
@@ -260,7 +81,7 @@ static void keep_length(int descriptor)
     char link[64], path[PATH_MAX], place[ROOM], id[64], kind;
     struct stat facts, before;
     int error = errno;
-    if (!control || control->lies)
+    if (!control || !control->keeps || control->lies)
         return;
     snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
     ssize_t length = readlink(link, path, sizeof path - 1);
@@ -268,7 +89,7 @@ static void keep_length(int descriptor)
     identity(descriptor, "", id, sizeof id, &kind);
     if (kind == 'f' && is_inside(path) && !fstat(descriptor, &facts)) {
         pthread_mutex_lock(&one_at_a_time);
-        snprintf(place, sizeof place, "%s/disk/data/%s", machine, id);
+        snprintf(place, sizeof place, "%s/data/%s", kept, id);
         make_directories(place);
         int target = real_open(place, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
         take_note(target >= 0);
@@ -282,11 +103,18 @@ static void keep_length(int descriptor)
     errno = error;
 }
 
-static void take_time(void)
+/* Take the time of one sync; return whether it is to be kept. */
+static int begin_sync(void)
 {
     struct timespec left = {control->sync_delay_ns / 1000000000, control->sync_delay_ns % 1000000000};
-    while (nanosleep(&left, &left) && errno == EINTR)
-        ;
+    if (left.tv_sec || left.tv_nsec) {
+        count(&control->syncs_delayed);
+        while (nanosleep(&left, &left) && errno == EINTR)
+            ;
+    }
+    if (control->lies)
+        count(&control->syncs_forgotten);
+    return control->keeps && !control->lies;
 }
 
 /* What a descriptor is of is kept by its number: its path may be that of another file by now, or, of
@@ -315,13 +143,11 @@ static void keep(int descriptor, int whole)
     ssize_t length = readlink(link, path, sizeof path - 1);
     if (length > 0) {
         path[length] = 0;
-        if (whole || is_inside(path))
-            take_time();
-        if (!control->lies) {
+        if ((whole || is_inside(path)) && begin_sync()) {
             pthread_mutex_lock(&one_at_a_time);
             if (whole)
                 keep_tree(root);
-            else if (is_inside(path))
+            else
                 keep_descriptor(descriptor, link, path);
             pthread_mutex_unlock(&one_at_a_time);
         }
@@ -341,8 +167,7 @@ static void keep_mapping(uintptr_t address, size_t size)
             continue;
         if (address < start || address >= end || !is_inside(path))
             continue;
-        take_time();
-        if (!control->lies) {
+        if (begin_sync()) {
             off_t first = address - start + offset;
             pthread_mutex_lock(&one_at_a_time);
             keep_path(path, first, first + size);
@@ -355,21 +180,27 @@ static void keep_mapping(uintptr_t address, size_t size)
     errno = before;
 }
 
-/* What is on a disk when a machine starts is there to stay. */
+/* What is on a disk when a machine starts is there to stay. A node that is killed meanwhile has left
+   no `disk`, and half a copy under another name, which the next start removes. */
 static void keep_first(void)
 {
-    char place[ROOM];
+    char whole[ROOM];
     struct stat facts;
-    snprintf(place, sizeof place, "%s/disk", machine);
-    if (control && stat(place, &facts))
+    snprintf(whole, sizeof whole, "%s/disk", machine);
+    if (control->keeps && stat(whole, &facts)) {
+        snprintf(kept, sizeof kept, "%s/disk.%ld", machine, (long)getpid());
         keep_tree(root);
+        if (rename(kept, whole) && errno != EEXIST && errno != ENOTEMPTY)
+            take_note(0);
+    }
+    strcpy(kept, whole);
 }
 
 __attribute__((constructor)) static void begin(void)
 {
     const char *where = getenv("TANDEM_MACHINE"), *store = getenv("TANDEM_MACHINE_STORE");
     char path[ROOM];
-    if (!where || !store || strlen(where) >= PATH_MAX || !realpath(store, root))
+    if (!where || !store || strlen(where) >= PATH_MAX - 32 || !realpath(store, root))
         return;
     strcpy(machine, where);
     root_length = strlen(root);
@@ -380,9 +211,11 @@ __attribute__((constructor)) static void begin(void)
         return;
     void *page = mmap(NULL, sizeof *control, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     close(descriptor);
-    if (page != MAP_FAILED)
-        control = page;
+    if (page == MAP_FAILED)
+        return;
+    control = page;
     keep_first();
+    control->started = 1;
 }
 
 /* --- what is called instead --- */
@@ -453,6 +286,8 @@ int clock_gettime(clockid_t clock, struct timespec *time)
         int64_t now = time->tv_sec * 1000000000LL + time->tv_nsec + control->clock_ahead_ns;
         time->tv_sec = now / 1000000000;
         time->tv_nsec = now % 1000000000;
+        if (control->clock_ahead_ns)
+            count(&control->times_wrong);
     }
     return failed;
 }

@@ -1,9 +1,10 @@
 """The machines under the nodes: without power, with slow syncs, with a clock that is wrong.
 
-A library in C is preloaded into each node (`machine.c`). It keeps a copy of what was synced, which
-is all that a loss of power leaves: the page cache outlives the end of a process, and a drill cannot
-take it away otherwise. Where there is no C compiler, or no Linux, scenarios that need it are
-reported as not possible here; they are not counted as passed.
+A library in C is preloaded into each node (`machine.c`). Where power may be cut it keeps a copy of
+what was synced, which is all that a loss of power leaves: the page cache outlives the end of a
+process, and a drill cannot take it away otherwise. It counts what it does to a node. Where there
+is no C compiler, or no Linux, scenarios that need it are reported as not possible here; they are
+not counted as passed.
 """
 
 import os
@@ -16,7 +17,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final
 
+import msgspec
+
 from tandem.cluster.node_process import NodeProcess, OpenProcess, open_process
+from tandem.drill.breakable import Felt
+from tandem.drill.machine_disk import restore, taken
 from tandem.drill.scenario import NodeFailedError, NotPossibleError
 
 SOURCE: Final = Path(__file__).with_name("machine.c")
@@ -25,16 +30,44 @@ LIBRARY_NAME: Final = "machine.so"
 STORE_VARIABLE: Final = "TANDEM_MACHINE_STORE"
 MACHINE_VARIABLE: Final = "TANDEM_MACHINE"
 
-_CONTROL: Final = struct.Struct("=qqqqq")
-_NUMBER: Final = struct.Struct("=q")
-_CLOCK_AT, _DELAY_AT, _LIES_AT, _BOOT_AT, _FAILED_AT = range(0, _CONTROL.size, _NUMBER.size)
 _NS: Final = 1_000_000_000
 
 
-class Machines:
-    """A machine for each node; `why_not`: why there are none, or ""."""
+class _Control(msgspec.Struct, kw_only=True):
+    """What a machine is told and what it says: `struct control` of `machine.c`."""
 
-    def __init__(self, directory: Path, stores: Mapping[str, Path], why_not: str = "") -> None:
+    clock_ahead_ns: int = 0
+    sync_delay_ns: int = 0
+    lies: int = 0
+    has_boot_id: int = 0
+    failed: int = 0
+    keeps: int = 0
+    started: int = 0
+    syncs_delayed: int = 0
+    syncs_forgotten: int = 0
+    times_wrong: int = 0
+
+
+_FIELDS: Final = _Control.__struct_fields__
+_NUMBER: Final = struct.Struct("=q")
+_NUMBERS: Final = struct.Struct(f"={len(_FIELDS)}q")
+
+
+class Machines:
+    """A machine for each node; `why_not`: why there are none, or "".
+
+    `keeps`: what is synced is kept, so that power can be cut. That makes syncs slower.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        stores: Mapping[str, Path],
+        why_not: str = "",
+        *,
+        keeps: bool = True,
+    ) -> None:
+        self._keeps = keeps
         self._directory = directory
         self._stores = dict(stores)
         self._why_not = why_not
@@ -50,6 +83,9 @@ class Machines:
             return {}
         machine = self._machine(node)
         self._dark.discard(node)
+        self._write(node, "started", 0)
+        for half in machine.glob("disk.*"):
+            shutil.rmtree(half)
         self._stores[node].mkdir(parents=True, exist_ok=True)
         library = str(self._directory / LIBRARY_NAME)
         others = os.environ.get("LD_PRELOAD")
@@ -78,17 +114,26 @@ class Machines:
             NodeFailedError: the library is not in one of them, which its log says.
         """
         for node in nodes:
-            kept = self._machine(node) / "disk"
-            if node not in self._dark and not kept.is_dir():
+            if not self._read(node).started and node not in self._dark:
                 raise NodeFailedError(
-                    f"{node} was started without {LIBRARY_NAME}, so that nothing can be done to its"
-                    " machine: see the first lines of its log"
+                    f"{node} was started without {LIBRARY_NAME}, or ended before it was ready, so"
+                    " that nothing can be done to its machine: see the first lines of its log"
                 )
 
-    def cut_power(self, node: str) -> None:
+    def felt(self, node: str) -> Felt:
+        """Return what a machine has done to its node until now."""
+        control = self._read(node)
+        return Felt(
+            syncs_delayed=control.syncs_delayed,
+            syncs_forgotten=control.syncs_forgotten,
+            times_wrong=control.times_wrong,
+        )
+
+    def cut_power(self, node: str) -> int:
         """Leave of the store of a node that is down what had been synced. It boots anew.
 
-        Where it has not been started since, there is nothing more to take.
+        Returns how many files and directories that has changed. Where the node has not been started
+        since, there is nothing more to take.
 
         Raises:
             NotPossibleError: it is on no machine of ours.
@@ -96,20 +141,23 @@ class Machines:
         """
         machine = self._machine(node)
         kept = machine / "disk"
+        if not self._keeps:
+            raise NotPossibleError(f"what {node} has synced is not kept in this drill")
         self.check_ready([node])
         if node in self._dark:
-            return
-        (number,) = _NUMBER.unpack_from((machine / "control").read_bytes(), _FAILED_AT)
-        if number:
+            return 0
+        if number := self._read(node).failed:
             raise NodeFailedError(
                 f"what {node} had synced could not be kept ({os.strerror(number)}), so that its"
                 " power cannot be cut; make room, or raise its limits"
             )
         self._dark.add(node)
+        count = taken(kept, self._stores[node])
         restore(kept, self._stores[node])
         shutil.rmtree(kept)
         (machine / "boot_id").write_text(f"{uuid.uuid4()}\n", encoding="ascii")
-        self._set(node, _BOOT_AT, 1)
+        self._set(node, "has_boot_id", 1)
+        return count
 
     def new_disk(self, node: str) -> None:
         """Forget what was synced: the store is another one now."""
@@ -119,15 +167,15 @@ class Machines:
 
     def set_clock(self, node: str, ahead_seconds: float) -> None:
         """Let the wall clock of a node be that much ahead, or behind if it is below 0."""
-        self._set(node, _CLOCK_AT, round(ahead_seconds * _NS))
+        self._set(node, "clock_ahead_ns", round(ahead_seconds * _NS))
 
     def slow_syncs(self, node: str, seconds: float) -> None:
         """Let each sync of a node take that much longer."""
-        self._set(node, _DELAY_AT, round(seconds * _NS))
+        self._set(node, "sync_delay_ns", round(seconds * _NS))
 
     def lie_about_syncs(self, node: str) -> None:
         """Let syncs of a node be answered, and nothing be kept by them."""
-        self._set(node, _LIES_AT, 1)
+        self._set(node, "lies", 1)
 
     def _machine(self, node: str) -> Path:
         if self._why_not:
@@ -136,21 +184,32 @@ class Machines:
         control = machine / "control"
         if not control.exists():
             machine.mkdir(parents=True, exist_ok=True)
-            control.write_bytes(bytes(_CONTROL.size))
+            control.write_bytes(bytes(_NUMBERS.size))
+            self._write(node, "keeps", int(self._keeps))
         return machine
 
-    def _set(self, node: str, at: int, value: int) -> None:
+    def _read(self, node: str) -> _Control:
+        numbers = _NUMBERS.unpack((self._machine(node) / "control").read_bytes())
+        return _Control(**dict(zip(_FIELDS, numbers, strict=True)))
+
+    def _set(self, node: str, field: str, value: int) -> None:
         self.check_ready([node])
+        self._write(node, field, value)
+
+    def _write(self, node: str, field: str, value: int) -> None:
         descriptor = os.open(self._machine(node) / "control", os.O_WRONLY)
         try:
-            os.pwrite(descriptor, _NUMBER.pack(value), at)
+            os.pwrite(descriptor, _NUMBER.pack(value), _FIELDS.index(field) * _NUMBER.size)
         finally:
             os.close(descriptor)
 
 
-def machines(directory: Path, stores: Mapping[str, Path]) -> Machines:
-    """Return machines for these nodes, whose library is compiled now; or say why there are none."""
-    return Machines(directory, stores, _compiled(directory))
+def machines(directory: Path, stores: Mapping[str, Path], *, keeps: bool) -> Machines:
+    """Return machines for these nodes, whose library is compiled now; or say why there are none.
+
+    `keeps`: power may be cut.
+    """
+    return Machines(directory, stores, _compiled(directory), keeps=keeps)
 
 
 def _compiled(directory: Path) -> str:
@@ -175,36 +234,3 @@ def _compiled(directory: Path) -> str:
         return f"{compiler}: {error}"
     lines = done.stderr.decode(errors="replace").strip().splitlines()
     return f"{compiler}: {(lines or ['failed'])[-1]}" if done.returncode else ""
-
-
-def restore(kept: Path, store: Path) -> None:
-    """Let a store be what was kept of it (see `machine.c`). The directory itself stays."""
-    for entry in store.iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()
-    _restore(kept / "names" / "root", kept, store)
-
-
-def _restore(file: Path, kept: Path, place: Path) -> None:
-    """Make the entries of one directory. A file whose bytes were never synced is empty."""
-    lines = file.read_text(errors="surrogateescape").splitlines() if file.exists() else []
-    for line in lines:
-        identity, kind, name = line.split(" ", 2)
-        entry = place / name
-        if kind == "d":
-            entry.mkdir()
-            _restore(kept / "names" / identity, kept, entry)
-        elif (kept / "data" / identity).exists():
-            _put(kept / "data" / identity, entry)
-        else:
-            entry.touch()
-
-
-def _put(kept: Path, entry: Path) -> None:
-    """Let a file be what was kept of it, with its holes; a link is enough on one file system."""
-    try:
-        entry.hardlink_to(kept)
-    except OSError:
-        subprocess.run(["cp", "--sparse=always", str(kept), str(entry)], check=True)

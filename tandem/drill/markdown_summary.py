@@ -22,7 +22,7 @@ _SIGNS: Final[dict[Verdict, str]] = {
 _MEANINGS: Final[dict[Verdict, str]] = {
     "PASSED": "every promise held",
     "FAILED": "a promise is broken, or something expected was not seen",
-    "INCONCLUSIVE": "the machine was too slow to say; nothing was found broken",
+    "INCONCLUSIVE": "the machine was too slow, or a fault did nothing; nothing was found broken",
     "INTERRUPTED": "it was stopped; this says nothing",
     "NOT POSSIBLE": "this machine could play none of the scenarios",
 }

@@ -51,6 +51,7 @@ from tandem.drill.scenario_file import Scenario
 from tandem.drill.sentences.load import drain
 from tandem.drill.sentences.sentence import Fault
 from tandem.drill.spark_stream import finish, order_of, streaming
+from tandem.drill.subjects import too_few
 from tandem.drill.targets.target import Running, Target, Task, cannot
 from tandem.drill.watch import watch_lateness
 from tandem.drill.witness_audit import compare_witness
@@ -223,6 +224,7 @@ def _stage(running: Running, disks: Disks, plan: Plan, recording: Recording, loa
         seed=plan.options.seed,
         patience=plan.patience,
         machines=plan.machines,
+        effects=recording.effects,
     )
 
 
@@ -358,6 +360,7 @@ async def play_scenarios(
             seconds = left / (plan.rate_per_second * REST_RATE_SHARE)
             stage.rest_seconds_max = max(REST_SECONDS_MIN, seconds)
         why_not = cannot(plan.target.name, faults, scenario)
+        why_not = why_not or too_few(scenario, stage.roles.nodes)
         played = _not_played(stage, scenario, why_not) if why_not else None
         played = played or await _play_scenario(stage, scenario)
         recording.runs.append(played)
@@ -393,6 +396,7 @@ async def _play_scenario(stage: Stage, scenario: Scenario) -> ScenarioRun:
             await drain(stage)
     except UnmetError:
         outcome = ENDED_EARLY
+    stage.effects.end_all()
     seconds, since = stage.unavailable()
     return ScenarioRun(
         name=scenario.name,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tandem.cluster_file.choices import GroupKind
+from tandem.drill.effects import Effects
 from tandem.drill.preflight import Group
 from tandem.drill.replication import Replication
 from tandem.drill.timeline import Timeline
@@ -49,6 +50,8 @@ class Recording:
         self.witness: WitnessSummary | None = None
         self.no_audit = ""
         """Why there are no stores to look into; empty if there are."""
+        self.effects = Effects()
+        """What faults did, as it was seen."""
         self.notes: list[str] = []
         """What its user has to know of a cluster that stays."""
         self.promises: Promises | None = None

@@ -135,6 +135,13 @@ class _Settings(msgspec.Struct, kw_only=True):
     machine: str = ""
 
 
+class _Effect(msgspec.Struct, kw_only=True):
+    scenario: str
+    fault: str
+    text: str
+    is_felt: bool = True
+
+
 class _Consumers(msgspec.Struct, kw_only=True):
     broken_counts: dict[str, int] = {}
 
@@ -174,6 +181,7 @@ class _Summary(msgspec.Struct, kw_only=True):
     late_seconds_max: float = 0.0
     target: _Target = msgspec.field(default_factory=_Target)
     shorter_slaves: list[str] | None = None
+    effects: list[_Effect] = []
 
 
 def record_of(summary_json: bytes, label: str = "") -> RunRecord:
@@ -255,6 +263,7 @@ def _why(summary: _Summary) -> Iterator[str]:
     for name, count in _broken(summary):
         yield f"{count:,} {name}"
     yield from dict.fromkeys(map(_unmet, _failed(summary.expectations)))
+    yield from (f"{each.fault}: {each.text}" for each in summary.effects if not each.is_felt)
     yield from (f"{each}: nobody had stopped it" for each in summary.exits)
     for run in summary.runs:
         if run.outcome.startswith(PREFIX_OF_IMPOSSIBLE):
@@ -278,13 +287,14 @@ def _scenarios(summary: _Summary) -> Iterator[ScenarioRecord]:
     for expectation in _failed(summary.expectations):
         name = _scenario_at(summary.runs, expectation.at_seconds)
         unmet_by_name.setdefault(name, []).append(_unmet(expectation))
+    unfelt = {each.scenario for each in summary.effects if not each.is_felt}
     for name, runs in by_name.items():
         unmet = unmet_by_name.get(name, [])
         gaps = [run.unavailable_seconds for run in runs if run.unavailable_seconds is not None]
         yield ScenarioRecord(
             name=name,
             runs=len(runs),
-            outcome=_outcome(summary, runs, is_met=not unmet),
+            outcome=_outcome(summary, runs, is_met=not unmet, is_felt=name not in unfelt),
             failed=list(dict.fromkeys(unmet)),
             unavailable_seconds=round(median(gaps), 3) if gaps else None,
             unavailable_seconds_max=max(gaps, default=None),
@@ -298,12 +308,12 @@ def _scenario_at(runs: Sequence[_Run], seconds: float) -> str:
     return begun[-1] if begun else ""
 
 
-def _outcome(summary: _Summary, runs: Sequence[_Run], *, is_met: bool) -> str:
+def _outcome(summary: _Summary, runs: Sequence[_Run], *, is_met: bool, is_felt: bool) -> str:
     """What became of a scenario. A promise that the audit found broken is the whole drill's."""
     if not runs:
         return NOT_ENDED
     if all(run.outcome.startswith(PREFIX_OF_IMPOSSIBLE) for run in runs):
         return NOT_POSSIBLE
     if is_met:
-        return HELD
+        return HELD if is_felt else NOT_SHOWN
     return NOT_SHOWN if summary.verdict == "INCONCLUSIVE" else BROKEN

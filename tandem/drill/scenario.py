@@ -17,6 +17,7 @@ import trio
 
 from tandem.cluster_file.coordinator_settings import COORDINATOR
 from tandem.drill.breakable import Cluster, Disks, Load, Machines, Network
+from tandem.drill.effects import Effects
 from tandem.drill.outcomes import SendMode
 from tandem.drill.replication import Replication
 from tandem.drill.switches import longest_gap
@@ -161,6 +162,7 @@ class Stage:
         seed: int = 1,
         patience: float = 1.0,
         machines: Machines | None = None,
+        effects: Effects | None = None,
     ) -> None:
         self.chance = Random(seed)
         self._patience = patience
@@ -184,6 +186,7 @@ class Stage:
         self.now = now
         self._network = network
         self._machines = machines
+        self.effects = Effects() if effects is None else effects
 
     @property
     def network(self) -> Network:
@@ -247,6 +250,14 @@ class Stage:
         if self.first_fault_at is None:
             self.first_fault_at = self.now()
         self.timeline.fault(self.now(), text)
+
+    def did(self, fault: str, text: str, *, count: int, is_felt: bool) -> None:
+        """Note what a fault has done, as it is seen and not as it was asked for."""
+        self.effects.note(self.now(), self.scenario, fault, text=text, count=count, is_felt=is_felt)
+
+    def lasts(self, fault: str, of: tuple[str, str], what: str, count: Callable[[], int]) -> None:
+        """Count what a fault does from now on: see `Effects.begin`."""
+        self.effects.begin(self.now(), self.scenario, fault, of=of, what=what, count=count)
 
     def mark(self, text: str) -> None:
         """Mark something that helps the cluster."""

@@ -25,7 +25,7 @@ import yaml
 from tandem.cluster_file.choices import GroupKind
 from tandem.drill.errors import BadScenarioError, NoScenarioError, WrongGroupError
 from tandem.drill.sentences.expectations import bad_status
-from tandem.drill.sentences.sentence import Fault, Step
+from tandem.drill.sentences.sentence import Fault, Step, bad_subject
 from tandem.drill.vocabulary import SENTENCES, match
 
 FOLDER: Final = Path(__file__).with_name("scenarios")
@@ -228,6 +228,8 @@ class _Reader:
         sentence, words = found
         if sentence.fenced_only and group is not GroupKind.FENCED:
             raise self.bad(node, f"{text!r} is for fenced groups; this scenario's is classic")
+        if why_not := bad_subject(sentence, words, is_fenced=group is GroupKind.FENCED):
+            raise self.bad(node, f"{text!r}: {why_not}")
         if word := bad_status(words.get("statuses", "SEND_OK")):
             raise self.bad(node, f"{word} is no status of a send")
         return Step(text, node.start_mark.line + 1, sentence, words)

@@ -44,6 +44,7 @@ from tandem.drill.scenario_file import Scenario
 from tandem.drill.sentences.sentence import Fault
 from tandem.drill.small_disks import Disks, small_disks
 from tandem.drill.spark_stream import audit_output
+from tandem.drill.subjects import check_names
 from tandem.drill.summary import Summary, summarise
 from tandem.drill.targets.choice import target_of, witness_of
 from tandem.drill.targets.target import Ground, Target, cannot
@@ -88,6 +89,7 @@ def _prepared(options: DrillOptions, stack: ExitStack) -> "_Drill":
     """Check everything that can be known to be wrong, and decide the rest. The stack cleans up."""
     target = target_of(options)
     scenarios = target.choose(options.scenarios, short=options.short)
+    check_names(scenarios, [node.name for node in target.group.nodes])
     target.check(scenarios)
     if options.spark:
         java_for_spark()
@@ -148,7 +150,8 @@ def _machines(
     playable = [each for each in scenarios if not cannot(target.name, target.faults, each)]
     if not any("machines" in scenario.needs for scenario in playable):
         return None
-    return machines(out / "data" / "machines", ground.stores)
+    keeps = any(Fault.POWER in scenario.faults for scenario in playable)
+    return machines(out / "data" / "machines", ground.stores, keeps=keeps)
 
 
 def _source(options: DrillOptions, line_bytes_max: int, stack: ExitStack) -> BodySource:

@@ -92,6 +92,15 @@ class Disks:
         """Leave an empty disk to a node that is down."""
         _empty(self._stores[node])
 
+    def count_files(self, node: str) -> int:
+        """Return how many files are in the store of a node."""
+        return sum(len(names) for _, _, names in os.walk(self._stores[node]))
+
+    def room_bytes(self, who: str) -> int:
+        """Return how much can be written to the disk of a node, or of the coordinator."""
+        disk = os.statvfs(self._directories[who])
+        return disk.f_bavail * disk.f_frsize
+
     def rot(self, node: str, kind: RotKind) -> Rot:
         """Hurt a full file of the log of a node; see `rot_log`.
 

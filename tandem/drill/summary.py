@@ -11,6 +11,7 @@ import msgspec
 
 from tandem import __version__
 from tandem.drill.consumers.promises import ConsumerSummary
+from tandem.drill.effects import Effect
 from tandem.drill.evidence import PROMISES, Evidence, held_to
 from tandem.drill.judgement import READY_SECONDS_SLOW, excused, verdict_of
 from tandem.drill.lost_leases import LostLease, lost_leases
@@ -172,6 +173,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     consumers: ConsumerSummary | None = None
     """What groups got of what they were promised; None where they are not audited."""
 
+    effects: list[Effect] = []
+    """What faults did, as it was seen and not as it was asked for."""
+
 
 def summarise(
     plan: Plan,
@@ -189,7 +193,8 @@ def summarise(
     A drill passed when it was played to its end, every expectation held, what consumers saw was in
     order, and neither the audit of the logs nor that of a stream found a broken promise. If this
     machine could play none of its scenarios, it did not pass. If the machine was too slow for all
-    that failed (`judgement`), it shows nothing: it is inconclusive.
+    that failed (`judgement`), or a fault did nothing (`effects`), it shows nothing: it is
+    inconclusive.
 
     Long because every field of the record is one line of it.
     """
@@ -212,7 +217,11 @@ def summarise(
     )
     return Summary(
         verdict=verdict_of(
-            interrupted=interrupted, passed=passed, possible=possible, is_excused=is_excused
+            interrupted=interrupted,
+            passed=passed,
+            possible=possible,
+            is_excused=is_excused,
+            is_felt=not recording.effects.unfelt,
         ),
         expectations_failed=failed,
         sends=sum(sends.values()),
@@ -244,6 +253,7 @@ def summarise(
         late_seconds_max=max((each.seconds for each in recording.lateness), default=0.0),
         target=plan.target,
         evidence=list(evidence),
+        effects=recording.effects.found,
         consumers=None if recording.promises is None else recording.promises.summary(),
         promises_broken=None if audit is None else held_to(audit, not_promised),
         **{name: getattr(audit, name, None) for name in _AUDIT_FIELDS},
@@ -332,25 +342,8 @@ def unavailability(runs: Iterable[ScenarioRun]) -> Iterator[Unavailability]:
 
 
 _AUDIT_FIELDS: Final = (
-    "sync_acknowledged",
-    "sync_lost",
-    "async_acknowledged",
-    "async_lost",
-    "stored_but_missing",
-    "unknown_found",
-    "unknown_missing",
-    "duplicated",
-    "out_of_order",
-    "phantom",
-    "misplaced",
-    "corrupt",
-    "stored_again",
-    "acknowledged_cut",
-    "cut_records",
     "byte_identical",
-    "identical_by_slave",
-    "first_difference_by_slave",
-    "shorter_slaves",
+    *sorted({*AuditSummary.__struct_fields__} & {*Summary.__struct_fields__} - {"sends"}),
 )
 
 
@@ -441,6 +434,7 @@ def why(summary: Summary) -> list[str]:
         )
     if summary.ready_seconds >= READY_SECONDS_SLOW:
         said.append(f"the cluster took {summary.ready_seconds:.1f} s to start: a second is usual")
+    said += [each.in_words() for each in summary.effects if not each.is_felt]
     said += [f"{each}: nobody had stopped it" for each in summary.exits]
     if summary.read_out_of_order:
         examples = "; ".join(summary.read_out_of_order_examples)
@@ -478,6 +472,8 @@ def in_words(summary: Summary) -> str:
         case "INTERRUPTED":
             return "INTERRUPTED: this report is not complete"
         case "INCONCLUSIVE":
+            if not summary.expectations_failed:
+                return "INCONCLUSIVE: a fault did nothing"
             return "INCONCLUSIVE: the machine was too slow to say"
         case "FAILED":
             of_stream = summary.stream.promises_broken if summary.stream is not None else 0

@@ -82,7 +82,10 @@ def switches_of(
         earlier = [fault for fault in faults if fault.at_seconds <= now.at_seconds]
         recent = [fault for fault in earlier if fault.at_seconds > before.at_seconds]
         fault = recent[0] if recent else Fault(now.at_seconds, "nothing that the drill did")
-        # Of several faults since the last switch, the last one that may have hurt the master.
+        # Of several faults since the last switch, the last one that may have hurt the master: what
+        # is done to it after its end, as to its disk, is not why there is another one.
+        ended_at = _first(history, before.at_seconds, "ended", before.node, until=now.at_seconds)
+        recent = [f for f in recent if ended_at is None or f.at_seconds <= ended_at] or recent
         if recent:
             fault = next((f for f in reversed(recent) if _concerns(f, before.node)), recent[-1])
         scenario = [name for at, name in scenario_at if at <= now.at_seconds]

@@ -4,6 +4,7 @@ import datetime as dt
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +23,8 @@ from tandem.drill.scenario import PLAYED
 from tests.faults.drills import draw_nothing, signals_as_before, status_of, summary_of, unmet
 from tests.faults.etcd_world import coordinator
 from tests.support.deployed import deploy, ended_at_last
-from tests.support.processes import started, wait_output
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.processes import TANDEM, started, wait_output
 from tests.tandem.coordinator.real_etcd import running_etcd
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.thorough]
@@ -231,3 +233,32 @@ def test_a_file_that_does_not_fit_the_cluster_ends_the_drill_in_one_line(
     errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1
     assert words in errors[0]
+
+
+def test_credentials_that_nodes_refuse_end_the_drill_with_where_they_come_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, spec = deploy(tmp_path, settings={"security": {"clients": "authenticated"}})
+    for node in spec.nodes:
+        _run_start(file, node.name)
+    create = [*TANDEM, "user", "create", "me", "--super", "--config", str(spec.file)]
+    ends_at = time.monotonic() + PATIENCE_SECONDS
+    while subprocess.run(create, check=False, capture_output=True).returncode:
+        assert time.monotonic() < ends_at, "nobody could create a user"
+        time.sleep(0.5)
+    plain = file.read_text()
+    secret = tmp_path / "me.secret"
+    secret.write_text("0123456789abcdef\n")
+    secret.chmod(0o600)
+    given = "access_key: me\nsecret_key_file: me.secret\n"
+    capsys.readouterr()
+
+    for more, words in (("", []), (given, ["user me", str(secret)])):
+        file.write_text(plain + more)
+        assert run_drill(options_of(file, "master-loss")) == EXIT_NOT_RUN
+
+        (error,) = (x for x in capsys.readouterr().err.splitlines() if x.startswith("error: "))
+        wanted = ["access_key", "secret_key_file", str(file), *words]
+        assert [each for each in wanted if each not in error] == []
+        assert "0123456789abcdef" not in error
+    assert running(tmp_path) == 3

@@ -11,6 +11,7 @@ from tandem.data_file import (
     data_files,
     entries_in,
     is_hole,
+    lock_holder,
     only_zeros,
     opened,
     read_at,
@@ -101,3 +102,18 @@ def test_a_table_that_cannot_be_read_is_not_one_without_topics(
     data: bytes, topics: set[str] | None
 ) -> None:
     assert topics_in_table(data) == topics
+
+
+def test_nobody_holds_a_lock_that_is_removed_as_it_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that is emptied: its disk is lost, or its power was cut."""
+    lock = tmp_path / "lock"
+    lock.touch()
+
+    def removed() -> set[int]:
+        lock.unlink()
+        return set()
+
+    monkeypatch.setattr(data_file, "_locked_by_us", removed)
+    assert lock_holder(lock) is None

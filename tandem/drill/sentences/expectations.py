@@ -9,7 +9,7 @@ from typing import Final
 from tandem.drill.outcomes import NOT_SENT, REJECTED, SEND_OK, STATUSES, UNKNOWN, SendMode
 from tandem.drill.replication import CAUGHT_UP_BYTES
 from tandem.drill.scenario import Seen, Stage
-from tandem.drill.sentences.sentence import Sentence, Words
+from tandem.drill.sentences.sentence import Sentence, Takes, Words
 
 _FAILED: Final = (NOT_SENT, UNKNOWN, REJECTED)
 _MODES: Final[tuple[SendMode, ...]] = ("sync", "async")
@@ -186,8 +186,18 @@ EXPECTATIONS: Final = (
     Sentence("expect sends ok within {seconds} s", _sends_ok),
     Sentence("expect {mode} sends to answer {statuses}", _sends_answer),
     Sentence("expect a new master within {seconds} s", _new_master, fenced_only=True),
-    Sentence("expect {who} to be master within {seconds} s", _is_master, fenced_only=True),
-    Sentence("expect {who} to step down within {seconds} s", _steps_down, fenced_only=True),
+    Sentence(
+        "expect {who} to be master within {seconds} s",
+        _is_master,
+        fenced_only=True,
+        takes=Takes.ONE_NODE,
+    ),
+    Sentence(
+        "expect {who} to step down within {seconds} s",
+        _steps_down,
+        fenced_only=True,
+        takes=Takes.ONE_NODE,
+    ),
     Sentence("expect {who} out of sync within {seconds} s", _out_of_sync, fenced_only=True),
     Sentence("check all sends are ok", _check_all_ok),
     Sentence("check {mode} sends answered {statuses}", _check_answers),

@@ -3,7 +3,7 @@
 from typing import Final
 
 from tandem.drill.scenario import Stage
-from tandem.drill.sentences.sentence import Fault, Sentence, Words
+from tandem.drill.sentences.sentence import Fault, Sentence, Takes, Words
 
 _BACK: Final = "is back: recovered and listening"
 
@@ -78,12 +78,16 @@ NODES: Final = (
     Sentence("have {who} rejoin", _rejoin, fenced_only=True, fault=Fault.BY_HAND),
     Sentence("recover the group", _recover, fenced_only=True, fault=Fault.BY_HAND),
     Sentence("kill {who}", _kill, fault=Fault.KILL),
-    Sentence("stop {who}", _stop, fault=Fault.STOP),
+    Sentence("stop {who}", _stop, fault=Fault.STOP, takes=Takes.NODES_OR_COORDINATOR),
     Sentence("start whoever is down", _start_down),
-    Sentence("start {who}", _start),
-    Sentence("restart {who}", _restart, fault=Fault.STOP),
+    Sentence("start {who}", _start, takes=Takes.NODES_OR_COORDINATOR, of_stopped=True),
+    Sentence("restart {who}", _restart, fault=Fault.STOP, takes=Takes.NODES_OR_COORDINATOR),
     Sentence("freeze {who}", _freeze, fault=Fault.FREEZE),
     Sentence("resume {who}", _resume, fault=Fault.FREEZE),
-    Sentence("ask {who} to resign", _resign, fenced_only=True, fault=Fault.RESIGN),
-    Sentence("promote {who}", _promote, fenced_only=True, fault=Fault.PROMOTE),
+    Sentence(
+        "ask {who} to resign", _resign, fenced_only=True, fault=Fault.RESIGN, takes=Takes.ONE_NODE
+    ),
+    Sentence(
+        "promote {who}", _promote, fenced_only=True, fault=Fault.PROMOTE, takes=Takes.ONE_NODE
+    ),
 )

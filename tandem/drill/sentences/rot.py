@@ -110,7 +110,11 @@ ROT: Final = (
     Sentence("zero a page of the log of {who}", _rot("zero"), fenced_only=True, fault=Fault.ROT),
     Sentence("lose a file of the log of {who}", _rot("lose"), fenced_only=True, fault=Fault.ROT),
     Sentence(
-        "shorten a file of the log of {who}", _rot("shorten"), fenced_only=True, fault=Fault.ROT
+        "shorten a file of the log of {who}",
+        _rot("shorten"),
+        fenced_only=True,
+        fault=Fault.ROT,
+        of_stopped=True,
     ),
     Sentence("scrub {who}", _scrub, fenced_only=True, fault=Fault.ROT),
     Sentence("expect {who} healed within {seconds} s", _healed, fenced_only=True, fault=Fault.ROT),

@@ -10,7 +10,7 @@ import msgspec
 from tandem.drill.scenario import NodeFailedError, NotPossibleError, Seen, Stage, UnmetError
 
 _WHO: Final = (
-    r"the master|the old master|the slaves|the others|slave \d+|every node|the coordinator"
+    r"the master|the old master|the slaves|the others|slave [1-9]\d{0,3}|every node|the coordinator"
     r"|[A-Za-z0-9][\w-]*"
 )
 _PLACES: Final = {
@@ -26,6 +26,14 @@ _PLACES: Final = {
 }
 
 
+class Takes(enum.Enum):
+    """Who may be the subject of a sentence, or its object."""
+
+    NODES = enum.auto()
+    ONE_NODE = enum.auto()
+    NODES_OR_COORDINATOR = enum.auto()
+
+
 class Fault(enum.StrEnum):
     """What a target can do to its nodes, or cannot; its value completes "this target cannot …"."""
 
@@ -35,7 +43,7 @@ class Fault(enum.StrEnum):
     RESIGN = "ask a master to resign"
     PROMOTE = "name a new master"
     BY_HAND = "run `tandem ha`"
-    COORDINATOR = "stop the coordinator"
+    COORDINATOR = "hurt the coordinator"
     NETWORK = "cut the network"
     CUT_OFF = "cut the network around a node"
     FULL_DISK = "fill a disk"
@@ -67,6 +75,9 @@ class Sentence(msgspec.Struct, frozen=True):
     fenced_only: bool = False
     fault: Fault | None = None
     """What it asks of a target, beside what `needs` says."""
+    takes: Takes = Takes.NODES
+    of_stopped: bool = False
+    """It is done to nodes that are down. In a fenced group that is not the master of now."""
 
     @property
     def pattern(self) -> re.Pattern[str]:
@@ -77,6 +88,27 @@ class Sentence(msgspec.Struct, frozen=True):
             for index, part in enumerate(parts)
         )
         return re.compile(text)
+
+
+SEVERAL: Final = ("the slaves", "the others", "every node")
+"""Subjects that may be more than one node."""
+
+
+def bad_subject(sentence: Sentence, words: Words, *, is_fenced: bool) -> str:
+    """Return why a line can be done to nobody, whatever nodes there are; or ""."""
+    who, other = words.get("who", ""), words.get("other", "")
+    if "the coordinator" in (who, other) and sentence.takes is not Takes.NODES_OR_COORDINATOR:
+        return "this is done to nodes, and the coordinator is none"
+    if who in SEVERAL and sentence.takes is Takes.ONE_NODE:
+        return f"this is done to one node, and {who} may be several"
+    if who == "the master" and sentence.of_stopped and is_fenced:
+        return (
+            "this is done to a node that is down, and there is no master then; it is the old master"
+        )
+    has_all = who == "every node" and other not in ("", "everything", "the coordinator")
+    if other and (who == other or has_all or (who == "the slaves" and other.startswith("slave "))):
+        return f"{who} has no link to {other}: it would be one to itself"
+    return ""
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -97,7 +129,8 @@ class Step(msgspec.Struct, frozen=True):
             found = {Fault.NETWORK}
         else:
             found = {fault, _FAULT_OF_NEED.get(self.sentence.needs)}
-        if "the coordinator" in self.words.values():
+        # A link to it is cut by the network, whosever it is.
+        if "the coordinator" in self.words.values() and self.sentence.needs != "network":
             found.add(Fault.COORDINATOR)
         return frozenset(fault for fault in found if fault is not None)
 

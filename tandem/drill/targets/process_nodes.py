@@ -4,6 +4,7 @@ A command that fails says nothing about the cluster, so that it ends the drill
 (`TargetCommandError`). Two may fail because of the node, and are noted as such: `start` and `stop`.
 """
 
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Protocol
 
@@ -22,8 +23,22 @@ FIND_SECONDS: Final = 2.0
 GONE_SECONDS_MAX: Final = 60.0
 RESTORE_SECONDS_MAX: Final = 120.0
 
+REFUSED_SECONDS_MAX: Final = 5.0
+"""A node that has just started may not know its users yet."""
+
 Answers = Callable[[str], Awaitable[bool]]
-"""Whether a node answers now."""
+"""Whether a node answers now. Raises RefusedError."""
+
+
+class RefusedError(Exception):
+    """A node answers that it does not answer the drill; the text says why, and what to do.
+
+    `is_lasting`: it will say so again, because of who asks.
+    """
+
+    def __init__(self, text: str, *, is_lasting: bool) -> None:
+        super().__init__(text)
+        self.is_lasting = is_lasting
 
 
 class Orders(Protocol):
@@ -56,12 +71,14 @@ class ProcessNodes:
         self._frozen: set[str] = set()
         self._ran_before: dict[str, bool] = {}
         self._exits: dict[str, str] = {}
+        self._refusals: dict[str, str] = {}
+        """What nodes said last that answer, and not what they are asked."""
 
     async def begin(self, seconds_max: float) -> None:
         """Start the nodes that do not run; return when all answer.
 
         Raises:
-            TargetError: a command fails, or a node does not answer in time.
+            TargetError: a command fails, or a node does not answer in time, or refuses us.
         """
         for node, commands in self._commands.items():
             self._ran_before[node] = bool(await commands.find())
@@ -74,9 +91,12 @@ class ProcessNodes:
                 await commands.run("start")
             self._should_run[node] = True
         for node, commands in self._commands.items():
+            self._refusals.pop(node, None)
             with trio.move_on_after(seconds_max):
-                await self._until_it_answers(node)
+                await self._until_it_answers(node, REFUSED_SECONDS_MAX)
                 continue
+            if node in self._refusals:
+                raise TargetError(f"{self._refusals[node]}; so it said for {seconds_max:g} s")
             address = commands.node.client_address
             raise TargetError(
                 f"{node} does not answer at {address} within {seconds_max:g} s: nobody listens"
@@ -225,8 +245,19 @@ class ProcessNodes:
             f"{node} still has its process {pid}, {GONE_SECONDS_MAX:g} s after `{name}`: {command}"
         )
 
-    async def _until_it_answers(self, node: str) -> None:
-        while not await self._answers(node):  # noqa: ASYNC110 - another process
+    async def _until_it_answers(self, node: str, refused_seconds_max: float = math.inf) -> None:
+        refused_at: float | None = None
+        while True:
+            now = trio.current_time()
+            try:
+                if await self._answers(node):
+                    return
+                refused_at = None
+            except RefusedError as error:
+                self._refusals[node] = str(error)
+                refused_at = now if refused_at is None or not error.is_lasting else refused_at
+                if now - refused_at >= refused_seconds_max:
+                    raise TargetError(str(error)) from error
             await trio.sleep(LOOK_SECONDS)
 
     async def _order(self, node: str, command: FencedCommand) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 import trio
 
-from tandem.client import Admin, ClientError, RouteCause
+from tandem.client import Admin, BrokerError, ClientError, RouteCause
 from tandem.client.cluster_access import ClusterAccess
 from tandem.cluster.spec import NodeSpec
 from tandem.cluster_file.choices import GroupKind
@@ -34,6 +34,7 @@ from tandem.drill.targets.process_nodes import (
     RESTORE_SECONDS_MAX,
     ProcessNetwork,
     ProcessNodes,
+    RefusedError,
 )
 from tandem.drill.targets.process_watch import watch_words
 from tandem.drill.targets.rocketmq import (
@@ -57,6 +58,7 @@ from tandem.drill.watch import SILENT_SECONDS, watch_node
 from tandem.tls_files import TLSFileError
 from tandem.wire.errors import ArgumentError
 from tandem.wire.frame_seal import Signatures
+from tandem.wire.response_code import ResponseCode
 
 ANSWER_SECONDS_MAX: Final = 20.0
 """For a node that was started, times the patience of the file."""
@@ -356,7 +358,11 @@ def _words_of(file: ProcessFile, contract: Contract | None) -> str:
 
 
 async def _answers(askers: dict[str, Admin], file: ProcessFile, name: str) -> bool:
-    """Whether a node answers what a drill asks it all the time."""
+    """Whether a node answers what a drill asks it all the time.
+
+    Raises:
+        RefusedError: it answers something else, as that the user of the file may not ask.
+    """
     (node,) = (each for each in file.nodes if each.name == name)
     asker = askers[name]
     try:
@@ -366,9 +372,28 @@ async def _answers(askers: dict[str, Admin], file: ProcessFile, name: str) -> bo
             else:
                 await asker.ha_runtime_info(node.client_address)
             return True
+    except BrokerError as error:
+        is_lasting = error.code == ResponseCode.NO_PERMISSION
+        text = _refusal(file, node, error) if is_lasting else f"{node.name}: {error}"
+        raise RefusedError(text, is_lasting=is_lasting) from error
     except ClientError:
         pass  # not yet
     return False
+
+
+def _refusal(file: ProcessFile, node: ProcessNode, error: BrokerError) -> str:
+    """Who was refused, where that is written, and what to do about it."""
+    where = f"{node.name} at {node.client_address}"
+    if file.secret_key_file is None:
+        return (
+            f"{where} asks for a user, and {file.file} gives none ({error.remark}); give it"
+            " `access_key` and `secret_key_file`"
+        )
+    return (
+        f"{where} refuses the user {file.access_key}, whose name is `access_key` of {file.file} and"
+        f" whose secret is in {file.secret_key_file} (`secret_key_file`): {error.remark}; correct"
+        " them, or give that user the rights of a super user"
+    )
 
 
 def _check_stores(file: ProcessFile) -> None:

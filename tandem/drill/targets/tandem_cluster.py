@@ -12,7 +12,7 @@ from tandem.client import Admin
 from tandem.client.cluster_access import ClusterAccess
 from tandem.cluster.local_cluster import LocalCluster
 from tandem.cluster.spec import read_spec
-from tandem.cluster_file.choices import GroupKind
+from tandem.cluster_file.choices import CoordinatorKind, GroupKind
 from tandem.coordinator.client import connect
 from tandem.drill.drilled import DrilledNetwork, DrilledNodes
 from tandem.drill.fault_proxy import FaultProxy
@@ -35,10 +35,12 @@ NO_PAIRS: Final[Sequence[ProxiedPair]] = ()
 
 
 class TandemTarget:
-    """The one group of a cluster file. Whether a disk can be filled, the machine decides later."""
+    """The one group of a cluster file. Whether a disk can be filled, the machine decides later.
+
+    A coordinator can be hurt that is the cluster's own.
+    """
 
     name: Final = "tandem"
-    faults: Final = frozenset(Fault)
 
     def __init__(self, config: Path) -> None:
         """Read a cluster file.
@@ -50,6 +52,9 @@ class TandemTarget:
         self.group = choose_group(self._spec)
         self.max_message_size_bytes = self._spec.store.max_message_size_bytes
         self._pairs = NO_PAIRS
+        kind = self._spec.coordinator.kind
+        is_ours = self.group.kind is GroupKind.FENCED and kind is CoordinatorKind.EMBEDDED
+        self.faults = frozenset(Fault) - ({Fault.COORDINATOR} if not is_ours else set())
 
     def choose(self, names: Sequence[str], *, short: bool) -> list[Scenario]:
         """Return what is to be played; raises BadScenarioError."""

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from tandem.drill.breakable import Felt
 from tandem.drill.outcomes import NOT_SENT, SEND_OK, SLAVE_NOT_AVAILABLE, SendMode
 from tandem.drill.replication import Replication, SlaveReport
 from tandem.drill.rot import Rot, RotKind
@@ -55,6 +56,8 @@ class World:
         self.master = MASTER
         self.machines_are_missing = False
         self.elects = True
+        self.faults_are_felt = True
+        self.looks = 0
         self.stage = Stage(
             nodes=[MASTER, *SLAVES],
             cluster=self,
@@ -273,8 +276,21 @@ class World:
         if self.machines_are_missing:
             raise NotPossibleError("no compiler")
 
-    def cut_power(self, node: str) -> None:
+    def cut_power(self, node: str) -> int:
         self.done.append(f"cut power {node}")
+        return 3 if self.faults_are_felt else 0
+
+    def felt(self, node: str) -> Felt:
+        if not self.faults_are_felt:
+            return Felt()
+        self.looks += 1
+        return Felt(syncs_delayed=self.looks, syncs_forgotten=self.looks, times_wrong=self.looks)
+
+    def count_files(self, node: str) -> int:
+        return 0 if f"lose {node}" in self.done and self.faults_are_felt else 7
+
+    def room_bytes(self, who: str) -> int:
+        return 0 if self.faults_are_felt else 1 << 20
 
     def new_disk(self, node: str) -> None:
         self.done.append(f"new disk {node}")

@@ -8,6 +8,7 @@ from tandem.cluster.spec import NodeSpec
 from tandem.cluster_file.choices import GroupKind
 from tandem.cluster_file.coordinator_settings import CoordinatorSettings
 from tandem.drill.consumers.promises import Promises
+from tandem.drill.effects import Effects
 from tandem.drill.lost_leases import Late
 from tandem.drill.options import DrillOptions
 from tandem.drill.outcomes import NOT_SENT, SEND_OK, SLAVE_NOT_AVAILABLE, UNKNOWN, SendMode
@@ -227,12 +228,14 @@ def summary(
     exits: set[str] | None = None,
     witness: WitnessSummary | None = None,
     promises: Promises | None = None,
+    effects: Effects | None = None,
 ) -> Summary:
     of_drill = recording(expectations=expectations, disorder=disorder, runs=runs, history=history)
     of_drill.lateness = lateness or []
     of_drill.exits = exits or set()
     of_drill.witness = witness
     of_drill.promises = promises
+    of_drill.effects = effects or Effects()
     of_drill.stopped_because = stopped_because
     return summarise(
         plan(kind=GroupKind.CLASSIC if history is None else GroupKind.FENCED),
@@ -251,6 +254,15 @@ LOST = [
     Change(2.5, "epoch", "broker-a-1", 2, cause=SwitchCause.LEASE_ENDED),
 ]
 """A master that loses its lease before anything is done to the group."""
+
+
+def effects(*, is_felt: bool = False, scenario: str = "master-kill") -> Effects:
+    """Syncs that were to be slow."""
+    found = Effects()
+    count = 7 if is_felt else 0
+    text = f"{count} syncs were delayed"
+    found.note(4.0, scenario, "let syncs of a be slow", text=text, count=count, is_felt=is_felt)
+    return found
 
 
 def inconclusive(*, late_seconds: float = 2.5, found: AuditSummary | None = None) -> Summary:

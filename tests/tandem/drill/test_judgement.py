@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from tandem.drill.lost_leases import Late
-from tandem.drill.summary import Summary, summarise
+from tandem.drill.summary import Summary, in_words, summarise, why
 from tests.tandem.drill import samples
 from tests.tandem.drill.consumers.planted_consumers import PLANTS, judged_promises
 
@@ -114,3 +114,18 @@ def test_a_promise_to_consumers_is_broken_on_the_slowest_machine() -> None:
     )
 
     assert found.verdict == "FAILED"
+
+
+def test_a_drill_in_which_a_fault_did_nothing_did_not_pass_and_is_no_failure() -> None:
+    felt = samples.summary(effects=samples.effects(is_felt=True))
+    unfelt = samples.summary(effects=samples.effects())
+    assert (felt.verdict, unfelt.verdict) == ("PASSED", "INCONCLUSIVE")
+    assert [effect.count for effect in unfelt.effects] == [0]
+    assert why(unfelt) == ["let syncs of a be slow: 0 syncs were delayed"]
+    assert "slow" not in in_words(unfelt)
+
+
+def test_that_a_fault_did_nothing_excuses_nothing() -> None:
+    lost = samples.summary(effects=samples.effects(), found=samples.audit(sync_lost=1))
+    unmet = samples.summary(effects=samples.effects(), expectations=[BEFORE_FAULT])
+    assert (lost.verdict, unmet.verdict) == ("FAILED", "FAILED")

@@ -2,6 +2,7 @@
 
 import io
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from typing import IO, Any
 import pytest
 
 from tandem.drill import machines as module
+from tandem.drill.breakable import Felt
 from tandem.drill.machines import Machines, machines
 from tandem.drill.scenario import NodeFailedError, NotPossibleError
 from tests.support.patience import PATIENCE_SECONDS
@@ -34,9 +36,9 @@ COMPILED = module._compiled
 class Place:
     """A node `a` with its store."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, keeps: bool = True) -> None:
         self.store = directory / "data" / "a"
-        self.machines = machines(directory / "machines", {"a": self.store})
+        self.machines = machines(directory / "machines", {"a": self.store}, keeps=keeps)
 
     def run(self, program: str) -> str:
         """Run a program of the node in its store; return what it prints."""
@@ -164,7 +166,7 @@ def test_nothing_is_preloaded_from_a_directory_with_a_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_compiled", COMPILED)
-    found = machines(tmp_path / "my drill", {"a": tmp_path / "a"})
+    found = machines(tmp_path / "my drill", {"a": tmp_path / "a"}, keeps=True)
     with pytest.raises(NotPossibleError, match="space"):
         found.set_clock("a", 1.0)
 
@@ -216,6 +218,81 @@ def test_a_node_sees_another_boot_after_a_loss_of_power(place: Place) -> None:
     assert len({real, first, place.run(ask)}) == 3
 
 
+def test_what_was_done_to_a_node_is_counted_where_it_is_done(place: Place) -> None:
+    look = "import time; time.time()\n"
+    place.run(look + 'write("a", b"1")')
+    assert place.machines.felt("a") == Felt()
+
+    place.machines.slow_syncs("a", 0.01)
+    place.run(look + 'write("a", b"2"); write("a", b"3")')
+    place.machines.slow_syncs("a", 0.0)
+    place.run('write("a", b"4")')
+    assert place.machines.felt("a") == Felt(syncs_delayed=2)
+
+    place.machines.set_clock("a", -5.0)
+    place.run(look)
+    place.machines.set_clock("a", 0.0)
+    wrong = place.machines.felt("a").times_wrong
+    assert wrong >= 1
+    place.run(look)
+    place.machines.lie_about_syncs("a")
+    place.run('write("a", b"5")')
+    assert place.machines.felt("a") == Felt(syncs_delayed=2, times_wrong=wrong, syncs_forgotten=1)
+
+
+def test_syncs_elsewhere_are_neither_delayed_nor_counted(place: Place, tmp_path: Path) -> None:
+    place.run("")
+    place.machines.slow_syncs("a", 30.0)
+    place.run(f"write({str(tmp_path / 'elsewhere')!r}, b'1')")
+    assert place.machines.felt("a") == Felt()
+
+
+def test_a_loss_of_power_says_how_much_it_took(place: Place) -> None:
+    place.run('write("a", b"1"); write("a", b"2", sync=False); write("b", b"3", sync=False)')
+    assert place.machines.cut_power("a") == 2
+    assert place.machines.cut_power("a") == 0, "there is nothing more to take"
+    place.run("")
+    assert place.machines.cut_power("a") == 0, "all of it was there when the machine started"
+
+
+@pytest.mark.usefixtures("_library")
+def test_where_power_is_not_cut_nothing_is_kept_and_all_else_can_be_done(tmp_path: Path) -> None:
+    place = Place(tmp_path, keeps=False)
+    place.run('write("a", b"1"); sync_names()')
+    place.machines.slow_syncs("a", 0.01)
+    place.run('write("a", b"2")')
+    assert place.machines.felt("a") == Felt(syncs_delayed=1)
+    machine = tmp_path / "machines" / "a"
+    assert [path.name for path in machine.iterdir()] == ["control"]
+    with pytest.raises(NotPossibleError):
+        place.machines.cut_power("a")
+    assert (place.store / "a").read_bytes() == b"12"
+
+
+def test_half_of_a_first_copy_is_none(place: Place, tmp_path: Path) -> None:
+    """A node was killed while what was there was copied: `disk` has its name once it is whole."""
+    place.store.mkdir(parents=True)
+    for number in range(300):
+        (place.store / f"before-{number}").write_bytes(b"1")
+    given = [f"{name}={value}" for name, value in place.machines.environment("a").items()]
+    ended = subprocess.run(
+        ["/bin/sh", "-c", 'ulimit -f 0; exec env "$@"', "sh", *given, sys.executable, "-c", ""],
+        check=False,
+        timeout=PATIENCE_SECONDS,
+    )
+    assert ended.returncode == -signal.SIGXFSZ, "it was killed at the first byte of its copy"
+    machine = tmp_path / "machines" / "a"
+    assert not (machine / "disk").exists()
+    assert len(list(machine.glob("disk.*"))) == 1
+    with pytest.raises(NodeFailedError):
+        place.machines.cut_power("a")
+
+    place.run("")
+
+    assert not list(machine.glob("disk.*"))
+    assert len(place.left()) == 300
+
+
 def test_a_clock_is_set_ahead_back_and_right_while_a_node_runs(place: Place) -> None:
     ask = "import time; print(time.time(), time.clock_gettime(time.CLOCK_MONOTONIC))"
     place.run("")
@@ -265,10 +342,10 @@ def test_without_a_compiler_or_with_one_that_fails_nothing_is_possible(
     broken = tmp_path / "bin" / "cc"
     broken.parent.mkdir()
     monkeypatch.setenv("PATH", str(broken.parent))
-    without = machines(tmp_path / "m", {"a": tmp_path / "a"})
+    without = machines(tmp_path / "m", {"a": tmp_path / "a"}, keeps=True)
     broken.write_text("#!/bin/sh\necho no such header >&2\nexit 1\n")
     broken.chmod(0o755)
-    failing = machines(tmp_path / "m", {"a": tmp_path / "a"})
+    failing = machines(tmp_path / "m", {"a": tmp_path / "a"}, keeps=True)
 
     for found, words in ((without, "compiler"), (failing, "no such header")):
         assert found.environment("a") == {}

@@ -58,7 +58,7 @@ KILL = scenario(
     "expect sends ok within 5 s",
     "drain",
 )
-HOPELESS = scenario("hopeless", "start the load", "kill slave 9", "drain")
+HOPELESS = scenario("hopeless", "start the load", "lose the disk of slave 1", "drain")
 IMPOSSIBLE = scenario("impossible", "start the load", "fill the disk of slave 1", "play 99 s")
 
 
@@ -112,6 +112,25 @@ async def test_what_the_target_cannot_do_is_not_begun(
     assert "cannot kill a node" in run.outcome
     assert world.done == []
     assert recording.stopped_because == ""
+
+
+async def test_a_scenario_for_more_nodes_than_there_are_is_not_begun(
+    world: World, autojump_clock: trio.testing.MockClock
+) -> None:
+    recording = await play(world, scenario("large", "start the load", "kill slave 9"), KILL)
+
+    assert [run.is_possible for run in recording.runs] == [False, True]
+    assert "slave 9" in recording.runs[0].outcome
+
+
+async def test_what_a_fault_did_that_lasts_is_known_when_its_scenario_is_over(
+    world: World, autojump_clock: trio.testing.MockClock
+) -> None:
+    slow = scenario("slow", "start the load", "let syncs of slave 1 take 1 s longer", "drain")
+    await play(world, slow, KILL)
+
+    (effect,) = world.stage.effects.found
+    assert (effect.scenario, effect.is_felt) == ("slow", True)
 
 
 async def test_consumers_are_judged_by_the_wall_clock_of_now(

@@ -30,6 +30,15 @@ def test_the_verdict_comes_first() -> None:
     assert "slave logs equal" in " ".join(body.split())
 
 
+def test_what_faults_did_is_shown_and_one_that_did_nothing_is_why() -> None:
+    felt = render(samples.summary(effects=samples.effects(is_felt=True)), samples.timeline())
+    assert "<td>7 syncs were delayed</td>" in felt
+    unfelt = render(samples.summary(effects=samples.effects()), samples.timeline())
+    assert '<td class="bad">0 syncs were delayed</td>' in unfelt
+    assert "let syncs of a be slow: 0 syncs" in unfelt[: unfelt.index("<svg")]
+    assert "What faults did" not in render(samples.summary(), samples.timeline())
+
+
 def test_the_first_screen_says_what_when_and_how_long() -> None:
     outage = msgspec.structs.replace(samples.RUN, unavailable_seconds=5.254)
     page = render(samples.summary(runs=[samples.RUN, outage]), samples.timeline())

@@ -124,3 +124,15 @@ def test_what_is_no_summary_is_refused(data: bytes) -> None:
 def test_a_record_can_be_written_and_read() -> None:
     found = samples.record()
     assert msgspec.json.decode(msgspec.json.encode(found), type=RunRecord) == found
+
+
+def test_a_scenario_whose_fault_did_nothing_is_inconclusive_and_the_others_are_not() -> None:
+    others = msgspec.structs.replace(samples.RUN, name="slave-loss", started_at_seconds=9.0)
+    of = samples.summary(
+        runs=[samples.RUN, others], effects=samples.effects(scenario="master-kill")
+    )
+    record = samples.record(of)
+    outcomes = {each.name: each.outcome for each in record.scenarios if each.runs}
+    assert outcomes == {"master-kill": "inconclusive", "slave-loss": "passed"}
+    assert (record.verdict, record.exit_status) == ("INCONCLUSIVE", 3)
+    assert "0 syncs" in record.why

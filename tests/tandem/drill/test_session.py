@@ -196,17 +196,20 @@ def test_what_signs_nothing_is_refused_where_there_are_users(
 def test_machines_are_made_for_scenarios_that_can_be_played_on_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[Path] = []
-    monkeypatch.setattr(session, "machines", lambda directory, stores: made.append(directory))
+    made: list[tuple[Path, bool]] = []
+    monkeypatch.setattr(
+        session, "machines", lambda directory, stores, *, keeps: made.append((directory, keeps))
+    )
     config = write_cluster_file(tmp_path, 2, {}, kind="fenced")
     file = write(tmp_path, document(kind="fenced"))
     for options in (
         DrillOptions(config=config, scenarios=("master-kill",)),
         DrillOptions(target="processes", file=file, scenarios=("clock-jump",)),
         DrillOptions(config=config, scenarios=("clock-jump",)),
+        DrillOptions(config=config, scenarios=("clock-jump", "power-cut-master")),
     ):
-        assert not made
         given = msgspec.structs.replace(options, out=tmp_path / "report")
         with ExitStack() as stack:
             session._prepared(given, stack)
-    assert made == [tmp_path / "report" / "data" / "machines"]
+    place = tmp_path / "report" / "data" / "machines"
+    assert made == [(place, False), (place, True)], "what is synced is kept where power is cut"

@@ -63,6 +63,12 @@ def test_the_fault_that_hurt_the_master_is_blamed_and_not_a_later_one() -> None:
     assert switch.fault == "kill -9 a"
 
 
+def test_what_is_done_to_a_master_after_its_end_is_not_why_there_is_another_one() -> None:
+    faults = [KILL, Fault(10.2, "lose the disk of a")]
+    (switch,) = switches_of(HISTORY, faults, [], [(0.0, "x")])
+    assert switch.fault == "kill -9 a"
+
+
 def test_an_election_without_a_fault_is_told_as_such() -> None:
     (switch,) = switches_of(HISTORY, [], [], [(0.0, "x")])
     assert switch.fault == "nothing that the drill did"

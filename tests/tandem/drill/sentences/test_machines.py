@@ -69,3 +69,28 @@ async def test_nobody_is_killed_where_power_cannot_be_cut(
     with pytest.raises(NotPossibleError):
         await world.play("cut the power of every node")
     assert set(world.up) == {MASTER, *SLAVES}
+
+
+FAULTS_THAT_LEAVE_TRACES = (
+    ("kill slave 1", "cut the power of slave 1"),
+    ("kill slave 1", "lose the disk of slave 1"),
+    ("let the disk of slave 1 forget what is synced",),
+    ("let syncs of slave 1 take 0.5 s longer", "let syncs of slave 1 be fast again"),
+    ("set the clock of slave 1 30 s ahead", "set the clock of every node right"),
+    ("set the clock of slave 1 30 s back",),
+    ("fill the disk of the coordinator",),
+)
+
+
+@pytest.mark.parametrize("sentences", FAULTS_THAT_LEAVE_TRACES)
+@pytest.mark.parametrize("are_felt", [True, False])
+async def test_what_a_fault_did_is_seen_by_something_else_than_what_has_done_it(
+    sentences: tuple[str, ...],
+    are_felt: bool,  # noqa: FBT001 - a parameter
+    world: World,
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    world.faults_are_felt = are_felt
+    await world.play(*sentences)
+    world.stage.effects.end_all()
+    assert [effect.is_felt for effect in world.stage.effects.found] == [are_felt]

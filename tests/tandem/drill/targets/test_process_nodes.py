@@ -12,7 +12,7 @@ from tandem.drill.scenario import NodeFailedError, NotPossibleError
 from tandem.drill.targets import process_nodes
 from tandem.drill.targets.node_commands import NodeCommands, TargetCommandError
 from tandem.drill.targets.process_file import Commands, ProcessNode
-from tandem.drill.targets.process_nodes import ProcessNetwork, ProcessNodes
+from tandem.drill.targets.process_nodes import ProcessNetwork, ProcessNodes, RefusedError
 from tandem.drill.watched_group import WatchedGroup
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult
 
@@ -220,3 +220,25 @@ async def test_orders_go_to_the_node_and_a_refusal_is_the_nodes(scene: Scene) ->
         await scene.nodes.resign("a")
     with pytest.raises(NotPossibleError):
         await nodes.by_hand("rejoin")
+
+
+@pytest.mark.parametrize("is_lasting", [True, False])
+async def test_a_node_that_answers_something_else_is_not_said_to_be_silent(
+    is_lasting: bool,  # noqa: FBT001 - a parameter
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(process_nodes, "REFUSED_SECONDS_MAX", 0.05)
+    scene = Scene(tmp_path)
+
+    async def answers(node: str) -> bool:
+        await trio.lowlevel.checkpoint()
+        raise RefusedError(f"{node} refuses me, of /my/file", is_lasting=is_lasting)
+
+    monkeypatch.setattr(scene.nodes, "_answers", answers)
+    try:
+        with pytest.raises(TargetError, match="a refuses me, of /my/file") as refused:
+            await scene.nodes.begin(60.0 if is_lasting else 0.3)
+        assert ("so it said" in str(refused.value)) != is_lasting
+    finally:
+        await scene.nodes.stop_started()

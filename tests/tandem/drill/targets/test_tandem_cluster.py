@@ -1,6 +1,7 @@
 """The checks before a start; whole plays are in tests/faults/test_drill*.py."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,8 @@ from tandem.drill.scenario_file import find_scenario
 from tandem.drill.sentences.sentence import Fault
 from tandem.drill.targets import tandem_cluster
 from tandem.drill.targets.tandem_cluster import TandemTarget
-from tandem.testing import write_cluster_file
+from tandem.drill.targets.target import cannot
+from tandem.testing import Kind, write_cluster_file
 
 
 def test_settings_that_scenarios_ask_for_are_put_together() -> None:
@@ -51,3 +53,21 @@ def test_a_scenario_of_the_other_kind_and_a_group_without_a_promise_are_refused(
     alone.mkdir()
     with pytest.raises(NoPromiseError):
         TandemTarget(write_cluster_file(alone, 0, {}, kind="classic"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "coordinator"),
+    [("classic", {}), ("fenced", {"kind": "etcd", "endpoints": ["http://127.0.0.1:2379"]})],
+)
+def test_a_coordinator_that_is_not_the_clusters_own_is_not_hurt(
+    kind: Kind, coordinator: dict[str, Any], tmp_path: Path
+) -> None:
+    settings = {"coordinator": coordinator} if coordinator else {}
+    target = TandemTarget(write_cluster_file(tmp_path, 2, settings, kind=kind))
+    assert target.faults == frozenset(Fault) - {Fault.COORDINATOR}
+    for name in ("coordinator-restart", "coordinator-full", "coordinator-restored"):
+        assert cannot("tandem", target.faults, find_scenario(name))
+    cut = find_scenario("coordinator-cut-short")
+    assert cannot("tandem", target.faults, cut) == "", (
+        "a link is cut by the network, whosever it is"
+    )
