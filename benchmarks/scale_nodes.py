@@ -1,6 +1,6 @@
 """What do many queues cost a whole node, beside RocketMQ 5.3.3 with files of queues?
 
-    python benchmarks/scale_nodes.py [--queues 1000 4000 10000] [--only ours rocketmq]
+    python benchmarks/scale_nodes.py [--queues 1000 4000 10000] [--only ours rocketmq rocksdb]
                                      [--seconds 5] [--idle 30] [--follower] [--directory DIR]
 
 One node of each kind, one after the other, with the same frames (benchmarks/rivals.py has their
@@ -19,7 +19,7 @@ and after the last one:
     kill, start     the same after SIGKILL
     follower        with --follower, of ours only: a second node copies all there is; its CPU
 
-RocketMQ comes from Maven. A node that does not get there says so, and the other goes on.
+`rocksdb` is RocketMQ with its queues in RocksDB. RocketMQ comes from Maven. A node that does not get there says so, and the other goes on.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ if TYPE_CHECKING:
     from tandem.testing.addresses import Network
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-KINDS: Final = ("ours", "rocketmq")
+KINDS: Final = ("ours", "rocketmq", "rocksdb")
+ROCKSDB: Final = {"storeType": "defaultRocksDB"}
 QUEUES_A_TOPIC: Final = 8
 IN_FLIGHT: Final = 8
 SETTLE_SECONDS: Final = 12.0
@@ -368,7 +369,8 @@ def measure(kind: str, directory: Path, options: argparse.Namespace) -> None:
             stack.callback(nodes.close)
             server = nodes.server(nodes.start(0).pid)
         else:
-            server = stack.enter_context(rocketmq_group(directory / "group", 0))
+            more = ROCKSDB if kind == "rocksdb" else None
+            server = stack.enter_context(rocketmq_group(directory / "group", 0, more))
         node = Node(server, kind, options.seconds, options.idle)
         stack.callback(node.close)
         for queues in growth(options.queues):
