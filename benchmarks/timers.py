@@ -48,7 +48,10 @@ if TYPE_CHECKING:
 QUEUES: Final = 4
 ROUND: Final = 64
 DELAY_MS: Final = 60_000
-QUIET_SECONDS: Final = 0.1
+LOOK_SECONDS: Final = 10.0
+QUIET_SHARE: Final = 0.015
+"""Of a core. On a full machine a busy node gets little more."""
+
 TIMED: Final = {
     "timer_wheel_enable": True,
     "file_reserved_time_hours": 72,
