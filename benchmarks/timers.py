@@ -170,10 +170,10 @@ class Timed:
         pid, before = self._process.pid, -1.0
         while True:
             now = cpu_seconds(pid)
-            if before >= 0 and now - before < 2 * QUIET_SECONDS:
+            if before >= 0 and now - before < QUIET_SHARE * LOOK_SECONDS:
                 return memory_kib(pid, "RssAnon")
             before = now
-            pause(2.0)
+            pause(LOOK_SECONDS)
 
     def _serves(self) -> bool:
         try:
