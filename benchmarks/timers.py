@@ -28,7 +28,7 @@ import time
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -67,7 +67,8 @@ def now_ms() -> int:
 def fill(directory: str, address: str, timers: int) -> float:
     """Put timers into the store of a node that is down; return the CPU seconds."""
     known = set(StoreConfig.__struct_fields__)
-    settings = {name: value for name, value in {**STORE, **TIMED}.items() if name in known}
+    given: dict[str, Any] = {**STORE, **TIMED}
+    settings = {name: value for name, value in given.items() if name in known}
     store = MessageStore.open(
         StoreConfig(directory, os_page_cache_busy_timeout_ms=600_000, **settings),
         disk=RealDisk(),
