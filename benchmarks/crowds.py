@@ -19,6 +19,8 @@ and at each size, of the master:
     idle            CPU in percent of a core while nobody sends; of groups, with the heartbeats that
                     this many members send, one each 30 s
     puts            CPU for each, beside the crowd, and how long they took, at the 99th percentile
+    follower        of a fenced group: the CPU that one follower took, the mean of both, for each
+                    one more, while nobody sends, and for each put
 
 CPU seconds are alike on a busy machine and on a quiet one, almost; times are not. That a crowd
 costs nothing each time something happens is counted, not timed, in
@@ -61,7 +63,7 @@ from tandem.wire.request_headers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from benchmarks.rivals import Server
 
@@ -105,6 +107,26 @@ class Row(msgspec.Struct, frozen=True):
     put_us: float
     put_p50_ms: float
     put_p99_ms: float
+    follower_added_us: float
+    follower_idle_share: float
+    follower_put_us: float
+
+
+class Costs:
+    """CPU seconds of a group since the last look: of the master, and of one follower (mean)."""
+
+    def __init__(self, pids: Mapping[str, int]) -> None:
+        self._master = pids["master"]
+        self._followers = [pid for name, pid in pids.items() if name != "master"]
+        self._before = (0.0, 0.0)
+        self.take()
+
+    def take(self) -> tuple[float, float]:
+        """Return what was used since the last look."""
+        followers = [cpu_seconds(pid) for pid in self._followers]
+        now = cpu_seconds(self._master), sum(followers) / max(len(followers), 1)
+        before, self._before = self._before, now
+        return now[0] - before[0], now[1] - before[1]
 
 
 class Crowd:
@@ -173,7 +195,7 @@ class IdleConnections(Crowd):
 
     def grow(self, size: int) -> int:
         """See `Crowd`."""
-        frame = _put_frame(0)
+        frame = put_frame(0)
         for number in range(self.size, size):
             one = self.connect(number)
             one.sendall(frame)
@@ -282,7 +304,7 @@ class Timers(Crowd):
         """See `Crowd`."""
         chance = random.Random(self.size)
         now_ms = time.time_ns() // 1_000_000
-        _send_windowed(
+        send_windowed(
             self.connect(),
             (self._frame(number, now_ms, chance) for number in range(self.size, size)),
         )
@@ -290,7 +312,7 @@ class Timers(Crowd):
 
     def _frame(self, number: int, now_ms: int, chance: random.Random) -> bytes:
         due_ms = now_ms + HOUR_MS + chance.randrange(SPREAD_MS)
-        return _put_frame(number, SMALL_BODY, {"TIMER_DELIVER_MS": str(due_ms)})
+        return put_frame(number, SMALL_BODY, {"TIMER_DELIVER_MS": str(due_ms)})
 
 
 class Delayed(Timers):
@@ -299,7 +321,7 @@ class Delayed(Timers):
     name = "delayed"
 
     def _frame(self, number: int, now_ms: int, chance: random.Random) -> bytes:
-        return _put_frame(number, SMALL_BODY, {"DELAY": DELAY_LEVEL})
+        return put_frame(number, SMALL_BODY, {"DELAY": DELAY_LEVEL})
 
 
 CROWDS: Final = {
@@ -311,9 +333,10 @@ def _place(number: int) -> tuple[str, int]:
     return f"topic-{number // QUEUES_A_TOPIC:06d}", number
 
 
-def _put_frame(
+def put_frame(
     number: int, body: bytes = b"x" * 1024, properties: dict[str, str] | None = None
 ) -> bytes:
+    """Return the frame of one message of a crowd."""
     text = encode_properties(
         {"UNIQ_KEY": f"7F0000010000{number:020X}", "WAIT": "true", **(properties or {})}
     )
@@ -395,7 +418,7 @@ def _answer(one: socket.socket) -> None:
     check_answer(_frame_of(one))
 
 
-def _send_windowed(one: socket.socket, frames: Iterable[bytes]) -> None:
+def send_windowed(one: socket.socket, frames: Iterable[bytes]) -> None:
     """Send frames, some in flight, and look at each answer."""
     flying = 0
     batch: list[bytes] = []
@@ -420,7 +443,7 @@ def _send_windowed(one: socket.socket, frames: Iterable[bytes]) -> None:
 
 def puts_beside(crowd: Crowd, seconds: float) -> tuple[int, Histogram]:
     """Have a put in flight on each connection of a crowd that has one, for a while."""
-    frames = [_put_frame(number) for number in range(256)]
+    frames = [put_frame(number) for number in range(256)]
     latencies, done = Histogram(), 0
     connections = {one.fileno(): one for one in crowd.putters()}
     with select.epoll() as poll:
@@ -449,34 +472,39 @@ def measure(
     """Have a crowd grow, and look at the master at each size."""
     pid = crowd.server.pids["master"]
     rows = []
-    while ask(crowd.server.address, _put_frame(0)).get("code") != 0:
+    while ask(crowd.server.address, put_frame(0)).get("code") != 0:
         pause(0.3)
     crowd.prepare(max(sizes))
     crowd.settle()
     base = memory_kib(pid, "RssAnon")
+    costs = Costs(crowd.server.pids)
     for size in sizes:
-        cpu = cpu_seconds(pid)
+        costs.take()
         new = crowd.grow(size)
         crowd.settle()
-        cpu = cpu_seconds(pid) - cpu
+        added = costs.take()
         crowd.check()
         own_kib = memory_kib(pid, "RssAnon") - base
-        idle_cpu, began = cpu_seconds(pid), time.perf_counter()
+        began = time.perf_counter()
+        costs.take()
         crowd.rest(idle)
-        share = (cpu_seconds(pid) - idle_cpu) / (time.perf_counter() - began)
-        put_cpu = cpu_seconds(pid)
+        seconds_of_rest = time.perf_counter() - began
+        rest = costs.take()
         puts, latencies = puts_beside(crowd, seconds)
-        put_cpu = cpu_seconds(pid) - put_cpu
+        put = costs.take()
         crowd.check()
         row = Row(
             f"{crowd.name}, {kind}",
             size,
-            cpu / new * 1e6,
+            added[0] / new * 1e6,
             own_kib * 1024 / size,
-            share,
-            put_cpu / puts * 1e6,
+            rest[0] / seconds_of_rest,
+            put[0] / puts * 1e6,
             latencies.percentile(0.5) * 1e3,
             latencies.percentile(0.99) * 1e3,
+            added[1] / new * 1e6,
+            rest[1] / seconds_of_rest,
+            put[1] / puts * 1e6,
         )
         say(str(row))
         rows.append(row)
@@ -525,6 +553,9 @@ def main() -> None:
         "a put: CPU us",
         "p50 ms",
         "p99 ms",
+        "follower: one more",
+        "idle",
+        "a put",
     )
     lines = [
         (
@@ -536,6 +567,9 @@ def main() -> None:
             f"{row.put_us:,.0f}",
             f"{row.put_p50_ms:.1f}",
             f"{row.put_p99_ms:.1f}",
+            f"{row.follower_added_us:,.0f}",
+            f"{row.follower_idle_share:.1%}",
+            f"{row.follower_put_us:,.0f}",
         )
         for row in rows
     ]

@@ -1,6 +1,6 @@
 """What do many queues cost a whole node, beside RocketMQ 5.3.3 with files of queues?
 
-    python benchmarks/scale_nodes.py [--queues 1000 4000 10000] [--only ours rocketmq]
+    python benchmarks/scale_nodes.py [--queues 1000 4000 10000] [--only ours rocketmq rocksdb]
                                      [--seconds 5] [--idle 30] [--follower] [--directory DIR]
 
 One node of each kind, one after the other, with the same frames (benchmarks/rivals.py has their
@@ -19,7 +19,8 @@ and after the last one:
     kill, start     the same after SIGKILL
     follower        with --follower, of ours only: a second node copies all there is; its CPU
 
-RocketMQ comes from Maven. A node that does not get there says so, and the other goes on.
+`rocksdb` is RocketMQ with its queues in RocksDB. RocketMQ comes from Maven. A node that does not
+get there says so, and the other goes on.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ import tempfile
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -54,12 +55,13 @@ from tandem.testing.cluster_files import Settings, write_cluster_file
 from tests.compat.programs import NotToBeHadError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tandem.testing.addresses import Network
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-KINDS: Final = ("ours", "rocketmq")
+KINDS: Final = ("ours", "rocketmq", "rocksdb")
+ROCKSDB: Final = {"storeType": "defaultRocksDB"}
 QUEUES_A_TOPIC: Final = 8
 IN_FLIGHT: Final = 8
 SETTLE_SECONDS: Final = 12.0
@@ -279,10 +281,17 @@ class Node:
 class OurNodes:
     """A master of ours and, when it is asked for, its slave: processes as a user starts them."""
 
-    def __init__(self, directory: Path, network: Network, *, slaves_count: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        network: Network,
+        *,
+        slaves_count: int,
+        store: Mapping[str, Any] | None = None,
+    ) -> None:
         directory.mkdir(parents=True)
         settings: Settings = {
-            "store": STORE,
+            "store": {**STORE, **(store or {})},
             "replication": {},
             "broker": {"register_broker_interval_ms": 10_000},
             "groups": {"broker-a": {"broker_role": "ASYNC_MASTER"}},
@@ -291,6 +300,10 @@ class OurNodes:
         self._spec = read_spec(self._file)
         self._spec.make_directories()
         self._processes: list[subprocess.Popen[bytes]] = []
+
+    def directory(self, number: int) -> Path:
+        """Return where a node has its store."""
+        return self._spec.nodes[number].directory
 
     def start(self, number: int) -> subprocess.Popen[bytes]:
         """Start a node; it may take a while until it serves."""
@@ -368,7 +381,8 @@ def measure(kind: str, directory: Path, options: argparse.Namespace) -> None:
             stack.callback(nodes.close)
             server = nodes.server(nodes.start(0).pid)
         else:
-            server = stack.enter_context(rocketmq_group(directory / "group", 0))
+            more = ROCKSDB if kind == "rocksdb" else None
+            server = stack.enter_context(rocketmq_group(directory / "group", 0, more))
         node = Node(server, kind, options.seconds, options.idle)
         stack.callback(node.close)
         for queues in growth(options.queues):

@@ -75,10 +75,10 @@ ALL_SECONDS_MAX: Final = 60.0
 
 
 class _Given(NamedTuple):
-    """What a peer has."""
+    """What a peer has, or this node's own routes."""
 
-    client: RemotingClient
-    """The connection by which it has that."""
+    client: RemotingClient | None
+    """The connection by which it has that; None of this node's own."""
     header: RegisterBrokerRequestHeader
     topics: TopicConfigSerializeWrapper
 
@@ -127,6 +127,8 @@ class Registration:
         """The change that each peer has registered last, by its name."""
         self._given: dict[str, _Given] = {}
         """What each peer that takes parts has, by its name."""
+        self._given_here: _Given | None = None
+        """What is in this node's own routes."""
         self._waiting: deque[tuple[int, float, Callable[[], None]]] = deque()
         """The waiting callers: for which change, until when. Both only grow."""
         self._wake = Signal()
@@ -246,14 +248,41 @@ class Registration:
     def _register_here(self) -> None:
         if self._scope.cancel_called:
             return
-        now = trio.current_time()
+        header, topics, given = self._header, self._configs(), self._given_here
+        self._given_here = None
         try:
-            self._routes.register(self._header, self._configs(), connection=None, now=now)
+            if given is None or not self._take_change_here(given, header, topics):
+                now = trio.current_time()
+                self._routes.register(header, topics, connection=None, now=now)
         except RequestError as error:
             if self._told.is_news(error.remark):
                 _log.warning("this node is not in its own routes: %s", error.remark)
         else:
+            self._given_here = _Given(None, header, topics)
             self._told.over()
+
+    def _take_change_here(
+        self,
+        given: _Given,
+        header: RegisterBrokerRequestHeader,
+        topics: TopicConfigSerializeWrapper,
+    ) -> bool:
+        """Register a change here, if all else is registered; say whether it was taken."""
+        names = self._changed_since(given.topics)
+        is_there = self._routes.data_version(header.broker_addr) == given.topics.data_version
+        if not names or not is_there or not _goes_on(given, header, topics):
+            return False
+        now = trio.current_time()
+        try:
+            for part, body in _changes(header, given.topics, topics, names):
+                table = body.topic_config_serialize_wrapper
+                self._routes.register(part, table, connection=None, now=now)
+        except RequestError:
+            return False  # the whole table says why, or is taken
+        return True
+
+    def _changed_since(self, given: TopicConfigSerializeWrapper) -> set[str] | None:
+        return self._topics.changed_since(given.data_version)
 
     def _configs(self) -> TopicConfigSerializeWrapper:
         configs = self._topics.configs
@@ -275,7 +304,7 @@ class Registration:
         elif given is None or not _goes_on(given, header, topics):
             requests = _pieces(header, topics)
         else:
-            requests = _changes(header, given.topics.topic_config_table, topics)
+            requests = _changes(header, given.topics, topics, self._changed_since(given.topics))
         for number, (part, body) in enumerate(requests):
             if number:
                 await _pause(body)
@@ -358,16 +387,20 @@ def _pieces(
 
 def _changes(
     header: RegisterBrokerRequestHeader,
-    before: dict[str, TopicConfig],
+    given: TopicConfigSerializeWrapper,
     topics: TopicConfigSerializeWrapper,
+    names: set[str] | None,
 ) -> list[_Request]:
-    """Return what has changed, in pieces; one of nothing if nothing has."""
-    table = topics.topic_config_table
-    changed: list[str] = []
+    """Return what has changed, in pieces; one of nothing if nothing has.
+
+    `names` are those of topics that may have changed, where that is known: none is missing then.
+    """
+    table, before = topics.topic_config_table, given.topic_config_table
     removed: list[str] = []
-    if table is not before:
-        changed = [name for name, topic in table.items() if before.get(name) is not topic]
+    if names is None and table is not before:
         removed = [name for name in before if name not in table]
+    looked_at = sorted(names) if names is not None else [] if table is before else list(table)
+    changed = [name for name in looked_at if before.get(name) is not table[name]]
     header = msgspec.structs.replace(header, whole_table=None, part=RegistrationPart.CHANGE)
     count = max(len(changed), len(removed), 1)
     pieces = (slice(at, at + PIECE_TOPICS_MAX) for at in range(0, count, PIECE_TOPICS_MAX))

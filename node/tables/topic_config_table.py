@@ -10,6 +10,7 @@ Of the topics that RocketMQ creates for itself, those of features that this brok
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -17,11 +18,12 @@ import msgspec
 
 from node.errors import RequestError
 from node.tables.topic_attributes import BATCH_QUEUE_TYPE, QUEUE_TYPE, is_compacted
+from node.tables.topic_changes import TopicChanges
 from store.machine.errors import StoreError
 from store.machine.signal import Signal
 from store.machine.table_file import TableFile, next_version
 from store.queue.consume_queue_store import nothing_hidden
-from tandem.wire.request_headers import TopicConfig, TopicConfigSerializeWrapper
+from tandem.wire.request_headers import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import PERM_INHERIT, PERM_READ, PERM_WRITE
 from tandem.wire.system_topics import (
@@ -56,6 +58,12 @@ QUEUES_MAX: Final = 65_535
 TOPICS_MAX: Final = 32_768
 """Ours, of one broker. Any client may create topics, and the whole table has to fit a frame: slaves
 and name servers get it as one."""
+
+REMEMBERED_MAX: Final = 1_024
+"""Of the changes before the last one: which topics differ is known without a look at all."""
+
+WRITTEN_WHOLE_MAX: Final = 128
+"""Up to this many topics the file has each change when it shows, as RocketMQ's has."""
 
 NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
     {
@@ -93,8 +101,8 @@ def topic_complaint(topic: str) -> str | None:
 class TopicConfigTable:
     """The topics of one broker, and the file they are kept in.
 
-    A change by `update` is on disk before it shows; one by `update_soon` is there with the next
-    `save`. A copy for other programs is always written late.
+    A change by `update` is on disk before it shows, of a large table in a file beside it; one by
+    `update_soon` is there with the next `save`. A copy for other programs is always written late.
 
     Attributes:
         changes: Notified after each change, to register it.
@@ -115,6 +123,8 @@ class TopicConfigTable:
             TableFileError: the file is damaged.
         """
         self.changes = Signal()
+        self._steps: deque[tuple[DataVersion, list[TopicConfig]]] = deque(maxlen=REMEMBERED_MAX)
+        """The last changes, each with the version of the table before it."""
         self._deleted: set[str] = set()
         """Topics that were deleted since the start, and are not there again."""
         self._is_copy = is_copy
@@ -122,6 +132,10 @@ class TopicConfigTable:
         self._file = file
         self._wall_clock_ms = wall_clock_ms
         saved = file.load(TopicConfigSerializeWrapper) or TopicConfigSerializeWrapper()
+        self._pending = TopicChanges(file.disk, file.path)
+        if not is_copy:
+            whole, saved = saved, self._pending.load(saved)
+            self._is_saved = saved is whole
         self._version = saved.data_version
         self._topics = saved.topic_config_table
         self.compacted: set[str] = set()
@@ -131,6 +145,21 @@ class TopicConfigTable:
     def configs(self) -> TopicConfigSerializeWrapper:
         """The whole table as it travels. The dictionary inside is never changed again."""
         return TopicConfigSerializeWrapper(self._topics, self._version)
+
+    def changed_since(self, version: DataVersion) -> set[str] | None:
+        """Which topics are new or different since a version; None if that is not known.
+
+        None of the topics that were there then is missing now. `state_version` is not looked at.
+        """
+        names: set[str] = set()
+        wanted = version.counter, version.timestamp
+        if wanted == (self._version.counter, self._version.timestamp):
+            return names
+        for before, changed in reversed(self._steps):
+            names.update(config.topic_name for config in changed)
+            if wanted == (before.counter, before.timestamp):
+                return names
+        return None
 
     def get(self, topic: str) -> TopicConfig | None:
         """The topic's configuration, or None if there is no such topic."""
@@ -144,13 +173,17 @@ class TopicConfigTable:
         config = self._topics.get(topic)
         return config is not None and (config.attributes.get(QUEUE_TYPE) == BATCH_QUEUE_TYPE)
 
-    def _find_compacted(self) -> None:
+    def _find_compacted(self, changed: list[TopicConfig] | None = None) -> None:
+        looked_at = self._topics.values() if changed is None else changed
         found = {
-            topic
-            for topic, config in self._topics.items()
+            config.topic_name
+            for config in looked_at
             if config.attributes and is_compacted(config.attributes)
         }
-        self.compacted &= found
+        if changed is None:
+            self.compacted &= found
+        else:
+            self.compacted -= {config.topic_name for config in changed} - found
         self.compacted |= found
 
     def hidden_before(self, topic: str) -> int:
@@ -213,14 +246,30 @@ class TopicConfigTable:
             RequestError: The table cannot be saved; nothing is changed.
         """
         changed = self.changed(*configs)
-        if changed:
-            self._replace(self._with(changed))
+        if not changed:
+            return
+        new = self._with(changed)
+        is_large = len(self._topics) > WRITTEN_WHOLE_MAX and self._pending.has_room
+        if self._is_copy or not is_large:
+            self._replace(new, changed)
+            return
+        self._pending.add(new.data_version, changed)
+        try:
+            self._pending.write()
+        except StoreError as error:
+            self._pending.drop_last()
+            raise _not_saved(error) from error
+        self._show(new, changed)
+        self._is_saved = False
 
     def update_soon(self, *configs: TopicConfig) -> None:
         """Create or change topics, to be on disk with the next `save`."""
         changed = self.changed(*configs)
         if changed:
-            self._show(self._with(changed))
+            new = self._with(changed)
+            if not self._is_copy:
+                self._pending.add(new.data_version, changed)
+            self._show(new, changed)
             self._is_saved = False
 
     def delete(self, topic: str) -> None:
@@ -313,29 +362,44 @@ class TopicConfigTable:
             configs = self.configs
             if (yield from self._file.save_in_steps(_as_file(configs))):
                 self._is_saved = configs.data_version is self._version
+                self._pending.are_in_table(configs.data_version)
 
-    def _replace(self, configs: TopicConfigSerializeWrapper) -> None:
+    def _replace(
+        self, configs: TopicConfigSerializeWrapper, changed: list[TopicConfig] | None = None
+    ) -> None:
         if self._is_copy:
             self._is_saved = False
         else:
             try:
                 self._write(configs)
             except StoreError as error:
-                raise RequestError(
-                    ResponseCode.SYSTEM_ERROR, f"the topic table cannot be saved: {error}"
-                ) from error
-        self._show(configs)
+                raise _not_saved(error) from error
+        self._show(configs, changed)
 
     def _write(self, configs: TopicConfigSerializeWrapper) -> None:
         self._file.save(_as_file(configs))
         self._is_saved = True
+        self._pending.are_in_table(configs.data_version)
 
-    def _show(self, configs: TopicConfigSerializeWrapper) -> None:
+    def _show(
+        self, configs: TopicConfigSerializeWrapper, changed: list[TopicConfig] | None = None
+    ) -> None:
+        """Have these topics; `changed` are those that differ, where that is known."""
+        if changed is None:
+            self._steps.clear()
+        else:
+            self._steps.append((self._version, changed))
         self._version = configs.data_version
         self._topics = configs.topic_config_table
-        self._find_compacted()
-        self._deleted.difference_update(self._topics)
+        self._find_compacted(changed)
+        self._deleted.difference_update(
+            self._topics if changed is None else {config.topic_name for config in changed}
+        )
         self.changes.notify()
+
+
+def _not_saved(error: StoreError) -> RequestError:
+    return RequestError(ResponseCode.SYSTEM_ERROR, f"the topic table cannot be saved: {error}")
 
 
 def _as_file(configs: TopicConfigSerializeWrapper) -> dict[str, object]:

@@ -108,6 +108,16 @@ class TableFile:
         self._texts: _Texts = {}
         self._saves = 0
 
+    @property
+    def disk(self) -> Disk:
+        """Where it is."""
+        return self._disk
+
+    @property
+    def path(self) -> str:
+        """Its name there."""
+        return self._path
+
     def load(self, kind: type[_Table]) -> _Table | None:
         """Return the table, from the backup if the file is missing, empty or damaged.
 

@@ -485,7 +485,10 @@ class ConsumeQueue(UnitQueue):
 
         self.corrected_to = min_physical_offset
         low = self._first_index
-        if min_physical_offset > self._first_record or self._ext is not None:
+        if 0 <= self.max_physic_offset <= min_physical_offset:
+            # All are gone. Most queues may be idle and closed: no file is opened to see that.
+            low = self.next_offset
+        elif min_physical_offset > self._first_record or self._ext is not None:
             low = first_held(low, self.next_offset, is_gone)
         self.min_offset = low
         if self._ext is not None and low < self.next_offset:

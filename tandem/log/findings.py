@@ -237,6 +237,11 @@ KINDS: Final[dict[str, Kind]] = {
         "what the node knows of topics, groups and offsets has changed",
         "none: the next start of the node reads it from the log again",
     ),
+    "topic-changes": Kind(
+        "damage",
+        "the topics of the last seconds before a kill have changed",
+        "none: the next start goes on without them, and a send to one of them creates it again",
+    ),
     "order-file": Kind(
         "damage",
         "what the next start is to do to the log cannot be read: it refuses to start",

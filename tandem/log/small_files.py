@@ -28,6 +28,8 @@ from tandem.wire.store_layout import (
     QUEUE_KINDS,
     QUEUE_NOTE_FILE,
     REBUILD_ORDER_FILE,
+    TABLE_CHANGES_SUFFIX,
+    TOPIC_TABLE_FILE,
 )
 from tandem.wire.untrusted import UnreadableError
 
@@ -39,6 +41,7 @@ CHECKSUM_SUFFIX: Final = ".crc"
 _CHECKED: Final = {
     "replica.json": "replica-file",
     f"config/{GROUP_JOURNAL_FILE}": "group-file",
+    f"config/{TOPIC_TABLE_FILE}{TABLE_CHANGES_SUFFIX}": "topic-changes",
     "truncation.json": "order-file",
     "set-aside.json": "order-file",
     "damage.json": "damage-file",

@@ -7,6 +7,7 @@ No simulation sees them: there, another disk is in their place. Each has to fail
 from typing import Final
 
 from ha.fenced.epoch_file import EpochFile
+from node.tables.topic_config_table import TopicConfigTable
 from store.machine import many_syncs, real_disk, real_file
 from store.machine.real_disk import RealDisk
 from store.machine.real_file import RealFile
@@ -133,6 +134,10 @@ MUTATIONS: Final[dict[str, tuple[SourceMutation, str]]] = {
     "the list of epochs has no second copy": (
         SourceMutation(EpochFile.replace, "self._put(self._backup, content)", NOTHING),
         "begin_an_epoch",
+    ),
+    "a topic of a large table shows before it is written": (
+        SourceMutation(TopicConfigTable.update, "self._pending.write()", NOTHING),
+        "create_a_topic",
     ),
     "a change of the coordinator is appended without a sync": (
         SourceMutation(DiskFile.write, "os.fdatasync(self._fd)", NOTHING),

@@ -17,9 +17,11 @@ from typer.testing import CliRunner
 from ha.fenced.epoch_file import EpochEntry, EpochFile
 from ha.fenced.epoch_file import decode as decode_epochs
 from ha.fenced.replica_file import ReplicaFile
+from node.tables.topic_config_table import WRITTEN_WHOLE_MAX, TopicConfigTable
 from store import FlushDiskType, PutMessageStatus
 from store.__main__ import move as set_aside
 from store.machine.real_disk import RealDisk
+from store.machine.table_file import TableFile
 from store.recovery.truncation import TRUNCATION_FILE, TruncationIntent, write_intent
 from tandem.cli.cluster_init import init
 from tandem.client import MessageQueue
@@ -30,6 +32,8 @@ from tandem.coordinator.journal import DiskFile, Journal
 from tandem.coordinator.kv import KeyValueStore
 from tandem.coordinator.kv_records import PutOperation
 from tandem.durable_file import write_durably
+from tandem.wire.request_headers import TopicConfig
+from tandem.wire.store_layout import TABLE_CHANGES_SUFFIX
 from tests.store.store_world import a_message, open_store
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.strict_machine import StrictMachine
@@ -269,6 +273,18 @@ def begin_an_epoch(directory: Path, machine: StrictMachine) -> None:
         assert machine.read(directory / "epochFileCheckpoint.bak") == data
 
 
+def create_a_topic(directory: Path, machine: StrictMachine) -> None:
+    """A topic that shows is on the disk: in the table, or in the file beside a large one."""
+    path = directory / "config" / "topics.json"
+    table = TopicConfigTable(TableFile(RealDisk(), str(path)), lambda: 1)
+    table.update(*(TopicConfig(f"T{number}") for number in range(WRITTEN_WHOLE_MAX)))
+    assert b'"T0"' in (machine.read(path) or b"")
+    for name in ("first", "second"):
+        table.update(TopicConfig(name))
+        left = (machine.read(path) or b"") + (machine.read(f"{path}{TABLE_CHANGES_SUFFIX}") or b"")
+        assert b'"%b"' % name.encode() in left
+
+
 def intend_a_cut(directory: Path, machine: StrictMachine) -> None:
     """The intent to cut a log is there before anything is done about it."""
     intent = TruncationIntent(cut=512, reason="it parts there", files={}, side_name="a")
@@ -357,6 +373,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
         answer_a_put,
         promise_an_epoch,
         begin_an_epoch,
+        create_a_topic,
         intend_a_cut,
         journal_a_change,
         mend_a_torn_journal,

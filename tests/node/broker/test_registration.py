@@ -1,5 +1,5 @@
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,14 @@ from store.machine.table_file import TableFile
 from tandem.cluster_file.cluster_config import NodeConfig
 from tandem.wire.frame_buffer import FRAME_BYTES_MAX
 from tandem.wire.name_server_headers import QueryDataVersionResponseHeader
-from tandem.wire.request_headers import RegistrationPart, TopicConfig
+from tandem.wire.request_headers import (
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+    RegistrationPart,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+    UnregisterBrokerRequestHeader,
+)
 from tandem.wire.route import encode_json_body
 from tests.node.world import MASTER, SLAVE_1, cluster_config, fenced_cluster, open_world
 from tests.support.logged import logged
@@ -64,6 +71,68 @@ async def test_a_node_registers_with_itself_and_its_peers_and_tells_of_new_topic
             registration.topics_changed()
             assert routes.route("Fresh") is not None
             nursery.cancel_scope.cancel()
+
+
+class CountingRoutes(RouteTable):
+    """How many topics are looked at for each registration."""
+
+    def __init__(self) -> None:
+        super().__init__(20)
+        self.counts: list[int] = []
+
+    def register(
+        self,
+        header: RegisterBrokerRequestHeader,
+        topics: TopicConfigSerializeWrapper,
+        removed: Collection[str] = (),
+        *,
+        connection: object | None,
+        now: float,
+    ) -> RegisterBrokerResponseHeader:
+        self.counts.append(len(topics.topic_config_table))
+        return super().register(header, topics, removed, connection=connection, now=now)
+
+
+async def test_one_topic_more_is_one_topic_for_the_routes_of_this_node(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    config = cluster_config(tmp_path)
+    async with open_world(config) as world:
+        routes = CountingRoutes()
+        topics = TopicConfigTable(TableFile(SimulatedDisk(), "t.json"), lambda: 1)
+        topics.update(*(topic(f"T{number}") for number in range(3_000)))
+        registration = Registration(
+            config.node("a1"),
+            world.network.machine(SLAVE_1),
+            routes,
+            Newcomers(),
+            topics,
+            lambda: None,
+        )
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(registration.run)
+            await trio.sleep(1)
+            assert routes.counts == [3_000]
+            for number in range(5):
+                topics.update(topic(f"Fresh{number}"))
+                assert routes.route(f"Fresh{number}") is not None
+            assert routes.counts[1:] == [1] * 5
+            topics.delete("Fresh3")
+            assert routes.route("Fresh3") is None
+            registration.master_address_changed("127.0.0.9:10911")
+            topics.update(topic("T7"), topic("Last"))
+            assert routes.route("Last") is not None
+            assert routes.counts[6:] == [3_004, 3_004, 1]
+            routes.unregister(_unregistered(routes, config.node("a1").node.broker_address))
+            topics.update(topic("Again"))
+            assert routes.route("T5") is not None
+            assert routes.counts[-1] == 3_006
+            nursery.cancel_scope.cancel()
+
+
+def _unregistered(routes: RouteTable, address: str) -> UnregisterBrokerRequestHeader:
+    (cluster,) = routes.cluster_info().cluster_addr_table
+    return UnregisterBrokerRequestHeader("broker-a", address, cluster, 1)
 
 
 async def test_a_node_whose_peers_are_down_knows_itself(

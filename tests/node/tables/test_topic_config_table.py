@@ -305,3 +305,21 @@ def test_what_is_left_of_a_topic_is_hidden_once_it_was_deleted_and_until_it_is_t
     topics.replace_topics({})
     again = topics.as_created(config, hide=lambda _: 700)
     assert again == [config], "it was not deleted since it was there again"
+
+
+def test_which_topics_have_changed_is_known_without_a_look_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node.tables.topic_config_table, "REMEMBERED_MAX", 3)
+    topics = table(tmp_path)
+    versions = []
+    for name in "TUVW":
+        versions.append(topics.configs.data_version)
+        topics.update(TopicConfig(topic_name=name))
+    topics.update_soon(TopicConfig(topic_name="V", perm=4))
+    assert topics.changed_since(topics.configs.data_version) == set()
+    assert topics.changed_since(versions[2]) == {"V", "W"}
+    assert topics.changed_since(versions[1]) is None
+    assert topics.changed_since(DataVersion(0, 5, 6)) is None
+    topics.delete("T")
+    assert topics.changed_since(versions[3]) is None

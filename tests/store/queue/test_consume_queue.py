@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node.simulated.disk import SimulatedDisk
+from node.simulated.file import SimulatedFile
+from store.files.growing_file import GrowingFile
 from store.log.log_end import DispatchRequest
 from store.machine.errors import StoreFullError
 from store.queue.consume_queue import ConsumeQueue
@@ -346,6 +348,34 @@ def test_an_empty_last_file_does_not_keep_the_minimum_from_being_found() -> None
     queue.files.create_next()
     queue.correct_min_offset(unit(4)[0])
     assert queue.min_offset == 4
+
+
+class CountingDisk(SimulatedDisk):
+    opened = 0
+
+    def open(self, path: str, *, read_only: bool = False, grows: bool = False) -> SimulatedFile:
+        self.opened += 1
+        return super().open(path, read_only=read_only, grows=grows)
+
+
+@pytest.mark.parametrize(
+    ("min_physical", "first", "opened"),
+    [(0, 0, 0), (unit(4)[0], 4, 1), (unit(4)[0] + 100, 5, 0), (10**9, 5, 0)],
+)
+def test_no_file_is_opened_to_see_that_all_or_none_of_a_queue_has_left_the_log(
+    min_physical: int, first: int, opened: int
+) -> None:
+    """Of 100,000 queues nearly all are idle and closed when a file of the log is deleted."""
+    disk = CountingDisk()
+    a_queue(disk, 5)
+    queue = recovered(disk)
+    file = queue.files.files[0]
+    assert isinstance(file, GrowingFile)
+    assert file.let_go(unsynced=True)
+    before = disk.opened
+    queue.correct_min_offset(min_physical)
+    assert (queue.min_offset, disk.opened - before) == (first, opened)
+    assert queue.dispatch(a_request(5))
 
 
 @pytest.mark.parametrize(("late_by", "first"), [(0, 25), (4, 29), (5, 30)])

@@ -14,6 +14,7 @@ from store import CorruptLogError, MessageStore
 from store.machine.errors import LogFault, StoreFullError
 from store.running_flags import RunningFlag
 from store.services import reput_message_service
+from store.services.dispatch import ConsumeQueueDispatcher
 from store.services.reput_message_service import (
     GATHER_SECONDS,
     INDEX_GATHER_SECONDS,
@@ -27,7 +28,7 @@ from store.services.reput_message_service import (
 )
 from tandem.wire.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_PREPARED_TYPE
 from tandem.wire.message_properties import tags_code
-from tandem.wire.record_scan import RecordColumns
+from tandem.wire.record_scan import Bools, Int64s, RecordColumns
 from tests.store.store_world import (
     COMMIT_LOG_BYTES,
     DIRECTORY,
@@ -148,6 +149,36 @@ async def test_the_queues_of_many_new_topics_are_not_made_in_one_step(
     # trio runs ready tasks in any order: ours once between two of its steps, on average.
     assert max(after - before for before, after in pairwise(counts)) <= 2 * NEW_QUEUES_MAX
     assert len(check_store(slave)) == 40 * per_topic
+    slave.close()
+
+
+async def test_records_of_new_queues_are_not_looked_at_once_for_each_of_them(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slave that comes up from nothing has a queue of its own for each record, for long."""
+    topics = 1_200
+    data = a_log_of_new_topics(1, topics)
+    slave = open_store(SimulatedDisk(), is_slave=True, commit_log_bytes=1 << 20)
+    looked_at = 0
+    places = ConsumeQueueDispatcher.places
+
+    def counted(
+        self: ConsumeQueueDispatcher, buffer: bytes | memoryview, columns: RecordColumns
+    ) -> tuple[list[str], Int64s, Int64s, Bools]:
+        nonlocal looked_at
+        looked_at += len(columns)
+        return places(self, buffer, columns)
+
+    monkeypatch.setattr(ConsumeQueueDispatcher, "places", counted)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(slave.reput_service.run)
+        slave.append_data(0, data)
+        slave.announce()
+        await trio.sleep(1)
+        assert not slave.reput_service.is_behind
+        nursery.cancel_scope.cancel()
+    assert slave.queues.count == topics
+    assert looked_at < 16 * topics
     slave.close()
 
 

@@ -32,6 +32,7 @@ KINDS = {
     "epochIds": "epoch-copy",
     "epochIds.bak": "epoch-copy",
     "config/groupJournal.json": "group-file",
+    "config/topics.json.new": "topic-changes",
     "truncation.json": "order-file",
     "set-aside.json": "order-file",
     "damage.json": "damage-file",
@@ -62,7 +63,7 @@ def directory(root: Path) -> Path:
     write_intent(disk, path, TruncationIntent(100, "reason", {}, "side"))
     want_set_aside(disk, path, "side")
     empty = ("log-start.json", "scrub.json", "healed.json", "damage.json", "queues.json")
-    for name in (*empty, "queue-ends.json"):
+    for name in (*empty, "queue-ends.json", "config/topics.json.new"):
         replace_with_checked_json(disk, f"{path}/{name}", [])
     checkpoint = StoreCheckpoint(f"{path}/checkpoint", disk)
     checkpoint.physic_msg_timestamp_ms = checkpoint.logics_msg_timestamp_ms = 5000

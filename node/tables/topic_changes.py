@@ -1,0 +1,111 @@
+"""What has changed in a large table of topics since its file was written: a small file beside it.
+
+RocketMQ writes the whole table for each new topic, and so do we while it has few. With thousands
+of topics each new one would cost what all of them do. So it is written here first, and with the
+whole table within seconds, or when there is much in here:
+
+    topics.json        the table at a version
+    topics.json.new    the changes after it, each with the version that the table had with it
+
+A table that is read has the version after which the changes begin, or that of one of them, for it
+is written later. Those after it are made to it again. If it has another version, it was written
+since, by this node or by another program, and is taken as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+import msgspec
+
+from store.machine.checked_file import read_checked_json, replace_with_checked_json
+from store.machine.disk import Disk
+from tandem.wire.request_headers import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from tandem.wire.store_layout import TABLE_CHANGES_SUFFIX
+from tandem.wire.untrusted import UnreadableError
+
+_log = logging.getLogger(__name__)
+
+CHANGES_MAX: Final = 256
+"""In the file. Each new one writes all of them again."""
+
+
+class TopicChange(msgspec.Struct, frozen=True):
+    """Topics that are new or different, and the version of the table with them."""
+
+    version: DataVersion
+    topics: list[TopicConfig]
+
+
+class _Content(msgspec.Struct, frozen=True):
+    since: DataVersion
+    changes: list[TopicChange]
+
+
+class TopicChanges:
+    """The changes of one table, and their file."""
+
+    def __init__(self, disk: Disk, table_path: str) -> None:
+        self._disk = disk
+        self._path = f"{table_path}{TABLE_CHANGES_SUFFIX}"
+        self._since = DataVersion()
+        self._changes: list[TopicChange] = []
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more change costs less than the table."""
+        return len(self._changes) < CHANGES_MAX
+
+    def load(self, table: TopicConfigSerializeWrapper) -> TopicConfigSerializeWrapper:
+        """Return a table that was read from its file with the changes after that."""
+        self._since = table.data_version
+        try:
+            found = read_checked_json(self._disk, self._path, _Content)
+        except UnreadableError as error:
+            _log.error("%s: %s; topics of the last seconds may be missing", self._path, error)
+            return table
+        if found is None or not found.changes:
+            return table
+        versions = [found.since, *(change.version for change in found.changes)]
+        if table.data_version not in versions:
+            if table.data_version.counter < versions[-1].counter:
+                _log.warning(
+                    "%s: the table was written by somebody else since, and is taken as it is",
+                    self._path,
+                )
+            return table
+        self._changes = found.changes[versions.index(table.data_version) :]
+        topics = dict(table.topic_config_table)
+        for change in self._changes:
+            topics |= {config.topic_name: config for config in change.topics}
+        return TopicConfigSerializeWrapper(topics, versions[-1])
+
+    def add(self, version: DataVersion, topics: list[TopicConfig]) -> None:
+        """Note a change, which is on the disk with the next `write`, or with the whole table."""
+        self._changes.append(TopicChange(version, topics))
+
+    def drop_last(self) -> None:
+        """Forget the change that was noted last: nothing is changed."""
+        self._changes.pop()
+
+    def write(self) -> None:
+        """Have all that was noted on the disk.
+
+        Raises:
+            StoreFullError: no room; the file is as it was.
+            DiskFailedError: anything else; the file is as it was.
+        """
+        replace_with_checked_json(self._disk, self._path, _Content(self._since, self._changes))
+
+    def are_in_table(self, version: DataVersion) -> None:
+        """Take note that the table is on the disk in this version, with all changes up to it.
+
+        What the file has of them does no harm, and stays until the next `write`.
+        """
+        if version == self._since:
+            return
+        self._since = version
+        versions = [change.version for change in self._changes]
+        later = versions.index(version) + 1 if version in versions else len(versions)
+        del self._changes[:later]
