@@ -34,6 +34,7 @@ LOOPS = (
     "native_send_headers.c",
     "native_sends.c",
     "native_sends.h",
+    "native_sockets.c",
 )
 LIBRARY = "tandem/wire/libtandem.so"
 

@@ -16,7 +16,7 @@ Source: RocketMQ 5.3.3, CommitLog.handleDiskFlushAndHA.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
+from itertools import accumulate
 from typing import Final
 
 import msgspec
@@ -25,7 +25,7 @@ import trio
 from ha.results import PutWait
 from node.errors import RequestError
 from node.handlers.stored_answer import RunAnswers, encoded, with_outcome
-from node.remoting.connection import Connection, OwedAnswers
+from node.remoting.connection import Connection, OwedAnswers, give_each
 from node.remoting.dispatcher import Answer
 from node.tables.put_times import PutTimes
 from store import PutMessageStatus
@@ -125,7 +125,7 @@ class ParkedPuts:
     def park_together(
         self, connections: list[Connection], counts: list[int], answers: RunAnswers
     ) -> None:
-        """Have a run of several connections waited for; `counts` says how many answers each gets.
+        """Have a run of several connections waited for; each is owed so many answers by now.
 
         No round is open: it is waited for at once.
         """
@@ -133,8 +133,6 @@ class ParkedPuts:
         self.room -= len(answers.record_ends)
         parked = ParkedRun(connections, counts, self._replicated, self._unpark, self._times)
         parked.add(answers.record_ends[-1], answers, len(answers.record_ends))
-        for connection, count in zip(connections, counts, strict=True):
-            connection.owed_count += count
         parked.submit(trio.current_time())
 
     def _round(self, connection: Connection, *, for_disks: bool) -> ParkedRound:
@@ -302,13 +300,10 @@ class ParkedRun(Parked):
     def _give(self) -> None:
         counts = self._counts
         answers = self._puts[0][1]
-        if isinstance(answers, RunAnswers):
-            pieces = answers.split(counts)
-        else:
-            frames = iter([encoded(answer) for _, answer in self._single()])
-            pieces = [b"".join(islice(frames, count)) for count in counts]
-        for connection, count, piece in zip(self.connections, counts, pieces, strict=True):
-            connection.give(piece, count)
+        if not isinstance(answers, RunAnswers):
+            frames = [encoded(answer) for _, answer in self._single()]
+            answers = RunAnswers(b"".join(frames), list(accumulate(map(len, frames))), [])
+        give_each(self.connections, counts, answers.frames, answers.ends_of(counts))
 
 
 def _frames(answer: Answer | RunAnswers) -> bytes:

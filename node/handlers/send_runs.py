@@ -19,6 +19,8 @@ time, then after two more, four more, up to a bound.
 from __future__ import annotations
 
 from functools import partial
+from itertools import compress
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -26,13 +28,14 @@ import trio
 from node.errors import RequestError
 from node.handlers.stored_answer import RunAnswers, answer_parts
 from node.remoting.caller import ANYBODY
+from node.remoting.connection import give_each, owe_each
 from node.tables.topic_attributes import is_compacted
 from node.tables.topic_config_table import NOT_ALLOWED_SEND_TOPICS
 from store.log.log_end import TORN_BYTES_MIN
 from tandem.wire import native
 from tandem.wire.access_control import Kind, Right
 from tandem.wire.request_code import RequestCode
-from tandem.wire.send_run import SendRuns
+from tandem.wire.send_run import HOST_V4_BYTES, SendRuns
 
 if TYPE_CHECKING:
     from ha.replication import Replication
@@ -46,7 +49,8 @@ if TYPE_CHECKING:
     from store.queue.consume_queue import ConsumeQueue
     from tandem.wire.frame_buffer import FrameBuffer
     from tandem.wire.message import Host
-    from tandem.wire.send_run import SendPlace
+    from tandem.wire.read_together import ReadTogether
+    from tandem.wire.send_run import SendPlace, WrittenRun
 
 ONE_BY_ONE_MAX: Final = 64
 """Requests that are handled one by one before the next look for a run, at most."""
@@ -54,6 +58,11 @@ ONE_BY_ONE_MAX: Final = 64
 
 SEND_RUN_CODES: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2)
 """Of the requests that a run may have; as in `native_send_headers.c`."""
+
+
+# Loops without a step of Python for each.
+_connection_of: Final = attrgetter("connection")
+_misses_of: Final = attrgetter("misses")
 
 
 class SendRunHandler:
@@ -119,57 +128,62 @@ class SendRunHandler:
         self._parked.park_run(connection, RunAnswers(written.answers, *ends))
         return True
 
-    def _take_together(self, runs: SendRuns, parts: list[Part]) -> bool:
+    def _take_together(self, runs: SendRuns, parts: list[Part], came: ReadTogether) -> bool:
         if self._sender_of is not None or self._refusal() is not None:
             return False
+        hosts = b"".join([part.connection.born_host for part in parts])
         is_some = False
-        while len(parts) > 1 and self._take_parts(runs, parts):
+        while self._take_some(runs, parts, came, hosts):
             is_some = True
             if not runs.is_full:
                 break
-            parts = [part for part in parts if part.data and not part.alone]
         return is_some
 
-    def _take_parts(self, runs: SendRuns, parts: list[Part]) -> bool:
+    def _take_some(
+        self, runs: SendRuns, parts: list[Part], came: ReadTogether, hosts: bytes
+    ) -> bool:
         """Take one run of several connections."""
-        hosts = [part.connection.born_host for part in parts]
-        if not runs.find_of([part.data for part in parts], hosts):
+        if not runs.find_of(came, hosts):
             return False
         places = runs.places()
         found = [self._queue(place, ANYBODY) for place in places]
         queues = [queue for queue in found if queue is not None]
         if len(queues) < len(places):
             # One client with other topics must not part the others.
-            of_odd = runs.parts_with([n for n, queue in enumerate(found) if queue is None])
-            for number in of_odd:
+            odd = runs.parts_with([n for n, queue in enumerate(found) if queue is None])
+            for number in odd:
                 parts[number].note_odd()
-            parts = [part for number, part in enumerate(parts) if number not in of_odd]
-            hosts = [part.connection.born_host for part in parts]
-            if not parts or not runs.find_of([part.data for part in parts], hosts):
+            if not runs.find_of(came, hosts, but=odd):
                 return False
             places, queues = self._places(runs, ANYBODY)
         parked = self._parked
         if runs.count > parked.room:
             return False
-        written = self._puts.put_run(runs, places, queues, hosts[0]) if places else None
+        host = hosts[:HOST_V4_BYTES]
+        written = self._puts.put_run(runs, places, queues, host) if places else None
         if written is None:
             return False
-        connections: list[Connection] = []
-        counts: list[int] = []
-        for number, sends, taken_bytes in runs.shares():
-            part = parts[number]
-            part.take(taken_bytes)
-            part.connection.has_asked = True
-            connections.append(part.connection)
-            counts.append(sends)
+        self._answer_each(runs, written, parts)
+        return True
+
+    def _answer_each(self, runs: SendRuns, written: WrittenRun, parts: list[Part]) -> None:
+        """Answer a run of several connections, now or when it is where the group wants it."""
+        counts = runs.share()
+        if 0 in counts:
+            parts = list(compress(parts, counts))
+            counts = list(filter(None, counts))
+        if any(map(_misses_of, parts)):
+            for part in parts:
+                part.misses = 0
+        connections = list(map(_connection_of, parts))
         ends = written.answer_ends.tolist(), written.record_ends.tolist()
         answers = RunAnswers(written.answers, *ends)
+        owe_each(connections, counts)
+        parked = self._parked
         if runs.is_waiting and parked.any_waits:
             parked.park_together(connections, counts, answers)
-            return True
-        for connection, frames in zip(connections, answers.split(counts), strict=True):
-            connection.write(frames)
-        return True
+        else:
+            give_each(connections, counts, answers.frames, answers.ends_of(counts))
 
     @staticmethod
     def _sender(runs: SendRuns, connection: Connection, sender_of: SenderOf) -> Sender | None:

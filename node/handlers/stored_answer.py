@@ -6,7 +6,7 @@ fields, and encoding it field by field takes four times as long.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from itertools import accumulate
 from typing import Final
 
 import msgspec
@@ -53,17 +53,12 @@ class RunAnswers(msgspec.Struct, frozen=True):
     frame_ends: list[int]
     record_ends: list[int]
 
-    def split(self, counts: Iterable[int]) -> list[bytes]:
-        """Return the frames in pieces of this many answers each."""
-        pieces: list[bytes] = []
-        frames, ends = self.frames, self.frame_ends
-        start = done = 0
-        for count in counts:
-            done += count
-            end = ends[done - 1]
-            pieces.append(frames[start:end])
-            start = end
-        return pieces
+    def ends_of(self, counts: list[int]) -> list[int]:
+        """Return where each ends of pieces of this many answers."""
+        ends = self.frame_ends
+        if len(counts) == len(ends):
+            return ends  # each is one
+        return [ends[done - 1] for done in accumulate(counts)]
 
     def single(self) -> list[tuple[int, bytes]]:
         """Return end offset and answer of each."""

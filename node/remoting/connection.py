@@ -15,11 +15,13 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from node.remoting.caller import ANYBODY
+from store.machine.many_sockets import NO_SOCKET, many_sockets
 from store.machine.network import ConnectionLost
 from store.machine.signal import Signal
 from tandem.wire.remoting_command import (
@@ -140,6 +142,7 @@ class Connection:
         self._in_outbox = False
         self._writing = False
         self._changed = Signal()
+        self._waits_count = 0
         self._writer_needed = Signal()
         self._when_drained: list[Callable[[], None]] = []
         self._at_round_end: list[Callable[[], None]] = []
@@ -270,7 +273,7 @@ class Connection:
         if self._in_outbox or self._writing:
             self.write(frames)  # who waits is woken when they are sent
             return
-        if not self.is_closed:
+        if frames and not self.is_closed:
             try:
                 sent = self.stream.send_nowait(frames)
             except ConnectionLost:
@@ -355,12 +358,19 @@ class Connection:
     async def wait_ready(self) -> None:
         """Wait until the peer may be given more work."""
         while not self.may_read and not self.is_closed:
-            await self._changed.wait()
+            await self._wait_for_change()
 
     async def wait_idle(self) -> None:
         """Wait until every answer owed has been handed to the kernel."""
         while self.is_busy and not self.is_closed:
+            await self._wait_for_change()
+
+    async def _wait_for_change(self) -> None:
+        self._waits_count += 1
+        try:
             await self._changed.wait()
+        finally:
+            self._waits_count -= 1
 
     async def _send_rest(self) -> None:
         while self._out or self._when_drained:
@@ -383,6 +393,46 @@ class Connection:
 
     def _wake(self) -> None:
         self._changed.notify()
+
+
+def owe_each(connections: Sequence[Connection], counts: Sequence[int]) -> None:
+    """Promise to each so many answers, for as many requests; `give_each` gives them."""
+    for connection, count in zip(connections, counts, strict=True):
+        connection.owed_count += count
+        connection.has_asked = True
+
+
+def overfull(connections: Sequence[Connection]) -> list[int]:
+    """Return which of them may be given no more work."""
+    if max(map(_owed_of, connections)) < OWED_ANSWERS_MAX and not any(map(_unsent_of, connections)):
+        return []
+    return [number for number, connection in enumerate(connections) if not connection.may_read]
+
+
+_owed_of: Final = attrgetter("owed_count")
+_unsent_of: Final = attrgetter("_out")
+
+
+def give_each(
+    connections: Sequence[Connection], counts: Sequence[int], frames: bytes, ends: Sequence[int]
+) -> None:
+    """Send to each its answers, up to its end in `frames`, as `give` does."""
+    fds = [
+        NO_SOCKET if one._in_outbox or one._writing or one.is_closed else one.stream.plain_fd  # noqa: SLF001
+        for one in connections
+    ]
+    many = many_sockets()
+    taken = [0] * len(fds) if many is None else many.send(fds, frames, ends)
+    if taken is None:
+        for connection, count in zip(connections, counts, strict=True):
+            connection.owed_count -= count
+            if connection._waits_count:  # noqa: SLF001
+                connection._wake()  # noqa: SLF001
+        return
+    start = 0
+    for connection, count, end, size in zip(connections, counts, ends, taken, strict=True):
+        connection.give(frames[start + size : end], count)
+        start = end
 
 
 class OwedAnswers:

@@ -4,9 +4,10 @@
                           --> what else there is, connection by connection
 
 Most applications have one request in flight on each connection. Then nothing comes together on one
-of them, but much on all: what is read in one round of the `ReadLoop` is kept to the end of the
-round, and `take_together` takes requests out of it. What it leaves is handled as if it had come
-alone, so the order of a connection stays as it is.
+of them, but much on all. So connections are a crowd (`Crowd`): what came over them at once is
+received with one call, and `take_together` takes requests out of it. What it leaves is handled as
+if it had come alone, so the order of a connection stays as it is. What has to be decrypted is read
+one by one, and kept to the end of the round of the `ReadLoop` (`add`, `end`).
 
 It has its turn like others (`Turns`). When the time between two passes over all tasks is used up,
 it has the tasks run, and goes on after it; no task has to be woken for that.
@@ -14,9 +15,13 @@ it has the tasks run, and goes on after it; no task has to be woken for that.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import trio
+
+from node.remoting.connection import overfull
+from tandem.wire.read_together import ReadTogether
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +34,11 @@ PART_BYTES_MAX: Final = 16 * 1024
 
 ALONE_MAX: Final = 64
 """Reads that are handled alone before the next look, after nothing was found again and again."""
+
+
+# Loops without a step of Python for each.
+_connection_of = attrgetter("connection")
+_dispatcher_of = attrgetter("dispatcher")
 
 
 class Reads(Protocol):
@@ -46,34 +56,46 @@ class Reads(Protocol):
         """Have them run after this round."""
 
 
+class TakesTogether(Protocol):
+    """The part of a dispatcher that counts here; see `Dispatch`."""
+
+    @property
+    def take_together(self) -> TakeTogether | None:
+        """Has requests of several connections handled as one; None: it never can."""
+
+
 class Part:
-    """What has come over one connection in one round.
+    """What comes over one connection, as a member of the crowd of its server.
 
     Attributes:
-        connection: By which it has come.
-        data: Whole requests, or not. Whoever takes some from its start leaves the rest.
+        connection: By which it comes.
+        dispatcher: What has it handled.
+        data: What was kept to the end of this round; what nobody has taken is left.
         alone: How many reads are to be handled alone, because its requests cannot be joined.
+        misses: How far apart looks for what can be joined are by now; 0 after one that was.
+        joins: Whether what comes next may be taken with what has come over others.
+        crowd: The others; None: it never joins them.
     """
 
-    __slots__ = ("_misses", "alone", "connection", "data")
+    __slots__ = ("alone", "connection", "crowd", "data", "dispatcher", "joins", "misses")
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, dispatcher: TakesTogether) -> None:
+        """Join no crowd yet."""
         self.connection = connection
+        self.dispatcher = dispatcher
         self.data = b""
-        self.alone = self._misses = 0
+        self.alone = self.misses = 0
+        self.joins = False
+        self.crowd: Gathering | None = None
 
     def note_odd(self) -> None:
         """Its requests are usual, but not to be joined: as those for a topic that is not known."""
-        self.alone = self._misses = min(2 * self._misses + 1, ALONE_MAX)
-
-    def take(self, count: int) -> None:
-        """Take whole requests from the start: that many bytes."""
-        self.data = self.data[count:]
-        self._misses = 0
+        self.alone = self.misses = min(2 * self.misses + 1, ALONE_MAX)
 
 
-TakeTogether: TypeAlias = "Callable[[list[Part]], bool]"
-"""Handles what can be handled together of what came on several connections; False: nothing.
+TakeTogether: TypeAlias = "Callable[[list[Part], ReadTogether], bool]"
+"""Handles what can be handled together of what came on several connections, and takes it from what
+has come; False: nothing.
 
 No two parts are of one connection, and all hosts are of one size.
 """
@@ -98,9 +120,6 @@ class Gathering:
         if self._alone:
             self._alone -= 1
             return False
-        if part.alone:
-            part.alone -= 1
-            return False
         if take is not self._take:
             if self._parts:
                 return False
@@ -114,23 +133,44 @@ class Gathering:
         if not self._parts:
             return
         parts, self._parts = self._parts, []
-        if len(parts) < 2 or self._take is None:
+        if len(parts) < 2 or self._take is None or not self._has_time():
             return
+        came = ReadTogether.of([part.data for part in parts])
+        try:
+            self._take_some(self._take, parts, came)
+        finally:
+            for number, part in enumerate(parts):
+                part.data = came.rest(number)
+
+    def take(self, members: list[Part], came: ReadTogether) -> list[int]:
+        """See `Crowd`."""
+        dispatchers = set(map(_dispatcher_of, members))
+        takes = {dispatcher.take_together for dispatcher in dispatchers}
+        take = takes.pop()
+        if self._alone:
+            self._alone = max(0, self._alone - len(members))
+        elif take is not None and not takes and self._has_time():
+            self._take_some(take, members, came)
+            return overfull(list(map(_connection_of, members)))
+        return []
+
+    def _has_time(self) -> bool:
         reads, turns = self._reads, self._turns
         if reads.passes != self._passes:
             self._passes = reads.passes
             turns.passed()
         # Also while tasks wait in the row: it would never end if all that comes had to join it.
-        if not turns.has_time:
-            return
+        return turns.has_time
+
+    def _take_some(self, take: TakeTogether, parts: list[Part], came: ReadTogether) -> None:
         started = trio.current_time()
         for part in parts:
             part.connection.last_active = started
         try:
-            is_some = self._take(parts)
+            is_some = take(parts, came)
         finally:
             self._after_round()
-            turns.give(trio.current_time() - started)
+            self._turns.give(trio.current_time() - started)
         self._misses = self._alone = 0 if is_some else min(2 * self._misses + 1, ALONE_MAX)
         if not self._turns.is_free:
-            reads.let_trio_go_on()
+            self._reads.let_trio_go_on()

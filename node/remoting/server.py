@@ -27,12 +27,12 @@ from tandem.wire.pull_run import PULL_HEADS
 from tandem.wire.send_run import HOST_V4_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from trio.abc import Clock
 
     from node.remoting.dispatcher import Dispatch, TakeRun
-    from store.machine.network import Listener, Take, Taken
+    from store.machine.network import Listener, Taken
 
 _log = logging.getLogger(__name__)
 
@@ -278,25 +278,31 @@ class _Rounds:
         self._turns = turns
         self._clock = trio.lowlevel.current_clock()
         self._gathering = gathering
-        self._part = Part(connection)
+        self._part = Part(connection, dispatcher)
         self._may_have_more = self._again = False
-        self._is_used_up = frames.is_used_up()
+        self._part.joins = frames.is_used_up()
 
     async def run(self) -> None:
         """Go on until the peer ends the connection."""
-        connection = self._connection
-        take: Take = self._take_alone
+        if self._frames.unfinished_bytes and not self._take_rest(b""):
+            await self._finish()
+        while await self._receive():
+            await self._finish()
+
+    def _receive(self) -> Awaitable[bool]:
+        """Receive until no more is wanted, or the end has come; see `Stream.receive_while`."""
+        stream, part, gathering = self._connection.stream, self._part, self._gathering
         # What is handled together has hosts of one size.
-        if self._gathering is not None and len(connection.born_host) == HOST_V4_BYTES:
-            take = partial(self._take, self._gathering)
-        if self._frames.unfinished_bytes and not self._take_alone(b""):
-            await self._finish()
-        while await connection.stream.receive_while(RECEIVE_BYTES_MAX, take):
-            await self._finish()
+        if gathering is None or len(self._connection.born_host) != HOST_V4_BYTES:
+            return stream.receive_while(RECEIVE_BYTES_MAX, self._take_alone)
+        if stream.plain_fd < 0:
+            return stream.receive_while(RECEIVE_BYTES_MAX, partial(self._take, gathering))
+        part.crowd = gathering
+        return stream.receive_together(RECEIVE_BYTES_MAX, self._take_alone, part, self._take_rest)
 
     def _take(self, gathering: Gathering, data: bytes) -> Taken:
         """Leave to the end of the round what has come beside others; else have a turn at once."""
-        if self._is_used_up and gathering.add(self._part, data, self._dispatcher.take_together):
+        if self._part.joins and gathering.add(self._part, data, self._dispatcher.take_together):
             return self._end_gathering
         return self._take_alone(data)
 
@@ -307,14 +313,22 @@ class _Rounds:
         if not rest:
             return self._connection.may_read
         self._part.data = b""
-        return self._take_alone(rest)
+        return self._take_rest(rest)
+
+    def _take_rest(self, data: bytes) -> bool:
+        """Handle what the others have left, which does not count as a read that came alone."""
+        if self._part.alone:
+            self._part.alone += 1
+        return self._take_alone(data)
 
     def _take_alone(self, data: bytes) -> bool:
         """Have a turn at once, if there is one; return whether that was all there is to do."""
-        connection = self._connection
+        connection, part = self._connection, self._part
+        if part.alone:
+            part.alone -= 1
         connection.last_active = self._clock.current_time()
         self._frames.receive_data(data)
-        self._may_have_more, self._is_used_up = True, False
+        self._may_have_more, part.joins = True, False
         if self._turns.is_free:
             self._turn()
         return not self._may_have_more and connection.may_read
@@ -332,7 +346,8 @@ class _Rounds:
             self._after_round()
             self._turns.give(clock.current_time() - started)
         unfinished_bytes = frames.unfinished_bytes
-        self._is_used_up = not unfinished_bytes
+        # A half of a request waits for its other half, and is not joined.
+        self._part.joins = not unfinished_bytes and not self._part.alone
         if unfinished_bytes or connection.unfinished_bytes:
             connection.unfinished_bytes = unfinished_bytes
             connection.note_kept()

@@ -11,20 +11,26 @@ the same contract checks. No `OSError` and no trio error except `trio.Cancelled`
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from store.machine.errors import AddressInUseError, ClosedHere, ConnectionLost
 from tandem.wire.message import Host
+
+if TYPE_CHECKING:
+    from tandem.wire.read_together import ReadTogether
 
 __all__ = [
     "AddressInUseError",
     "ClosedHere",
     "ConnectionLost",
+    "Crowd",
     "Listener",
+    "Member",
     "Network",
     "ReceivesSome",
     "Stream",
     "Take",
+    "TakeRest",
     "Taken",
 ]
 
@@ -33,6 +39,33 @@ Taken: TypeAlias = "bool | Callable[[], bool]"
 
 Take: TypeAlias = "Callable[[bytes], Taken]"
 """Takes what has come over a stream. It never waits."""
+
+TakeRest: TypeAlias = "Callable[[bytes], bool]"
+"""Takes what a crowd has left of what has come, or nothing; says whether more is wanted."""
+
+
+class Member(Protocol):
+    """One of a crowd: streams of which is taken together what has come over them at once.
+
+    Attributes:
+        joins: Whether it does so now.
+    """
+
+    joins: bool
+
+    @property
+    def crowd(self) -> Crowd | None:
+        """All of them, or None while it is alone."""
+
+
+class Crowd(Protocol):
+    """Takes what has come over several streams."""
+
+    def take(self, members: list[Any], came: ReadTogether) -> list[int]:
+        """Take from the start of what each has sent, or not; the rest comes to their `take_rest`.
+
+        Return who is to be asked also if nothing is left, for they may want no more.
+        """
 
 
 class Stream(Protocol):
@@ -49,6 +82,13 @@ class Stream(Protocol):
     @property
     def has_tls(self) -> bool:
         """Whether what is sent cannot be read on the way."""
+
+    @property
+    def plain_fd(self) -> int:
+        """The socket that takes what is sent as it is; -1: there is none, or it was closed.
+
+        Good only until something else happens: the number may then be another one's.
+        """
 
     async def receive_some(self, bytes_max: int) -> bytes:
         """Return 1 to `bytes_max` bytes, or b"" when the peer has ended the stream.
@@ -70,6 +110,15 @@ class Stream(Protocol):
 
         Raises:
             ConnectionLost: the stream broke, or was closed on this side, if by `take` itself.
+        """
+
+    async def receive_together(
+        self, bytes_max: int, take: Take, member: Member, take_rest: TakeRest
+    ) -> bool:
+        """The same, but what has come beside others of the same crowd is taken by the crowd.
+
+        To `take` comes what came alone, or while the member does not join; to `take_rest` what its
+        crowd has left.
         """
 
     def send_nowait(self, data: bytes | bytearray | memoryview) -> int:
@@ -99,7 +148,7 @@ class Stream(Protocol):
 
 
 class ReceivesSome:
-    """A stream that has `receive_some`, and `receive_while` by it, and has no TLS."""
+    """A stream that has `receive_some`, and all other ways to receive by it, and has no TLS."""
 
     @property
     def peer_name(self) -> str | None:
@@ -111,9 +160,20 @@ class ReceivesSome:
         """See `Stream.has_tls`."""
         return False
 
+    @property
+    def plain_fd(self) -> int:
+        """See `Stream.plain_fd`."""
+        return -1
+
     async def receive_some(self, bytes_max: int) -> bytes:
         """See `Stream.receive_some`."""
         raise NotImplementedError
+
+    async def receive_together(
+        self, bytes_max: int, take: Take, member: Member, take_rest: TakeRest
+    ) -> bool:
+        """See `Stream.receive_together`; here all comes alone."""
+        return await self.receive_while(bytes_max, take)
 
     async def receive_while(self, bytes_max: int, take: Take) -> bool:
         """See `Stream.receive_while`."""

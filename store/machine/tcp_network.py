@@ -21,11 +21,13 @@ from store.machine.network import (
     AddressInUseError,
     ClosedHere,
     ConnectionLost,
+    Member,
     ReceivesSome,
     Take,
     Taken,
+    TakeRest,
 )
-from store.machine.read_loop import read_loop
+from store.machine.read_loop import BrokenSocketError, read_loop
 from tandem.wire.message import Host
 
 READS_PER_CHECKPOINT: Final = 8
@@ -53,10 +55,13 @@ _ACCEPT_RETRIED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, e
 class TCPStream(ReceivesSome):
     """One connected TCP socket. Owned by the task that reads it."""
 
+    plain_fd: int = -1  # an attribute: it is asked for with every answer
+
     def __init__(self, sock: socket.socket, peer: Host) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sock = sock
         self._peer = peer
+        self.plain_fd = sock.fileno()
         self._reads_until_checkpoint = READS_PER_CHECKPOINT
         self._waits_first = True
 
@@ -88,6 +93,17 @@ class TCPStream(ReceivesSome):
 
     async def receive_while(self, bytes_max: int, take: Take) -> bool:
         """See `Stream.receive_while`."""
+        return await self._receive_while(bytes_max, take, None)
+
+    async def receive_together(
+        self, bytes_max: int, take: Take, member: Member, take_rest: TakeRest
+    ) -> bool:
+        """See `Stream.receive_together`."""
+        return await self._receive_while(bytes_max, take, (member, take_rest))
+
+    async def _receive_while(
+        self, bytes_max: int, take: Take, joining: tuple[Member, TakeRest] | None
+    ) -> bool:
         loop = read_loop()
         if loop is None:
             return await super().receive_while(bytes_max, take)
@@ -107,11 +123,13 @@ class TCPStream(ReceivesSome):
                 return None
             return True if taken is False else taken
 
-        fd = sock.fileno()
+        fd = self.plain_fd
         if fd < 0:
             raise self._closed()
         try:
-            return await loop.run_reader(fd, read)
+            return await loop.run_reader(fd, read, joining)
+        except BrokenSocketError as error:
+            raise self._lost(OSError(error.number, os.strerror(error.number))) from error
         except trio.ClosedResourceError as error:
             raise self._closed() from error
 
@@ -141,7 +159,7 @@ class TCPStream(ReceivesSome):
 
     def close_nowait(self) -> None:
         """See `Stream.close_nowait`."""
-        fd = self._sock.fileno()
+        fd, self.plain_fd = self.plain_fd, -1
         if fd >= 0:
             if (loop := read_loop()) is not None:
                 loop.forget(fd)

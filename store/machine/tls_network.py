@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import trio
 
 from store.machine.errors import ConnectionLost
-from store.machine.network import Listener, Network, ReceivesSome, Stream, Take
+from store.machine.network import Listener, Member, Network, ReceivesSome, Stream, Take, TakeRest
 from store.machine.tell_once import TellOnce
 from store.machine.tls_stream import TLSStream
 from tandem.handshake_turns import HandshakeTurns, TooManyHandshakesError
@@ -86,6 +86,11 @@ class AcceptedStream(ReceivesSome):
         """Whether it has, once the peer has sent something."""
         return isinstance(self._settled, TLSStream)
 
+    @property
+    def plain_fd(self) -> int:
+        """See `Stream.plain_fd`."""
+        return -1 if self._settled is None else self._settled.plain_fd
+
     async def receive_some(self, bytes_max: int) -> bytes:
         """See `Stream.receive_some`."""
         settled = self._settled or await self.settle()
@@ -97,12 +102,27 @@ class AcceptedStream(ReceivesSome):
     async def receive_while(self, bytes_max: int, take: Take) -> bool:
         """See `Stream.receive_while`."""
         settled = self._settled or await self.settle()
+        if not self._take_first(bytes_max, take):
+            return True
+        return await settled.receive_while(bytes_max, take)
+
+    async def receive_together(
+        self, bytes_max: int, take: Take, member: Member, take_rest: TakeRest
+    ) -> bool:
+        """See `Stream.receive_together`."""
+        settled = self._settled or await self.settle()
+        if not self._take_first(bytes_max, take):
+            return True
+        return await settled.receive_together(bytes_max, take, member, take_rest)
+
+    def _take_first(self, bytes_max: int, take: Take) -> bool:
+        """Have taken what has come already; return whether more is wanted."""
         while self._first:
             data, self._first = self._first[:bytes_max], self._first[bytes_max:]
             taken = take(data)
             if not (taken if isinstance(taken, bool) else taken()):
-                return True
-        return await settled.receive_while(bytes_max, take)
+                return False
+        return True
 
     def send_nowait(self, data: bytes | bytearray | memoryview) -> int:
         """See `Stream.send_nowait`. Nothing is taken before the peer has said what it speaks."""

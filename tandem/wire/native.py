@@ -5,8 +5,9 @@
     hash_keys      what index files keep of keys       record_keys
     index_put      keys entered in an index file       store.index.index_file
     split_batch    a batch as records                  store.log.message_encoder
-    find_sends, find_sends_of, write_sends,            send_run
-    good_seals
+    find_sends, find_sends_of, share_sends,            send_run
+    write_sends, good_seals
+    receive_each, send_each                            store.machine.many_sockets
     find_pulls, answer_pulls                           pull_run
     header_table, read_headers                         node.grpc.header_blocks
 
@@ -46,6 +47,7 @@ SOURCES: Final = (
     "native_send_headers.c",
     "native_sends.c",
     "native_sends.h",
+    "native_sockets.c",
 )
 LIBRARY: Final = Path(__file__).with_name("libtandem.so")
 
@@ -140,8 +142,11 @@ class Loops:
         self.find_sends.argtypes = [ctypes.c_char_p, _LONG, _LONG, _AT]
         self.find_sends.restype = _LONG
         self.find_sends_of = library.tandem_find_sends_of
-        self.find_sends_of.argtypes = [ctypes.c_char_p, _AT, _LONG, _AT, _AT]
+        self.find_sends_of.argtypes = [ctypes.c_char_p, _AT, _AT, _LONG, _AT]
         self.find_sends_of.restype = _LONG
+        self.share_sends = library.tandem_share_sends
+        self.share_sends.argtypes = [_AT, _LONG, _LONG, _AT, _AT]
+        self.share_sends.restype = None
         self.good_seals = library.tandem_good_seals
         self.good_seals.argtypes = [ctypes.c_char_p, _AT, _LONG, ctypes.c_char_p]
         self.good_seals.restype = _LONG
@@ -161,9 +166,18 @@ class Loops:
         self._hpack_bytes.restype = _LONG
         self._header_text = bytearray(_HEADER_TEXT_BYTES)
         self._header_text_at = _address(_bytes_of(self._header_text))
+        self._declare_sockets(library)
         self.crc32 = library.tandem_crc32
         self.crc32.argtypes = [ctypes.c_char_p, _LONG]
         self.crc32.restype = ctypes.c_uint32
+
+    def _declare_sockets(self, library: ctypes.CDLL) -> None:
+        self.receive_each = library.tandem_receive_each
+        self.receive_each.argtypes = [_AT, _LONG, _AT, _LONG, _AT, _AT]
+        self.receive_each.restype = _LONG
+        self.send_each = library.tandem_send_each
+        self.send_each.argtypes = [_AT, _LONG, ctypes.c_char_p, _AT, _AT]
+        self.send_each.restype = _LONG
 
     def check(
         self,

@@ -155,22 +155,29 @@ i64 tandem_find_sends(const u8 *data, i64 start, i64 end, struct sends *all) {
     return add_some(data, start, end, all, 0, 0);
 }
 
-/* The same of several connections. What connection n has sent ends at ends[n] and starts where that
- * of the one before it ends: no request reads on in what another connection has sent. What is not
- * usual ends the part of its own connection alone. counts[n] becomes how many requests connection n
- * has in the run. */
-i64 tandem_find_sends_of(const u8 *data, const i64 *ends, i64 connections, struct sends *all,
-                         i64 *counts) {
-    i64 start = 0, count = 0;
+/* The same of several connections. What connection n has sent goes from starts[n] to ends[n]: no
+ * request reads on in what another connection has sent. What is not usual ends the part of its own
+ * connection alone. */
+i64 tandem_find_sends_of(const u8 *data, const i64 *starts, const i64 *ends, i64 connections,
+                         struct sends *all) {
+    i64 count = 0;
     all->place_count = 0;
     all->contents.used = 0;
-    for (i64 n = 0; n < connections; n++) {
-        i64 before = count;
-        count = add_some(data, start, ends[n], all, count, n);
-        counts[n] = count - before;
-        start = ends[n];
-    }
+    for (i64 n = 0; n < connections; n++)
+        count = add_some(data, starts[n], ends[n], all, count, n);
     return count;
+}
+
+/* What each connection has in a run of `count`: counts[n] becomes how many requests; starts[n] is
+ * moved behind the last of them. */
+void tandem_share_sends(const struct sends *all, i64 count, i64 connections, i64 *starts,
+                        i64 *counts) {
+    memset(counts, 0, (size_t)connections * sizeof *counts);
+    for (i64 row = 0; row < count; row++) {
+        const struct send *s = all->rows + row;
+        counts[s->connection]++;
+        starts[s->connection] = s->end;
+    }
 }
 
 enum { ANSWER_PARTS = 6, PACKED_PARTS = 4 };

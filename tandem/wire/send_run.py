@@ -2,6 +2,7 @@
 
     find     usual requests from here on, up to the first unusual one: how many, to which queues
     find_of  the same in what several connections have sent, each up to its first unusual one
+    share    whose they are
     keep     only some of them
     write    their records, what their queues get, and their answers
 
@@ -16,13 +17,13 @@ from __future__ import annotations
 import ctypes
 from array import array
 from hmac import compare_digest
-from itertools import accumulate
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from tandem.wire.frame_seal import AHEAD_MAX, SEAL_BYTES
 from tandem.wire.message import BORNHOST_V6_FLAG, MESSAGE_MAGIC_CODE, STOREHOSTADDRESS_V6_FLAG
+from tandem.wire.read_together import ReadTogether
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -43,6 +44,7 @@ PARTS_MAX: Final = 512
 
 _SEND_COLUMNS: Final = 22
 _END, _OPAQUE, _PLACE, _BODY, _RECORD_BYTES, _ACCESS, _SIGNED = 0, 1, 5, 6, 14, 16, 18
+_CONNECTION: Final = 21
 SIGNATURE_BYTES: Final = 28
 CONTENTS_BYTES_MAX: Final = 1 << 20
 """Of what is signed in a run, without the bodies."""
@@ -109,11 +111,6 @@ class SendPlace(NamedTuple):
     sends: int
 
 
-RunShare: TypeAlias = tuple[int, int, int]
-"""What one of several connections has in a run: its number; how many requests, which follow those
-of the connection before it; and how many bytes that is of what it has sent."""
-
-
 class WrittenRun(NamedTuple):
     """A run as bytes. Views are good up to the next `write`.
 
@@ -166,7 +163,8 @@ class SendRuns:
     ) -> None:
         self._contents = np.zeros(CONTENTS_BYTES_MAX if are_signed else 0, np.uint8)
         self._find, self._find_of = loops.find_sends, loops.find_sends_of
-        self._write, self._good_seals = loops.write_sends, loops.good_seals
+        self._write, self._share = loops.write_sends, loops.share_sends
+        self._good_seals = loops.good_seals
         self._rows = np.zeros((SENDS_MAX, _SEND_COLUMNS), np.int64)
         self._places = np.zeros((PLACES_MAX, _PLACE_COLUMNS), np.int64)
         self._texts = np.zeros(SENDS_MAX * text_bytes_max, np.uint8)
@@ -184,7 +182,7 @@ class SendRuns:
         self._unit_values, self._answer_bytes = self._units.data, self._answers.data
         self._record_ends, self._answer_ends = self._ends[0].data, self._ends[1].data
         self._count_values, self._counts_at = self._counts.data, self._counts.ctypes.data
-        self._part_ends, self._born_host = array("q"), b""
+        self._came, self._born_host = ReadTogether.of([]), b""
         self._host_bytes = len(host := store_host.packed)
         self._store_flag = STOREHOSTADDRESS_V6_FLAG * store_host.is_v6
         self._sends = _Sends(
@@ -221,43 +219,37 @@ class SendRuns:
         self.count = self._find(data, start, len(data), self._sends_at)
         return self.count > 0
 
-    def find_of(self, parts: list[bytes], born_hosts: list[bytes]) -> bool:
+    def find_of(
+        self, came: ReadTogether, born_hosts: bytes, *, but: Collection[int] = frozenset()
+    ) -> bool:
         """Look for usual requests in what several connections have sent; return whether there are.
 
-        Each part is looked at up to its first unusual request. `born_hosts` are of one size.
+        That of each is looked at up to its first unusual request, of those in `but` not at all.
+        `born_hosts` are of one size.
         """
-        data = self._data = b"".join(parts)
-        ends = self._part_ends = array("q", accumulate(map(len, parts)))
+        self._data, self._came = came.data, came
+        starts, ends = came.starts, came.ends
+        if but:
+            starts = array("q", starts)
+            for number in but:
+                starts[number] = ends[number]
         at, count = ends.buffer_info()
         assert count <= PARTS_MAX
-        self._run.born_hosts = b"".join(born_hosts)
-        self.count = self._find_of(data, at, count, self._sends_at, self._counts_at)
+        self._run.born_hosts = born_hosts
+        self.count = self._find_of(came.data, starts.buffer_info()[0], at, count, self._sends_at)
         return self.count > 0
 
-    def shares(self) -> list[RunShare]:
-        """Return what each connection has in the run that `find_of` has found, if anything."""
-        shares: list[RunShare] = []
-        left, row_end, start = self.count, _END - _SEND_COLUMNS, 0
-        values, ends = self._row_values, self._part_ends
-        for connection, found in enumerate(self._count_values[: len(ends)].tolist()):
-            if found and left:
-                sends = min(left, found)  # written out: a call less
-                left -= sends
-                row_end += sends * _SEND_COLUMNS
-                shares.append((connection, sends, values[row_end] - start))
-            start = ends[connection]
-        return shares
+    def share(self) -> list[int]:
+        """Take the run out of what `find_of` was given; return how many requests are of whom."""
+        at, connections = self._came.starts.buffer_info()
+        self._share(self._sends_at, self.count, connections, at, self._counts_at)
+        counts: list[int] = self._count_values[:connections].tolist()
+        return counts
 
     def parts_with(self, places: Collection[int]) -> set[int]:
         """Return which connections have requests for any of these places, after `find_of`."""
-        of_rows: list[int] = self._rows[: self.count, _PLACE].tolist()
-        found: set[int] = set()
-        row = 0
-        for connection, sends in enumerate(self._count_values[: len(self._part_ends)].tolist()):
-            if any(place in places for place in of_rows[row : row + sends]):
-                found.add(connection)
-            row += sends
-        return found
+        columns = self._rows[: self.count, [_PLACE, _CONNECTION]].tolist()
+        return {connection for place, connection in columns if place in places}
 
     @property
     def is_full(self) -> bool:

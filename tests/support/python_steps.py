@@ -13,23 +13,38 @@ if TYPE_CHECKING:
     from types import FrameType
 
 
+class StepCounter:
+    """Counts the instructions of what is called while it is on, not of who switches it on."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._before: Any = None
+
+    def start(self) -> None:
+        """Count from now on."""
+        self._before = sys.gettrace()
+        sys.settrace(self._enter)
+
+    def stop(self) -> int:
+        """Return how many there were."""
+        sys.settrace(self._before)
+        return self.count
+
+    def _enter(self, frame: FrameType, _event: str, _argument: object) -> Any:  # noqa: ANN401
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return self._take
+
+    def _take(self, _frame: FrameType, event: str, _argument: object) -> Any:  # noqa: ANN401
+        self.count += event == "opcode"
+        return self._take
+
+
 def python_steps(call: Callable[[], object]) -> int:
     """Call, and return how many instructions that took."""
-    count = 0
-
-    def enter(frame: FrameType, _event: str, _argument: object) -> Any:  # noqa: ANN401
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        return take
-
-    def take(_frame: FrameType, event: str, _argument: object) -> Any:  # noqa: ANN401
-        nonlocal count
-        count += event == "opcode"
-        return take
-
-    before = sys.gettrace()
-    sys.settrace(enter)
+    counter = StepCounter()
+    counter.start()
     try:
         call()
     finally:
-        sys.settrace(before)
-    return count
+        counter.stop()
+    return counter.count

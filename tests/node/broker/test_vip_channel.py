@@ -4,6 +4,7 @@ from node.broker.vip_channel import VipChannel
 from node.remoting.connection import Connection, Outbox
 from node.remoting.gathering import Part
 from tandem.wire.frame_buffer import FrameBuffer
+from tandem.wire.read_together import ReadTogether
 from tandem.wire.remoting_command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
@@ -21,7 +22,7 @@ class Seen:
 
     take_pulls = take_run
 
-    def take_together(self, _parts: list[Part]) -> bool:
+    def take_together(self, _parts: list[Part], _came: ReadTogether) -> bool:
         return False
 
     def dispatch(self, connection: Connection, command: RemotingCommand) -> None:

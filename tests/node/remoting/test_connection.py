@@ -1,3 +1,6 @@
+import socket
+from collections.abc import Iterator
+
 import pytest
 import trio
 import trio.testing
@@ -8,14 +11,21 @@ from node.remoting.connection import (
     Connection,
     Outbox,
     OwedAnswers,
+    give_each,
+    overfull,
+    owe_each,
 )
 from node.remoting.dispatcher import Dispatcher, response_to
 from node.remoting.server import serve_requests
 from node.remoting.turns import Turns
+from store.machine.tcp_network import TCPNetwork
+from tandem.wire import native
 from tandem.wire.errors import FrameTooLargeError
 from tandem.wire.frame_buffer import FrameBuffer
+from tandem.wire.message import Host
 from tandem.wire.remoting_command import ONEWAY_FLAG, RemotingCommand, encode_frame
 from tests.node.doubles import FakeStream
+from tests.support.patience import PATIENCE_SECONDS
 
 ECHO = 7
 
@@ -385,3 +395,116 @@ async def test_an_answer_is_not_given_before_what_the_writer_has_still_to_send(
     await connection.wait_idle()
     assert bytes(stream.sent) == b"first second"
     nursery.cancel_scope.cancel()
+
+
+class SocketStream(FakeStream):
+    """Its answers go over a socket if they go with those of others."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(Host("10.0.0.7", number))
+        self.ours, self.theirs = socket.socketpair()
+        self.theirs.setblocking(False)  # noqa: FBT003
+        self.plain = True
+
+    @property
+    def plain_fd(self) -> int:
+        return self.ours.fileno() if self.plain else -1
+
+    def send_nowait(self, data: bytes | bytearray | memoryview) -> int:
+        super().send_nowait(data)
+        return self.ours.send(data, socket.MSG_DONTWAIT)
+
+    def got(self) -> bytes:
+        try:
+            return self.theirs.recv(100)
+        except BlockingIOError:
+            return b""
+
+
+@pytest.fixture
+def streams() -> Iterator[list[SocketStream]]:
+    made = [SocketStream(number) for number in range(5)]
+    yield made
+    for stream in made:
+        stream.ours.close()
+        stream.theirs.close()
+
+
+@pytest.mark.usefixtures("_in_c_and_python")
+async def test_each_gets_its_own_answers_whatever_it_is_at(streams: list[SocketStream]) -> None:
+    outbox = Outbox()
+    plain, secret, behind, closed, last = [Connection(stream, outbox) for stream in streams]
+    streams[1].plain = False
+    behind.write(b"<before>")
+    all_of_them = [plain, secret, behind, closed, last]
+    owe_each(all_of_them, [1, 2, 1, 1, 3])
+    assert [one.owed_count for one in all_of_them] == [1, 2, 1, 1, 3]
+    assert all(one.has_asked for one in all_of_them)
+    closed.close()
+    give_each(all_of_them, [1, 2, 1, 1, 3], b"abbcdeee", [1, 3, 4, 5, 8])
+    assert [one.owed_count for one in all_of_them] == [0] * 5
+    assert [stream.got() for stream in streams] == [b"a", b"bb", b"", b"", b"eee"]
+    outbox.flush()
+    assert streams[2].got() == b"<before>c"
+    has_c = native.loops is not None
+    assert [bool(stream.sent) for stream in streams] == [not has_c, True, True, False, not has_c]
+
+
+@pytest.mark.usefixtures("_in_c_and_python")
+async def test_who_waits_until_all_is_answered_hears_of_answers_given_with_others(
+    streams: list[SocketStream], nursery: trio.Nursery
+) -> None:
+    one, other = [Connection(stream, Outbox()) for stream in streams[:2]]
+    owe_each([one, other], [1, 2])
+    idle: list[Connection] = []
+
+    async def wait(connection: Connection) -> None:
+        await connection.wait_idle()
+        idle.append(connection)
+
+    nursery.start_soon(wait, one)
+    nursery.start_soon(wait, other)
+    await trio.testing.wait_all_tasks_blocked()
+    give_each([one, other], [1, 1], b"ab", [1, 2])
+    await trio.testing.wait_all_tasks_blocked()
+    assert idle == [one]
+    give_each([other], [1], b"c", [1])
+    await trio.testing.wait_all_tasks_blocked()
+    assert idle == [one, other]
+    assert streams[1].got() == b"bc"
+
+
+@pytest.mark.usefixtures("_in_c_and_python")
+async def test_what_a_peer_does_not_take_of_answers_given_with_others_follows(
+    nursery: trio.Nursery,
+) -> None:
+    network = TCPNetwork()
+    listener = await network.listen("127.0.0.1", 0)
+    clients = [await network.connect("127.0.0.1", listener.port, source=None) for _ in range(2)]
+    outbox = Outbox()
+    connections = [Connection(await listener.accept(), outbox) for _ in clients]
+    for connection in connections:
+        nursery.start_soon(connection.run_writer)
+    large = bytes(range(256)) * (1 << 16)
+    give_each(connections, [0, 0], large + b"small", [len(large), len(large) + 5])
+    outbox.flush()
+    with trio.fail_after(PATIENCE_SECONDS):
+        assert await clients[1].receive_some(10) == b"small"
+        received = b""
+        while len(received) < len(large):
+            received += await clients[0].receive_some(1 << 20)
+    assert received == large
+    for stream in (*clients, *(connection.stream for connection in connections)):
+        stream.close_nowait()
+    await listener.aclose()
+    nursery.cancel_scope.cancel()
+
+
+async def test_who_may_be_given_no_more_is_found_among_others() -> None:
+    connections = [Connection(FakeStream(), Outbox()) for _ in range(4)]
+    assert overfull(connections) == []
+    connections[1].write(b"not sent")
+    assert overfull(connections) == []
+    connections[2].owed_count = OWED_ANSWERS_MAX
+    connections[3].write(bytes(OUT_BYTES_MAX + 1))
+    assert overfull(connections) == [2, 3]

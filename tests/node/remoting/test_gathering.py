@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import pytest
 import trio
@@ -13,27 +13,32 @@ from hypothesis import strategies as st
 
 from ha.results import Refusal
 from node.handlers.send_runs import SendRunHandler, send_runs
+from node.handlers.stored_answer import answer_parts
+from node.remoting import connection as connections_module
 from node.remoting.connection import OWED_ANSWERS_MAX, Connection
 from node.remoting.gathering import ALONE_MAX, PART_BYTES_MAX, Gathering, Part, TakeTogether
 from node.remoting.server import serve_requests
 from node.remoting.turns import PASS_SECONDS, Turns
 from store import PutMessageStatus
+from store.log.log_end import TORN_BYTES_MIN
 from store.machine.network import ConnectionLost
 from tandem.wire import native
 from tandem.wire.errors import WireError
 from tandem.wire.frame_buffer import FrameBuffer
 from tandem.wire.message import Host, decode_messages
+from tandem.wire.read_together import ReadTogether
 from tandem.wire.response_code import ResponseCode
+from tandem.wire.send_run import SENDS_MAX, SendRuns
 from tests.node.doubles import FakeStream
 from tests.node.handlers.send_node import REQUESTS, UNUSUAL, Node, frame
 from tests.node.handlers.send_requests import Waiters, as_in_cpp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from trio.testing import MockClock
 
-    from store.machine.network import Take
+    from store.machine.network import Member, Take, TakeRest
 
 pytestmark = pytest.mark.skipif(native.loops is None, reason="no C compiler at installation")
 
@@ -55,14 +60,37 @@ class Reads:
         self.asked_for_a_pass += 1
 
 
+@pytest.fixture(params=["joined", "kept"], autouse=True)
+def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams are read together, or one by one and kept to the end of the round."""
+    if request.param == "joined":
+        # No socket has this number: each answer is sent by its stream.
+        monkeypatch.setattr(RoundStream, "plain_fd", 1 << 20)
+        monkeypatch.setattr(connections_module, "many_sockets", lambda: None)
+
+
 class RoundStream(FakeStream):
-    """A stream that is read in rounds, by the test."""
+    """A stream that is read in rounds, by the test.
+
+    Attributes:
+        member: With whom it is read together, if it is; `take_rest` takes what they leave.
+    """
+
+    plain_fd = -1
 
     def __init__(self, peer: Host) -> None:
         super().__init__(peer)
         self.take: Take | None = None
+        self.member: Member | None = None
+        self.take_rest: TakeRest | None = None
         self._outcome: bool | Exception | None = None
         self._over = trio.Event()
+
+    async def receive_together(
+        self, bytes_max: int, take: Take, member: Member, take_rest: TakeRest
+    ) -> bool:
+        self.member, self.take_rest = member, take_rest
+        return await self.receive_while(bytes_max, take)
 
     async def receive_while(self, bytes_max: int, take: Take) -> bool:
         self.take, self._outcome, self._over = take, None, trio.Event()
@@ -132,11 +160,11 @@ class Crowd:
             for queue_id in range(4):
                 node.put(topic, queue_id)
 
-    def _take(self, parts: list[Part]) -> bool:
-        before = [(part.connection, len(part.data)) for part in parts]
-        is_some = self._take_together(parts)
-        for part, (connection, size) in zip(parts, before, strict=True):
-            self.split[-1][self.connections.index(connection)] = size - len(part.data)
+    def _take(self, parts: list[Part], came: ReadTogether) -> bool:
+        before = list(came.starts)
+        is_some = self._take_together(parts, came)
+        for part, start, end in zip(parts, before, came.starts, strict=True):
+            self.split[-1][self.connections.index(part.connection)] = end - start
         return is_some
 
     def _end_round(self) -> None:
@@ -173,6 +201,11 @@ class Crowd:
         self.reads.passes += 1
         self.reads.reads_several = len(arriving) > 1
         later: list[tuple[RoundStream, Callable[[], bool]]] = []
+        joined, arriving = self._joined(arriving)
+        if len(joined) > 1:
+            self._take_joined(joined)
+        else:
+            arriving = joined + arriving
         for number, chunk in arriving:
             stream = self.streams[number]
             if stream.take is not None:
@@ -183,6 +216,30 @@ class Crowd:
         for stream, call in later:
             stream.call(call)
         await trio.testing.wait_all_tasks_blocked()
+
+    def _joined(self, arriving: Round) -> tuple[Round, Round]:
+        """Part those that are read together from the others."""
+        joined: Round = []
+        others: Round = []
+        for number, chunk in arriving:
+            stream = self.streams[number]
+            joins = stream.take is not None and stream.member is not None and stream.member.joins
+            (joined if joins else others).append((number, chunk))
+        return joined, others
+
+    def _take_joined(self, joined: Round) -> None:
+        """Do what `ReadLoop` does."""
+        came = ReadTogether.of([chunk for _, chunk in joined])
+        members = [self.streams[number].member for number, _ in joined]
+        for number, _ in joined:
+            self.split[-1][number] = 0
+        assert self.gathering is not None
+        asked = self.gathering.take(cast("list[Part]", members), came)
+        for at, (number, _) in enumerate(joined):
+            rest, stream = came.rest(at), self.streams[number]
+            if rest or at in asked:
+                assert stream.take_rest is not None
+                stream.call(partial(stream.take_rest, rest))
 
     def state(self) -> object:
         """All that could have ended otherwise, but what is said of one of the connections alone."""
@@ -198,24 +255,27 @@ class Crowd:
         return [(each.opaque, each.code) for each in self.streams[number].take_frames()]
 
 
-def as_split(rounds: list[Round], split: list[dict[int, int]]) -> list[Round]:
+def as_split(
+    rounds: list[Round], split: list[dict[int, int]], *, is_alone_first: bool
+) -> list[Round]:
     """Return the same in the order in which it was handled, each part in a round of its own."""
-    alone: list[Round] = []
+    in_turn: list[Round] = []
     for all_arriving, taken in zip(rounds, split, strict=True):
-        alone += [[(n, chunk)] for n, chunk in all_arriving if n not in taken]
+        alone: list[Round] = [[(n, chunk)] for n, chunk in all_arriving if n not in taken]
         arriving = [(n, chunk) for n, chunk in all_arriving if n in taken]
-        alone += [[(n, chunk[: taken[n]])] for n, chunk in arriving if taken.get(n)]
-        alone += [
-            [(n, chunk[taken.get(n, 0) :])] for n, chunk in arriving if chunk[taken.get(n, 0) :]
-        ]
-    return alone
+        together: list[Round] = [
+            [(n, chunk[: taken[n]])] for n, chunk in arriving if taken.get(n)
+        ] + [[(n, chunk[taken.get(n, 0) :])] for n, chunk in arriving if chunk[taken.get(n, 0) :]]
+        in_turn += alone + together if is_alone_first else together + alone
+    return in_turn
 
 
 async def alike(rounds: list[Round]) -> Crowd:
     """Have these come to both brokers; return the one that gathers."""
     crowd, other = Crowd(gathers=True), Crowd(gathers=False)
     await crowd.play(rounds)
-    await other.play(as_split(rounds, crowd.split))
+    is_kept = RoundStream.plain_fd < 0
+    await other.play(as_split(rounds, crowd.split, is_alone_first=is_kept))
     assert crowd.state() == other.state()
     return crowd
 
@@ -378,7 +438,8 @@ async def test_where_somebody_signs_nothing_of_several_connections_is_one_run(
     some = parts(2)
     for part in some:
         part.data = frame(1)
-    assert not taker.take_together(some)
+    came = ReadTogether.of([part.data for part in some])
+    assert not taker.take_together(some, came)
     assert [part.data for part in some] == [frame(1)] * 2
 
 
@@ -440,7 +501,8 @@ async def test_a_run_that_there_is_no_room_for_is_handled_one_by_one(
 
 def parts(count: int) -> list[Part]:
     streams = [FakeStream(Host("10.0.0.9", n)) for n in range(count)]
-    return [Part(Connection(stream, Node().broker.outbox)) for stream in streams]
+    node = Node()
+    return [Part(Connection(stream, node.broker.outbox), node.dispatcher) for stream in streams]
 
 
 async def test_what_comes_alone_is_much_or_is_of_others_is_not_gathered(
@@ -451,7 +513,7 @@ async def test_what_comes_alone_is_much_or_is_of_others_is_not_gathered(
     one, other = parts(2)
     taken: list[int] = []
 
-    def take(some: list[Part]) -> bool:
+    def take(some: list[Part], came: ReadTogether) -> bool:
         taken.append(len(some))
         return True
 
@@ -461,7 +523,7 @@ async def test_what_comes_alone_is_much_or_is_of_others_is_not_gathered(
     assert not gathering.add(one, b"x", None)
     assert not gathering.add(one, bytes(PART_BYTES_MAX + 1), take)
     assert gathering.add(one, bytes(PART_BYTES_MAX), take)
-    assert not gathering.add(other, b"x", lambda _: True)  # of another port
+    assert not gathering.add(other, b"x", lambda _, __: True)  # of another port
     gathering.end()
     assert taken == []  # one alone is handled as ever
     assert one.data == bytes(PART_BYTES_MAX)
@@ -476,7 +538,7 @@ async def test_looks_get_rarer_while_nothing_is_found(autojump_clock: MockClock)
     gathering = Gathering(Reads(), Turns(), lambda: None)
     looks = 0
 
-    def take(some: list[Part]) -> bool:
+    def take(some: list[Part], came: ReadTogether) -> bool:
         nonlocal looks
         looks += 1
         return False
@@ -497,7 +559,7 @@ async def test_when_its_time_is_used_up_all_tasks_have_their_turn_before_it_goes
     two = parts(2)
     taken = 0
 
-    def take(some: list[Part]) -> bool:
+    def take(some: list[Part], came: ReadTogether) -> bool:
         nonlocal taken
         taken += 1
         turns.give(PASS_SECONDS)  # that long did it take
@@ -521,7 +583,7 @@ async def test_replication_hears_of_a_run_also_if_it_fails(autojump_clock: MockC
     rounds: list[str] = []
     gathering = Gathering(Reads(), Turns(), lambda: rounds.append("end"))
 
-    def take(some: list[Part]) -> bool:
+    def take(some: list[Part], came: ReadTogether) -> bool:
         raise ConnectionLost("for some reason")
 
     wanted: TakeTogether = take
@@ -565,3 +627,114 @@ async def test_connections_whose_requests_are_handled_together_are_not_still(
     await crowd.play([[(n, frame(n)) for n in range(CROWD)]])
     assert crowd.node.alone == []
     assert all(connection.last_active >= 0 for connection in crowd.connections)
+
+
+class Looks(SendRuns):
+    """Counts how often a run of several connections is looked for."""
+
+    looks = 0
+
+    def find_of(
+        self, came: ReadTogether, born_hosts: bytes, *, but: Collection[int] = frozenset()
+    ) -> bool:
+        self.looks += 1
+        return super().find_of(came, born_hosts, but=but)
+
+
+async def looked(*chunks: bytes) -> tuple[int, ReadTogether]:
+    """Have these come over as many connections; return how often was looked, and what is left."""
+    node = Node()
+    node.put("T", 1)
+    broker = node.broker
+    assert native.loops is not None
+    runs = Looks(
+        native.loops,
+        suffix=broker.stamp.suffix,
+        answers=answer_parts(broker.host),
+        store_host=broker.host,
+        body_bytes_max=1_000,
+        text_bytes_max=TORN_BYTES_MIN - 1,
+    )
+    taker = SendRunHandler(broker.store, broker.tables, node.replication, node.send, runs)
+    assert taker.take_together is not None
+    some, came = parts(len(chunks)), ReadTogether.of(list(chunks))
+    assert taker.take_together(some, came)
+    return runs.looks, came
+
+
+async def test_after_a_run_that_was_not_full_nothing_is_looked_for(
+    autojump_clock: MockClock,
+) -> None:
+    looks, came = await looked(frame(1), frame(2) + UNUSUAL["batch"], frame(3))
+    assert looks == 1
+    assert [came.rest(number) for number in range(3)] == [b"", UNUSUAL["batch"], b""]
+
+
+async def test_after_a_full_run_the_rest_is_the_next_one(autojump_clock: MockClock) -> None:
+    looks, came = await looked(frame(1) * SENDS_MAX, frame(2) * 2, frame(3))
+    assert looks == 2
+    assert came.is_used_up
+
+
+async def test_looks_are_close_together_again_after_one_that_has_found_something(
+    autojump_clock: MockClock,
+) -> None:
+    finds = False
+    looks = 0
+
+    def take(some: list[Part], came: ReadTogether) -> bool:
+        nonlocal looks
+        looks += 1
+        return finds
+
+    gathering = Gathering(Reads(), Turns(), lambda: None)
+    two = parts(2)
+    for part in two:
+        part.crowd, part.dispatcher = gathering, Takes(take)
+    rounds = 0
+
+    def until_the_next_look() -> int:
+        nonlocal rounds
+        before, rounds = looks, 0
+        while looks == before:
+            rounds += 1
+            gathering.take(two, ReadTogether.of([b"x", b"y"]))
+        return rounds
+
+    assert [until_the_next_look() for _ in range(5)] == [1, 2, 3, 5, 9]
+    finds = True
+    assert until_the_next_look() == 17
+    assert until_the_next_look() == 1
+    finds = False
+    assert [until_the_next_look() for _ in range(3)] == [1, 2, 3]
+
+
+async def test_a_connection_that_was_joined_is_looked_at_as_often_as_others(
+    autojump_clock: MockClock,
+) -> None:
+    odd = [(0, frame(topic="SCHEDULE_TOPIC_XXXX")), (1, frame(1)), (2, frame(2))]
+    even = [(0, frame()), (1, frame(1)), (2, frame(2))]
+    crowd = await alike([odd, even, even, odd, even, even])
+    # Alone after an odd one; once, and not three times, as it was joined between them.
+    assert [0 in split for split in crowd.split] == [True, False, True, True, False, True]
+
+
+class Takes:
+    def __init__(self, take: TakeTogether | None) -> None:
+        self.take_together = take
+
+
+async def test_what_is_for_different_dispatchers_is_not_taken_together(
+    autojump_clock: MockClock,
+) -> None:
+    def never(some: list[Part], came: ReadTogether) -> bool:
+        raise AssertionError
+
+    gathering = Gathering(Reads(), Turns(), lambda: None)
+    for takes in ([Takes(never), Takes(lambda _, __: True)], [Takes(None), Takes(None)]):
+        two = parts(2)
+        for part, dispatcher in zip(two, takes, strict=True):
+            part.dispatcher = dispatcher
+        came = ReadTogether.of([b"x", b"y"])
+        assert gathering.take(two, came) == []
+        assert not came.is_used_up

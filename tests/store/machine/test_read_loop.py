@@ -2,6 +2,7 @@
 
 import gc
 import socket
+import struct
 import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -15,6 +16,8 @@ from store.machine import tcp_network
 from store.machine.network import ClosedHere, ConnectionLost, Stream
 from store.machine.read_loop import EVENTS_MAX, read_loop
 from store.machine.tcp_network import TCPNetwork
+from tandem.wire import native
+from tandem.wire.read_together import ReadTogether
 from tests.support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.parametrize("way", ["loop", "task"])
@@ -471,3 +474,229 @@ async def test_a_connection_that_breaks_leaves_nothing_to_the_collector(
             assert gone() is None
         finally:
             gc.enable()
+
+
+class Joins:
+    """A member of the one crowd of a test."""
+
+    def __init__(self, crowd: "Crowd") -> None:
+        self.joins = True
+        self.crowd: Crowd | None = crowd
+
+
+class Crowd:
+    """Takes of what came together so much of each as it is told, and then does something.
+
+    Attributes:
+        rounds: What came of whom.
+    """
+
+    def __init__(self, takes: int, then: Callable[[], object] = lambda: None) -> None:
+        self.takes, self.then = takes, then
+        self.rounds: list[dict[Joins, bytes]] = []
+
+    def take(self, members: list[Joins], came: ReadTogether) -> list[int]:
+        each = {member: came.rest(number) for number, member in enumerate(members)}
+        self.rounds.append(each)
+        for number, member in enumerate(members):
+            came.starts[number] += min(self.takes, len(each[member]))
+        self.then()
+        return []
+
+
+@asynccontextmanager
+async def pairs(count: int) -> AsyncIterator[list[tuple[Stream, Stream]]]:
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(pair()) for _ in range(count)]
+
+
+class Member:
+    """One that receives as a member of a crowd.
+
+    Attributes:
+        alone: What came by itself.
+        rest: What the crowd has left.
+        outcome: How its stream has ended.
+    """
+
+    def __init__(self, crowd: Crowd, stream: Stream) -> None:
+        self.joins = Joins(crowd)
+        self.stream = stream
+        self.alone: list[bytes] = []
+        self.rest: list[bytes] = []
+        self.wants_more = True
+        self.outcome: bool | Exception | None = None
+
+    async def receive(self) -> None:
+        try:
+            self.outcome = await self.stream.receive_together(
+                100, self._take, self.joins, self._take_rest
+            )
+        except (ConnectionLost, KeyError) as error:
+            self.outcome = error
+
+    def _take(self, data: bytes) -> bool:
+        self.alone.append(data)
+        return True
+
+    def _take_rest(self, data: bytes) -> bool:
+        self.rest.append(data)
+        return self.wants_more
+
+
+def _only_the_loop(way: str) -> None:
+    if way == "task" or native.loops is None:
+        pytest.skip("nothing is received together")
+
+
+async def _say(streams: list[tuple[Stream, Stream]], *words: bytes) -> None:
+    """Have something come over all of them before the next look, in one round."""
+    for (client, _), said in zip(streams, words, strict=True):
+        if said:
+            assert client.send_nowait(said) == len(said)
+    await _some_passes()
+
+
+async def _some_passes() -> None:
+    """What came over a socket of this machine is there at once: a look, and who it wakes."""
+    for _ in range(4):
+        await trio.lowlevel.checkpoint()
+
+
+async def test_what_came_over_several_of_a_crowd_is_taken_by_it_and_the_rest_is_theirs(
+    way: str,
+) -> None:
+    _only_the_loop(way)
+    crowd = Crowd(2)
+    async with pairs(3) as streams, trio.open_nursery() as nursery:
+        members = [Member(crowd, server) for _, server in streams]
+        for member in members:
+            nursery.start_soon(member.receive)
+        await trio.testing.wait_all_tasks_blocked()
+        await _say(streams, b"ab", b"cde", b"")
+        assert crowd.rounds == [{members[0].joins: b"ab", members[1].joins: b"cde"}]
+        assert [member.rest for member in members] == [[], [b"e"], []]
+        members[1].joins.joins = False
+        await _say(streams, b"1", b"2", b"3")
+        assert crowd.rounds[1:] == [{members[0].joins: b"1", members[2].joins: b"3"}]
+        assert [member.alone for member in members] == [[], [b"2"], []]
+        await _say(streams, b"", b"", b"4")
+        assert members[2].alone == [b"4"]
+        # Who wants no more is not received from.
+        members[0].joins.joins, members[0].wants_more = True, False
+        crowd.takes = 0
+        await _say(streams, b"5", b"", b"6")
+        assert members[0].outcome is True
+        await _say(streams, b"7", b"", b"8")
+        assert members[0].rest == [b"5"]
+        assert members[2].alone == [b"4", b"8"]
+        assert await members[0].stream.receive_some(10) == b"7"
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_has_ended_or_is_broken_is_told_so_beside_others(way: str) -> None:
+    _only_the_loop(way)
+    crowd = Crowd(9)
+    async with pairs(3) as streams, trio.open_nursery() as nursery:
+        members = [Member(crowd, server) for _, server in streams]
+        for member in members:
+            nursery.start_soon(member.receive)
+        await trio.testing.wait_all_tasks_blocked()
+        breaks = streams[1][0]
+        linger = struct.pack("ii", 1, 0)
+        breaks._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)  # type: ignore[attr-defined]
+        streams[0][0].close_nowait()
+        breaks.close_nowait()
+        await _say(streams[2:], b"here")
+        assert members[0].outcome is False
+        assert isinstance(members[1].outcome, ConnectionLost)
+        assert not isinstance(members[1].outcome, ClosedHere)
+        assert [each for round_ in crowd.rounds for each in round_.values() if each] == [b"here"]
+        assert members[2].outcome is None
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_number_of_a_socket_that_the_crowd_has_closed_may_be_another_ones(
+    way: str,
+) -> None:
+    """What was left of the old one must not come to the new one."""
+    _only_the_loop(way)
+    streams: list[tuple[Stream, Stream]] = []
+    late: list[bytes] = []
+
+    def close_and_reuse() -> None:
+        victim = streams[1][1]
+        number = victim.plain_fd
+        victim.close_nowait()
+        assert victim.plain_fd == -1
+        ours, theirs = socket.socketpair()
+        if ours.fileno() != number:
+            ours, theirs = theirs, ours
+        assert ours.fileno() == number
+        kept.extend((ours, theirs))
+        ours.setblocking(False)  # noqa: FBT003
+        loop = read_loop()
+        assert loop is not None
+
+        async def read_new() -> None:
+            await loop.run_reader(number, lambda: late.append(ours.recv(100)))
+
+        nursery.start_soon(read_new)
+
+    kept: list[socket.socket] = []
+    crowd = Crowd(1, close_and_reuse)
+    async with pairs(2) as made, trio.open_nursery() as nursery:
+        streams += made
+        members = [Member(crowd, server) for _, server in streams]
+        for member in members:
+            nursery.start_soon(member.receive)
+        await trio.testing.wait_all_tasks_blocked()
+        crowd.then = close_and_reuse
+        await _say(streams, b"ab", b"cd")
+        assert members[0].rest == [b"b"]
+        assert members[1].rest == []
+        assert isinstance(members[1].outcome, ClosedHere)
+        assert late == []
+        kept[1].sendall(b"new")
+        await _some_passes()
+        assert late == [b"new"]
+        nursery.cancel_scope.cancel()
+    for one in kept:
+        one.close()
+
+
+async def test_an_error_of_the_crowd_is_raised_at_one_and_the_others_keep_theirs(way: str) -> None:
+    _only_the_loop(way)
+
+    def fail() -> None:
+        raise KeyError("of the crowd")
+
+    crowd = Crowd(1, fail)
+    async with pairs(3) as streams, trio.open_nursery() as nursery:
+        members = [Member(crowd, server) for _, server in streams]
+        for member in members:
+            nursery.start_soon(member.receive)
+        await trio.testing.wait_all_tasks_blocked()
+        await _say(streams, b"ab", b"cd", b"ef")
+        failed = [member for member in members if member.outcome is not None]
+        assert [type(member.outcome) for member in failed] == [KeyError]
+        others = [member for member in members if member not in failed]
+        assert [len(member.rest) for member in others] == [1, 1]
+        assert failed[0].rest == []
+        nursery.cancel_scope.cancel()
+
+
+async def test_members_of_two_crowds_are_received_from_one_by_one(way: str) -> None:
+    _only_the_loop(way)
+    crowds = [Crowd(9), Crowd(9)]
+    async with pairs(2) as streams, trio.open_nursery() as nursery:
+        members = [
+            Member(crowd, server) for crowd, (_, server) in zip(crowds, streams, strict=True)
+        ]
+        for member in members:
+            nursery.start_soon(member.receive)
+        await trio.testing.wait_all_tasks_blocked()
+        await _say(streams, b"ab", b"cd")
+        assert [member.alone for member in members] == [[b"ab"], [b"cd"]]
+        assert [crowd.rounds for crowd in crowds] == [[], []]
+        nursery.cancel_scope.cancel()

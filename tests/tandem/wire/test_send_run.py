@@ -15,6 +15,7 @@ from tandem.wire.frame_buffer import FrameBuffer
 from tandem.wire.frame_seal import FrameSeal
 from tandem.wire.message import Host, decode_messages
 from tandem.wire.message_properties import java_string_hash
+from tandem.wire.read_together import ReadTogether
 from tandem.wire.remoting_command import (
     RESPONSE_FLAG,
     RemotingCommand,
@@ -361,39 +362,66 @@ def test_a_frame_too_short_for_its_seal_is_in_no_run(size: int) -> None:
 
 
 HOSTS: Final = [Host("10.1.2.3", 99).packed, Host("10.1.2.4", 7).packed, Host("10.1.2.5", 8).packed]
+ALL_HOSTS: Final = b"".join(HOSTS)
 
 
 def test_a_run_of_several_connections_says_what_each_has_in_it() -> None:
     first, unusual = frame(1, queue_id=1), b"\0\0\0\x09\0\0\0\x05{...}"
     parts = [first + frame(2), unusual + frame(3), frame(4) + unusual]
-    runs = finder()
-    assert runs.find_of(parts, HOSTS)
-    whole = (0, 2, len(parts[0]))
-    assert runs.shares() == [whole, (2, 1, len(frame(4)))]
+    runs, came = finder(), ReadTogether.of(parts)
+    assert runs.find_of(came, ALL_HOSTS)
     assert runs.places() == [SendPlace("T", 1, 0, 1), SendPlace("T", 0, 1, 2)]
+    assert runs.parts_with([0]) == {0}
+    assert runs.parts_with([1]) == {0, 2}
     written = runs.write(HOSTS[0], [10, 20], 0, 1)
     messages = list(decode_messages(written.records))
     assert [message.born_host.packed for message in messages] == [HOSTS[0], HOSTS[0], HOSTS[2]]
     assert [message.queue_offset for message in messages] == [10, 20, 21]
-    runs.keep(1)
-    assert runs.shares() == [(0, 1, len(first))]
+    assert runs.share() == [2, 0, 1]
+    assert [came.rest(number) for number in range(3)] == [b"", parts[1], unusual]
     # The next run is of one connection, with its own host again.
     assert runs.find(frame(5), 0)
     written = runs.write(CLIENT.packed, [0], 0, 1)
     assert [each.born_host for each in decode_messages(written.records)] == [CLIENT]
 
 
+def test_of_a_run_that_was_cut_the_rest_is_left() -> None:
+    runs, came = finder(), ReadTogether.of([frame(1, queue_id=1) + frame(2), frame(3)])
+    assert runs.find_of(came, ALL_HOSTS)
+    runs.keep(1)
+    assert runs.share() == [1, 0]
+    assert [came.rest(0), came.rest(1)] == [frame(2), frame(3)]
+    assert runs.find_of(came, ALL_HOSTS)
+    assert runs.share() == [1, 1]
+    assert came.is_used_up
+
+
+def test_some_connections_are_not_looked_at() -> None:
+    runs, came = finder(), ReadTogether.of([frame(1), frame(2), frame(3)])
+    assert runs.find_of(came, ALL_HOSTS, but={1})
+    assert runs.share() == [1, 0, 1]
+    assert [came.rest(number) for number in range(3)] == [b"", frame(2), b""]
+    assert not runs.find_of(came, ALL_HOSTS, but={1})
+
+
 def test_no_part_is_read_beyond_its_end() -> None:
     whole, runs = frame(1), finder()
     for cut in range(1, len(whole)):
-        assert not runs.find_of([whole[:cut], whole[cut:]], HOSTS[:2])
-        assert runs.find_of([whole[:cut], whole], HOSTS[:2])
-        assert runs.shares() == [(1, 1, len(whole))]
+        assert not runs.find_of(ReadTogether.of([whole[:cut], whole[cut:]]), ALL_HOSTS)
+        came = ReadTogether.of([whole[:cut], whole])
+        assert runs.find_of(came, ALL_HOSTS)
+        assert runs.share() == [0, 1]
+        assert came.rest(0) == whole[:cut]
 
 
 def test_a_run_of_several_connections_is_full_at_some_number_of_requests() -> None:
     runs = finder()
-    parts = [frame(1) * (SENDS_MAX - 1), frame(2) * 3, frame(3)]
-    assert runs.find_of(parts, HOSTS)
+    came = ReadTogether.of([frame(1) * (SENDS_MAX - 1), frame(2) * 3, frame(3)])
+    assert runs.find_of(came, ALL_HOSTS)
     assert runs.count == SENDS_MAX
-    assert [sends for _, sends, _ in runs.shares()] == [SENDS_MAX - 1, 1]
+    fullness = [runs.is_full]
+    assert runs.share() == [SENDS_MAX - 1, 1, 0]
+    assert runs.find_of(came, ALL_HOSTS)
+    fullness.append(runs.is_full)
+    assert fullness == [True, False]
+    assert runs.share() == [0, 2, 1]
