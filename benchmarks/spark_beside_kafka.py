@@ -170,7 +170,7 @@ def since(before: Figures, after: Figures, parts: float = 1) -> Figures:
     return {"s": used.pop("s"), "spark": used["jvm"] + used["python"], **used}
 
 
-def compiler_seconds(jvm: int) -> Figures:
+def compiler_seconds(jvm: int) -> dict[int, float]:
     """CPU seconds of the threads of a JVM that compile, by their numbers."""
     found = {}
     for task in Path(f"/proc/{jvm}/task").iterdir():
