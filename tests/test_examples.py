@@ -1,6 +1,7 @@
 """The examples that need no cluster. Those that do: tests/tandem/client/test_real_cluster.py."""
 
 import importlib.util
+import re
 import subprocess
 import sys
 import time
@@ -48,9 +49,19 @@ def test_an_example_without_its_store_says_how_it_is_used(name: str) -> None:
 @pytest.mark.timeout(2 * PIPELINE_SECONDS)
 def test_the_pipeline_ends_with_equal_counts(tmp_path: Path) -> None:
     lines = run_example(
-        "pipeline.py", str(tmp_path / "pipeline"), "10000", seconds=PIPELINE_SECONDS
+        "pipeline.py",
+        str(tmp_path / "pipeline"),
+        "10000",
+        seconds=PIPELINE_SECONDS,
+        is_quiet=True,
     )
     assert lines[-1] == "all counts are equal"
+    assert any(line.startswith("killed the master") for line in lines)
+    # Not after its end: that would say "(it was done)".
+    assert "killed the driver of the archive job" in [line.rstrip() for line in lines]
+    (table,) = [line for line in lines if "orders in the table by DuckDB" in line]
+    in_table, at_brokers = re.findall(r"([\d,]+) (?:orders in|at the)", table)
+    assert in_table == at_brokers != "0"
 
 
 class AQuery:
