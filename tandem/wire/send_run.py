@@ -182,7 +182,7 @@ class SendRuns:
         self._unit_values, self._answer_bytes = self._units.data, self._answers.data
         self._record_ends, self._answer_ends = self._ends[0].data, self._ends[1].data
         self._count_values, self._counts_at = self._counts.data, self._counts.ctypes.data
-        self._came, self._born_host = ReadTogether.of([]), b""
+        self._came, self._born_host, self._data, self.count = ReadTogether.of([]), b"", b"", 0
         self._host_bytes = len(host := store_host.packed)
         self._store_flag = STOREHOSTADDRESS_V6_FLAG * store_host.is_v6
         self._sends = _Sends(
@@ -210,7 +210,6 @@ class SendRuns:
         )
         self._sends_at = ctypes.addressof(self._sends)
         self._run_at = ctypes.addressof(self._run)
-        self.count, self._data = 0, b""
 
     def find(self, data: bytes, start: int) -> bool:
         """Look for usual requests from `data[start]` on; return whether there is one."""

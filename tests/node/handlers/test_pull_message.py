@@ -3,9 +3,12 @@ import pytest
 import trio
 import trio.testing
 
+from node.errors import RequestError
 from node.handlers.pull_message import SUSPEND_MS_MAX, PullMessage
+from node.remoting.caller import ANYBODY, Caller
 from node.remoting.connection import OUT_BYTES_MAX
 from store import PutMessage
+from tandem.wire.access_control import Kind, Right
 from tandem.wire.damaged_message import DamagedMessageHeader
 from tandem.wire.message import decode_messages
 from tandem.wire.remoting_command import RemotingCommand, SerializeType
@@ -428,3 +431,39 @@ async def test_how_long_the_store_took_at_most_is_noted(
     for _ in range(3):
         assert client.call(PULL, header()).code == 0
     assert broker.stats.longest_get_seconds == pytest.approx(0.5)
+
+
+class Leaver(Caller):
+    """Who may everything until their rights are taken."""
+
+    may = True
+
+    @property
+    def is_current(self) -> bool:
+        return self.may
+
+    def check(self, kind: Kind, name: str, *rights: Right) -> None:
+        if not self.may:
+            raise RequestError(ResponseCode.NO_PERMISSION, "no more")
+
+
+async def test_a_pull_that_is_held_once_more_is_still_of_who_has_sent_it(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Not of who was the last to send anything on their connection."""
+    broker = Broker()
+    nursery.start_soon(broker.holds.run)
+    client = puller(broker)
+    put_numbers(broker, 1)
+    client.connection.caller = leaver = Leaver("leaver")
+    client.send(PULL, msgspec.structs.replace(SQL, sys_flag=SUBSCRIPTION | SUSPEND, queue_offset=1))
+    client.connection.caller = ANYBODY
+    put_numbers(broker, 2)  # it is run, and waits on
+    await trio.sleep(1)
+    assert client.answers() == []
+    leaver.may = False
+    put_numbers(broker, 7)
+    await trio.sleep(1)
+    (answer,) = client.answers()
+    assert answer.code == ResponseCode.NO_PERMISSION
+    nursery.cancel_scope.cancel()

@@ -169,6 +169,16 @@ def test_an_entry_that_changed_is_written_anew_and_a_gone_one_is_forgotten() -> 
         assert disk.read(TABLE) == encode_table(table)
 
 
+def test_an_entry_that_got_another_name_is_written_anew() -> None:
+    disk = SimulatedDisk()
+    file = TableFile(disk, TABLE)
+    same = TopicConfig(topic_name="same")
+    for name in ("same", "other"):
+        table = {"topicConfigTable": {name: same}}
+        file.save(table)
+        assert disk.read(TABLE) == encode_table(table)
+
+
 @pytest.mark.parametrize("step", range(1, 13))
 @pytest.mark.parametrize("ticks", [0, 1])
 def test_a_crash_at_any_step_of_a_save_leaves_a_table(step: int, ticks: int) -> None:
