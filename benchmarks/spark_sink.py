@@ -116,7 +116,7 @@ def measure(
 def small_tasks(cluster: RunningCluster, rounds: int) -> None:
     """Print what tasks of few rows take, one after the other."""
     topic = cluster.topic(queues=8)
-    options = SinkOptions(tuple(cluster.name_servers), topic, tandem.Ack.ASYNC)
+    options = SinkOptions(ClusterAccess(tuple(cluster.name_servers)), topic, tandem.Ack.ASYNC)
     bodies = [os.urandom(1000) for _ in range(ROWS_OF_TASK)]
     table = pa.RecordBatch.from_pydict({"body": bodies})
     messages = [tandem.Message(topic, body) for body in bodies]
