@@ -1,6 +1,7 @@
 """RocketMQ 5.3.3's own broker registers at a name server of ours, its topics compressed too."""
 
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
@@ -11,6 +12,8 @@ from tests.support.patience import wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300), pytest.mark.xdist_group("rocketmq")]
 
+ADMITTED: Final[dict[str, Any]] = {"security": {"rocketmq_brokers": ["real@127.0.0.1"]}}
+
 
 @pytest.mark.parametrize("compressed", ["true", "false"])
 def test_topics_of_a_real_broker_are_in_the_routes_of_a_name_server_of_ours(
@@ -18,7 +21,7 @@ def test_topics_of_a_real_broker_are_in_the_routes_of_a_name_server_of_ours(
 ) -> None:
     names = {"brokerName": "real", "brokerClusterName": "real"}
     with (
-        running_cluster(tmp_path, slaves_count=0) as ours,
+        running_cluster(tmp_path, slaves_count=0, settings=ADMITTED) as ours,
         tandem.BlockingAdmin(ours.name_servers) as admin,
     ):
         home, servers = tmp_path / "real", ";".join(ours.name_servers)
