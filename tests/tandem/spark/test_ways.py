@@ -7,12 +7,10 @@ Python of their own, which has what the page says that it has to have.
 import importlib.util
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tarfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -53,14 +51,7 @@ def lines() -> list[str]:
 
 
 JOBS = [line for line in lines() if SERVER_CLASS not in line]
-WORDS = (
-    "local[2]",
-    "local-cluster",
-    "py-files",
-    "workers.tar.gz#",
-    "environment.tar.gz",
-    "pipeline_job",
-)
+WORDS = ("local[2]", "local-cluster", "py-files", "workers.tar.gz#", "pipeline_job")
 
 
 def way(line: str) -> str:
@@ -88,29 +79,9 @@ class Ways:
         for name in {"workers.zip", "workers.tar.gz"}.intersection(re.findall(r"[\w.]+", text)):
             if not (self.folder / name).exists():
                 write_package(self.folder / name)
-        if "environment.tar.gz" in text:
-            self._pack_environment()
         if "spark://10.0.0.1:7077" in text:
             text = text.replace("spark://10.0.0.1:7077", self._master_for(text))
         return text.replace("/shared/", f"{self.folder}/shared/")
-
-    def _pack_environment(self) -> None:
-        """Pack what `pip install` puts into an environment: files, and no links out of it."""
-        packed = self.folder / "environment.tar.gz"
-        if packed.exists():
-            return
-        place = self.folder / "environment"
-        programs = bare_python(place, with_requirements=True)
-        self._put_package(programs)
-        with tarfile.open(packed, "w:gz", compresslevel=1, dereference=True) as archive:
-            archive.add(place, ".")
-        shutil.rmtree(place)
-
-    def _put_package(self, programs: Path) -> None:
-        write_package(self.folder / "all.zip")
-        (site,) = programs.parent.glob("lib/python*/site-packages")
-        with zipfile.ZipFile(self.folder / "all.zip") as package:
-            package.extractall(site)
 
     def run(self, *command: str) -> str:
         """Run a command that has to succeed without a traceback; return what it prints."""
@@ -146,7 +117,10 @@ class Ways:
             place.mkdir()
             programs = bare_python(place / "python", with_requirements=has != "little")
             if has == "all":
-                self._put_package(programs)
+                write_package(place / "all.zip")
+                (site,) = programs.parent.glob("lib/python*/site-packages")
+                with zipfile.ZipFile(place / "all.zip") as package:
+                    package.extractall(site)
             cluster = standalone_cluster(place, programs, workers=1)
             self._masters[has] = self._stack.enter_context(cluster)
         return self._masters[has]
