@@ -8,7 +8,9 @@ seconds are those of all processes of such a round, clusters stopped. With `--ag
 this checkout and of another take turns, so that both meet the same machine.
 
 `--serve` measures `tandem testing serve` instead: from the start of that process to its line that
-the cluster is ready, and from the end of its standard input to its own.
+the cluster is ready, the CPU seconds of all its processes until then, as `/proc` has them, and the
+time from the end of its standard input to its own. Have byte code at hand: where it cannot be
+written, `PYTHONPYCACHEPREFIX` says where it can, and the first round of each checkout writes it.
 """
 
 import argparse
@@ -73,13 +75,35 @@ SERVE: Final = {
 }
 
 
-def play_serve(options: tuple[str, ...]) -> tuple[float, float]:
-    """Seconds until a cluster is ready, and until it has ended."""
+def cpu_of_tree(root: int) -> float:
+    """CPU seconds of a process, of its descendants that live, and of those that were waited for."""
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        pid = int(path.parent.name)
+        parents[pid] = int(fields[1])
+        # utime, stime, cutime, cstime: proc(5)
+        ticks[pid] = sum(map(int, fields[11:15]))
+
+    def is_below(pid: int) -> bool:
+        while pid not in (root, 0):
+            pid = parents.get(pid, 0)
+        return pid == root
+
+    return sum(count for pid, count in ticks.items() if is_below(pid)) / os.sysconf("SC_CLK_TCK")
+
+
+def play_serve(checkout: Path, options: tuple[str, ...]) -> tuple[float, float, float]:
+    """Seconds until a cluster is ready, CPU seconds until then, and seconds until it has ended."""
     program = "from tandem.cli import main; main()"
     begun = time.perf_counter()
     with subprocess.Popen(
         [sys.executable, "-P", "-c", program, "testing", "serve", *options],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(checkout)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     ) as process:
@@ -87,22 +111,26 @@ def play_serve(options: tuple[str, ...]) -> tuple[float, float]:
         assert process.stdout is not None
         assert b'"ready"' in process.stdout.readline()
         ready = time.perf_counter()
+        cpu = cpu_of_tree(process.pid)
+        asked = time.perf_counter()
         process.stdin.close()
         process.wait()
-    return ready - begun, time.perf_counter() - ready
+    return ready - begun, cpu, time.perf_counter() - asked
 
 
-def measure_serve(rounds: int) -> None:
-    """Measure, and print a table of medians."""
-    seen: dict[str, list[tuple[float, float]]] = {kind: [] for kind in SERVE}
+def measure_serve(checkouts: list[Path], rounds: int) -> None:
+    """Measure, and print a table of medians. Checkouts take turns."""
+    seen: dict[tuple[str, Path], list[tuple[float, float, float]]] = {}
     for _ in range(rounds):
         for kind, options in SERVE.items():
-            seen[kind].append(play_serve(options))
-    print("kind  ready s  ended s  (medians; least and most s until ready)")
-    for kind, rows in seen.items():
-        ready, ended = (statistics.median(column) for column in zip(*rows, strict=True))
-        readies = [row[0] for row in rows]
-        print(f"{kind}  {ready:.2f}  {ended:.2f}  ({min(readies):.2f}-{max(readies):.2f})")
+            for checkout in checkouts:
+                seen.setdefault((kind, checkout), []).append(play_serve(checkout, options))
+    print("kind  checkout  ready s  CPU s  ended s  (medians; least and most CPU s)")
+    for (kind, checkout), rows in seen.items():
+        ready, cpu, ended = (statistics.median(column) for column in zip(*rows, strict=True))
+        of_cpu = [row[1] for row in rows]
+        spread = f"({min(of_cpu):.2f}-{max(of_cpu):.2f})"
+        print(f"{kind}  {checkout}  {ready:.2f}  {cpu:.2f}  {ended:.2f}  {spread}")
 
 
 def main() -> None:
@@ -112,10 +140,10 @@ def main() -> None:
     parser.add_argument("--against", type=Path, help="another checkout, measured in turns")
     parser.add_argument("--serve", action="store_true", help="measure `tandem testing serve`")
     options = parser.parse_args()
-    if options.serve:
-        measure_serve(options.rounds)
-        return
     checkouts = [ROOT, *([options.against.resolve()] if options.against else [])]
+    if options.serve:
+        measure_serve(checkouts, options.rounds)
+        return
     seen: dict[tuple[Path, str], list[tuple[float, float, float, float]]] = {}
     for number in range(options.rounds):
         for kind in KINDS:

@@ -37,6 +37,9 @@ pytestmark = pytest.mark.xdist_group("architecture")
 COVERED_ELSEWHERE = {
     "tandem/client/pull_elsewhere.py": "tests/tandem/client/test_pull_flow.py",
     "tandem/cli/command_line.py": "tests/tandem/cli/test_every_command.py",
+    "tandem/cli/command_end.py": "tests/tandem/cli/test_every_command.py",
+    "tandem/cli/serve_line.py": "tests/tandem/testing/test_serving.py",
+    "tandem/testing/parent_process.py": "tests/tandem/testing/test_serving.py",
     "tandem/console/asking.py": "tests/tandem/console/test_server.py",
     "tandem/cluster/__main__.py": "tests/tandem/cluster/test_detached.py",
     "tandem/client/plain_socket.py": "tests/tandem/client/test_blocking_shell.py",
@@ -507,9 +510,10 @@ def test_the_audit_without_spark_loads_nothing_of_spark() -> None:
 
 
 @pytest.mark.slow
-def test_the_command_line_loads_no_client_before_a_command_runs() -> None:
+@pytest.mark.parametrize("module", ["tandem.cli.command_line", "tandem.cli.serve_line"])
+def test_the_command_line_loads_no_client_before_a_command_runs(module: str) -> None:
     code = (
-        "import sys, tandem.cli.command_line; "
+        f"import sys, {module}; "
         "print({'trio', 'numpy', 'pyspark', 'matplotlib', 'tandem.client'} & set(sys.modules))"
     )
     done = subprocess.run(

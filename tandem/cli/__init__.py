@@ -14,16 +14,24 @@ def main() -> None:
     """Run the command line; does not return."""
     end_at_interrupts()
     if sys.argv[1:3] == ["testing", "serve"]:
-        _begin_early()
+        _serve()
     # Takes a third of a second, in which somebody may press Ctrl-C.
     from tandem.cli.command_line import run_command_line
 
     sys.exit(run_command_line())
 
 
-def _begin_early() -> None:
-    """Let what nodes need be imported beside what the command line needs: a test waits for it."""
-    if {"-h", "--help", "--json-schema"}.isdisjoint(sys.argv):
-        from tandem.testing.fork_server import fork_server
+def _serve() -> None:
+    """Run `tandem testing serve`, for which a test waits; does not return."""
+    from tandem.testing.parent_process import ParentProcess
 
-        fork_server()
+    # First of all: if it ends while this one is loaded, nobody would know who it was.
+    parent = ParentProcess()
+    if {"-h", "--help", "--json-schema"}.isdisjoint(sys.argv):
+        from tandem.testing.fork_server import fork_off_server
+
+        # What nodes need is imported there, beside what the command needs here.
+        fork_off_server()
+    from tandem.cli.serve_line import run_serve_line
+
+    sys.exit(run_serve_line(parent))

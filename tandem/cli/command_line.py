@@ -1,10 +1,6 @@
-"""The commands of `tandem`, and how one of them ends: by which status, with which words."""
+"""The commands of `tandem`. How one of them ends: `tandem.cli.command_end`."""
 
-import io
-import logging
-import os
-import sys
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -31,20 +27,9 @@ from tandem.cli import (
     user_quota,
     why,
 )
+from tandem.cli.command_end import run_app
 from tandem.cli.grammar import TandemGroup
-from tandem.cli.interrupts import INTERRUPTED, interrupts_raised
-from tandem.cli.output import (
-    exit_status,
-    expected_errors,
-    say,
-    say_error,
-    words_of,
-    words_of_system,
-)
-from tandem.plain_text import one_line, plain
-
-_OF_THE_DRILL: Final = ("jinja2", "matplotlib", "pyarrow")
-"""Packages that only an extra installs."""
+from tandem.cli.output import say
 
 app = typer.Typer(
     name="tandem",
@@ -100,77 +85,4 @@ app.command()(shadow.shadow)
 
 def run_command_line() -> int:
     """Run what the arguments of this process say; return the exit status."""
-    _prepare_streams()
-    return _status()
-
-
-def _status() -> int:
-    try:
-        status = _run_app()
-        # Here, where a full disk or a reader that went away can still be answered.
-        sys.stdout.flush()
-    except BrokenPipeError:
-        return _end_quietly()
-    except OSError as error:
-        say_error(words_of_system(error))
-        # The rest of the buffer cannot be written either.
-        return _end_quietly()
-    return status
-
-
-def _run_app() -> int:
-    try:
-        with interrupts_raised():
-            app(prog_name="tandem")
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 1
-    except expected_errors() as error:  # loads what it names, so not before it has to
-        say_error(words_of(error))
-        return exit_status(error)
-    except ModuleNotFoundError as error:
-        if error.name not in _OF_THE_DRILL:
-            raise  # a bug of ours
-        say_error(f"the Python package {error.name} is missing: pip install 'tandem-mq[drill]'")
-        return 2  # as a drill says that it could not be run
-    except UnicodeEncodeError as error:
-        say_error(f"{error.object[:100]!r} cannot be sent or looked for: it is not UTF-8")
-        return 2
-    except MemoryError:
-        say_error("out of memory; ask for less at a time, or end other programs")
-        return 1
-    raise AssertionError("typer ends with an exception")
-
-
-def _prepare_streams() -> None:
-    """Let no text of others fail to be printed, and no file take the place of a closed stream."""
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
-    sys.stdin = sys.stdin or os.fdopen(0)
-    sys.stdout = sys.stdout or os.fdopen(1, "w")
-    sys.stderr = sys.stderr or os.fdopen(2, "w")
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-    logging.lastResort = _LastResort(logging.WARNING)
-
-
-class _LastResort(logging.Handler):
-    """Says what is logged in a command: one line; of a bug of ours the traceback, too."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        lines = [plain(record.getMessage())]
-        if record.exc_info:
-            lines += logging.Formatter().formatException(record.exc_info).split("\n")
-        typer.echo("\n".join(map(one_line, lines)), err=True)
-
-
-def _end_quietly() -> int:
-    """Have nothing left to write, so that the interpreter does not fail at it either."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 1)
-    return 1
+    return run_app(app)

@@ -113,6 +113,20 @@ PatienceOption = Annotated[
         help="Deadlines of scenarios are this many times as long: for a slow machine.",
     ),
 ]
+GroupsOption = Annotated[
+    int,
+    typer.Option(
+        metavar="N", help="How many groups are made of the one group of the cluster file."
+    ),
+]
+GroupOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="Of several groups: which one is hurt; else the seed chooses.",
+        show_default=False,
+    ),
+]
 HistoryOption = Annotated[
     Path | None,
     typer.Option(
@@ -230,6 +244,8 @@ def drill(
     seed: SeedOption = 1,
     minutes: MinutesOption = None,
     patience: PatienceOption = 1.0,
+    groups: GroupsOption = 1,
+    group: GroupOption = "",
     history: HistoryOption = None,
     label: LabelOption = "",
     target: TargetOption = TargetChoice.TANDEM,
@@ -286,6 +302,8 @@ def drill(
         label=label,
         minutes=minutes,
         patience=patience,
+        groups=groups,
+        group=group,
         json=output_format is Format.JSON,
         target=target.value,
         file=file,

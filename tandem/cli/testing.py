@@ -80,6 +80,7 @@ def testing() -> None:
 
 @app.command()
 def serve(
+    context: typer.Context,
     nodes: NodesOption = None,
     classic: ClassicOption = False,
     topic: TopicOption = None,
@@ -102,9 +103,10 @@ def serve(
     if 0 < disk_mib < DISK_MIB_MIN:
         text = f"give {DISK_MIB_MIN} or more, or 0 for none"
         raise typer.BadParameter(text, param_hint="--disk-mib")
-    from tandem.testing.serving import ParentProcess, ServeOptions, Session, serve
+    from tandem.testing.parent_process import ParentProcess
+    from tandem.testing.serving import ServeOptions, Session, serve
 
-    parent = ParentProcess()
+    parent = context.obj or ParentProcess()
     options = ServeOptions(
         kind="classic" if classic else "fenced",
         nodes=nodes or (2 if classic else 3),

@@ -24,8 +24,8 @@ import socket
 import subprocess
 import sys
 import traceback
-from collections.abc import Sequence
-from typing import Final, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Final, NoReturn, Self
 
 import msgspec
 
@@ -36,6 +36,9 @@ REQUEST_BYTES_MAX: Final = 262_144
 """Most of a request is the environment."""
 
 DESCRIPTORS_MAX: Final = 8
+
+_ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1"}
+"""Nothing of ours multiplies matrices; threads would be lost in each fork."""
 
 _DESCRIPTORS_BEGIN: Final = 64
 """Above those that a child takes over, while they are put in their places."""
@@ -89,20 +92,42 @@ class ForkedProcess:
 class ForkServer:
     """A fork server that is ours; it ends when we close it, or end. From one thread."""
 
-    def __init__(self, modules: Sequence[str], environment: dict[str, str]) -> None:
-        """Start it. The first `fork` checks what it imports."""
-        self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def __init__(self, pid: int, connection: socket.socket, wait: Callable[[], object]) -> None:
+        """Take our end of its connection, and what waits until it has ended."""
+        self.pid = pid
+        self._connection = connection
+        self._wait = wait
+
+    @classmethod
+    def started(cls, modules: Sequence[str], environment: dict[str, str]) -> Self:
+        """Start it as a program. The first `fork` checks what it imports."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [sys.executable, "-P", "-m", "tandem.cluster.fork_server", str(theirs.fileno())]
         with theirs:
-            self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 [*command, *modules],
-                # Nothing of ours multiplies matrices; threads would be lost in each fork.
-                env={**environment, "OPENBLAS_NUM_THREADS": "1"},
+                env={**environment, **_ONE_THREAD},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
+        return cls(process.pid, ours, process.wait)
+
+    @classmethod
+    def forked(cls, modules: Sequence[str], environment: dict[str, str]) -> Self:
+        """Fork it off this process, which has one thread, runs no trio, and imports on beside it.
+
+        It has what was imported until now, for nothing. What it imports then comes from the places
+        of a program that has this environment.
+        """
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        pid = os.fork()
+        if pid == 0:
+            ours.detach()  # closed below, and its number may be another's then
+            _be_fork_server(theirs.detach(), modules, environment)
+        theirs.close()
+        return cls(pid, ours, lambda: os.waitpid(pid, 0))
 
     def fork(self, request: ForkRequest, descriptors: Sequence[int]) -> ForkedProcess:
         """Start a process.
@@ -121,7 +146,37 @@ class ForkServer:
     def close(self) -> None:
         """End it. Its children go on."""
         self._connection.close()
-        self._process.wait()
+        self._wait()
+
+
+def _be_fork_server(
+    connection: int, modules: Sequence[str], environment: dict[str, str]
+) -> NoReturn:
+    """Be what `python -P -m tandem.cluster.fork_server` is, in a child that is new."""
+    status = 1
+    try:
+        os.setsid()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
+        null = os.open(os.devnull, os.O_RDWR)
+        take_over([null, null, 2, connection])
+        sys.path[:] = _path_of(environment)
+        os.environ.clear()
+        os.environ.update({**environment, **_ONE_THREAD})
+        status = run_fork_server(3, modules)
+    except BaseException:  # noqa: BLE001 - as the interpreter does at the end of a program
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def _path_of(environment: dict[str, str]) -> list[str]:
+    """Where a program with this environment would import from, run with `-P`."""
+    begin = 0 if sys.flags.safe_path else 1
+    given = set(os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    wanted = [each for each in environment.get("PYTHONPATH", "").split(os.pathsep) if each]
+    return [*wanted, *(each for each in sys.path[begin:] if each not in {*given, *wanted})]
 
 
 def read_reply(data: bytes) -> ForkReply:

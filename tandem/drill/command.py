@@ -14,11 +14,11 @@ from typing import Final
 
 import msgspec
 
-from tandem.cluster.spec import read_spec
 from tandem.cluster_file.choices import CoordinatorKind
 from tandem.cluster_file.errors import ClusterError
 from tandem.drill.comparison import Difference, compare
 from tandem.drill.errors import BadOptionsError, DrillError, NotReadyError, first_of
+from tandem.drill.group_choice import choose_groups, read_groups
 from tandem.drill.history import History, check_history, find_run, read_history
 from tandem.drill.nemesis import World
 from tandem.drill.options import DrillOptions
@@ -29,7 +29,7 @@ from tandem.drill.outcomes import (
     EXIT_INTERRUPTED,
     EXIT_NOT_RUN,
 )
-from tandem.drill.preflight import MARKER_NAME, check_libraries, choose_group, claimed
+from tandem.drill.preflight import MARKER_NAME, check_libraries, claimed
 from tandem.drill.scenario_file import FOLDER, catalogue
 from tandem.plain_text import plain_json, plain_lines
 
@@ -168,8 +168,10 @@ def _hold_by_chance(options: DrillOptions, hold: Callable[[DrillOptions], int]) 
         raise BadOptionsError("--repeat: a random drill goes on for --minutes; give only those")
     if options.target != "tandem":
         raise BadOptionsError("random is for --target tandem alone; name scenarios for RocketMQ")
-    spec = read_spec(options.config)
-    group = choose_group(spec)
+    spec = read_groups(options.config, options.groups)
+    group, *_ = choose_groups(spec, options.group, options.seed)
+    # The same in all episodes: faults are on nodes by name.
+    options = msgspec.structs.replace(options, group=group.name)
     world = World(
         group=group.kind,
         nodes=tuple(node.name for node in group.nodes),

@@ -10,7 +10,7 @@ from typing import Final, Literal
 import msgspec
 
 from tandem.drill.outcomes import Verdict
-from tandem.drill.run_record import BROKEN, HELD, RunRecord, ScenarioRecord
+from tandem.drill.run_record import BROKEN, HELD, GroupRecord, RunRecord, ScenarioRecord
 
 Change = Literal["", "better", "worse", "other"]
 """`other`: they differ, and neither is better."""
@@ -36,6 +36,10 @@ _SETTINGS: Final = (
 )
 
 
+NOT_THERE: Final = "not there"
+"""Said of a group that a run did not have."""
+
+
 class Difference(msgspec.Struct, frozen=True):
     """One thing of two runs. `first` and `second` are how each has it, in words."""
 
@@ -59,6 +63,7 @@ def compare(first: RunRecord, second: RunRecord) -> list[Difference]:
         ),
         *_broken(first, second),
         *_scenarios(first.scenarios, second.scenarios),
+        *_groups(first.groups, second.groups),
         *_figures(first, second),
         *_settings(first, second),
     ]
@@ -90,6 +95,24 @@ def _scenarios(
             yield Difference(name, old, new, _by_rank(_rank_of(old), _rank_of(new)))
         if a is not None and b is not None:
             yield from _times(f"{name}: without an acknowledgement", _gap(a), _gap(b))
+
+
+def _groups(first: Sequence[GroupRecord], second: Sequence[GroupRecord]) -> Iterator[Difference]:
+    before = {each.name: each for each in first}
+    after = {each.name: each for each in second}
+    for name in dict.fromkeys([*before, *after]):
+        a, b = before.get(name), after.get(name)
+        old, new = (NOT_THERE if each is None else each.outcome for each in (a, b))
+        if old != new or old != HELD:
+            # That a drill had no such group is neither better nor worse.
+            change = "other" if NOT_THERE in (old, new) else _by_rank(_rank_of(old), _rank_of(new))
+            yield Difference(f"group {name}", old, new, change)
+        if a is not None and b is not None:
+            yield from _times(
+                f"group {name}: slowest send while others were hurt",
+                a.slowest_calm_seconds,
+                b.slowest_calm_seconds,
+            )
 
 
 def _outcome(scenario: ScenarioRecord | None) -> str:

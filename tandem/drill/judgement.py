@@ -56,6 +56,12 @@ def excused(
     return _only_late(recording, lost, lease_seconds) and not is_broken
 
 
+def crawls(recording: Recording, lease_seconds: float) -> bool:
+    """Whether the cluster needed so long to start that the machine is too slow for the rest."""
+    latest = max((each.seconds for each in recording.lateness), default=0.0)
+    return recording.ready_at >= READY_SECONDS_SLOW and is_slow(latest, lease_seconds)
+
+
 def _only_late(recording: Recording, lost: Sequence[LostLease], lease_seconds: float) -> bool:
     """Whether all that was not seen is about time, and comes from a machine that was too slow.
 
@@ -68,8 +74,7 @@ def _only_late(recording: Recording, lost: Sequence[LostLease], lease_seconds: f
     slow = [each.at_seconds for each in lost if each.machine_was_slow]
     hurt = [fault.at_seconds for fault in recording.timeline.faults if fault.hurts]
     failed = [each for each in recording.expectations if not each.held]
-    latest = max((each.seconds for each in recording.lateness), default=0.0)
-    is_crawling = recording.ready_at >= READY_SECONDS_SLOW and is_slow(latest, lease_seconds)
+    is_crawling = crawls(recording, lease_seconds)
 
     def is_explained(expectation: Expectation) -> bool:
         if is_crawling:

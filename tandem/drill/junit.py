@@ -1,4 +1,6 @@
-"""A drill as JUnit's XML, which CI systems show by test: each scenario is one, and so is the audit.
+"""A drill as JUnit's XML, which CI systems show by test.
+
+Each scenario is one, each group where there are several, and so is the audit.
 
 What failed is a failure. What was not possible here and what a slow machine kept from being shown
 is skipped, with the reason: neither passed nor failed. What was interrupted is an error. Pure.
@@ -62,7 +64,11 @@ def _cases(record: RunRecord) -> Iterator[ET.Element]:
             scenario.failed or _reasons(record, scenario),
             scenario.seconds,
         )
-    broken = [f"{count:,} {name}" for name, count in record.broken.items()]
+    for group in record.groups:
+        counts = [f"{count:,} {name}" for name, count in group.broken.items()]
+        reasons = [*counts, *group.said] or [record.why or group.outcome]
+        yield _case(record, f"group {group.name}", group.outcome, reasons, 0.0)
+    broken = [f"{count:,} {name}" for name, count in _on_disks(record).items()]
     yield _case(record, AUDIT, _of_audit(record), broken or [record.why], 0.0)
 
 
@@ -71,8 +77,18 @@ def _reasons(record: RunRecord, scenario: ScenarioRecord) -> list[str]:
     return [record.why or scenario.outcome]
 
 
+def _on_disks(record: RunRecord) -> dict[str, int]:
+    """Return what is broken, without what groups have a test of their own for."""
+    of_groups = {f"{group.name}: {name}" for group in record.groups for name in group.broken}
+    return {name: count for name, count in record.broken.items() if name not in of_groups}
+
+
+def _outcomes(record: RunRecord) -> list[str]:
+    return [each.outcome for each in record.scenarios] + [each.outcome for each in record.groups]
+
+
 def _of_audit(record: RunRecord) -> str:
-    if record.broken:
+    if _on_disks(record):
         return BROKEN
     match record.verdict:
         case "INTERRUPTED":
@@ -81,7 +97,7 @@ def _of_audit(record: RunRecord) -> str:
             return NOT_POSSIBLE
         case "FAILED" if record.sync_acknowledged is None:
             return BROKEN  # there was no audit, and nothing excuses that
-        case "FAILED" if not any(each.outcome == BROKEN for each in record.scenarios):
+        case "FAILED" if BROKEN not in _outcomes(record):
             return BROKEN
         case _:
             return HELD

@@ -52,6 +52,8 @@ def _lines(record: RunRecord) -> Iterator[str]:
         gaps = (_seconds(each.unavailable_seconds), _seconds(each.unavailable_seconds_max))
         yield f"| {_said(each.name)} | {each.outcome} | {each.runs} | {' | '.join(gaps)} |"
     yield ""
+    if record.groups:
+        yield from _groups(record)
     if record.sync_acknowledged is None:
         yield "The logs were not audited."
     else:
@@ -60,6 +62,17 @@ def _lines(record: RunRecord) -> Iterator[str]:
             f"{record.sync_acknowledged:,} sync sends acknowledged; broken promises:"
             f" {broken or 'none'}."
         )
+
+
+def _groups(record: RunRecord) -> Iterator[str]:
+    yield "| group | outcome | sends | slowest while others were hurt | broken |"
+    yield "| --- | --- | ---: | ---: | --- |"
+    for each in record.groups:
+        name = f"{_said(each.name)} (hurt)" if each.is_hurt else _said(each.name)
+        broken = ", ".join(f"{count:,} {_said(what)}" for what, count in each.broken.items())
+        slowest = _seconds(each.slowest_calm_seconds)
+        yield f"| {name} | {each.outcome} | {each.sends:,} | {slowest} | {broken or 'none'} |"
+    yield ""
 
 
 def _reasons(record: RunRecord) -> Iterator[str]:

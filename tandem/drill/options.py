@@ -27,6 +27,8 @@ DURATION_SECONDS_MIN: Final = 4.0
 REPEAT_MAX: Final = 10_000
 LABEL_CHARACTERS_MAX: Final = 200
 PATIENCE_MAX: Final = 100.0
+GROUPS_MAX: Final = 9
+"""Nodes are processes of one machine."""
 
 
 TargetName = Literal["tandem", "rocketmq", "processes"]
@@ -47,7 +49,8 @@ class DrillOptions(msgspec.Struct, frozen=True, kw_only=True):
     stream reads along, and what it wrote is audited. With `json` the verdict is the
     content of `summary.json` and not a table. With `history` a line for this drill is added to that
     directory, with `label` in it. `minutes`: of a random drill, how long new episodes begin.
-    `patience`: by how much all deadlines of scenarios are longer.
+    `patience`: by how much all deadlines of scenarios are longer. `groups`: how many there are to
+    be of the one group of `config`; `group` is the one that is hurt, empty: the seed chooses.
 
     With `target` "rocketmq" it is not the cluster of `config` that is broken, but three brokers of
     the RocketMQ that `rocketmq` names, in a `mode` of `targets.rocketmq_layout`, with
@@ -71,6 +74,8 @@ class DrillOptions(msgspec.Struct, frozen=True, kw_only=True):
     label: str = ""
     minutes: float | None = None
     patience: float = 1.0
+    groups: int = 1
+    group: str = ""
     target: TargetName = "tandem"
     file: Path | None = None
     witness: WitnessName | None = None
@@ -108,6 +113,8 @@ class DrillOptions(msgspec.Struct, frozen=True, kw_only=True):
                 f"--minutes {self.minutes:g}: give minutes above 0,"
                 f" at most {RANDOM_MINUTES_MAX:,.0f}"
             )
+        if not 1 <= self.groups <= GROUPS_MAX:
+            found.append(f"--groups {self.groups}: give a number from 1 to {GROUPS_MAX}")
         if not 1 <= self.patience <= PATIENCE_MAX:
             found.append(f"--patience {self.patience:g}: give a number from 1 to {PATIENCE_MAX:g}")
         return found

@@ -15,7 +15,7 @@ from tandem.drill.options import DrillOptions
 from tandem.drill.preflight import Group
 from tandem.drill.proxied_pair import ProxiedPair
 from tandem.drill.scenario_file import Scenario
-from tandem.drill.workload import ProducerState
+from tandem.drill.workload import ProducerState, producer_states_like
 from tandem.tls_files import TLSFiles
 
 TOPIC: Final = "tandem-drill"
@@ -86,6 +86,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What nodes are started on, if a scenario hurts that."""
     witness: WitnessJava | None = None
     """Another client that consumes as well."""
+    others: Sequence["Plan"] = ()
+    """The same for the other groups of the cluster, which have load and are not hurt on purpose."""
 
     @property
     def is_fenced(self) -> bool:
@@ -114,6 +116,21 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """The same for a client."""
         return self.given_access or ClusterAccess(self.name_servers, tls=self.tls)
 
+    def for_group(self, group: Group, stores: Mapping[str, Path]) -> "Plan":
+        """Return the plan for one more group of the cluster: the same load, and an audit."""
+        topic = f"{self.topic}-{group.name}"
+        facts = msgspec.structs.replace(self.target, topic=topic, has_consumers=False)
+        return msgspec.structs.replace(
+            self,
+            group=group,
+            stores=dict(stores),
+            target=facts,
+            witness=None,
+            others=(),
+            out=self.out / "groups" / group.name,
+            producers=producer_states_like(self.producers),
+        )
+
     def rounds(self) -> list[tuple[str, Scenario]]:
         """Every scenario as often as it is played, each with the name of that time."""
         if self.options.repeat == 1:
@@ -133,8 +150,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """The plan in one line."""
         scenarios = ", ".join(scenario.name for scenario in self.scenarios)
         times = f", {self.options.repeat} times" if self.options.repeat > 1 else ""
+        beside = ", ".join(other.group.name for other in self.others)
+        others = f", beside {beside}" if beside else ""
         return (
-            f"drill of {self.group.name} ({self._what}, {len(self.group.nodes)} nodes):"
+            f"drill of {self.group.name} ({self._what}, {len(self.group.nodes)} nodes{others}):"
             f" {scenarios}{times}, {self.duration_seconds:g} s under load of"
             f" {self.rate_per_second:,.0f} sends a second"
         )

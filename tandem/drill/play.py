@@ -11,7 +11,7 @@ interrupted drill can still say what it saw. Cancelling `play` kills the nodes a
 """
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from random import Random
@@ -33,7 +33,7 @@ from tandem.drill.java_witness import witnessing
 from tandem.drill.ledger import Ledger
 from tandem.drill.live import LiveView
 from tandem.drill.lost_leases import Late, is_slow
-from tandem.drill.orders import BodySource
+from tandem.drill.orders import BodySource, Orders
 from tandem.drill.plan import Plan
 from tandem.drill.recording import Recording
 from tandem.drill.scenario import (
@@ -53,6 +53,7 @@ from tandem.drill.sentences.sentence import Fault
 from tandem.drill.spark_stream import finish, order_of, streaming
 from tandem.drill.subjects import too_few
 from tandem.drill.targets.target import Running, Target, Task, cannot
+from tandem.drill.undisturbed import CalmTime
 from tandem.drill.watch import watch_lateness
 from tandem.drill.witness_audit import compare_witness
 from tandem.drill.workload import QueueReader, Retries, Workload
@@ -94,10 +95,10 @@ async def play(
     recording: Recording,
     source: BodySource,
     ledger: Ledger,
-    disks: Disks,
+    disks: Mapping[str, Disks],
     console: Console,
 ) -> None:
-    """Start the cluster, play all scenarios, stop the cluster.
+    """Start the cluster, play all scenarios, stop the cluster. `disks`: those of each group.
 
     A scenario that cannot go on ends the play and is named in the recording.
 
@@ -105,20 +106,7 @@ async def play(
         DrillError, ClusterError: in a group; the cluster or a client could not be started, or the
             ledger not be written.
     """
-    workload = Workload(
-        topic=plan.topic,
-        source=source,
-        ledger=ledger,
-        timeline=recording.timeline,
-        clock=recording.clock,
-        rate_per_second=plan.rate_per_second,
-        producers=plan.producers,
-        retries=_retries(plan),
-        refusal_is_clear=plan.target.refusal_is_clear,
-        reads=None if plan.witness is None else recording.reads,
-    )
-    recording.disorder = workload.disorder
-    recording.timeline.start_phase(recording.clock.now(), plan.scenarios[0].name, "start")
+    workload = _workload(plan, recording, source, ledger)
     try:
         async with (
             _consumer_load(plan, recording) as consumers,
@@ -131,12 +119,33 @@ async def play(
                     await _play_beside_a_stream(stage, plan, target, recording, console)
                 else:
                     await play_scenarios(stage, plan, recording, target.faults)
-            recording.note_end()
+            for each in (recording, *recording.beside.values()):
+                each.note_end()
     finally:
-        recording.ended_at = recording.clock.now()
-        recording.timeline.end_phase(recording.ended_at)
+        for each in (recording, *recording.beside.values()):
+            each.ended_at = recording.clock.now()
+            each.timeline.end_phase(each.ended_at)
         recording.input_lines = source.line_count
         recording.input_lines_acknowledged = source.acknowledged_count
+
+
+def _workload(plan: Plan, recording: Recording, source: BodySource, ledger: Ledger) -> Workload:
+    """Return the load of a group; its first phase begins."""
+    found = Workload(
+        topic=plan.topic,
+        source=source,
+        ledger=ledger,
+        timeline=recording.timeline,
+        clock=recording.clock,
+        rate_per_second=plan.rate_per_second,
+        producers=plan.producers,
+        retries=_retries(plan),
+        refusal_is_clear=plan.target.refusal_is_clear,
+        reads=None if plan.witness is None else recording.reads,
+    )
+    recording.disorder = found.disorder
+    recording.timeline.start_phase(recording.clock.now(), plan.scenarios[0].name, "start")
+    return found
 
 
 def wall_ms() -> float:
@@ -171,7 +180,7 @@ async def _cluster_under_load(
     recording: Recording,
     workload: Workload,
     consumers: ConsumerLoad | None,
-    disks: Disks,
+    disks: Mapping[str, Disks],
     console: Console,
 ) -> AsyncIterator[Stage]:
     """Have a target with everything around it; give what scenarios act on."""
@@ -195,36 +204,69 @@ async def _cluster_under_load(
                     stack,
                     plan.access,
                     consumers,
-                    attempt_ms=_attempt_ms(plan),
+                    attempt_ms=attempt_ms(plan),
                     has_timers=plan.target.has_timers,
                 )
+            others = []
+            for other, hurtable in zip(plan.others, running.others, strict=True):
+                stage, more = await _beside(stack, hurtable, other, recording, disks)
+                others.append(stage)
+                tasks += more
             # Inside of the clients: a nursery around them would be left before them.
             async with trio.open_nursery() as nursery:
                 for task in tasks:
                     nursery.start_soon(task)
                 loads = BothLoads(workload, consumers)
-                yield _stage(running, disks, plan, recording, loads)
+                yield _stage(running, disks, plan, recording, loads, others)
                 nursery.cancel_scope.cancel()
         outer.cancel_scope.cancel()
 
 
-def _stage(running: Running, disks: Disks, plan: Plan, recording: Recording, load: Load) -> Stage:
+async def _beside(
+    stack: AsyncExitStack,
+    running: Running,
+    plan: Plan,
+    recording: Recording,
+    disks: Mapping[str, Disks],
+) -> tuple[Stage, list[Task]]:
+    """Return the stage of one more group of the cluster, and what goes on there."""
+    own = recording.beside[plan.group.name]
+    ledger = stack.enter_context(Ledger(plan.out / "ledger.ndjson"))
+    workload = _workload(plan, own, Orders(plan.options.seed), ledger)
+    await _create_topic(running, plan, workload, recording.lateness)
+    tasks = [*running.watchers, *await _clients(stack, plan, workload)]
+    loads = BothLoads(workload, None)
+    return _stage(running, disks, plan, own, loads, whole=recording), tasks
+
+
+def _stage(
+    running: Running,
+    disks: Mapping[str, Disks],
+    plan: Plan,
+    recording: Recording,
+    load: Load,
+    others: Sequence[Stage] = (),
+    whole: Recording | None = None,
+) -> Stage:
     return Stage(
+        name=plan.group.name,
+        others=others,
+        whole=None if whole is None else whole.timeline,
         nodes=[node.name for node in plan.group.nodes],
         cluster=running.nodes,
         network=running.network,
-        disks=disks,
+        disks=disks[plan.group.name],
         load=load,
         replication=recording.replication,
         watched=recording.watched,
         timeline=recording.timeline,
         now=recording.clock.now,
         status_without_slaves=plan.group.status_without_slaves,
-        expectations=recording.expectations,
+        expectations=(whole or recording).expectations,
         seed=plan.options.seed,
         patience=plan.patience,
         machines=plan.machines,
-        effects=recording.effects,
+        effects=(whole or recording).effects,
     )
 
 
@@ -281,7 +323,7 @@ async def _clients(stack: AsyncExitStack, plan: Plan, workload: Workload) -> lis
             # The drill sends again by itself, so that it can count the attempts.
             retry_times_when_send_failed=0,
             resend_until_ok=False,
-            send_msg_timeout_ms=_attempt_ms(plan),
+            send_msg_timeout_ms=attempt_ms(plan),
             max_message_size_bytes=plan.max_message_size_bytes,
         )
         tasks.append(partial(workload.produce, state, await stack.enter_async_context(producer)))
@@ -303,7 +345,8 @@ def _retries(plan: Plan, pause_seconds: float = SEND_PAUSE_SECONDS) -> Retries |
     return Retries(seconds_max * plan.options.patience, pause_seconds * plan.patience)
 
 
-def _attempt_ms(plan: Plan) -> int:
+def attempt_ms(plan: Plan) -> int:
+    """How long one attempt of a send waits for its answer."""
     if plan.target.attempt_ms is not None:
         return plan.target.attempt_ms
     if plan.is_fenced:
@@ -363,12 +406,28 @@ async def play_scenarios(
         why_not = why_not or too_few(scenario, stage.roles.nodes)
         played = _not_played(stage, scenario, why_not) if why_not else None
         played = played or await _play_scenario(stage, scenario)
+        _note_calm(stage, scenario, recording)
         recording.runs.append(played)
         recording.exits.update(stage.cluster.unexpected_exits())
         if played.outcome == ENDED_EARLY:
             phase = recording.timeline.phase
             recording.stopped_because = f"{phase.scenario} could not go on after {phase.name}"
             return
+
+
+def _note_calm(stage: Stage, scenario: Scenario, recording: Recording) -> None:
+    """Note for each group when others were hurt and it was not.
+
+    What is done to the coordinator is done to all of them.
+    """
+    if Fault.COORDINATOR in scenario.faults:
+        return
+    hurt = [each.first_fault_at for each in stage.every if each.first_fault_at is not None]
+    for each in stage.every if hurt else ():
+        if each.first_fault_at is None:
+            until = stage.now() if each.drained_at is None else each.drained_at
+            of_group = recording if each is stage else recording.beside[each.name]
+            of_group.calm.append(CalmTime(stage.scenario, min(hurt), until))
 
 
 def _not_played(stage: Stage, scenario: Scenario, why_not: str) -> ScenarioRun:

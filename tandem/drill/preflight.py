@@ -15,7 +15,7 @@ import secrets
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -54,6 +54,7 @@ REPORT_NAMES: Final = (
     "stream",
     "data",
     "logs",
+    "groups",
     "junit.xml",
     "summary.md",
     "episode",
@@ -76,7 +77,7 @@ LIBRARIES: Final = ("jinja2", "matplotlib", "pyarrow")
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """The one group of a cluster that is put to the test."""
+    """A group of a cluster that is put to the test."""
 
     name: str
     kind: GroupKind
@@ -104,17 +105,12 @@ def check_libraries(*, spark: bool) -> None:
         )
 
 
-def choose_group(spec: ClusterSpec) -> Group:
-    """Return the group to break.
+def group_of(spec: ClusterSpec, name: str) -> Group:
+    """Return a group of a cluster file.
 
     Raises:
-        NoPromiseError: there is nothing to lose: not one group whose sends wait for other nodes.
+        NoPromiseError: there is nothing to lose: its sends wait for no other node.
     """
-    if len(spec.groups) != 1:
-        names = ", ".join(spec.groups)
-        text = f"{spec.file}: a drill breaks one group; this file has {names}"
-        raise NoPromiseError(text, "groups")
-    (name,) = spec.groups
     if spec.groups[name].kind is GroupKind.FENCED:
         return _fenced_group(spec, name)
     return _classic_group(spec, name)
@@ -135,8 +131,9 @@ def _fenced_group(spec: ClusterSpec, name: str) -> Group:
 
 def _classic_group(spec: ClusterSpec, name: str) -> Group:
     group = spec.groups[name]
-    slaves = [node for node in spec.nodes if node.role == "SLAVE"]
-    masters = [node for node in spec.nodes if node.role == "MASTER"]
+    of_group = [node for node in spec.nodes if node.group == name]
+    slaves = [node for node in of_group if node.role == "SLAVE"]
+    masters = [node for node in of_group if node.role == "MASTER"]
     if len(masters) != 1 or not slaves:
         raise NoPromiseError(
             f"{spec.file}: a drill needs one master and at least one slave in {name};"
@@ -161,10 +158,15 @@ def _classic_group(spec: ClusterSpec, name: str) -> Group:
     return Group(name=name, kind=GroupKind.CLASSIC, nodes=nodes, status_without_slaves=status)
 
 
-def check_ports(group: Group, coordinator: CoordinatorSettings) -> None:
+def check_ports(groups: Sequence[Group], coordinator: CoordinatorSettings) -> None:
     """Raise MissingRequirementError, naming them all, if ports that are needed are taken."""
-    wanted = [(node.address, port) for node in group.nodes for port in ports_of(group, node)]
-    is_fenced = group.kind is GroupKind.FENCED
+    wanted = [
+        (node.address, port)
+        for group in groups
+        for node in group.nodes
+        for port in ports_of(group, node)
+    ]
+    is_fenced = any(group.kind is GroupKind.FENCED for group in groups)
     if is_fenced and coordinator.kind is CoordinatorKind.EMBEDDED:
         wanted.append((coordinator.address, coordinator.port))
     busy = [f"{address}:{port}" for address, port in wanted if not can_listen(address, port)]
@@ -183,8 +185,12 @@ def ports_of(group: Group, node: NodeSpec) -> tuple[int, ...]:
     return (*ports, node.replication_port) if group.kind is GroupKind.FENCED else ports
 
 
-def proxied_pairs(group: Group, coordinator: CoordinatorSettings) -> list[ProxiedPair]:
-    """Return the pairs of a fault proxy between all nodes, at addresses that are free.
+def proxied_pairs(
+    group: Group, coordinator: CoordinatorSettings, *, beside: Sequence[ProxiedPair] = ()
+) -> list[ProxiedPair]:
+    """Return the pairs of a fault proxy between all nodes of a group, at addresses that are free.
+
+    `beside`: those of other groups, whose addresses are taken.
 
     Raises:
         MissingRequirementError: the nodes are not on this machine's loopback network, the
@@ -205,8 +211,11 @@ def proxied_pairs(group: Group, coordinator: CoordinatorSettings) -> list[Proxie
                 Requirement.ONE_ENDPOINT,
             )
         dialled = (url.hostname, (url.port,))
+    taken = {pair.listen_address for pair in beside}
     for number in range(1, PROXY_NETWORKS_MAX):
         pairs = list(pairs_of(f"127.{number}", nodes, dialled))
+        if not {pair.listen_address for pair in pairs}.isdisjoint(taken):
+            continue
         if all(can_listen(pair.listen_address, port) for pair in pairs for port in pair.ports):
             return pairs
     raise MissingRequirementError(
@@ -305,8 +314,11 @@ def write_config(
     *,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     pairs: Sequence[ProxiedPair] = (),
+    change: Callable[[dict[str, Any]], dict[str, Any]] = dict,
 ) -> Path:
     """Write the cluster file of this drill: the same, with all data below `out`.
+
+    `change` is done first of all to its content.
 
     So a drill never touches the data of a cluster that uses the same file. `settings` are sections
     that scenarios need, and `group` what each group needs; `pairs` is how nodes reach each other by
@@ -316,7 +328,7 @@ def write_config(
     Raises:
         OutError: `out` does not take it.
     """
-    document = yaml.safe_load(config.read_text(encoding="utf-8"))
+    document = change(yaml.safe_load(config.read_text(encoding="utf-8")))
     document["cluster"] = {**(document.get("cluster") or {}), "data_directory": str(out / "data")}
     if (document.get("coordinator") or {}).get("kind") == "etcd":
         name = document["cluster"].get("name", ClusterSettings().name)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tandem.drill.lost_leases import Late
     from tandem.drill.scenario import Expectation, ScenarioRun
     from tandem.drill.stream_audit import Content, Place
+    from tandem.drill.undisturbed import CalmTime
     from tandem.drill.witness_audit import WitnessSummary
 
 
@@ -54,6 +55,10 @@ class Recording:
         """What faults did, as it was seen."""
         self.notes: list[str] = []
         """What its user has to know of a cluster that stays."""
+        self.beside: dict[str, Recording] = {}
+        """The same of the other groups of the cluster, by name."""
+        self.calm: list[CalmTime] = []
+        """When others were hurt, and this group was not."""
         self.promises: Promises | None = None
         """What consumers were promised; None where they are not audited."""
 

@@ -10,6 +10,7 @@ import msgspec
 
 from tandem.drill.consumers.promises import RULES
 from tandem.drill.errors import ReportError
+from tandem.drill.headline import in_words
 from tandem.drill.outcomes import STATUSES
 from tandem.drill.plots import STATUS_COLOURS, details_svg
 from tandem.drill.story import labels, longest, masters
@@ -18,7 +19,6 @@ from tandem.drill.summary import (
     Summary,
     broken_promises,
     failed_expectations,
-    in_words,
     last_fault_before,
     why,
 )

@@ -23,6 +23,9 @@ NOT_POSSIBLE: Final = "not possible"
 NOT_SHOWN: Final = "inconclusive"
 NOT_ENDED: Final = "interrupted"
 
+_NOT_HELD: Final[Mapping[str, str]] = {"INTERRUPTED": NOT_ENDED, "NOT POSSIBLE": NOT_POSSIBLE}
+"""What a verdict says of all that was not found broken."""
+
 ROUNDED_SECONDS: Final = 0.001
 
 _COUNTS: Final = (
@@ -67,6 +70,21 @@ class ScenarioRecord(msgspec.Struct, frozen=True, kw_only=True):
     """All runs together, from the first step of each to its last."""
 
 
+class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One group of a drill with several."""
+
+    name: str
+    is_hurt: bool = False
+    outcome: str
+    """As of a scenario: whether its promises held, that it was not disturbed among them."""
+    broken: dict[str, int] = {}
+    sends: int = 0
+    slowest_calm_seconds: float | None = None
+    """The slowest send while another group was hurt; None where that never was so."""
+    said: list[str] = []
+    """What disturbed it, in words."""
+
+
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One drill. Counts are None where there was no audit."""
 
@@ -81,6 +99,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     group_kind: str
     nodes: int
     scenarios: list[ScenarioRecord]
+    groups: list[GroupRecord] = []
+    """Of a cluster with several, the one that was hurt first."""
     broken: dict[str, int] = {}
     """Counts above 0 that must be 0."""
     failed_expectations: int = 0
@@ -142,6 +162,21 @@ class _Effect(msgspec.Struct, kw_only=True):
     is_felt: bool = True
 
 
+class _Calm(msgspec.Struct, kw_only=True):
+    slowest_ms: float
+    sends: int = 0
+    examples: list[str] = []
+
+
+class _Group(msgspec.Struct, kw_only=True):
+    name: str
+    is_hurt: bool = False
+    sends: int = 0
+    broken: dict[str, int] = {}
+    excused: int = 0
+    calm: _Calm | None = None
+
+
 class _Consumers(msgspec.Struct, kw_only=True):
     broken_counts: dict[str, int] = {}
 
@@ -182,6 +217,7 @@ class _Summary(msgspec.Struct, kw_only=True):
     target: _Target = msgspec.field(default_factory=_Target)
     shorter_slaves: list[str] | None = None
     effects: list[_Effect] = []
+    groups: list[_Group] = []
 
 
 def record_of(summary_json: bytes, label: str = "") -> RunRecord:
@@ -207,6 +243,7 @@ def record_of(summary_json: bytes, label: str = "") -> RunRecord:
         group_kind=settings.group_kind,
         nodes=len(settings.nodes),
         scenarios=list(_scenarios(summary)),
+        groups=[_group(summary, group) for group in summary.groups],
         broken=dict(_broken(summary)),
         failed_expectations=summary.expectations_failed,
         sends=summary.sends,
@@ -244,6 +281,29 @@ def _broken(summary: _Summary) -> Iterator[tuple[str, int]]:
     if summary.consumers is not None:
         counts = summary.consumers.broken_counts
         yield from _counted("consumers", counts, counts)
+    for group in summary.groups:
+        for name, count in group.broken.items():
+            yield f"{group.name}: {name}", count
+
+
+def _group(summary: _Summary, group: _Group) -> GroupRecord:
+    outcome = HELD
+    if group.broken:
+        outcome = BROKEN
+    elif summary.verdict in _NOT_HELD:
+        outcome = _NOT_HELD[summary.verdict]
+    elif group.excused:
+        outcome = NOT_SHOWN
+    calm = group.calm
+    return GroupRecord(
+        name=group.name,
+        is_hurt=group.is_hurt,
+        outcome=outcome,
+        broken=group.broken,
+        sends=group.sends,
+        slowest_calm_seconds=None if calm is None else round(calm.slowest_ms / 1000, 3),
+        said=[] if calm is None else calm.examples,
+    )
 
 
 def _counted(
@@ -264,6 +324,10 @@ def _why(summary: _Summary) -> Iterator[str]:
         yield f"{count:,} {name}"
     yield from dict.fromkeys(map(_unmet, _failed(summary.expectations)))
     yield from (f"{each.fault}: {each.text}" for each in summary.effects if not each.is_felt)
+    for group in summary.groups:
+        yield from (
+            f"{group.name}: {words}" for words in (group.calm.examples if group.calm else ())
+        )
     yield from (f"{each}: nobody had stopped it" for each in summary.exits)
     for run in summary.runs:
         if run.outcome.startswith(PREFIX_OF_IMPOSSIBLE):

@@ -24,6 +24,9 @@ from tandem.drill.switches import longest_gap
 from tandem.drill.timeline import Timeline
 from tandem.drill.watched_group import WatchedGroup
 
+ANOTHER_GROUP: Final = "another"
+"""In the place of a group's name: one that is not drilled, the same for a whole scenario."""
+
 if TYPE_CHECKING:
     from tandem.drill.rot import Rot
 
@@ -163,7 +166,17 @@ class Stage:
         patience: float = 1.0,
         machines: Machines | None = None,
         effects: Effects | None = None,
+        name: str = "",
+        whole: Timeline | None = None,
+        others: Sequence["Stage"] = (),
     ) -> None:
+        self._whole = whole
+        """The timeline of the drill, for a group beside the one that is drilled."""
+        self.name = name
+        """The group, where there are others."""
+        self.others = list(others)
+        """The stages of the other groups of the cluster."""
+        self._another = self.others[0] if self.others else None
         self.chance = Random(seed)
         self._patience = patience
         self.rotten: list[tuple[str, Rot]] = []
@@ -187,6 +200,27 @@ class Stage:
         self._network = network
         self._machines = machines
         self.effects = Effects() if effects is None else effects
+
+    @property
+    def every(self) -> list["Stage"]:
+        """This stage, and those of the other groups."""
+        return [self, *self.others]
+
+    def of_group(self, name: str) -> "Stage":
+        """Return the stage of a group: of its name, of `another` one, or this one for "".
+
+        Raises:
+            NotPossibleError: there is no such group.
+        """
+        if not name:
+            return self
+        if name == ANOTHER_GROUP and self._another is not None:
+            return self._another
+        for stage in self.every:
+            if stage.name == name:
+                return stage
+        what = "no other group" if name == ANOTHER_GROUP else f"no group {name}"
+        raise NotPossibleError(f"the cluster has {what}")
 
     @property
     def network(self) -> Network:
@@ -215,7 +249,8 @@ class Stage:
     @property
     def fenced_group(self) -> WatchedGroup:
         """What is known of the group, for sentences that only fenced groups understand."""
-        assert self.watched is not None, "checked when the file was read"
+        if self.watched is None:  # of the drilled group it was checked when the file was read
+            raise NotPossibleError(f"{self.name} is a classic group")
         return self.watched
 
     def bind(self, scenario: str) -> None:
@@ -224,6 +259,10 @@ class Stage:
         self.first_fault_at = None
         self.drained_at = None
         self.roles.old_master = self.master or self.roles.old_master
+        for other in self.others:
+            other.bind(scenario)
+        if self.others:
+            self._another = self.chance.choice(self.others)
 
     def find(self, who: str) -> list[str]:
         """Return the nodes that words mean now."""
@@ -238,7 +277,8 @@ class Stage:
         if self.timeline.phases and self.timeline.phase.is_current(self.scenario, name):
             return
         before = self.timeline.phases[-1] if self.timeline.phases else None
-        self.timeline.start_phase(self.now(), self.scenario, name)
+        for stage in self.every:
+            stage.timeline.start_phase(self.now(), self.scenario, name)
         if before is not None:
             with trio.move_on_after(SEEN_SECONDS_MAX * self._patience):
                 await until(lambda: not before.in_flight)
@@ -250,6 +290,9 @@ class Stage:
         if self.first_fault_at is None:
             self.first_fault_at = self.now()
         self.timeline.fault(self.now(), text)
+        if self._whole is not None:
+            # For people alone: it is none of what was done to the group that is drilled.
+            self._whole.fault(self.now(), text, hurts=False)
 
     def did(self, fault: str, text: str, *, count: int, is_felt: bool) -> None:
         """Note what a fault has done, as it is seen and not as it was asked for."""
@@ -343,7 +386,7 @@ class Stage:
                 at_seconds=self.now(),
                 scenario=phase.scenario,
                 phase=phase.name,
-                expected=expected,
+                expected=expected if self._whole is None else f"{self.name}: {expected}",
                 seen=seen.text,
                 held=seen.held,
                 waited_seconds=waited_seconds,

@@ -26,7 +26,7 @@ from tandem.cluster_file.choices import GroupKind
 from tandem.drill.errors import BadScenarioError, NoScenarioError, WrongGroupError
 from tandem.drill.sentences.expectations import bad_status
 from tandem.drill.sentences.sentence import Fault, Step, bad_subject
-from tandem.drill.vocabulary import SENTENCES, match
+from tandem.drill.vocabulary import SENTENCES, match, split_group
 
 FOLDER: Final = Path(__file__).with_name("scenarios")
 SUFFIX: Final = ".yaml"
@@ -222,7 +222,8 @@ class _Reader:
         if not isinstance(node, yaml.ScalarNode):
             raise self.bad(node, "a step is one sentence, without a colon in it")
         text = " ".join(str(node.value).split())
-        found = match(text)
+        sentence_text, of_group = split_group(text)
+        found = match(sentence_text)
         if found is None:
             raise self.bad(node, f"no sentence reads {text!r}; {_nearest(text)}")
         sentence, words = found
@@ -232,7 +233,7 @@ class _Reader:
             raise self.bad(node, f"{text!r}: {why_not}")
         if word := bad_status(words.get("statuses", "SEND_OK")):
             raise self.bad(node, f"{word} is no status of a send")
-        return Step(text, node.start_mark.line + 1, sentence, words)
+        return Step(text, node.start_mark.line + 1, sentence, words, of_group)
 
 
 def _nearest(text: str) -> str:

@@ -13,8 +13,9 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Final
@@ -27,7 +28,8 @@ from tandem.cluster_file.errors import ClusterError
 from tandem.drill.auditing import AuditRequest, audit_with_progress, java_for_spark
 from tandem.drill.errors import AuditError, BadOptionsError, DrillError, first_of
 from tandem.drill.evidence import Evidence, collect
-from tandem.drill.ledger import Ledger, write_parquet
+from tandem.drill.group_summary import GroupSummary, summarise_group
+from tandem.drill.ledger import Ledger, read_entries, write_parquet
 from tandem.drill.machines import Machines, machines
 from tandem.drill.options import (
     RATE_PER_SECOND_DEFAULT,
@@ -36,7 +38,7 @@ from tandem.drill.options import (
 )
 from tandem.drill.orders import BodySource, FileLines, Orders
 from tandem.drill.plan import Plan
-from tandem.drill.play import play
+from tandem.drill.play import attempt_ms, play
 from tandem.drill.preflight import claimed
 from tandem.drill.recording import Recording
 from tandem.drill.report import CHECKS, write_report
@@ -51,11 +53,11 @@ from tandem.drill.targets.target import Ground, Target, cannot
 from tandem.drill.verdict import exit_status, print_verdict
 from tandem.drill.workload import Clock, producer_states
 from tandem.plain_text import plain_json
+from tandem.spark.audit.rules import AuditSummary
 from tandem.spark.errors import SparkSourceError
 
 if TYPE_CHECKING:
     from tandem.drill.stream_audit import StreamSummary
-    from tandem.spark.audit.rules import AuditSummary
 
 PRODUCERS_PER_MODE: Final = 3
 
@@ -109,6 +111,7 @@ def _prepared(options: DrillOptions, stack: ExitStack) -> "_Drill":
             "--witness java: the cluster has TLS, and the witness has no certificate of it; leave"
             " --witness out, or set tls.mode: disabled"
         )
+    of_group = {node.name for node in target.group.nodes}
     plan = Plan(
         options=options,
         config=ground.config,
@@ -119,28 +122,42 @@ def _prepared(options: DrillOptions, stack: ExitStack) -> "_Drill":
         max_message_size_bytes=target.max_message_size_bytes,
         scenarios=scenarios,
         duration_seconds=options.seconds_of(len(scenarios)),
-        rate_per_second=_rate(options, source, len(scenarios)),
+        rate_per_second=_rate(options, source, len(scenarios)) / (1 + len(target.others)),
         producers=producer_states(PRODUCERS_PER_MODE, PRODUCERS_PER_MODE),
         pairs=ground.pairs,
         out=out,
-        stores=dict(ground.stores),
+        stores={name: store for name, store in ground.stores.items() if name in of_group},
         tls=ground.tls,
         given_access=ground.access,
         target=ground.facts,
         witness=witness,
         machines=_machines(target, out, ground, scenarios),
     )
-    chance = Random(options.seed)
-    can_fill = Fault.FULL_DISK in target.faults
-    coordinator = ground.coordinator_directory
+    beside = [
+        plan.for_group(group, {node.name: ground.stores[node.name] for node in group.nodes})
+        for group in target.others
+    ]
+    plan = msgspec.structs.replace(plan, others=beside)
+    small = Fault.FULL_DISK in target.faults and any("disks" in each.needs for each in scenarios)
+    disks = {}
+    for each in (plan, *beside):
+        each.out.mkdir(parents=True, exist_ok=True)
+        coordinator = ground.coordinator_directory if each is plan else None
+        disks[each.group.name] = _disks(each, coordinator, stack, small=small)
+    return _Drill(plan, target, source, disks)
+
+
+def _disks(plan: Plan, coordinator: Path | None, stack: ExitStack, *, small: bool) -> Disks:
+    """Return the disks of a group; `small`: on file systems of their own, if that can be done."""
+    chance = Random(plan.options.seed)
     disks = (
         stack.enter_context(small_disks(plan.stores, chance, coordinator=coordinator))
-        if can_fill and any("disks" in scenario.needs for scenario in scenarios)
+        if small
         else Disks(plan.stores, chance=chance)
     )
     if coordinator is not None:
         disks.add_coordinator(coordinator)
-    return _Drill(plan, target, source, disks)
+    return disks
 
 
 def _machines(
@@ -180,7 +197,9 @@ class _Progress(Console):
 class _Drill:
     """One drill while it is held. Its findings stay here when it is cut short."""
 
-    def __init__(self, plan: Plan, target: Target, source: BodySource, disks: Disks) -> None:
+    def __init__(
+        self, plan: Plan, target: Target, source: BodySource, disks: Mapping[str, Disks]
+    ) -> None:
         self._plan = plan
         self._target = target
         self._disks = disks
@@ -193,12 +212,16 @@ class _Drill:
         self._audit_seconds: float | None = None
         self._stream: StreamSummary | None = None
         self._evidence: list[Evidence] = []
+        self._groups: list[GroupSummary] = []
 
     async def run(self) -> int:
         """Play, audit, report; return the exit status."""
         plan = self._plan
         clock = Clock(trio.current_time(), time.time_ns() / 1e6)
         recording = Recording(clock, plan.group)
+        recording.beside = {
+            other.group.name: Recording(clock, other.group) for other in plan.others
+        }
         self._console.print(plan.headline(), highlight=False, soft_wrap=True)
         failed: BaseExceptionGroup[DrillError | ClusterError] | None = None
         try:
@@ -242,26 +265,15 @@ class _Drill:
 
     async def _run_audit(self, recording: Recording) -> None:
         plan = self._plan
+        self._keep_ledgers()
         if recording.no_audit:
             self._audit_failed = f"the audit could not be done: {recording.no_audit}"
-            write_parquet(plan.out / "ledger.ndjson", plan.out / "ledger.parquet")
             return
-        write_parquet(plan.out / "ledger.ndjson", plan.out / "ledger.parquet")
-        request = AuditRequest(
-            ledger=plan.out / "ledger.parquet",
-            stores=plan.stores,
-            master=recording.master,
-            topic=plan.topic,
-            out=plan.out,
-            spark=plan.options.spark,
-            spark_log=plan.out / "data" / "logs" / "spark.log",
-            scratch=plan.out / "data" / "spark",
-            confirm=recording.confirm,
-        )
         started = trio.current_time()
         try:
-            self._audit = await audit_with_progress(request, self._console)
-            self._evidence = await trio.to_thread.run_sync(self._collect, abandon_on_cancel=True)
+            self._audit = await self._audit_group(plan, recording)
+            if plan.others:
+                await self._audit_others(recording)
             if plan.options.spark_stream:
                 self._stream = await trio.to_thread.run_sync(
                     audit_output, plan, recording, plan.topic, abandon_on_cancel=True
@@ -270,24 +282,53 @@ class _Drill:
             self._audit_failed = str(first_of(errors))
         self._audit_seconds = round(trio.current_time() - started, 1)
 
-    def _collect(self) -> list[Evidence]:
+    def _keep_ledgers(self) -> None:
+        for each in (self._plan, *self._plan.others):
+            if (each.out / "ledger.ndjson").exists():  # it was not begun, if a drill ends at once
+                write_parquet(each.out / "ledger.ndjson", each.out / "ledger.parquet")
+
+    async def _audit_group(self, plan: Plan, recording: Recording) -> AuditSummary:
+        """Look at the disks of one group, and for evidence of what was found there."""
+        request = AuditRequest(
+            ledger=plan.out / "ledger.parquet",
+            stores=plan.stores,
+            master=recording.master,
+            topic=plan.topic,
+            out=plan.out,
+            spark=plan.options.spark,
+            spark_log=self._plan.out / "data" / "logs" / "spark.log",
+            scratch=self._plan.out / "data" / "spark",
+            confirm=recording.confirm,
+        )
+        found = await audit_with_progress(request, self._console)
+        self._evidence += await trio.to_thread.run_sync(_collect, plan, abandon_on_cancel=True)
+        return found
+
+    async def _audit_others(self, recording: Recording) -> None:
+        """Do the same with the other groups, and compare all of them by their ledgers."""
         plan = self._plan
-        try:
-            return collect(
-                plan.out,
-                plan.stores,
-                plan.topic,
-                promised=plan.target.rules or dict(CHECKS),
-                not_promised=plan.target.not_promised,
+        audits = {plan.group.name: self._audit}
+        for other in plan.others:
+            own = recording.beside[other.group.name]
+            audits[other.group.name] = await self._audit_group(other, own)
+        for each in (plan, *plan.others):
+            summarised = partial(
+                summarise_group,
+                each,
+                recording,
+                read_entries(each.out / "ledger.ndjson"),
+                slower_than_ms=attempt_ms(each),
+                audit=audits[each.group.name],
             )
-        except (SparkSourceError, OSError) as error:
-            raise AuditError(f"the audit could not be done: {error}") from error
+            found = await trio.to_thread.run_sync(summarised, abandon_on_cancel=True)
+            self._groups.append(found)
 
     def _conclude(self, recording: Recording) -> int:
         plan, out = self._plan, self._plan.out
         if self._interrupted_by:
-            write_parquet(out / "ledger.ndjson", out / "ledger.parquet")
-        (out / "ledger.ndjson").unlink()
+            self._keep_ledgers()
+        for each in (plan, *plan.others):
+            (each.out / "ledger.ndjson").unlink(missing_ok=each is not plan)
         summary = self._summarise(recording)
         page = write_report(summary, recording.timeline, recording.history, out)
         try:
@@ -310,6 +351,7 @@ class _Drill:
             audit_seconds=self._audit_seconds,
             stream=self._stream,
             evidence=self._evidence,
+            groups=self._groups,
             interrupted=bool(self._interrupted_by),
             stopped_because=interrupted or self._audit_failed or recording.stopped_because,
         )
@@ -319,6 +361,19 @@ class _Drill:
         kept = _tidy(self._plan.out, keep_data=self._keep_data)
         if kept is not None:
             self._console.print(f"the nodes' data is kept in {kept}", highlight=False)
+
+
+def _collect(plan: Plan) -> list[Evidence]:
+    try:
+        return collect(
+            plan.out,
+            plan.stores,
+            plan.topic,
+            promised=plan.target.rules or dict(CHECKS),
+            not_promised=plan.target.not_promised,
+        )
+    except (SparkSourceError, OSError) as error:
+        raise AuditError(f"the audit could not be done: {error}") from error
 
 
 def _tidy(out: Path, *, keep_data: bool) -> Path | None:

@@ -13,6 +13,7 @@ from tandem import __version__
 from tandem.drill.consumers.promises import ConsumerSummary
 from tandem.drill.effects import Effect
 from tandem.drill.evidence import PROMISES, Evidence, held_to
+from tandem.drill.group_summary import GroupSummary, broken_of, examples_of
 from tandem.drill.judgement import READY_SECONDS_SLOW, excused, verdict_of
 from tandem.drill.lost_leases import LostLease, lost_leases
 from tandem.drill.outcomes import SEND_OK, STATUSES, SendMode, Verdict
@@ -176,6 +177,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     effects: list[Effect] = []
     """What faults did, as it was seen and not as it was asked for."""
 
+    groups: list[GroupSummary] = []
+    """Each group of a cluster that has several, the one that was hurt first."""
+
 
 def summarise(
     plan: Plan,
@@ -187,6 +191,7 @@ def summarise(
     stopped_because: str = "",
     stream: StreamSummary | None = None,
     evidence: Sequence[Evidence] = (),
+    groups: Sequence[GroupSummary] = (),
 ) -> Summary:
     """Put everything together and decide the verdict. `stopped_because`: empty after a whole drill.
 
@@ -212,13 +217,20 @@ def summarise(
     switches = _switches(recording)
     lease_ttl_ms = plan.coordinator.lease_ttl_ms
     lost = lost_leases(recording.history, timeline.faults, recording.lateness, lease_ttl_ms / 1000)
-    is_excused = is_whole and excused(
-        recording, lost, lease_ttl_ms / 1000, audit, stream, not_promised
+    are_sound = not broken_of(groups)
+    are_late = any(group.excused for group in groups)
+    is_excused = (
+        is_whole
+        and are_sound
+        and (
+            (passed and are_late)
+            or excused(recording, lost, lease_ttl_ms / 1000, audit, stream, not_promised)
+        )
     )
     return Summary(
         verdict=verdict_of(
             interrupted=interrupted,
-            passed=passed,
+            passed=passed and are_sound and not are_late,
             possible=possible,
             is_excused=is_excused,
             is_felt=not recording.effects.unfelt,
@@ -254,6 +266,7 @@ def summarise(
         target=plan.target,
         evidence=list(evidence),
         effects=recording.effects.found,
+        groups=list(groups),
         consumers=None if recording.promises is None else recording.promises.summary(),
         promises_broken=None if audit is None else held_to(audit, not_promised),
         **{name: getattr(audit, name, None) for name in _AUDIT_FIELDS},
@@ -419,7 +432,7 @@ def broken_promises(summary: Summary) -> list[tuple[str, int]]:
     is_judged = summary.witness is not None and READS not in summary.target.not_promised
     of_witness = summary.witness.broken() if summary.witness is not None and is_judged else []
     of_consumers = summary.consumers.broken() if summary.consumers is not None else []
-    return [*promised, *of_stream, *of_witness, *of_consumers]
+    return [*promised, *of_stream, *of_witness, *of_consumers, *broken_of(summary.groups)]
 
 
 def why(summary: Summary) -> list[str]:
@@ -443,6 +456,7 @@ def why(summary: Summary) -> list[str]:
         )
     if summary.consumers is not None:
         said += [f"{each.rule}: {each.text}" for each in summary.consumers.findings[:SAID_MAX]]
+    said += examples_of(summary.groups)
     if summary.stopped_because and summary.shorter_slaves:
         said.append(
             f"the drill stopped before {' and '.join(summary.shorter_slaves)} could catch up: that"
@@ -460,32 +474,3 @@ def last_fault_before(summary: Summary, expectation: Expectation) -> Fault | Non
 def failed_expectations(summary: Summary) -> Sequence[Expectation]:
     """What had to be seen and was not."""
     return [expectation for expectation in summary.expectations if not expectation.held]
-
-
-def in_words(summary: Summary) -> str:
-    """The verdict as the first line of a report."""
-    match summary.verdict:
-        case "PASSED":
-            return "PASSED: every promise held"
-        case "NOT POSSIBLE":
-            return "NOT POSSIBLE: nothing was put to the test"
-        case "INTERRUPTED":
-            return "INTERRUPTED: this report is not complete"
-        case "INCONCLUSIVE":
-            if not summary.expectations_failed:
-                return "INCONCLUSIVE: a fault did nothing"
-            return "INCONCLUSIVE: the machine was too slow to say"
-        case "FAILED":
-            of_stream = summary.stream.promises_broken if summary.stream is not None else 0
-            of_witness = 0 if READS in summary.target.not_promised else _of_witness(summary.witness)
-            of_consumers = summary.consumers.promises_broken if summary.consumers else 0
-            broken = (summary.promises_broken or 0) + of_stream + of_witness + of_consumers
-            unmet = summary.expectations_failed
-            parts = [_many(broken, "broken promise"), _many(unmet, "expectation", " not met")]
-            parts.append(_many(summary.read_out_of_order, "message", " read out of order"))
-            said = ", ".join(part for part in parts if part)
-            return f"FAILED: {said or summary.stopped_because or 'there was no audit'}"
-
-
-def _many(count: int, what: str, how: str = "") -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}{how}" if count else ""

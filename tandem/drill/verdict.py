@@ -6,6 +6,7 @@ from typing import Final
 from rich.console import Console
 
 from tandem.drill.consumers.promises import ConsumerSummary
+from tandem.drill.headline import in_words
 from tandem.drill.outcomes import EXIT_STATUSES
 from tandem.drill.stream_audit import StreamSummary
 from tandem.drill.summary import (
@@ -14,10 +15,10 @@ from tandem.drill.summary import (
     Summary,
     broken_promises,
     failed_expectations,
-    in_words,
     last_fault_before,
     why,
 )
+from tandem.drill.undisturbed import Calm
 from tandem.text_table import Cell, Line, TableColumn, rich_text, table_lines, words_lines
 
 BAD: Final = "bold red"
@@ -50,6 +51,8 @@ def print_verdict(console: Console, summary: Summary, page: Path) -> None:
     lines += _contract(summary, width)
     if summary.promises_broken is not None:
         lines += _counts(summary, width)
+    if summary.groups:
+        lines += _groups(summary, width)
     if summary.switches:
         lines += _switches(summary, width)
     if any(run.unavailable_seconds is not None for run in summary.runs):
@@ -182,6 +185,43 @@ def _switches(summary: Summary, width: int | None) -> list[Line]:
         new = f"{switch.master}, epoch {switch.epoch}"
         rows.append([*map(Cell, (switch.fault, new, *times))])
     return [*words_lines("Failovers (s)", width), *table_lines(columns, rows, width)]
+
+
+def _groups(summary: Summary, width: int | None) -> list[Line]:
+    """Each group, and what became of it while others were hurt."""
+    columns = [
+        TableColumn("group"),
+        TableColumn("sends", is_number=True),
+        TableColumn("sync lost", is_number=True),
+        TableColumn("slowest s", is_number=True),
+        TableColumn("while others were hurt", " "),
+        TableColumn("broken", " "),
+    ]
+    rows = []
+    for group in summary.groups:
+        lost = "-" if group.sync_lost is None else f"{group.sync_lost:,}"
+        broken = ", ".join(f"{count:,} {name}" for name, count in group.broken.items())
+        rows.append(
+            [
+                Cell(f"{group.name} (hurt)" if group.is_hurt else group.name),
+                Cell(f"{group.sends:,}"),
+                Cell(lost),
+                Cell(f"{group.slowest_ms / 1000:.2f}"),
+                Cell(_calm(group.calm)),
+                Cell(broken, BAD) if broken else Cell("none", "green"),
+            ]
+        )
+    return [*words_lines("Groups", width), *table_lines(columns, rows, width)]
+
+
+def _calm(calm: Calm | None) -> str:
+    if calm is None:
+        return "never so"
+    late = f", {calm.excused:,} of these by a slow machine" if calm.excused else ""
+    return (
+        f"{calm.sends:,} sends: {calm.failed:,} failed, {calm.slow:,} slower than"
+        f" {calm.slower_than_ms / 1000:g} s; {calm.elections:,} elections{late}"
+    )
 
 
 def _unavailability(summary: Summary, width: int | None) -> list[Line]:

@@ -13,7 +13,7 @@ from tandem.drill.sentences.machines import MACHINES
 from tandem.drill.sentences.network import NETWORK
 from tandem.drill.sentences.nodes import NODES
 from tandem.drill.sentences.rot import ROT
-from tandem.drill.sentences.sentence import Sentence
+from tandem.drill.sentences.sentence import GROUP_PATTERN, Sentence
 
 SENTENCES: Final = (*LOAD, *NODES, *NETWORK, *DISKS, *MACHINES, *ROT, *EXPECTATIONS)
 """Every sentence, in the order in which lines are matched."""
@@ -26,3 +26,11 @@ def match(text: str) -> tuple[Sentence, dict[str, str]] | None:
         if found is not None:
             return sentence, found.groupdict()
     return None
+
+
+def split_group(text: str) -> tuple[str, str]:
+    """Return a line without the group that it ends with, and that: its name, `another`, or ""."""
+    found = GROUP_PATTERN.search(text)
+    if found is None:
+        return text, ""
+    return text[: found.start()], found["name"] or found["other"]

@@ -385,3 +385,8 @@ def producer_states(sync_count: int, async_count: int) -> list[ProducerState]:
     states.extend(ProducerState(f"sync-{n}", "sync") for n in range(1, sync_count + 1))
     states.extend(ProducerState(f"async-{n}", "async") for n in range(1, async_count + 1))
     return states
+
+
+def producer_states_like(producers: Sequence[ProducerState]) -> list[ProducerState]:
+    """Return new ones of the same names and modes."""
+    return [ProducerState(each.name, each.mode) for each in producers]

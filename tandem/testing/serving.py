@@ -22,6 +22,7 @@ from tandem import __version__
 from tandem.cluster_file.errors import ClusterConfigError, ClusterError
 from tandem.testing.cluster import RunningCluster
 from tandem.testing.cluster_files import GROUP, Kind
+from tandem.testing.parent_process import ParentProcess
 from tandem.testing.serve_orders import EXPECTED, ClusterOrders
 from tandem.testing.serve_protocol import (
     Code,
@@ -70,27 +71,6 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     disk_mib: int = 0
     directory: Path | None = None
     """Where its files go and stay; None: to a temporary directory that goes with it."""
-
-
-class ParentProcess:
-    """The process that has started this one, and its end."""
-
-    def __init__(self) -> None:
-        """Look who it is. If that cannot be seen, as in a container of its own, it never ends."""
-        self._pidfd: int | None = None
-        parent = os.getppid()
-        if parent > 0:
-            try:
-                self._pidfd = os.pidfd_open(parent)
-            except OSError:  # it has ended meanwhile, and standard input with it
-                return
-
-    async def wait_end(self) -> None:
-        """Wait until it has ended."""
-        if self._pidfd is None:
-            await trio.sleep_forever()
-        else:
-            await trio.lowlevel.wait_readable(self._pidfd)
 
 
 class Session:

@@ -17,6 +17,7 @@ import trio
 import typer.main
 
 from tandem.cli import command_line
+from tandem.cli.command_end import status_of
 from tandem.cluster import owners, spec
 from tandem.testing import GROUP, running_fenced_cluster, write_cluster_file
 from tandem.wire.group_state import GroupKeys
@@ -112,7 +113,6 @@ class Terminal:
         self._monkeypatch = monkeypatch
         monkeypatch.chdir(directory)
         monkeypatch.setenv("TERM", "dumb")
-        monkeypatch.setattr(command_line, "app", APP)
 
     def type(self, line: str, expected: Expected) -> str:
         """Run a command line, check what comes of it, and return what is printed."""
@@ -137,7 +137,7 @@ class Terminal:
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         handlers = [signal.getsignal(number) for number in numbers]
         try:
-            ended = command_line._status()
+            ended = status_of(APP)
         finally:
             for number, handler in zip(numbers, handlers, strict=True):
                 signal.signal(number, handler)

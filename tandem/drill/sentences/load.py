@@ -30,21 +30,26 @@ async def _play_seconds(stage: Stage, words: Words) -> None:
 
 async def _start_load(stage: Stage, words: Words) -> None:
     await stage.begin("start")
-    stage.load.resume()
-    await expect_in_sync(stage, READY_SECONDS_MAX)
-    await expect_sends_ok(stage, FIRST_SENDS_SECONDS_MAX)
-    if stage.watched is not None:
-        stage.roles.old_master = stage.master or stage.roles.old_master
-        stage.epoch_before_fault = stage.watched.epoch
+    for each in stage.every:
+        each.load.resume()
+    for each in stage.every:
+        await expect_in_sync(each, READY_SECONDS_MAX)
+        await expect_sends_ok(each, FIRST_SENDS_SECONDS_MAX)
+        if each.watched is not None:
+            each.roles.old_master = each.master or each.roles.old_master
+            each.epoch_before_fault = each.watched.epoch
 
 
 async def _rest(stage: Stage, words: Words) -> None:
-    stage.load.pause()
-    await _expect_answers(stage)
+    for each in stage.every:
+        each.load.pause()
+    for each in stage.every:
+        await _expect_answers(each)
 
 
 async def _work(stage: Stage, words: Words) -> None:
-    stage.load.resume()
+    for each in stage.every:
+        each.load.resume()
 
 
 async def _drain(stage: Stage, words: Words) -> None:
@@ -57,7 +62,8 @@ async def drain(stage: Stage) -> None:
     Raises:
         UnmetError: something is not, in time.
     """
-    stage.drained_at = stage.now()
+    for each in stage.every:
+        each.drained_at = stage.now()
     if stage.rest_seconds_max:
         await stage.begin(REST_OF_INPUT)
         await stage.expect(
@@ -66,7 +72,13 @@ async def drain(stage: Stage) -> None:
             stage.rest_seconds_max,
         )
     await stage.begin("drain")
-    stage.load.pause()
+    for each in stage.every:
+        each.load.pause()
+    for each in stage.every:
+        await _drained(each)
+
+
+async def _drained(stage: Stage) -> None:
     await _expect_answers(stage, DRAIN_SECONDS_MAX)
     await stage.expect_replicas(
         "the other nodes have the whole log", lag_bytes_max=0, within_seconds=DRAIN_SECONDS_MAX

@@ -54,9 +54,15 @@ class Fault(enum.StrEnum):
     LOST_DISK = "lose a disk"
     SLOW_DISK = "slow a disk down"
     CLOCK = "set a clock wrong"
+    OTHER_GROUP = "act on another group"
 
 
 _FAULT_OF_NEED: Final = {"network": Fault.NETWORK, "disks": Fault.FULL_DISK}
+
+GROUP_PATTERN: Final = re.compile(
+    r" (?:of|in) (?:group (?P<name>[\w-]+)|(?P<other>another) group)$"
+)
+"""How a sentence ends that means another group."""
 
 Words = Mapping[str, str]
 """What a line has in the places of its template."""
@@ -118,6 +124,8 @@ class Step(msgspec.Struct, frozen=True):
     line: int
     sentence: Sentence
     words: dict[str, str]
+    group: str = ""
+    """Whose nodes and sends are meant; empty: those of the group that is drilled."""
 
     @property
     def faults(self) -> frozenset[Fault]:
@@ -132,6 +140,8 @@ class Step(msgspec.Struct, frozen=True):
         # A link to it is cut by the network, whosever it is.
         if "the coordinator" in self.words.values() and self.sentence.needs != "network":
             found.add(Fault.COORDINATOR)
+        if self.group:
+            found.add(Fault.OTHER_GROUP)
         return frozenset(fault for fault in found if fault is not None)
 
     async def play(self, stage: Stage) -> None:
@@ -142,7 +152,7 @@ class Step(msgspec.Struct, frozen=True):
             NotPossibleError: this machine cannot do it.
         """
         try:
-            await self.sentence.act(stage, self.words)
+            await self.sentence.act(stage.of_group(self.group), self.words)
         except NodeFailedError as error:
             stage.check(self.text, Seen(held=False, text=str(error)), is_liveness=True)
             raise UnmetError from error

@@ -20,6 +20,8 @@ def target_of(options: DrillOptions) -> Target:
     """
     if options.file is not None and options.target != "processes":
         raise BadOptionsError("--file is for --target processes; give that too, or leave it out")
+    if options.target != "tandem" and (options.groups != 1 or options.group):
+        raise BadOptionsError("--groups and --group are for --target tandem; leave them out")
     if options.target == "processes":
         if options.file is None:
             raise BadOptionsError(
@@ -29,7 +31,9 @@ def target_of(options: DrillOptions) -> Target:
         return ProcessesTarget(read_process_file(options.file))
     if options.target == "tandem":
         _no_rocketmq(options)
-        return TandemTarget(options.config)
+        return TandemTarget(
+            options.config, groups_count=options.groups, group=options.group, seed=options.seed
+        )
     if not options.rocketmq:
         raise BadOptionsError(
             "--target rocketmq needs --rocketmq: a directory of RocketMQ, one with its jars, or"

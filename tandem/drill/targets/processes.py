@@ -83,6 +83,7 @@ class ProcessesTarget:
     """The cluster that a file describes."""
 
     name: Final = "processes"
+    others: Final[Sequence[Group]] = ()
     max_message_size_bytes: Final = MESSAGE_BYTES_MAX
 
     def __init__(self, file: ProcessFile) -> None:

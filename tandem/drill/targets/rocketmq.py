@@ -21,7 +21,7 @@ from tandem.drill.breakable import Cluster
 from tandem.drill.errors import MissingRequirementError, Requirement, TargetError
 from tandem.drill.machines import Machines
 from tandem.drill.plan import Plan, TargetFacts
-from tandem.drill.preflight import can_listen
+from tandem.drill.preflight import Group, can_listen
 from tandem.drill.recording import Recording
 from tandem.drill.scenario import LOOK_SECONDS, NodeFailedError, NotPossibleError
 from tandem.drill.scenario_file import FOLDER, Scenario, choose
@@ -70,6 +70,7 @@ class RocketMQTarget:
     """Three brokers of one group, with settings of the user."""
 
     name: Final = "rocketmq"
+    others: Final[Sequence[Group]] = ()
     faults: Final = frozenset((Fault.KILL, Fault.STOP, Fault.FREEZE, Fault.SLOW_DISK, Fault.CLOCK))
     max_message_size_bytes: Final = MESSAGE_BYTES_MAX
 

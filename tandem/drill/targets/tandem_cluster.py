@@ -15,11 +15,14 @@ from tandem.cluster.spec import read_spec
 from tandem.cluster_file.choices import CoordinatorKind, GroupKind
 from tandem.coordinator.client import connect
 from tandem.drill.drilled import DrilledNetwork, DrilledNodes
+from tandem.drill.errors import BadScenarioError
 from tandem.drill.fault_proxy import FaultProxy
+from tandem.drill.group_choice import choose_groups, multiplied, read_groups
 from tandem.drill.plan import Plan, TargetFacts
-from tandem.drill.preflight import check_ports, choose_group, proxied_pairs, write_config
+from tandem.drill.preflight import Group, check_ports, proxied_pairs, write_config
 from tandem.drill.proxied_pair import ProxiedPair
 from tandem.drill.recording import Recording
+from tandem.drill.scenario import ANOTHER_GROUP
 from tandem.drill.scenario_file import Scenario, choose
 from tandem.drill.sentences.sentence import Fault
 from tandem.drill.targets.target import Ground, Running, Task
@@ -35,51 +38,90 @@ NO_PAIRS: Final[Sequence[ProxiedPair]] = ()
 
 
 class TandemTarget:
-    """The one group of a cluster file. Whether a disk can be filled, the machine decides later.
+    """The groups of a cluster file. Whether a disk can be filled, the machine decides later.
 
     A coordinator can be hurt that is the cluster's own.
     """
 
     name: Final = "tandem"
 
-    def __init__(self, config: Path) -> None:
-        """Read a cluster file.
+    def __init__(
+        self, config: Path, *, groups_count: int = 1, group: str = "", seed: int = 1
+    ) -> None:
+        """Read a cluster file. `group` is the one to hurt; empty: the seed chooses.
 
         Raises:
             ClusterError, NoPromiseError: it is wrong, or promises nothing that could be tested.
+            BadOptionsError: there is no such group.
         """
-        self._spec = read_spec(config)
-        self.group = choose_group(self._spec)
+        self._config = config
+        self._groups_count = groups_count
+        self._spec = read_groups(config, groups_count)
+        self.group, *self.others = choose_groups(self._spec, group, seed)
         self.max_message_size_bytes = self._spec.store.max_message_size_bytes
         self._pairs = NO_PAIRS
         kind = self._spec.coordinator.kind
         is_ours = self.group.kind is GroupKind.FENCED and kind is CoordinatorKind.EMBEDDED
-        self.faults = frozenset(Fault) - ({Fault.COORDINATOR} if not is_ours else set())
+        missing = set() if is_ours else {Fault.COORDINATOR}
+        self.faults = frozenset(Fault) - missing - (set() if self.others else {Fault.OTHER_GROUP})
+
+    @property
+    def _groups(self) -> list[Group]:
+        return [self.group, *self.others]
 
     def choose(self, names: Sequence[str], *, short: bool) -> list[Scenario]:
         """Return what is to be played; raises BadScenarioError."""
-        return choose(names, self.group.kind, short=short)
+        scenarios = choose(names, self.group.kind, short=short)
+        for scenario in scenarios:
+            self._check_groups(scenario)
+        return scenarios
+
+    def _check_groups(self, scenario: Scenario) -> None:
+        names = [group.name for group in self._groups]
+        for step in scenario.steps:
+            if step.group not in ("", ANOTHER_GROUP, *names):
+                raise BadScenarioError(
+                    f"scenario {scenario.name}, line {step.line}: there is no group {step.group};"
+                    f" the cluster has {', '.join(names)}"
+                )
 
     def check(self, scenarios: Sequence[Scenario]) -> None:
         """Raise MissingRequirementError if ports are taken, or the network cannot be broken."""
-        check_ports(self.group, self._spec.coordinator)
+        check_ports(self._groups, self._spec.coordinator)
         if any("network" in scenario.needs for scenario in scenarios):
-            self._pairs = proxied_pairs(self.group, self._spec.coordinator)
+            pairs: list[ProxiedPair] = []
+            for group in self._groups:
+                pairs += proxied_pairs(group, self._spec.coordinator, beside=pairs)
+            self._pairs = pairs
 
     def lay_out(self, out: Path, scenarios: Sequence[Scenario]) -> Ground:
         """Write the cluster file of the drill; raises OutError."""
-        wanted = _settings_of(scenarios, self.group.kind)
-        own = read_spec(write_config(self._spec.file, out, settings=wanted, pairs=self._pairs))
+        is_fenced = all(group.kind is GroupKind.FENCED for group in self._groups)
+        written = write_config(
+            self._config,
+            out,
+            settings=_settings_of(scenarios, is_fenced=is_fenced),
+            pairs=self._pairs,
+            change=partial(multiplied, count=self._groups_count),
+        )
+        own = read_spec(written)
+        nodes = [node for group in self._groups for node in group.nodes]
+        servers = [f"{node.address}:{node.name_server_port}" for node in nodes]
         return Ground(
             config=own.file,
             cluster=own.name,
             coordinator=own.coordinator,
             slave_timeout_ms=own.replication.slave_timeout_ms,
-            stores={node.name: own.node(node.name).directory for node in self.group.nodes},
+            stores={node.name: own.node(node.name).directory for node in nodes},
             coordinator_directory=own.coordinator_directory,
             pairs=self._pairs,
             tls=own.tls,
-            facts=TargetFacts(has_consumers=True, has_timers=own.store.timer_wheel_enable),
+            facts=TargetFacts(
+                has_consumers=True,
+                has_timers=own.store.timer_wheel_enable,
+                # Those of a group that is hurt are not asked alone for the routes of all.
+                name_servers=servers if self.others else (),
+            ),
         )
 
     @asynccontextmanager
@@ -93,13 +135,21 @@ class TandemTarget:
                 secret = cluster.spec.read_secret()
                 access = ClusterAccess(plan.name_servers, secret=secret, tls=plan.tls)
                 admin = await stack.enter_async_context(Admin(access))
-                yield Running(
-                    nodes=_nodes(cluster, admin, plan, recording),
-                    network=DrilledNetwork(proxy, plan.group) if plan.pairs else None,
-                    access=plan.access,
-                    admin=admin,
-                    watchers=await _watchers(stack, admin, plan, recording, secret),
-                )
+
+                async def running(plan: Plan, recording: Recording) -> Running:
+                    return Running(
+                        nodes=_nodes(cluster, admin, plan, recording),
+                        network=DrilledNetwork(proxy, plan.group) if plan.pairs else None,
+                        access=plan.access,
+                        admin=admin,
+                        watchers=await _watchers(stack, admin, plan, recording, secret),
+                        others=[
+                            await running(other, recording.beside[other.group.name])
+                            for other in plan.others
+                        ],
+                    )
+
+                yield await running(plan, recording)
             nursery.cancel_scope.cancel()
 
 
@@ -124,10 +174,12 @@ FENCED_SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {"store": {"timer_whee
 """There timers cost nothing; on a classic master they are files of 144 MB."""
 
 
-def _settings_of(scenarios: Sequence[Scenario], kind: GroupKind) -> Mapping[str, Mapping[str, Any]]:
+def _settings_of(
+    scenarios: Sequence[Scenario], *, is_fenced: bool
+) -> Mapping[str, Mapping[str, Any]]:
     """The sections of a cluster file that load and scenarios ask for; later ones win."""
     found = {section: dict(keys) for section, keys in CONSUMER_SETTINGS.items()}
-    for section, keys in FENCED_SETTINGS.items() if kind is GroupKind.FENCED else ():
+    for section, keys in FENCED_SETTINGS.items() if is_fenced else ():
         found.setdefault(section, {}).update(keys)
     for scenario in scenarios:
         for section, keys in scenario.settings.items():

@@ -57,7 +57,10 @@ class Running:
         access: ClusterAccess,
         admin: Admin,
         watchers: Sequence[Task],
+        others: Sequence["Running"] = (),
     ) -> None:
+        self.others = others
+        """The same for the other groups of the cluster, in the order of the plan."""
         self.nodes = nodes
         self.network = network
         self.access = access
@@ -72,6 +75,11 @@ class Target(Protocol):
     """Something that can be drilled."""
 
     group: Group
+
+    @property
+    def others(self) -> Sequence[Group]:
+        """The other groups of the cluster: they have load, too, and are audited."""
+        ...
 
     @property
     def name(self) -> str:

@@ -35,7 +35,7 @@ def test_every_option_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
     line = (
         "--config c.yaml --input lines.txt slave-loss mine.yaml --repeat 3 --short --rate 100"
         " --duration 9 --out there --spark --spark-stream --seed 7 --format json"
-        " --history drills --label abc"
+        " --history drills --label abc --groups 2 --group broker-b"
     )
     assert drill(monkeypatch, *line.split())[1] == [
         DrillOptions(
@@ -52,6 +52,8 @@ def test_every_option_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
             seed=7,
             history=Path("drills"),
             label="abc",
+            groups=2,
+            group="broker-b",
             json=True,
         )
     ]

@@ -12,7 +12,7 @@ import pytest
 import typer.main
 import yaml
 
-from tandem.cli import command_line
+from tandem.cli import command_end, command_line
 from tandem.client import Admin, PullConsumer, RouteCause, RouteNotFoundError
 from tests.support.paths import GOLDEN, ROOT
 
@@ -144,11 +144,10 @@ def line_for(path: tuple[str, ...], parameter: Any, value: str) -> list[str]:  #
 def status_of(line: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
     """Run a command line in this process, as `main` does."""
     monkeypatch.setattr(sys, "argv", ["tandem", *line])
-    monkeypatch.setattr(command_line, "app", APP)
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     handlers = [signal.getsignal(number) for number in numbers]
     try:
-        return command_line._status()
+        return command_end.status_of(APP)
     finally:
         for number, handler in zip(numbers, handlers, strict=True):
             signal.signal(number, handler)

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from tandem.cli.cluster_table import node_facts, nodes_section
-from tandem.cli.command_line import _LastResort
+from tandem.cli.command_end import _LastResort
 from tandem.cli.formats import Format, write
 from tandem.cli.group_table import group_lines
 from tandem.cli.log_options import BodyFormat

@@ -22,7 +22,7 @@ PROGRAM = "tests.tandem.cluster.fake_program"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ForkServer]:
-    server = ForkServer(["json"], ENVIRONMENT)
+    server = ForkServer.started(["json"], ENVIRONMENT)
     yield server
     server.close()
 
@@ -101,20 +101,28 @@ def test_a_request_that_cannot_be_read_ends_nothing(server: ForkServer, tmp_path
 
 def test_a_server_that_cannot_import_is_reported(tmp_path: Path) -> None:
     quiet = {**ENVIRONMENT, "PYTHONWARNINGS": "ignore"}
-    server = ForkServer(["no_such_module"], quiet)
+    server = ForkServer.started(["no_such_module"], quiet)
     with pytest.raises(ForkServerGoneError):
         server.fork(request(tmp_path, "sleep"), [])
     server.close()
 
 
-def test_a_server_ends_with_the_process_that_has_it() -> None:
-    program = (
-        "import os, sys, time; from tandem.cluster.forking import ForkServer;"
-        "server = ForkServer([], dict(os.environ)); print(server._process.pid, flush=True);"
-        "time.sleep(3600)"
-    )
+OWNER = """
+import os, sys, time
+from tandem.cluster.forking import ForkServer
+server = getattr(ForkServer, sys.argv[1])([], dict(os.environ))
+print(server.pid, flush=True)
+time.sleep(3600)
+"""
+
+
+@pytest.mark.parametrize("how", ["started", "forked"])
+def test_a_server_ends_with_the_process_that_has_it(how: str) -> None:
     owner = subprocess.Popen(
-        [sys.executable, "-P", "-c", program], cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE
+        [sys.executable, "-P", "-c", OWNER, how],
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
     )
     with owner:
         assert owner.stdout is not None
@@ -122,3 +130,58 @@ def test_a_server_ends_with_the_process_that_has_it() -> None:
         assert not all_gone([pid])
         owner.send_signal(signal.SIGKILL)
     wait_until(lambda: all_gone([pid]))
+
+
+FORKS = """
+import json, os, signal, sys
+from tandem.cluster.forking import ForkRequest, ForkServer
+signal.signal(signal.SIGINT, lambda *_: None)
+program, directory, root = sys.argv[1:]
+server = ForkServer.forked(["json"], {"PYTHONPATH": root})
+request = ForkRequest(
+    module=program, arguments=["report"], directory=directory, environment={"ONLY": "this"},
+    leads_session=True,
+)
+null = os.open(os.devnull, os.O_RDONLY)
+process = server.fork(request, [null, 1, 2])
+process.wait(3600)
+process.close()
+server.close()
+"""
+
+
+def test_what_a_forked_server_forks_begins_as_a_program_does(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORKS, PROGRAM, str(tmp_path), str(ROOT)],
+        cwd=ROOT,
+        env={**ENVIRONMENT, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == {
+        "arguments": ["report"],
+        "descriptors": [0, 1, 2],
+        "directory": str(tmp_path),
+        "environment": {"ONLY": "this"},
+        "leads": [True, True],
+    }
+
+
+def test_a_forked_server_imports_nothing_of_its_callers_directory(tmp_path: Path) -> None:
+    (tmp_path / "only_here.py").write_text("")
+    program = (
+        "import sys; from tandem.cluster.forking import ForkServer;"
+        "server = ForkServer.forked(['only_here'], {'PYTHONPATH': sys.argv[1]}); server.close()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(ROOT)],
+        cwd=tmp_path,
+        env={**ENVIRONMENT, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert "ModuleNotFoundError" in done.stderr

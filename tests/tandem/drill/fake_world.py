@@ -28,8 +28,20 @@ PRODUCERS: tuple[tuple[str, SendMode], ...] = (("sync-1", "sync"), ("async-1", "
 class World:
     """One master, two slaves, one producer of each mode, and a consumer."""
 
-    def __init__(self, *, is_fenced: bool = False) -> None:
-        self.timeline = Timeline()
+    def __init__(
+        self,
+        *,
+        is_fenced: bool = False,
+        name: str = "broker-a",
+        others: "Sequence[World]" = (),
+        timeline: Timeline | None = None,
+        whole: Timeline | None = None,
+    ) -> None:
+        """`others`: of groups beside this one, whose nodes have the same names here.
+
+        `whole`: the timeline of the one beside which this one is.
+        """
+        self.timeline = Timeline() if timeline is None else timeline
         self.replication = Replication(
             {node: f"127.0.0.{number}" for number, node in enumerate(SLAVES, start=2)},
             self.timeline,
@@ -58,7 +70,7 @@ class World:
         self.elects = True
         self.faults_are_felt = True
         self.looks = 0
-        self.stage = Stage(
+        self.stage: Stage = Stage(
             nodes=[MASTER, *SLAVES],
             cluster=self,
             network=self if is_fenced else None,
@@ -71,6 +83,9 @@ class World:
             status_without_slaves=SLAVE_NOT_AVAILABLE,
             expectations=[],
             machines=self if is_fenced else None,
+            name=name,
+            others=[other.stage for other in others],
+            whole=whole,
         )
         self.stage.scenario = "a-scenario"
         self.stage.load_seconds = 20.0

@@ -1,5 +1,6 @@
 """A small made-up drill, for the tests of everything that shows one."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -9,6 +10,7 @@ from tandem.cluster_file.choices import GroupKind
 from tandem.cluster_file.coordinator_settings import CoordinatorSettings
 from tandem.drill.consumers.promises import Promises
 from tandem.drill.effects import Effects
+from tandem.drill.group_summary import GroupSummary
 from tandem.drill.lost_leases import Late
 from tandem.drill.options import DrillOptions
 from tandem.drill.outcomes import NOT_SENT, SEND_OK, SLAVE_NOT_AVAILABLE, UNKNOWN, SendMode
@@ -21,6 +23,7 @@ from tandem.drill.scenario_file import Scenario, find_scenario
 from tandem.drill.stream_audit import StreamSummary
 from tandem.drill.summary import Summary, summarise
 from tandem.drill.timeline import Timeline
+from tandem.drill.undisturbed import Calm
 from tandem.drill.watched_group import Change
 from tandem.drill.witness_audit import WitnessSummary
 from tandem.drill.workload import Clock, producer_states
@@ -229,6 +232,7 @@ def summary(
     witness: WitnessSummary | None = None,
     promises: Promises | None = None,
     effects: Effects | None = None,
+    groups: Sequence[GroupSummary] = (),
 ) -> Summary:
     of_drill = recording(expectations=expectations, disorder=disorder, runs=runs, history=history)
     of_drill.lateness = lateness or []
@@ -245,7 +249,54 @@ def summary(
         interrupted=interrupted,
         stopped_because=stopped_because,
         stream=stream,
+        groups=groups,
     )
+
+
+def two_groups(
+    *, disturbed: int = 2, excused: int = 0, sync_lost: int = 1
+) -> tuple[GroupSummary, GroupSummary]:
+    """A group that was hurt, and another one: how often that was disturbed, what it has lost."""
+    calm = Calm(
+        seconds=8.0,
+        sends=100,
+        slower_than_ms=1_500.0,
+        slowest_ms=2_345.0,
+        failed=1,
+        slow=disturbed + excused - 1,
+        elections=0,
+        excused=excused,
+        examples=["sync-1-0000007 at 11.0 s: SEND_OK after 2.35 s"],
+    )
+    broken = {"sync_lost": sync_lost, "disturbed": disturbed}
+    hurt = GroupSummary(
+        name="broker-a",
+        group_kind="fenced",
+        is_hurt=True,
+        nodes=list(NODES),
+        sends=110,
+        sends_by_status={SEND_OK: 110},
+        slowest_ms=4_500.0,
+        sync_acknowledged=51,
+        sync_lost=0,
+        async_lost=0,
+        byte_identical=True,
+        messages_read=100,
+        elections=1,
+        calm=None,
+        broken={},
+    )
+    other = msgspec.structs.replace(
+        hurt,
+        name="broker-b",
+        is_hurt=False,
+        elections=0,
+        sync_lost=sync_lost,
+        calm=calm if disturbed + excused else msgspec.structs.replace(calm, failed=0, slow=0),
+        broken={name: count for name, count in broken.items() if count},
+        excused=excused,
+    )
+    return hurt, other
 
 
 LOST = [

@@ -147,6 +147,7 @@ def test_drills_of_chance_give_one_result(
         scenarios=("random",),
         minutes=1.0,
         seed=7,
+        groups=2,
         json=as_json,
     )
     assert run_drill(options) == 1

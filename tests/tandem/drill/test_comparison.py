@@ -58,3 +58,15 @@ def test_a_scenario_that_was_not_played_is_no_worse_than_one_that_failed() -> No
     without = msgspec.structs.replace(PASSED, scenarios=PASSED.scenarios[1:])
     assert changes(FAILED, without)["slave-loss"] == "better"
     assert changes(PASSED, without)["slave-loss"] == "worse"
+
+
+def test_a_group_that_was_disturbed_is_worse_and_one_that_is_new_is_neither() -> None:
+    calm = samples.record(samples.summary(groups=samples.two_groups(disturbed=0, sync_lost=0)))
+    hurt = samples.record(samples.summary(groups=samples.two_groups(sync_lost=0)))
+    worse, better = changes(calm, hurt), changes(hurt, calm)
+    for what in ("verdict", "group broker-b", "broker-b: disturbed"):
+        assert (worse[what], better[what]) == ("worse", "better")
+    assert "group broker-a" not in worse
+    assert changes(hurt, hurt)["group broker-b: slowest send while others were hurt"] == ""
+    assert changes(samples.record(), calm)["group broker-b"] == "other"
+    assert not is_worse(compare(samples.record(), calm))

@@ -3,8 +3,9 @@
 import msgspec
 import pytest
 
+from tandem.drill.headline import in_words
 from tandem.drill.lost_leases import Late
-from tandem.drill.summary import Summary, in_words, summarise, why
+from tandem.drill.summary import Summary, summarise, why
 from tests.tandem.drill import samples
 from tests.tandem.drill.consumers.planted_consumers import PLANTS, judged_promises
 

@@ -90,3 +90,24 @@ def test_foreign_text_is_still_xml() -> None:
     found = suite(msgspec.structs.replace(record, scenarios=[scenario], why=strange))
     assert "<&" in found[0].attrib["name"]
     assert "\x1b" not in found[0].attrib["name"]
+
+
+def test_each_group_of_several_is_a_test() -> None:
+    sound = samples.summary(runs=[FIRST], groups=samples.two_groups(disturbed=0, sync_lost=0))
+    names = {"slave-loss", "master-loss", "group broker-a", "group broker-b", AUDIT}
+    assert {*cases(sound)} == names
+    assert cases(sound)["group broker-b"] == []
+    broken = samples.summary(runs=[FIRST], groups=samples.two_groups())
+    found = cases(broken)
+    assert (found["group broker-a"], found["group broker-b"]) == ([], ["failure"])
+    assert found[AUDIT] == [], "what is broken there is said once"
+    failure = suite(samples.record(broken)).find("testcase/failure")
+    assert failure is not None
+    assert "sync-1-0000007" in (failure.text or "")
+
+
+def test_a_group_of_which_a_slow_machine_shows_nothing_is_skipped() -> None:
+    groups = samples.two_groups(disturbed=0, excused=3, sync_lost=0)
+    summary = samples.summary(runs=[FIRST, SECOND], groups=groups)
+    assert summary.verdict == "INCONCLUSIVE"
+    assert cases(summary)["group broker-b"] == ["skipped"]

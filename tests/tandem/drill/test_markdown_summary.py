@@ -58,3 +58,10 @@ def test_foreign_text_is_text(strange: str) -> None:
     )
     assert strange not in text
     assert text.count("|") <= plain.count("|")
+
+
+def test_each_group_of_several_has_a_row() -> None:
+    text = markdown_of(samples.record(samples.summary(groups=samples.two_groups())))
+    assert "| broker-a (hurt) | passed | 110 |  | none |" in text
+    assert "| broker-b | failed | 110 | 2.35 s | 1 sync&#95;lost, 2 disturbed |" in text
+    assert "| group |" not in markdown_of(samples.record())

@@ -31,3 +31,9 @@ def test_patience_is_a_number_of_at_least_1() -> None:
     assert DrillOptions(patience=6.0).complaints() == []
     assert DrillOptions(patience=0.5).complaints()[0].startswith("--patience 0.5:")
     assert DrillOptions(patience=float("nan")).complaints()
+
+
+def test_groups_are_as_many_as_a_machine_may_have() -> None:
+    assert DrillOptions(groups=2, group="broker-b").complaints() == []
+    for count in (0, -1, 10):
+        assert DrillOptions(groups=count).complaints()[0].startswith(f"--groups {count}:")

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import msgspec
 
 from tandem.cluster_file.choices import GroupKind
@@ -38,3 +40,17 @@ def test_patience_is_that_of_the_target_and_of_the_person_together() -> None:
         target=TargetFacts(patience=3.0),
     )
     assert plan.patience == 6.0
+
+
+def test_another_group_has_a_topic_producers_and_files_of_its_own() -> None:
+    whole = samples.plan(kind=GroupKind.FENCED)
+    group = msgspec.structs.replace(whole.group, name="broker-b")
+    other = whole.for_group(group, {"broker-b-0": Path("b")})
+    assert (whole.topic, other.topic) == ("tandem-drill", "tandem-drill-broker-b")
+    assert [each.name for each in other.producers] == [each.name for each in whole.producers]
+    assert not {*map(id, other.producers)} & {*map(id, whole.producers)}
+    assert other.out == whole.out / "groups" / "broker-b"
+    assert other.stores == {"broker-b-0": Path("b")}
+    assert not other.target.has_consumers
+    both = msgspec.structs.replace(whole, others=[other])
+    assert "3 nodes, beside broker-b)" in both.headline()

@@ -17,14 +17,15 @@ from tandem.drill.plan import Plan, TargetFacts
 from tandem.drill.play import (
     CONSUMERS_LEDGER,
     SEND_PAUSE_SECONDS,
-    _attempt_ms,
     _consumer_load,
     _retries,
+    attempt_ms,
     play_scenarios,
 )
 from tandem.drill.recording import Recording
 from tandem.drill.scenario_file import Scenario, parse_scenario
 from tandem.drill.sentences.sentence import Fault
+from tandem.drill.timeline import Timeline
 from tandem.drill.workload import Clock
 from tests.tandem.drill import samples
 from tests.tandem.drill.fake_world import World
@@ -179,7 +180,7 @@ def test_patience_gives_sends_and_their_attempts_more_time() -> None:
     assert after is not None
     assert after.deadline_seconds == 4 * before.deadline_seconds
     assert after.pause_seconds == 4 * before.pause_seconds
-    assert _attempt_ms(patient) == 4 * _attempt_ms(usual)
+    assert attempt_ms(patient) == 4 * attempt_ms(usual)
 
 
 def test_a_target_that_says_how_long_sends_take_is_believed_and_patience_adds_to_that() -> None:
@@ -189,11 +190,96 @@ def test_a_target_that_says_how_long_sends_take_is_believed_and_patience_adds_to
     assert retries is not None
     assert retries.deadline_seconds == 240.0
     assert retries.pause_seconds == 6 * SEND_PAUSE_SECONDS
-    assert _attempt_ms(fenced_plan(2.0, facts)) == 5_000
+    assert attempt_ms(fenced_plan(2.0, facts)) == 5_000
 
 
 def test_a_classic_group_is_sent_to_once_and_answers_before_the_client_gives_up() -> None:
     plan = samples.plan(KILL, kind=GroupKind.CLASSIC)
 
     assert _retries(plan) is None
-    assert _attempt_ms(plan) > plan.slave_timeout_ms
+    assert attempt_ms(plan) > plan.slave_timeout_ms
+
+
+@pytest.fixture
+async def two(nursery: trio.Nursery) -> tuple[World, World]:
+    shown = Timeline()
+    beside = World(is_fenced=True, name="broker-b", whole=shown)
+    hurt = World(is_fenced=True, others=[beside], timeline=shown)
+    nursery.start_soon(hurt.run)
+    nursery.start_soon(beside.run)
+    return hurt, beside
+
+
+async def play_two(two: tuple[World, World], *sentences: str) -> tuple[Recording, Recording]:
+    """Play on two groups; return what was seen of each."""
+    hurt, beside = two
+    recording = Recording(Clock(0.0, 0.0), samples.group(kind=GroupKind.FENCED))
+    recording.timeline = hurt.timeline
+    recording.expectations = hurt.stage.expectations
+    own = Recording(Clock(0.0, 0.0), samples.group(kind=GroupKind.FENCED))
+    own.timeline = beside.timeline
+    recording.beside = {"broker-b": own}
+    steps = ("start the load", *sentences, "drain")
+    plan = samples.plan(scenario("two", *steps), kind=GroupKind.FENCED, duration_seconds=4.0)
+    await play_scenarios(hurt.stage, plan, recording)
+    return recording, own
+
+
+async def test_another_group_has_load_and_is_calm_while_one_is_hurt(
+    two: tuple[World, World], autojump_clock: trio.testing.MockClock
+) -> None:
+    hurt, beside = two
+    recording, own = await play_two(two, "begin kill", "kill the master", "play 2 s")
+
+    assert [run.outcome for run in recording.runs] == ["ran to its end"]
+    assert len(hurt.up) == 2
+    assert len(beside.up) == 3
+    assert [phase.name for phase in beside.timeline.phases] == ["start", "kill", "drain"]
+    assert beside.timeline.phases[1].count("sync", "SEND_OK") > 30
+    assert not beside.sending
+    (calm,) = own.calm
+    assert (recording.calm, calm.scenario) == ([], "two")
+    assert calm.until_seconds - calm.from_seconds == pytest.approx(2.0, abs=0.5)
+
+
+@pytest.mark.parametrize("whose", ["of group broker-b", "in another group"])
+async def test_a_sentence_may_mean_another_group(
+    two: tuple[World, World], autojump_clock: trio.testing.MockClock, whose: str
+) -> None:
+    hurt, beside = two
+    recording, own = await play_two(
+        two,
+        "begin kill",
+        f"kill the master {whose}",
+        f"expect a new master within 5 s {whose}",
+        "check no election",
+        f"start the old master {whose}",
+    )
+
+    seen = [*hurt.stage.expectations, *beside.stage.expectations]
+    assert all(each.held for each in seen), seen
+    assert any(each.expected == "broker-b: there is a new master" for each in seen)
+    assert [run.outcome for run in recording.runs] == ["ran to its end"]
+    assert (hurt.epoch, beside.epoch) == (1, 2)
+    assert own.calm == []
+    assert len(recording.calm) == 1
+    (shown,) = hurt.timeline.faults
+    assert not shown.hurts, "nothing was done to the group itself"
+
+
+async def test_what_is_done_to_the_coordinator_is_done_to_all(
+    two: tuple[World, World], autojump_clock: trio.testing.MockClock
+) -> None:
+    recording, own = await play_two(two, "stop the coordinator", "start the coordinator")
+    assert (recording.calm, own.calm) == ([], [])
+
+
+async def test_without_another_group_a_sentence_that_means_one_is_not_possible(
+    world: World, autojump_clock: trio.testing.MockClock
+) -> None:
+    (run,) = (
+        await play(
+            world, scenario("x", "start the load", "kill the master of another group", "drain")
+        )
+    ).runs
+    assert not run.is_possible

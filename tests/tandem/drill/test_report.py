@@ -243,3 +243,11 @@ def test_a_drill_that_this_machine_cannot_play_has_not_passed() -> None:
 
     assert "NOT POSSIBLE" in page
     assert "every promise held" not in page
+
+
+def test_each_group_of_several_has_its_figures() -> None:
+    page = render(samples.summary(groups=samples.two_groups()), samples.timeline())
+    assert "<h2>Groups</h2>" in page
+    assert "broker-a (was hurt)" in page
+    assert "100 sends in 8.0 s: 1 failed, 1 slower than 1.5 s" in page
+    assert "<h2>Groups</h2>" not in render(samples.summary(), samples.timeline())

@@ -136,3 +136,16 @@ def test_a_scenario_whose_fault_did_nothing_is_inconclusive_and_the_others_are_n
     assert outcomes == {"master-kill": "inconclusive", "slave-loss": "passed"}
     assert (record.verdict, record.exit_status) == ("INCONCLUSIVE", 3)
     assert "0 syncs" in record.why
+
+
+def test_groups_of_several_are_kept_with_what_became_of_each() -> None:
+    found = samples.record(samples.summary(groups=samples.two_groups()))
+    hurt, other = found.groups
+    assert (hurt.name, hurt.is_hurt, hurt.outcome) == ("broker-a", True, "passed")
+    assert (other.outcome, other.broken) == ("failed", {"sync_lost": 1, "disturbed": 2})
+    assert other.slowest_calm_seconds == 2.345
+    assert found.broken == {"broker-b: sync_lost": 1, "broker-b: disturbed": 2}
+    assert "broker-b: sync-1-0000007" in found.why
+    assert samples.record().groups == []
+    stopped = samples.summary(interrupted=True, groups=samples.two_groups(disturbed=0, sync_lost=0))
+    assert {each.outcome for each in samples.record(stopped).groups} == {"interrupted"}

@@ -113,7 +113,7 @@ def held_with(
     monkeypatch.setattr(session, "write_report", lambda *_: directory / "index.html")
     plan = msgspec.structs.replace(samples.plan(), out=directory)
     target: Any = Unplayed()
-    drill = session._Drill(plan, target, Orders(1), Disks({}))
+    drill = session._Drill(plan, target, Orders(1), {"broker-a": Disks({})})
     status = trio.run(drill.run)
     summary = msgspec.to_builtins(drill._summarise(samples.recording()))
     return status, summary
@@ -151,7 +151,7 @@ def test_what_could_not_be_put_back_is_said_even_if_the_drill_could_not_be_playe
     plan = msgspec.structs.replace(samples.plan(), out=tmp_path)
     target: Any = Unplayed()
     with pytest.raises(DrillError):
-        trio.run(session._Drill(plan, target, Orders(1), Disks({})).run)
+        trio.run(session._Drill(plan, target, Orders(1), {"broker-a": Disks({})}).run)
 
     assert "look after broker-a-7" in capsys.readouterr().err
 

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from tandem.drill.evidence import PROMISES
+from tandem.drill.headline import in_words
 from tandem.drill.lost_leases import Late
 from tandem.drill.outcomes import NOT_SENT, SEND_OK, SLAVE_NOT_AVAILABLE, UNKNOWN
 from tandem.drill.stream_audit import StreamSummary
@@ -12,7 +13,6 @@ from tandem.drill.summary import (
     _slow_nodes,
     broken_promises,
     failed_expectations,
-    in_words,
     summarise,
     unavailability,
     why,
@@ -342,3 +342,23 @@ def test_a_node_on_a_slow_machine_says_so_in_the_verdict_unless_it_was_frozen() 
     assert _slow_nodes(seen) == ["broker-a-1 is too slow: not run for 3 s"]
     said = msgspec.structs.replace(samples.summary(), slow_nodes=_slow_nodes(seen))
     assert "broker-a-1 is too slow: not run for 3 s" in why(said)
+
+
+def test_what_is_broken_at_another_group_fails_the_drill() -> None:
+    found = samples.summary(groups=samples.two_groups())
+    assert found.verdict == "FAILED"
+    assert broken_promises(found) == [("broker-b: sync_lost", 1), ("broker-b: disturbed", 2)]
+    assert any("sync-1-0000007" in words for words in why(found))
+    lost = samples.summary(groups=samples.two_groups(disturbed=0))
+    assert lost.verdict == "FAILED"
+    assert samples.summary(groups=samples.two_groups(disturbed=0, sync_lost=0)).verdict == "PASSED"
+
+
+def test_what_a_slow_machine_explains_at_another_group_shows_nothing() -> None:
+    late = samples.two_groups(disturbed=0, excused=3, sync_lost=0)
+    assert samples.summary(groups=late).verdict == "INCONCLUSIVE"
+    assert samples.summary(groups=late, audited=False).verdict == "FAILED"
+    lost = samples.audit(sync_lost=1)
+    assert samples.summary(groups=late, found=lost).verdict == "FAILED"
+    broken = samples.two_groups(disturbed=0, excused=3, sync_lost=1)
+    assert samples.summary(groups=broken).verdict == "FAILED"

@@ -157,3 +157,11 @@ def test_a_failure_says_what_had_been_done_last() -> None:
     text = printed(samples.summary(expectations=[samples.expectation(held=False)]))
     assert "last done before" in text
     assert "1 SEND_OK  kill -9 broker-a-1, broker-a-2" in text
+
+
+def test_each_group_of_several_has_a_line() -> None:
+    text = printed(samples.summary(groups=samples.two_groups()))
+    assert "broker-a (hurt)" in text
+    assert "100 sends: 1 failed, 1 slower than 1.5 s; 0 elections" in text
+    assert "1 sync_lost, 2 disturbed" in text
+    assert "while others were hurt" not in printed(samples.summary())

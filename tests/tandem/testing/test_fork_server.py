@@ -16,8 +16,15 @@ def test_a_child_of_this_process_starts_a_server_of_its_own(
     made: list[int] = []
 
     class Fake:
-        def __init__(self, *_: object) -> None:
+        @classmethod
+        def started(cls, *_: object) -> "Fake":
             made.append(os.getpid())
+            return cls()
+
+        @classmethod
+        def forked(cls, *_: object) -> "Fake":
+            made.append(1)
+            return cls()
 
         def close(self) -> None:
             made.append(-os.getpid())
@@ -28,8 +35,11 @@ def test_a_child_of_this_process_starts_a_server_of_its_own(
     server.close()
     server.get()
     server.close()
+    server.fork_off()
+    server.get()
+    server.close()
     monkeypatch.undo()
-    assert made == [os.getpid(), 7, -7]
+    assert made == [os.getpid(), 7, -7, 1, -7]
 
 
 @pytest.mark.slow

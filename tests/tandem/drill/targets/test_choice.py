@@ -28,6 +28,8 @@ def test_without_a_word_it_is_our_own_cluster(tmp_path: Path) -> None:
         DrillOptions(target="processes", file=Path("/no/such/file")),
         DrillOptions(target="processes", file=Path("x"), rocketmq="y"),
         DrillOptions(target="rocketmq", rocketmq="x", broker_settings=("a",)),
+        DrillOptions(target="rocketmq", rocketmq="x", groups=2),
+        DrillOptions(target="processes", file=Path("x"), group="broker-b"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(options: DrillOptions) -> None:

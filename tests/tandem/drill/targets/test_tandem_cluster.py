@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tandem.cluster_file.choices import GroupKind
-from tandem.drill.errors import NoPromiseError, WrongGroupError
+from tandem.cluster.spec import read_spec
+from tandem.drill.errors import BadOptionsError, BadScenarioError, NoPromiseError, WrongGroupError
 from tandem.drill.scenario_file import find_scenario
 from tandem.drill.sentences.sentence import Fault
 from tandem.drill.targets import tandem_cluster
@@ -18,12 +18,12 @@ from tandem.testing import Kind, write_cluster_file
 def test_settings_that_scenarios_ask_for_are_put_together() -> None:
     scenarios = [find_scenario("slave-disk-full"), find_scenario("master-kill")]
 
-    wanted = tandem_cluster._settings_of(scenarios, GroupKind.FENCED)
+    wanted = tandem_cluster._settings_of(scenarios, is_fenced=True)
 
     assert wanted["store"]["mapped_file_size_commit_log_bytes"] == 2_097_152
     assert wanted["store"]["timer_wheel_enable"], "timers are audited where they cost nothing"
     assert wanted["broker"]["transaction_check_interval_ms"] < 5_000
-    assert "store" not in tandem_cluster._settings_of([], GroupKind.CLASSIC)
+    assert "store" not in tandem_cluster._settings_of([], is_fenced=False)
 
 
 def test_its_ground_is_below_the_directory_of_the_report(tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_its_ground_is_below_the_directory_of_the_report(tmp_path: Path) -> None
 
     ground = target.lay_out(out, scenarios)
 
-    assert target.faults == frozenset(Fault)
+    assert target.faults == frozenset(Fault) - {Fault.OTHER_GROUP}
     assert all(store.is_relative_to(out) for store in ground.stores.values())
     assert ground.config.is_relative_to(out)
     assert not ground.facts.not_promised
@@ -64,10 +64,43 @@ def test_a_coordinator_that_is_not_the_clusters_own_is_not_hurt(
 ) -> None:
     settings = {"coordinator": coordinator} if coordinator else {}
     target = TandemTarget(write_cluster_file(tmp_path, 2, settings, kind=kind))
-    assert target.faults == frozenset(Fault) - {Fault.COORDINATOR}
+    assert target.faults == frozenset(Fault) - {Fault.COORDINATOR, Fault.OTHER_GROUP}
     for name in ("coordinator-restart", "coordinator-full", "coordinator-restored"):
         assert cannot("tandem", target.faults, find_scenario(name))
     cut = find_scenario("coordinator-cut-short")
     assert cannot("tandem", target.faults, cut) == "", (
         "a link is cut by the network, whosever it is"
     )
+
+
+def test_the_one_group_of_a_file_is_made_several(tmp_path: Path) -> None:
+    config = write_cluster_file(tmp_path, 2, {}, kind="fenced")
+    target = TandemTarget(config, groups_count=2, group="broker-b")
+    out = tmp_path / "report"
+    out.mkdir()
+    scenarios = target.choose(["partition"], short=False)
+    target.check(scenarios)
+
+    ground = target.lay_out(out, scenarios)
+
+    assert target.group.name == "broker-b"
+    assert [group.name for group in target.others] == ["broker-a"]
+    assert Fault.OTHER_GROUP in target.faults
+    assert len(ground.stores) == len({*ground.stores.values()}) == 6
+    assert len(ground.facts.name_servers) == len({*ground.facts.name_servers}) == 6
+    listens = [(pair.listen_address, port) for pair in ground.pairs for port in pair.ports]
+    assert len(listens) == len({*listens}), "no two links share an address"
+    assert {pair.source for pair in ground.pairs} >= set(ground.stores)
+    written = read_spec(ground.config)
+    assert [*written.groups] == ["broker-a", "broker-b"]
+    assert {node.group for node in written.nodes} == {*written.groups}
+
+
+def test_a_group_that_is_not_there_is_said_before_anything_starts(tmp_path: Path) -> None:
+    config = write_cluster_file(tmp_path, 2, {}, kind="fenced")
+    with pytest.raises(BadOptionsError):
+        TandemTarget(config, group="broker-x")
+    scenario = tmp_path / "mine.yaml"
+    scenario.write_text("promise: x\nsteps:\n  - kill the master of group broker-x\n")
+    with pytest.raises(BadScenarioError):
+        TandemTarget(config, groups_count=2).choose([str(scenario)], short=False)
