@@ -15,7 +15,7 @@ from node.remoting.dispatcher import Pieces, in_pieces, response_to
 from node.security.access import Action, Resource
 from node.security.request import ANY_USER, of_cluster, of_topic, serves
 from tandem.wire.access_control import Right
-from tandem.wire.compressed_registration import decode_compressed_registration
+from tandem.wire.compressed_registration import decode_compressed_registration, is_zlib
 from tandem.wire.crc import crc32
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
@@ -108,7 +108,8 @@ class TopicRoute:
         _check_body(header, command.body)
         topics, removed = TopicConfigSerializeWrapper(), []
         if command.body:
-            if header.compressed:
+            # With `compressedRegister=true` 5.3.3 compresses, and says that it does not.
+            if header.compressed or is_zlib(command.body):
                 body = yield from decode_compressed_registration(command.body)
             else:
                 body = decode_json_body(command.body, RegisterBrokerBody)

@@ -294,6 +294,8 @@ def become(request: ForkRequest, descriptors: Sequence[int]) -> NoReturn:
         os.environ.update(request.environment)
         os.chdir(request.directory)
         sys.argv[1:] = request.arguments
+        # Imported beforehand it would be there twice, of which `runpy` warns in the node's log.
+        sys.modules.pop(f"{request.module}.__main__", None)
         runpy.run_module(request.module, run_name="__main__", alter_sys=True)
         status = 0
     except SystemExit as error:

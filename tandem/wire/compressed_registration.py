@@ -30,6 +30,8 @@ INFLATED_BYTES_MAX: Final = 64 << 20
 TOPICS_IN_A_PIECE: Final = 1_000
 _INT: Final = struct.Struct(">i")
 _FIELDS_MIN: Final = 5
+_ZLIB: Final = b"\x78"
+"""Of a window of 32 KiB, which Java's Deflater has."""
 _INT_32_MIN: Final = -(1 << 31)
 
 
@@ -51,6 +53,11 @@ def decode_compressed_registration(body: bytes) -> Generator[None, None, Registe
             yield
     filter_servers = _json(fields.block("list of filter servers"), list[str])
     return RegisterBrokerBody(TopicConfigSerializeWrapper(topics, version), filter_servers)
+
+
+def is_zlib(body: bytes) -> bool:
+    """Whether a body may be a zlib stream of Java's, and is no JSON."""
+    return body.startswith(_ZLIB)
 
 
 def _inflated(body: bytes) -> bytes:

@@ -1,4 +1,5 @@
 import msgspec
+import pytest
 
 from node.name_server.route_table import RouteTable
 from node.name_server.topic_route import LARGE_BYTES, TopicRoute
@@ -82,10 +83,11 @@ async def test_the_crc_of_the_body_is_checked() -> None:
     assert client.call(REGISTER, good, BODY).code == 0
 
 
-async def test_a_compressed_registration_is_a_registration() -> None:
+@pytest.mark.parametrize("says_so", [True, False])
+async def test_a_compressed_registration_is_a_registration(*, says_so: bool) -> None:
     client = client_of(RouteTable(20))
     body = compressed_registration(["T 4 8 6 SINGLE_TAG {}", "U 1 1 6 SINGLE_TAG"])
-    header = msgspec.structs.replace(HEADER, compressed=True, body_crc32=crc32(body))
+    header = msgspec.structs.replace(HEADER, compressed=says_so, body_crc32=crc32(body))
     assert client.call(REGISTER, header, body).code == 0
     route = decode_json_body(
         client.call(ROUTE, GetRouteInfoRequestHeader("T")).body, TopicRouteData
