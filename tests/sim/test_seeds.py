@@ -57,6 +57,7 @@ FOUND_SOMETHING_ONCE = {
     ("fenced", 43_000_426): "a coordinator that was set back gave an epoch twice",
     ("fenced", 44_000_134): "properties that no CRC covers rotted, and were read before a scrub",
     ("fenced", 44_000_144): "the same, of a file with a fingerprint",
+    ("fenced", 44_000_130): "an empty file got the name of one that was deleted under its node",
 }
 
 
