@@ -14,6 +14,8 @@ from node.grpc.property_names import (
 )
 from node.grpc.protocol import messages as pb
 from tandem.wire.compression import decompressed
+from tandem.wire.crc import CRC_MASK, raw_crc32
+from tandem.wire.errors import MalformedMessageError
 from tandem.wire.message_choices import NO_PRIORITY, priority_of
 from tandem.wire.message_properties import (
     DELAYING_PROPERTIES,
@@ -53,8 +55,12 @@ def grpc_message(stored: MessageExt, topic: str) -> pb.Message:
     """Return what a client gets. Bodies go as they were before compression.
 
     Raises:
+        MalformedMessageError: the body is not that of the record; the digest would fit it.
         WireError: the body cannot be decompressed.
     """
+    if stored.body_crc != raw_crc32(stored.body) & CRC_MASK:
+        text = f"the body of message {stored.queue_offset} of queue {stored.queue_id}, topic"
+        raise MalformedMessageError(f"{text} {stored.topic}: its CRC is not {stored.body_crc}")
     plain = decompressed(stored)
     properties = plain.properties
     message = pb.Message(body=plain.body)

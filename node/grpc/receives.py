@@ -8,6 +8,7 @@ Source: RocketMQ 5.3.3, ReceiveMessageActivity, ReceiveMessageResponseStreamWrit
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -23,7 +24,7 @@ from node.grpc.session import Session
 from node.grpc.topic_types import checked_topic
 from node.grpc.ways import Ways
 from node.remoting.caller import ANYBODY, Caller
-from tandem.wire.errors import WireError
+from tandem.wire.errors import MalformedMessageError, WireError
 from tandem.wire.message import MessageExt, decode_messages
 from tandem.wire.pop_headers import (
     ANY_QUEUE,
@@ -47,6 +48,8 @@ ANSWER_PART: Final = 0.15
 """Before its deadline a client has to have the answer: that part of its time, and at least this."""
 LATE_SECONDS: Final = 5.0
 """For the answer of a master after its poll, where a call has no deadline."""
+
+_log = logging.getLogger(__name__)
 
 _NOTHING: Final = frozenset(
     {ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL}
@@ -172,6 +175,9 @@ class _Receive:
                 continue
             try:
                 shown = grpc_message(message, self._topic)
+            except MalformedMessageError as error:
+                _log.warning("%s; it is not sent, and comes again when it is healed", error)
+                continue
             except WireError:
                 continue  # its body cannot be shown: it comes again, and is given up in the end
             shown.system_properties.receipt_handle = delivery.text

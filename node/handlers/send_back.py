@@ -47,7 +47,7 @@ class SendBack:
         random: Random,
         stats: BrokerStats,
     ) -> None:
-        self._store = store
+        self._reads = store.reads.for_copies()
         self._tables = tables
         self._send = send
         self._random = random
@@ -67,7 +67,7 @@ class SendBack:
         config = self._tables.groups.find(header.group)
         if config.retry_queue_nums <= 0:
             return response_to(command)  # as it was set up: what fails is dropped
-        record = self._store.reads.look_message_by_offset(header.offset)
+        record = self._reads.look_message_by_offset(header.offset)
         if record is None:
             raise RequestError(
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"

@@ -87,6 +87,7 @@ class PutAgain:
     def __init__(self, store: MessageStore, tables: Tables, retry_mark: TopicMark) -> None:
         """Put them into retry topics of this kind."""
         self._store = store
+        self._reads = store.reads.for_copies()
         self._tables = tables
         self._retry_mark = retry_mark
         self.end_offset = 0
@@ -104,7 +105,7 @@ class PutAgain:
         return record
 
     def _record(self, key: QueueKey, offset: int) -> MessageExt | Outcome:
-        result = self._store.reads.get_message(key.topic, key.queue_id, offset, 1)
+        result = self._reads.get_message(key.topic, key.queue_id, offset, 1)
         if result.damaged is not None:
             return Outcome.LATER
         if result.status is not GetMessageStatus.FOUND:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from store.files.mapped_file import MappedFile
 from store.files.touched_pages import LEAD_BYTES
 from store.machine.disk import Disk, DiskFile
+from tandem.wire.store_layout import PAGE_BYTES
 
 
 class NextFile:
@@ -109,9 +110,23 @@ class NextFile:
             return
         file.close()
         # The log was faster and has its own file of that name, or it began somewhere else.
-        own = [self.prepared, *self._files]
-        if all(mapped is None or mapped.file.path != path for mapped in own):
+        own = [each for each in (self.prepared, *self._files) if each and each.file.path == path]
+        if not own or self._has_lost_its_name(own[0]):
             self._disk.remove(path)
+
+    def _has_lost_its_name(self, own: MappedFile) -> bool:
+        """Say whether the name of a file leads to another one now, the one that was just prepared.
+
+        It was deleted under this process. Without a name the scrub gives it one again; under this
+        one, whatever were written to the file later would go nowhere.
+        """
+        if not self._disk.exists(own.file.path):
+            return False
+        named = self._disk.open(own.file.path, read_only=True)
+        try:
+            return bytes(named.buffer[:PAGE_BYTES]) != bytes(own.file.buffer[:PAGE_BYTES])
+        finally:
+            named.close()
 
     async def _lock_in_memory(self, file: DiskFile) -> None:
         """Lock the file that comes next; those before the last one need it no longer.

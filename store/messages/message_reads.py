@@ -96,6 +96,17 @@ class MessageReads:
         read = (self._commit_log, self._queues, self._flags)
         return MessageReads(*read, None, None, self._check, again=True)
 
+    def for_copies(self) -> MessageReads:
+        """Return the same reads for those who make messages from what they read. No index.
+
+        What is known to be sound is checked each time; see `RecordCheck`: a copy has checksums of
+        its own, and nobody would ever see that it was made from bytes that had changed.
+        """
+        read = (self._commit_log, self._queues, self._flags)
+        return MessageReads(
+            *(*read, None, self._bound, self._check), again=True, compacted=self._compacted
+        )
+
     def _end_of(self, queue: AnyConsumeQueue) -> int:
         bound = self._bound
         return queue.next_offset if bound is None else queue.readable_end(bound.offset)

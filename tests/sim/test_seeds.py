@@ -55,6 +55,9 @@ FOUND_SOMETHING_ONCE = {
     ("fenced", 40_000_109): "a bad record was whole by a fingerprint that was taken of it",
     ("fenced", 43_000_391): "a third node that had lost its fingerprint was not asked to look",
     ("fenced", 43_000_426): "a coordinator that was set back gave an epoch twice",
+    ("fenced", 44_000_134): "properties that no CRC covers rotted, and were read before a scrub",
+    ("fenced", 44_000_144): "the same, of a file with a fingerprint",
+    ("fenced", 44_000_130): "an empty file got the name of one that was deleted under its node",
 }
 
 

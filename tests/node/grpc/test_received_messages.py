@@ -2,11 +2,13 @@ import hashlib
 import zlib
 from typing import Any
 
+import msgspec
 import pytest
 
 from node.grpc.protocol import messages as pb
 from node.grpc.received_messages import grpc_message, original_topic
-from tandem.wire.errors import WireError
+from tandem.wire.crc import crc32
+from tandem.wire.errors import MalformedMessageError, WireError
 from tandem.wire.message import COMPRESSED_FLAG, Host, MessageExt
 
 
@@ -27,7 +29,7 @@ def stored(*, body: bytes = b"hello2", sys_flag: int = 0, **properties: str) -> 
         store_host=Host("127.0.0.1", 10911),
         reconsume_times=1,
         prepared_transaction_offset=0,
-        body_crc=0,
+        body_crc=crc32(body),
     )
 
 
@@ -50,6 +52,12 @@ def test_a_message_has_what_clients_read_of_it() -> None:
     assert system.store_timestamp.ToMilliseconds() == 1_700_000_000_456
     assert (system.queue_id, system.queue_offset, system.delivery_attempt) == (2, 28, 2)
     assert not system.HasField("receipt_handle")
+
+
+def test_a_body_that_is_not_that_of_its_record_gets_no_digest_that_fits_it() -> None:
+    rotten = msgspec.structs.replace(stored(), body=b"hellp2")
+    with pytest.raises(MalformedMessageError):
+        grpc_message(rotten, "T")
 
 
 def test_bodies_that_a_client_of_the_other_protocol_has_compressed_go_plain() -> None:

@@ -1,3 +1,4 @@
+import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,6 +38,7 @@ from tests.node.world import (
     fenced_cluster,
     open_world,
 )
+from tests.support.logged import logged
 
 pytestmark = [pytest.mark.slow, pytest.mark.sim]
 
@@ -74,6 +76,24 @@ async def test_messages_come_with_all_they_had_and_not_again_once_acknowledged(
         assert [entry.status.code for entry in answer.entries] == [pb.OK] * 8
         await trio.sleep(60)
         assert (await receive(client, receiving())).messages == []
+
+
+async def test_a_body_that_has_changed_in_the_log_is_not_sent_and_comes_when_it_is_whole(
+    world: World, tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_client(world._client, MASTER) as client:
+        await begun(client)
+        assert (await send(client, message("T", b"the body"))).status.code == pb.OK
+        log = world.disks["a0"].open(f"{tmp_path}/data/a0/commitlog/{0:020d}")
+        at = bytes(log.buffer).index(b"the body")
+        log.buffer[at] ^= 1
+        assert (await receive(client, receiving(invisible_seconds=10))).messages == []
+        warned = logged(caplog, "node.grpc.receives", logging.WARNING)
+        assert len(warned) == 1
+        log.buffer[at] ^= 1
+        await trio.sleep(11)
+        (again,) = await all_of(client, 1, receiving())
+        assert (again.body, again.system_properties.delivery_attempt) == (b"the body", 2)
 
 
 async def test_a_receive_waits_for_a_message_and_ends_before_its_client_gives_up(

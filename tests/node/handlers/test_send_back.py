@@ -5,6 +5,7 @@ import pytest
 
 from ha.results import Ack
 from store import PutMessageStatus
+from tandem.wire.damaged_message import DamagedMessageHeader
 from tandem.wire.message import MessageExt, decode_messages
 from tandem.wire.message_properties import decode_properties
 from tandem.wire.remoting_command import ONEWAY_FLAG
@@ -18,6 +19,7 @@ from tandem.wire.request_headers import (
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import encode_json_body
 from tandem.wire.system_topics import SCHEDULE_TOPIC
+from tests.ha.fingerprinted import flip, take_fingerprints
 from tests.node.doubles import Broker, Client, FakeReplication, handlers_of, request_table
 from tests.node.handlers.send_requests import HEADER, Waiters
 
@@ -126,6 +128,24 @@ async def test_properties_that_hold_a_separator_come_back_as_they_are() -> None:
     assert client.call(BACK, FIRST).code == 0
     (waiting,) = stored(broker, SCHEDULE_TOPIC, 2)
     assert waiting.properties["k"] == "v\x01w"
+
+
+async def test_properties_that_have_rotted_in_a_closed_file_do_not_come_back() -> None:
+    """The copy would have a place and a fingerprint of its own, and nobody could see it."""
+    broker = Broker()
+    client = client_of(broker)
+    keyed = msgspec.structs.replace(HEADER, properties="KEYS\x01key\x02")
+    assert client.call(SEND, keyed, b"x").code == 0
+    while len(broker.store.commit_log.files.files) < 2:
+        assert client.call(SEND, HEADER, b"x" * 90_000).code == 0
+    await take_fingerprints(broker.store)
+    record = broker.store.commit_log.record_at(0)
+    assert record is not None
+    flip(broker.store, record.index(b"key"), 0x20)
+    answer = client.call(BACK, FIRST)
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert answer.decode_header(DamagedMessageHeader).damaged_physical_offset == 0
+    assert stored(broker, SCHEDULE_TOPIC, 2) == []
 
 
 # sends to a retry topic

@@ -156,6 +156,12 @@ class PopWorld:
             assert result.status.is_stored, result
         self.confirm()
 
+    def place(self, offset: int) -> int:
+        """Return where in the log a message of queue 0 is."""
+        queue = self.store.queues.find(TOPIC, 0)
+        assert queue is not None
+        return queue.unit(offset)[0]
+
     def begin(self, count: int = 32, **changes: object) -> list[Received | RequestError]:
         """Ask for messages; the answer comes into the list."""
         answers: list[Received | RequestError] = []

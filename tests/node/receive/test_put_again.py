@@ -7,9 +7,18 @@ from node.errors import RequestError
 from node.receive.put_again import check_retry_topic
 from store import PutMessage
 from tandem.wire.receipt_handle import TopicMark
+from tandem.wire.record_rule import BODY_AT
 from tandem.wire.response_code import ResponseCode
+from tests.ha.fingerprinted import flip, take_fingerprints
 from tests.node.doubles import BROKER, NOW_MS
 from tests.node.receive.pop_world import DLQ, RETRY, TOPIC, PopWorld, handles, messages
+
+
+def heal_by_hand(world: PopWorld) -> None:
+    damage = world.store.commit_log.damage
+    assert damage
+    for bad in damage.ranges:
+        damage.healed(bad.start, bad.end)
 
 
 async def test_a_retried_message_keeps_all_but_its_topic_and_its_count(
@@ -69,15 +78,51 @@ async def test_a_damaged_record_waits_until_it_is_healed(autojump_clock: MockClo
     world = PopWorld()
     world.put(b"1", b"2")
     world.receive(invisible_ms=1000)
-    queue = world.store.queues.find(TOPIC, 0)
-    assert queue is not None
-    at, size, _ = queue.unit(0)
-    world.store.commit_log.damage.note(at, at + size, "a test")
+    at = world.place(0)
+    world.store.commit_log.damage.note(at, at + 1, "a test")
     await world.wait(1.1)
     assert world.stored(RETRY) == []
-    world.store.commit_log.damage.healed(at, at + size)
+    world.store.commit_log.damage.healed(at, at + 1)
     await world.wait(1.1)
     assert [each.body for each in world.stored(RETRY)] == [b"1", b"2"]
+
+
+async def test_a_body_that_has_changed_under_the_node_is_not_put_again(
+    autojump_clock: MockClock,
+) -> None:
+    """The copy would have a CRC of its own, and nobody could see that it is another message."""
+    world = PopWorld()
+    world.put(b"body")
+    world.receive(invisible_ms=1000)
+    at = world.place(0) + BODY_AT
+    flip(world.store, at)
+    await world.wait(1.1)
+    assert world.stored(RETRY) == world.stored(DLQ) == []
+    flip(world.store, at)
+    heal_by_hand(world)
+    await world.wait(1.1)
+    assert [each.body for each in world.stored(RETRY)] == [b"body"]
+
+
+async def test_properties_that_have_rotted_in_a_closed_file_are_not_put_again(
+    autojump_clock: MockClock,
+) -> None:
+    """No CRC of RocketMQ covers them: the fingerprint of the file does."""
+    world = PopWorld(log_file_bytes=1 << 16)
+    world.put(b"body", properties=b"KEYS\x01key\x02")
+    world.put(*[b"x" * 8_000] * 9, topic="Other")
+    await take_fingerprints(world.store)
+    world.receive(invisible_ms=1000)
+    record = world.store.commit_log.record_at(world.place(0))
+    assert record is not None
+    at = world.place(0) + record.index(b"key")
+    flip(world.store, at, 0x20)
+    await world.wait(1.1)
+    assert world.stored(RETRY) == []
+    flip(world.store, at, 0x20)
+    heal_by_hand(world)
+    await world.wait(1.1)
+    assert [each.keys for each in world.stored(RETRY)] == ["key"]
 
 
 async def test_what_the_store_does_not_take_is_tried_again(autojump_clock: MockClock) -> None:

@@ -29,7 +29,10 @@ from tests.sim.engine.whole_disk import Rot, windows_of
 
 SECTOR_BYTES: Final = 512
 
-OF_RUNNING: Final = ("flip", "flip", "zero", "misdirect", "lose")
+IN_PLACE: Final = ("flip", "zero", "misdirect")
+"""After these the file is there, as long as it was."""
+
+OF_RUNNING: Final = ("flip", *IN_PLACE, "lose")
 OF_STOPPED: Final = (*OF_RUNNING, "shorten")
 
 

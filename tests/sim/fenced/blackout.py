@@ -45,6 +45,7 @@ def parted(history: FencedHistory) -> tuple[FencedHistory, FencedHistory]:
             sends=[send for send in history.sends if send.invoked_at < at],
             empty_pulls=[pull for pull in pulls if pull.answered_at < at],
             contracts=history.contracts,
+            hurt=history.hurt,
             crashes=history.crashes,
         ),
         FencedHistory(
@@ -52,6 +53,7 @@ def parted(history: FencedHistory) -> tuple[FencedHistory, FencedHistory]:
             sends=[_as_it_stands(send, at) for send in history.sends],
             empty_pulls=[pull for pull in pulls if pull.asked_at >= at],
             contracts=history.contracts,
+            hurt=history.hurt,
             drained=history.drained,
             probes=history.probes,
             nodes=history.nodes,

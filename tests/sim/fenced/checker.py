@@ -9,7 +9,7 @@ GAP             queue offsets of a queue are not 0, 1, 2, ...
 REWRITTEN       the log of an opened master is no beginning of that of a later one
 RESURRECTED     a later log has, below where a master opened, what that master had not
 VANISHED        a reader received a record that is not in the final log at that place, with that
-                body
+                body; of VANISHED, MISREAD and READ_AHEAD `unseen_rot` says what is left out
 MISREAD         a reader received records of a queue out of order, or one place twice
 READ_AHEAD      a reader received a record that no master had confirmed by then
 UNREAD          in the log, but not to be had by pulling its queue
@@ -89,6 +89,7 @@ from tests.sim.fenced.history import (
     StateSeen,
 )
 from tests.sim.fenced.rot_watch import KNOWN_SECONDS
+from tests.sim.fenced.unseen_rot import as_stored
 
 ROUNDING_SECONDS: Final = 1e-6
 
@@ -202,14 +203,16 @@ def _check(history: FencedHistory, expected: FencedExpectations) -> list[Finding
         for topic in history.topics_created
         if history.topics_at_end is not None and topic not in history.topics_at_end
     ]
-    findings += _check_read_ahead(history)
-    findings += _check_order_of_reads(history.reads)
+    reads = as_stored(history.reads, final.log.records if final is not None else (), history.hurt)
+    findings += _check_read_ahead(reads, history.events)
+    findings += _check_order_of_reads(reads)
     pulls = _pulls_of_masters_that_count(history)
     findings += [Finding(Kind.STALE, text) for text in stale(history.sends, pulls)]
     if expected.must_be_available:
         findings += _check_probes(history.probes, expected)
     if final is not None:
         findings += _check_final_log(history, final, expected)
+        findings += _check_reads(reads, final.log.records)
     return findings
 
 
@@ -272,7 +275,6 @@ def _check_final_log(
     yield from (Finding(Kind.PHANTOM, text) for text in phantoms(history.sends, ours))
     yield from _check_queues(final.log.records)
     yield from (Finding(Kind.REORDERED, text) for text in reordered(history.sends, ours))
-    yield from _check_reads(history.reads, final.log.records)
     if expected.must_be_available:
         yield from _check_drained(history.drained, ours)
 
@@ -584,16 +586,16 @@ def _check_order_of_reads(reads: Iterable[Read]) -> Iterator[Finding]:
             yield Finding(Kind.MISREAD, f"{where} was {content[place]}, then {this}")
 
 
-def _check_read_ahead(history: FencedHistory) -> Iterator[Finding]:
+def _check_read_ahead(reads: Iterable[Read], events: Iterable[NodeEvent]) -> Iterator[Finding]:
     """Confirmed is what some master has said to be, before the reader received it."""
     confirms = [
         (seen.at_seconds, seen.event.confirm)
-        for seen in history.events
+        for seen in events
         if isinstance(seen.event, ConfirmAdvanced | MasterOpened)
     ]
     highest = 0
     index = 0
-    for read in sorted(history.reads, key=lambda read: read.at_seconds):
+    for read in sorted(reads, key=lambda read: read.at_seconds):
         while index < len(confirms) and confirms[index][0] <= read.at_seconds:
             highest = max(highest, confirms[index][1])
             index += 1

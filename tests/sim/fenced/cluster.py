@@ -35,13 +35,13 @@ from tests.sim.engine.faults import COORDINATOR
 from tests.sim.engine.history import AnswerSeen, Extent
 from tests.sim.engine.node import LogLine, SimulatedNode, common_end, read_log
 from tests.sim.engine.repair import repair_log
-from tests.sim.engine.rot import fingerprint_of, own_share
+from tests.sim.engine.rot import IN_PLACE, fingerprint_of, own_share
 from tests.sim.engine.trace import Trace
 from tests.sim.engine.whole_disk import Rot, after_cut
 from tests.sim.engine.workload import ClientMachine
 from tests.sim.fenced.disk import flip_bit_of_tail
 from tests.sim.fenced.faults import MOMENT
-from tests.sim.fenced.history import FencedHistory
+from tests.sim.fenced.history import FencedHistory, HurtSeen
 from tests.sim.fenced.orders import REMEDY_SECONDS, Operator
 from tests.sim.fenced.rot_watch import FencedRotWatch
 from tests.sim.fenced.witness import Witness
@@ -398,7 +398,7 @@ class FencedCluster(SimulatedCluster):
         memory_chance: float = 1.0,
     ) -> bool:
         """See `SimulatedCluster._rot`; where damage stays open, only what another node can heal."""
-        return super()._rot(
+        is_done = super()._rot(
             name,
             kind,
             lambda start, size: (
@@ -407,6 +407,10 @@ class FencedCluster(SimulatedCluster):
             ),
             memory_chance=memory_chance,
         )
+        if is_done and (rot := self.nodes[name].rots[-1]).kind in IN_PLACE:
+            start, end = rot.start + rot.at, rot.start + rot.last + 1
+            self.history.hurt.append(HurtSeen(rot.at_seconds, name, start, end))
+        return is_done
 
     def _has_healer(self, name: str, start: int, size: int) -> bool:
         """Whether another node has a file whole, and knows for good that it is confirmed."""

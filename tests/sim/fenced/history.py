@@ -99,6 +99,15 @@ class LackingSeen(msgspec.Struct, frozen=True):
     """Up to where messages were answered that have to be on its disk."""
 
 
+class HurtSeen(msgspec.Struct, frozen=True):
+    """Bytes of a node's log rotted, by physical offset; its files were as long as before."""
+
+    at_seconds: float
+    node: str
+    start: int
+    end: int
+
+
 class StateSeen(msgspec.Struct, frozen=True):
     """The deciding record, as a transaction wrote it, and the leader next to it."""
 
@@ -174,6 +183,7 @@ class FencedHistory(History):
     older_openings: list[tuple[str, int]] = msgspec.field(default_factory=list)
     """Who opened which epoch by records from a backup, without all that was acknowledged: it takes
     nothing, because nobody follows it, and has to give way."""
+    hurt: list[HurtSeen] = msgspec.field(default_factory=list)
     set_back: list[float] = msgspec.field(default_factory=list)
     """When the coordinator was restored from a backup."""
     too_old: list[str] = msgspec.field(default_factory=list)

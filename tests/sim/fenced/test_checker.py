@@ -38,6 +38,7 @@ from tests.sim.fenced.good_run import FORK, RECORDS, WHOLE, Run, ack_of, state_o
 from tests.sim.fenced.history import (
     ElectionSeen,
     EpochEntrySeen,
+    HurtSeen,
     LackingSeen,
     NodeEvent,
     NotDurableSeen,
@@ -152,6 +153,33 @@ def _vanished(run: Run) -> None:
 
 def _vanished_body(run: Run) -> None:
     run.history.reads[6] = msgspec.structs.replace(run.history.reads[6], body_crc=7)
+
+
+def _vanished_beside_what_had_rotted(run: Run) -> None:
+    _hurt(run, 5, at=49.0)
+    _vanished(run)
+
+
+def _vanished_before_it_rotted(run: Run) -> None:
+    _hurt(run, 6, at=50.1)
+    _vanished(run)
+
+
+def _vanished_body_of_what_had_rotted(run: Run) -> None:
+    _hurt(run, 6, at=49.0)
+    _vanished_body(run)
+
+
+def _misread_two_contents_of_what_had_rotted(run: Run) -> None:
+    _hurt(run, 0, at=49.0)
+    _misread_two_contents(run)
+    run.history.reads[-1] = msgspec.structs.replace(run.history.reads[-1], body_crc=7)
+
+
+def _hurt(run: Run, index: int, at: float) -> None:
+    """Have bytes of a record rot, on a node that has checked them before."""
+    start = RECORDS[index].end - 9
+    run.history.hurt.append(HurtSeen(at, "b", start, start + 1))
 
 
 def _misread_out_of_order(run: Run) -> None:
@@ -440,6 +468,10 @@ PLANTED: dict[Callable[[Run], None], set[Kind]] = {
     _resurrected: {Kind.RESURRECTED},
     _vanished: {Kind.VANISHED},
     _vanished_body: {Kind.VANISHED},
+    _vanished_beside_what_had_rotted: {Kind.VANISHED},
+    _vanished_before_it_rotted: {Kind.VANISHED},
+    _vanished_body_of_what_had_rotted: {Kind.VANISHED},
+    _misread_two_contents_of_what_had_rotted: {Kind.MISREAD, Kind.VANISHED},
     _misread_out_of_order: {Kind.MISREAD},
     _misread_two_contents: {Kind.MISREAD},
     _read_ahead: {Kind.READ_AHEAD},
@@ -636,6 +668,11 @@ def _confirm_of_another_life(run: Run) -> None:
     run.history.events.append(NodeEvent(9.5, "b", 2, ConfirmAdvanced(2, 5)))
 
 
+def _properties_of_what_had_rotted(run: Run) -> None:
+    _hurt(run, 0, at=49.0)
+    _misread_two_contents(run)
+
+
 def _nobody_is_electable(run: Run) -> None:
     run.expectations = FencedExpectations(must_be_available=False)
     run.history.probes[1] = Probe(20.0, succeeded=False)
@@ -663,6 +700,7 @@ def _nobody_is_electable(run: Run) -> None:
         _old_master_decides_with_what_was_recorded_then,
         _lease_was_revoked,
         _confirm_of_another_life,
+        _properties_of_what_had_rotted,
         _nobody_is_electable,
     ],
 )

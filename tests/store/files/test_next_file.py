@@ -103,6 +103,40 @@ async def test_the_log_may_be_faster_than_the_preparation(autojump_clock: MockCl
     assert queue.last_or_create(0) is mine
 
 
+async def test_the_log_may_make_its_own_file_in_the_last_moment(autojump_clock: MockClock) -> None:
+    disk = SimulatedDisk(sync_seconds=lambda: 1.0)
+    queue = a_queue(disk, 1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(queue.next_file.prepare)
+        await trio.sleep(1.5)
+        assert names(disk) == ["0", "4096"], "it has its name, and is not handed over yet"
+        mine = queue.last_or_create(0)
+        mine.buffer[0:4] = b"mine"
+    assert (disk.read("/q/00000000000000004096") or b"")[:4] == b"mine"
+
+
+@pytest.mark.parametrize("is_real", [False, True])
+async def test_a_file_that_is_deleted_under_the_log_leaves_its_name_to_no_prepared_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_real: bool
+) -> None:
+    """Or what the scrub writes again from memory would go into a file without a name."""
+    disk = RealDisk() if is_real else SimulatedDisk()
+    queue = MappedFileQueue(str(tmp_path), SIZE, disk)
+    queue.last_or_create(0).wrote_position = SIZE
+    create = disk.create_in_background
+
+    async def create_late(path: str, size: int) -> object:
+        mine = queue.last_or_create(0)
+        mine.buffer[0:4] = b"mine"
+        disk.remove(mine.file.path)
+        return await create(path, size)
+
+    monkeypatch.setattr(disk, "create_in_background", create_late)
+    await queue.next_file.prepare()
+    assert [name for name, _ in disk.list_files(str(tmp_path))] == [f"{0:020d}"]
+    queue.close()
+
+
 async def test_a_log_that_begins_elsewhere_has_no_use_for_the_first_file(
     autojump_clock: MockClock,
 ) -> None:
