@@ -28,7 +28,7 @@ from tandem.wire.untrusted import UnreadableError
 _log = logging.getLogger(__name__)
 
 CHANGES_MAX: Final = 256
-"""In the file. Each new one writes all of them again."""
+"""Topics in the file that the table has not. Each new one writes all of them again."""
 
 
 class TopicChange(msgspec.Struct, frozen=True):
@@ -50,12 +50,16 @@ class TopicChanges:
         self._disk = disk
         self._path = f"{table_path}{TABLE_CHANGES_SUFFIX}"
         self._since = DataVersion()
+        """Of the whole table before the last one: a table that rots is read from its `.bak`."""
         self._changes: list[TopicChange] = []
+        self._in_table = 0
+        """How many of the changes, the first, the last whole table has."""
+        self._is_in_file = False
 
     @property
     def has_room(self) -> bool:
         """Whether one more change costs less than the table."""
-        return len(self._changes) < CHANGES_MAX
+        return sum(len(change.topics) for change in self._changes[self._in_table :]) < CHANGES_MAX
 
     def load(self, table: TopicConfigSerializeWrapper) -> TopicConfigSerializeWrapper:
         """Return a table that was read from its file with the changes after that."""
@@ -71,13 +75,17 @@ class TopicChanges:
         if table.data_version not in versions:
             if table.data_version.counter < versions[-1].counter:
                 _log.warning(
-                    "%s: the table was written by somebody else since, and is taken as it is",
+                    "%s: its changes follow another version of the table, which is taken as it is",
                     self._path,
                 )
             return table
-        self._changes = found.changes[versions.index(table.data_version) :]
+        self._is_in_file = True
+        self._since, self._changes = found.since, found.changes
+        self._in_table = versions.index(table.data_version)
+        if self._in_table == len(self._changes):
+            return table
         topics = dict(table.topic_config_table)
-        for change in self._changes:
+        for change in self._changes[self._in_table :]:
             topics |= {config.topic_name: config for config in change.topics}
         return TopicConfigSerializeWrapper(topics, versions[-1])
 
@@ -97,15 +105,35 @@ class TopicChanges:
             DiskFailedError: anything else; the file is as it was.
         """
         replace_with_checked_json(self._disk, self._path, _Content(self._since, self._changes))
+        self._is_in_file = bool(self._changes)
+
+    def forget(self) -> None:
+        """Forget all, also in the file: the table will be another node's, maybe in our version.
+
+        Raises:
+            StoreError: as `write`.
+        """
+        self._since = self._versions[self._in_table]
+        self._changes, self._in_table = [], 0
+        if self._is_in_file:
+            self.write()
 
     def are_in_table(self, version: DataVersion) -> None:
         """Take note that the table is on the disk in this version, with all changes up to it.
 
-        What the file has of them does no harm, and stays until the next `write`.
+        They stay until the next whole table: the one before is beside this, and is read if it rots.
         """
-        if version == self._since:
+        versions = self._versions
+        if version == versions[self._in_table]:
             return
-        self._since = version
-        versions = [change.version for change in self._changes]
-        later = versions.index(version) + 1 if version in versions else len(versions)
-        del self._changes[:later]
+        if version in versions:
+            self._since = versions[self._in_table]
+            del self._changes[: self._in_table]
+            self._in_table = versions.index(version) - self._in_table
+        else:
+            self._since, self._changes, self._in_table = version, [], 0
+
+    @property
+    def _versions(self) -> list[DataVersion]:
+        """Of the table before all changes, and after each."""
+        return [self._since, *(change.version for change in self._changes)]

@@ -314,6 +314,10 @@ class TopicConfigTable:
             RequestError: The table cannot be saved; nothing is changed.
         """
         if configs.data_version != self._version or configs.topic_config_table != self._topics:
+            try:
+                self._pending.forget()
+            except StoreError as error:
+                raise _not_saved(error) from error
             self._replace(configs)
 
     def replace_topics(self, topics: dict[str, TopicConfig]) -> None:

@@ -56,6 +56,7 @@ def settled(serve: Callable[..., int]) -> Callable[..., int]:
         code = serve(*args)
         if len(sys.modules) != modules:
             modules = len(sys.modules)
+            gc.unfreeze()  # what was left out and is nobody's by now
             gc.collect()
             gc.freeze()
         return code

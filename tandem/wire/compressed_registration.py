@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 ValueT = TypeVar("ValueT")
-INFLATED_BYTES_MAX: Final = 64 << 20
-"""More than 200,000 topics take. A small body must not fill the memory of a name server."""
+INFLATED_BYTES_MAX: Final = 16 << 20
+"""More than `TOPICS_MAX` topics take. A small body must not fill the memory of a name server."""
+TOPICS_MAX: Final = 65_536
+"""Of one broker. Each takes CPU, also if it is the same one again: its text may be a few bytes."""
 TOPICS_IN_A_PIECE: Final = 1_000
 _INT: Final = struct.Struct(">i")
 _FIELDS_MIN: Final = 5
@@ -46,7 +48,10 @@ def decode_compressed_registration(body: bytes) -> Generator[None, None, Registe
     fields = _Fields(_inflated(body))
     version = _json(fields.block("version of the topics"), DataVersion)
     topics: dict[str, TopicConfig] = {}
-    for number in range(fields.number("count of topics")):
+    count = fields.number("count of topics")
+    if count > TOPICS_MAX:
+        raise _malformed(f"it has {count} topics, more than {TOPICS_MAX}")
+    for number in range(count):
         topic = _topic_config(fields.block("topic"))
         topics[topic.topic_name] = topic
         if number % TOPICS_IN_A_PIECE == TOPICS_IN_A_PIECE - 1:

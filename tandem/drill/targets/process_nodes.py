@@ -253,6 +253,7 @@ class ProcessNodes:
                 if await self._answers(node):
                     return
                 refused_at = None
+                self._refusals.pop(node, None)
             except RefusedError as error:
                 self._refusals[node] = str(error)
                 refused_at = now if refused_at is None or not error.is_lasting else refused_at

@@ -10,6 +10,7 @@ the task waits for rows. Between tasks it does what every client does: it sees t
 ended, sends a heartbeat and asks for its routes again after half a minute. It ends with its worker.
 """
 
+import atexit
 import os
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import ExitStack
@@ -85,6 +86,10 @@ class KeptClients:
 
     def leave(self, thread: ClientThread) -> None:
         """Leave a client to the next task; it has nothing under way."""
+        if not self._clients:
+            # A worker that no daemon has forked ends as every Python does: not while this runs.
+            atexit.unregister(self.close)
+            atexit.register(self.close)
         self._clients[os.getpid(), thread.client.place] = thread
         if len(self._clients) > CLIENTS_MAX:
             self._clients.pop(next(iter(self._clients))).close(politely=True)
@@ -92,5 +97,6 @@ class KeptClients:
     def close(self) -> None:
         """End all of them."""
         while self._clients:
-            _, thread = self._clients.popitem()
-            thread.close(politely=True)
+            (process, _), thread = self._clients.popitem()
+            if process == os.getpid():
+                thread.close(politely=True)

@@ -184,3 +184,61 @@ def test_a_full_disk_refuses_a_topic_and_changes_nothing() -> None:
     table.update(topic(501))
     assert opened(disk).configs == table.configs
     assert table.get("T00500") is None
+
+
+def test_topics_that_a_table_of_another_node_has_not_do_not_come_back() -> None:
+    disk = SimulatedDisk()
+    table = filled(disk, 500)
+    before = table.configs
+    table.update(topic(500))
+    table.update(topic(501))
+    table = opened(disk)  # it was killed, and its slave is master now
+    table.replace_all(before)
+    assert opened(disk).configs == before
+    table.update(topic(900))
+    assert opened(disk).configs == table.configs
+    assert table.get("T00501") is None
+
+
+def test_a_table_in_the_version_of_a_change_takes_the_later_ones_back() -> None:
+    disk = SimulatedDisk()
+    table = filled(disk, 500)
+    table.update(topic(500))
+    before = table.configs
+    table.update(topic(501))
+    table.replace_all(before)
+    table.update(topic(900))
+    assert opened(disk).configs == table.configs
+    assert table.get("T00501") is None
+
+
+@pytest.mark.parametrize("saves", [1, 2])
+def test_what_a_rotten_table_had_is_in_the_file_beside_it(saves: int) -> None:
+    disk = SimulatedDisk()
+    table = filled(disk, 500)
+    for number in range(500, 500 + saves):
+        table.update(topic(number))
+        table.save()
+    table.update(topic(600))
+    disk.replace(TABLE, b"rotten{")
+    assert opened(disk).configs == table.configs
+
+
+def test_many_topics_of_one_change_are_in_the_table_soon() -> None:
+    disk = CountingDisk()
+    table = filled(disk, 500)
+    table.update(*map(topic, range(1_000, 9_000)))
+    disk.written.clear()
+    for number in range(20):
+        table.update(topic(20_000 + number))
+    assert disk.written.get(NEW, 0) < 100_000
+
+
+def test_a_start_without_a_change_writes_nothing() -> None:
+    disk = CountingDisk()
+    table = filled(disk, 500)
+    table.update(topic(500))
+    table.save()
+    disk.written.clear()
+    opened(disk).save()
+    assert not disk.written

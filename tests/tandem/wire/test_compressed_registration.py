@@ -126,3 +126,8 @@ def test_hostile_bytes_are_refused_or_read(noise: bytes, at: int, value: int) ->
         for body in (inflated, zlib.compress(inflated)):
             with contextlib.suppress(MalformedFrameError):
                 decoded(body)
+
+
+def test_more_topics_than_there_may_be_are_refused_before_any_is_read() -> None:
+    with pytest.raises(MalformedFrameError, match="99999"):
+        decoded(zlib.compress(block("{}") + struct.pack(">i", 99_999)))
