@@ -14,8 +14,8 @@ two partitions has them: with a client for each task, and with the one that a wo
 producer beside them is open all the time.
 """
 
+import argparse
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -159,5 +159,8 @@ def in_turns(ways: dict[str, Callable[[], None]], rows: int, rounds: int, what: 
 
 
 if __name__ == "__main__":
-    given = [int(word) for word in sys.argv[1:]]
-    main(given[0] if given else 50_000, given[1] if given[1:] else ROUNDS)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("rows", type=int, nargs="?", default=50_000)
+    parser.add_argument("rounds", type=int, nargs="?", default=ROUNDS)
+    arguments = parser.parse_args()
+    main(arguments.rows, arguments.rounds)

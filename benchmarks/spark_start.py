@@ -10,6 +10,7 @@ three.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
@@ -87,7 +88,12 @@ def rows_of(spark: SparkSession, kind: str, servers: str, topic: str) -> DataFra
 
 def main() -> None:
     """Measure, print."""
-    kind, servers, topic, jars = (*sys.argv[1:], "", "", "", "")[:4]
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("kind", choices=("bare", "null", "tandem", "kafka"))
+    for name in ("servers", "topic", "jars"):
+        parser.add_argument(name, nargs="?", default="")
+    arguments = parser.parse_args()
+    kind, servers, topic = arguments.kind, arguments.servers, arguments.topic
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     begun, cpu = time.perf_counter(), time.process_time()
 
@@ -106,7 +112,7 @@ def main() -> None:
 
         spark = local_session()
     else:
-        spark = bare_session(jars)
+        spark = bare_session(arguments.jars)
     session = so_far()
     rows_of(spark, kind, servers, topic).write.format("noop").mode("overwrite").save()
     first = so_far()

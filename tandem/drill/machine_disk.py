@@ -44,8 +44,10 @@ def taken(kept: Path, store: Path) -> int:
 
 def _taken(file: Path, kept: Path, place: Path) -> int:
     left = {name: (identity, kind) for identity, kind, name in _names(file)}
-    count = 0
-    for entry in place.iterdir():
+    there = list(place.iterdir())
+    # What was deleted, and comes back.
+    count = len(left.keys() - {entry.name for entry in there})
+    for entry in there:
         identity, kind = left.get(entry.name, ("", ""))
         if kind == "d" and entry.is_dir():
             count += _taken(kept / "names" / identity, kept, entry)

@@ -52,3 +52,10 @@ def test_a_file_that_got_longer_or_became_a_directory_is_taken(tmp_path: Path) -
     (store / "new").unlink()
     (store / "new").mkdir()
     assert taken(kept, store) == 2
+
+
+def test_a_file_whose_end_was_not_synced_is_back(tmp_path: Path) -> None:
+    kept, store = a_copy(tmp_path), a_store(tmp_path)
+    (store / "new").unlink()
+    (store / "sub" / "with blanks in it").unlink()
+    assert taken(kept, store) == 2

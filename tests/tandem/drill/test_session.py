@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from tandem.drill import session
-from tandem.drill.errors import BadOptionsError, DrillError, first_of
+from tandem.drill.errors import BadOptionsError, BadScenarioError, DrillError, first_of
 from tandem.drill.options import RATE_PER_SECOND_DEFAULT, DrillOptions
 from tandem.drill.orders import FileLines, Orders
 from tandem.drill.outcomes import EXIT_BROKEN
@@ -213,3 +213,12 @@ def test_machines_are_made_for_scenarios_that_can_be_played_on_them(
             session._prepared(given, stack)
     place = tmp_path / "report" / "data" / "machines"
     assert made == [(place, False), (place, True)], "what is synced is kept where power is cut"
+
+
+def test_a_node_that_there_is_not_is_named_before_anything_starts(tmp_path: Path) -> None:
+    scenario = tmp_path / "mine.yaml"
+    scenario.write_text("promise: None.\nseconds: 20\nsteps: [start the load, kill broker-z-9]\n")
+    config = write_cluster_file(tmp_path, 2, {}, kind="fenced")
+    options = DrillOptions(config=config, scenarios=(str(scenario),), out=tmp_path / "report")
+    with ExitStack() as stack, pytest.raises(BadScenarioError, match="broker-z-9"):
+        session._prepared(options, stack)

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 import tandem
+from tandem.client.cluster_access import ClusterAccess
 from tandem.client.event_loop import ByteStream
 from tandem.client.running_loop import running_event_loop
 from tandem.spark.sink.columns import SinkColumns
@@ -45,7 +46,9 @@ def kept() -> Iterator[KeptClients]:
 
 
 def options(node: RunningCluster, topic: str, **given: str) -> SinkOptions:
-    return SinkOptions(tuple(node.name_servers), topic, **given)  # type: ignore[arg-type]
+    keys = {name: given.pop(name) for name in ("access_key", "secret_key") if name in given}
+    access = ClusterAccess(node.name_servers, **keys)
+    return SinkOptions(access, topic, **given)  # type: ignore[arg-type]
 
 
 def task(
