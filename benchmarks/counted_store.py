@@ -8,6 +8,7 @@ when it is over, and an answer is waited for.
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import time
@@ -97,9 +98,12 @@ def count_store(directory: Path) -> None:
 
 def main() -> None:
     """Take all steps."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("directory", type=Path, help="an empty one")
+    directory = parser.parse_args().directory
     if native.loops is None:
         sys.exit(f"{Path.cwd()} has no loops in C: run its scripts/setup first")
-    count_store(Path(sys.argv[1]))
+    count_store(directory)
 
 
 if __name__ == "__main__":

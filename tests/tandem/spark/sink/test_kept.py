@@ -46,8 +46,8 @@ def kept() -> Iterator[KeptClients]:
 
 
 def options(node: RunningCluster, topic: str, **given: str) -> SinkOptions:
-    keys = {name: given.pop(name) for name in ("access_key", "secret_key") if name in given}
-    access = ClusterAccess(node.name_servers, **keys)
+    access_key, secret_key = given.pop("access_key", None), given.pop("secret_key", None)
+    access = ClusterAccess(node.name_servers, access_key=access_key, secret_key=secret_key)
     return SinkOptions(access, topic, **given)  # type: ignore[arg-type]
 
 
