@@ -46,7 +46,7 @@ def kept() -> Iterator[KeptClients]:
 
 
 def options(node: RunningCluster, topic: str, **given: str) -> SinkOptions:
-    access_key, secret_key = given.pop("access_key", None), given.pop("secret_key", None)
+    access_key, secret_key = given.pop("access_key", ""), given.pop("secret_key", "")
     access = ClusterAccess(node.name_servers, access_key=access_key, secret_key=secret_key)
     return SinkOptions(access, topic, **given)  # type: ignore[arg-type]
 
