@@ -88,8 +88,11 @@ def test_a_process_is_ended_and_started_again_as_it_was(
 
 @pytest.mark.slow
 def test_a_process_that_ends_before_it_serves_is_an_error(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "import time; time.sleep(60)", "x"]
-    with subprocess.Popen(command, cwd=tmp_path) as process:
+    program = "import time; print(flush=True); time.sleep(60)"
+    command = [sys.executable, "-c", program, "x"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # before it runs, the system may not say by which command
         again = Restarted(process.pid)
         again.end(signal.SIGKILL)
     tmp_path.rmdir()
