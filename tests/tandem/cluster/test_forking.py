@@ -63,6 +63,16 @@ def test_a_child_begins_as_a_program_does(server: ForkServer, tmp_path: Path) ->
     assert process.pid != os.getpid()
 
 
+def test_a_package_whose_program_the_server_has_imported_begins_without_a_warning(
+    tmp_path: Path,
+) -> None:
+    server = ForkServer.started(["tandem_server.__main__"], ENVIRONMENT)
+    wanted = msgspec.structs.replace(request(tmp_path, "--help"), module="tandem_server")
+    _, text = run(server, wanted)
+    server.close()
+    assert text.startswith("usage: python -P -m tandem_server")
+
+
 def test_a_child_may_lead_a_group_and_not_a_session(server: ForkServer, tmp_path: Path) -> None:
     _, text = run(server, request(tmp_path, "report", leads_session=False))
     assert json.loads(text)["leads"] == [False, True]

@@ -90,6 +90,26 @@ def test_what_later_tasks_leave_is_still_found() -> None:
     assert [each() for each in left] == [None, None]
 
 
+def test_what_a_task_has_kept_and_a_later_one_drops_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept: list[Cycle] = []
+
+    def serve(imports: str) -> int:
+        kept[:] = [Cycle()]
+        monkeypatch.setitem(sys.modules, imports, types.ModuleType(imports))
+        return 0
+
+    serves = settled(serve)
+    try:
+        serves("made_up")
+        first = weakref.ref(kept[0])
+        serves("made_up_too")
+    finally:
+        gc.unfreeze()
+    assert first() is None
+
+
 def said_when_hung_up(module: str, worker_module: str = "pyspark.worker", path: str = "") -> str:
     """What a daemon prints when a connection is closed that a worker would write to."""
     environment = {

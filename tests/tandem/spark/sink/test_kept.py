@@ -1,6 +1,8 @@
 """What a task of the sink opens, and what it leaves to the next one: counted, at a real node."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -17,7 +19,8 @@ from tandem.spark.sink.options import SinkOptions
 from tandem.spark.sink.unique_key import RowKeys
 from tandem.spark.sink.writer import Sent, send_partition
 from tandem.testing import RunningCluster
-from tests.support.patience import wait_until
+from tests.support.paths import ROOT
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault]
 
@@ -163,3 +166,24 @@ def test_a_task_follows_a_change_of_the_node_while_the_client_rested(
     assert {body for body in bodies(node, given.topic) if body.startswith(b"1")} == {
         b"1 %d" % row for row in range(10)
     }
+
+
+LEAVES_ONE = """
+from tandem.client.cluster_access import ClusterAccess
+from tandem.spark.sink.kept import ClientThread, KeptClients
+from tandem.spark.sink.options import SinkOptions
+
+kept = KeptClients()
+kept.leave(ClientThread(SinkOptions(ClusterAccess("127.0.0.1:1"))))
+print("the end")
+"""
+
+
+def test_a_worker_that_no_daemon_has_forked_ends_with_its_client() -> None:
+    """As with `spark.python.use.daemon=false`: the interpreter ends by itself."""
+    command = [sys.executable, "-P", "-c", LEAVES_ONE]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(
+        command, env=environment, capture_output=True, timeout=PATIENCE_SECONDS, check=True
+    )
+    assert (ended.stdout, ended.stderr) == (b"the end\n", b"")
