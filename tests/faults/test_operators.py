@@ -40,6 +40,9 @@ NO_SECRET: Final = (2, "secret cannot be read: No such file")
 IS_CLASSIC: Final = (2, "is classic: its master is the node with broker_id 0")
 IN_USE: Final = (1, "is open in a running node; stop the node first")
 
+PASSES: Final = ("; ask again", "; the request never left")
+"""What is said where the same order is carried out a moment later."""
+
 Expected = tuple[int, str]
 Node = subprocess.Popen[str]
 
@@ -119,10 +122,11 @@ class Terminal:
         status, words = expected
         ended, out, err = self._run(line)
         deadline = time.monotonic() + PATIENCE_SECONDS
-        # Refused, and nothing done, while the master before this one, or the set, is changing.
+        # Refused while the master before this one, or the set, is changing; and a node that was
+        # master listens again a moment after it has begun anew as a follower.
         while (
-            ended
-            and (line.startswith("ha rejoin") or "; ask again" in err)
+            ended != status
+            and (line.startswith("ha rejoin") or any(words in err for words in PASSES))
             and time.monotonic() < deadline
         ):
             ended, out, err = self._run(line)
