@@ -154,7 +154,7 @@ class FencedExpectations(msgspec.Struct, frozen=True):
     """The group's acknowledgements mean: on the disk."""
     send_again_within_seconds: float = 8.0
     must_be_available: bool = True
-    """False if no electable replica was left, which only power losses can bring about."""
+    """False if no electable replica was left, which only a disk's loss can bring about."""
     topic: str = "orders"
     """What clients write; other topics are the group's own."""
 

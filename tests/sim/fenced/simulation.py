@@ -192,11 +192,18 @@ class FencedSimulation(Simulation[FencedSettings, FencedCluster, FencedHistory])
         return [] if self._nobody_can_be_master() else [Finding(Kind.UNAVAILABLE, fault)]
 
     def _nobody_can_be_master(self) -> bool:
-        """Nobody is left who must have everything: only power losses can bring that about."""
+        """Nobody is left who must have everything.
+
+        Only what a disk has lost can bring that about: in a loss of power; or in a failed sync of
+        the only node in the in-sync set, where what is only written counts (`min_isr: 1`).
+        """
         witness = self.cluster.witness
         if self.settings.ends_without_master:
             return True
-        return witness.was_any_hurt and not witness.electable()
+        counts_written = self.settings.ack_level is AckLevel.WRITTEN
+        has_failed = any(node.sync_has_failed for node in self.cluster.nodes.values())
+        may_lack = witness.was_any_hurt or (counts_written and has_failed)
+        return may_lack and not witness.electable()
 
     async def _end(self) -> None:
         self._is_excused = self._nobody_can_be_master()
