@@ -58,7 +58,7 @@ FOUND_SOMETHING_ONCE = {
     ("fenced", 44_000_134): "properties that no CRC covers rotted, and were read before a scrub",
     ("fenced", 44_000_144): "the same, of a file with a fingerprint",
     ("fenced", 44_000_130): "an empty file got the name of one that was deleted under its node",
-    ("fenced", 45_000_580): "a sync failed at the only node in the in-sync set: nobody may be master",
+    ("fenced", 45_000_580): "a sync failed at the only node in sync: nobody may be master",
 }
 
 
