@@ -1,6 +1,6 @@
 """What drills of RocketMQ and of our groups come to: the table of docs/drills/rocketmq-5.3.3.md.
 
-    python -P -m benchmarks.rocketmq_drills --rocketmq maven:5.3.3 [--repeat 2] [--total 20]
+    python -P -m benchmarks.rocketmq_drills --rocketmq maven:5.3.3 [--repeat 4] [--total 20]
         [--minutes 480] [--only 'controller*' ...] [--out DIRECTORY] [--keep FILE]
         [--evidence DIRECTORY] [--list | --table]
 
@@ -9,12 +9,19 @@ What came of it is appended to the file of `--keep`, one JSON object a line, and
 table is made of all lines of its scenario and configuration. So the table is filled in several
 goes: a go plays the row that has the fewest runs, again and again, until every row has `--total`
 runs or `--minutes` have passed. A drill that could not be run has a line, too, and counts for no
-run; a row whose drills could not be run three times in one go waits for the next one.
+run; a row whose drills could not be run three times in one go waits for the next one. Ctrl-C or
+SIGTERM ends a go and the drill that it plays; of that one nothing is kept.
+
+Our groups play the same scenarios as RocketMQ's: the same steps, and deadlines that are multiplied
+by `PATIENCE_OF_OURS`, so that a node of ours on a slow machine is not given up before a broker is.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -28,27 +35,38 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from tandem.drill.scenario_file import FOLDER
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 DURATION_SECONDS: Final = 12
 RATE_PER_SECOND: Final = 200
-DRILL_SECONDS_MAX: Final = 1_800.0
+RUN_SECONDS_MAX: Final = 900.0
+"""For each run of a drill, with its share of the start: Java on a machine with too much to do."""
+
+PATIENCE_OF_OURS: Final = 3
+"""As RocketMQ's target has it for a start of Java. An attempt of a send then waits 4.5 s for its
+answer, about as long as one to RocketMQ, 5 s."""
+
 KEPT: Final = Path(__file__).with_name("rocketmq_drills.jsonl")
 NOT_RUN: Final = "NOT RUN"
 NOT_RUN_MAX: Final = 3
 TANDEM: Final = (sys.executable, "-P", "-c", "from tandem.cli import main; main()")
+SCENARIOS: Final = FOLDER / "rocketmq"
 
 
 class Configuration(msgspec.Struct, frozen=True):
-    """What is drilled, and by which scenarios."""
+    """What is drilled, by which scenarios. `options`: of the drill; of ours, of `cluster init`."""
 
     name: str
     options: tuple[str, ...]
     scenarios: tuple[str, ...]
 
 
-_ELECTED: Final = ("master-kill", "master-freeze", "master-restart", "slaves-kill")
+_ELECTED: Final = (
+    *("master-kill", "master-freeze", "master-restart", "slaves-kill", "everybody-at-once"),
+)
 _CLASSIC: Final = ("slave-loss", "master-loss", "freeze-and-resume")
 
 CONFIGURATIONS: Final = (
@@ -67,7 +85,8 @@ CONFIGURATIONS: Final = (
     Configuration("async-master, as shipped", ("--mode", "async-master"), _CLASSIC[:2]),
 )
 OURS: Final = (
-    Configuration("TandemMQ, fenced", (), ("master-kill", "master-freeze", "slaves-kill")),
+    Configuration("TandemMQ, fenced", (), _ELECTED),
+    Configuration("TandemMQ, classic", ("--classic",), _CLASSIC),
 )
 
 
@@ -192,20 +211,15 @@ def add_row(file: Path, row: Row) -> None:
 
 def play(configuration: Configuration, scenario: str, options: argparse.Namespace) -> Row:
     """Play one row."""
-    target = (
-        () if configuration in OURS else ("--target", "rocketmq", "--rocketmq", options.rocketmq)
-    )
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(dir=options.out) as report:
-        command = [*TANDEM, "drill", scenario, *target, *configuration.options]
-        command += ["--repeat", str(options.repeat), "--duration", str(DURATION_SECONDS)]
-        command += ["--rate", str(RATE_PER_SECOND), "--out", str(Path(report, "drill"))]
+    # Nodes that have just been killed may still write.
+    with tempfile.TemporaryDirectory(dir=options.out, ignore_cleanup_errors=True) as directory:
         try:
             done = subprocess.run(
-                [*command, "--format", "json"],
+                drill_command(configuration, scenario, options, Path(directory)),
                 check=False,
                 stdout=subprocess.PIPE,
-                timeout=DRILL_SECONDS_MAX,
+                timeout=RUN_SECONDS_MAX * options.repeat,
             )
         except subprocess.TimeoutExpired:
             done = None
@@ -221,8 +235,35 @@ def play(configuration: Configuration, scenario: str, options: argparse.Namespac
         summary = msgspec.json.decode(done.stdout)
         if summary["verdict"] != "PASSED" and options.evidence:
             name = f"{configuration.name} {scenario}".replace(", ", " ").replace(" ", "-")
-            Path(options.evidence, f"{name}.json").write_bytes(done.stdout)
+            Path(options.evidence).mkdir(parents=True, exist_ok=True)
+            file = Path(options.evidence, f"{name}-{time.time_ns() // 1_000_000}.json")
+            file.write_bytes(done.stdout)
         return row_of(configuration, scenario, summary, time.monotonic() - started)
+
+
+def drill_command(
+    configuration: Configuration, scenario: str, options: argparse.Namespace, directory: Path
+) -> list[str]:
+    """Return what plays one row below `directory`; of ours, the cluster file is written there.
+
+    It ends with this process, however that ends, where `setpriv` (util-linux) is.
+    """
+    setpriv = shutil.which("setpriv")
+    command = [*((setpriv, "--pdeathsig", "KILL") if setpriv else ()), *TANDEM, "drill"]
+    if configuration in OURS:
+        cluster = directory / "cluster.yaml"
+        base = f"127.{random.randint(64, 250)}.{random.randint(1, 250)}"  # beside other clusters
+        addresses = [word for last in (1, 2, 3) for word in ("--address", f"{base}.{last}")]
+        init = [*TANDEM, "cluster", "init", str(cluster), *configuration.options, *addresses]
+        subprocess.run(init, check=True, stdout=subprocess.DEVNULL)
+        command += [str(SCENARIOS / f"{scenario}.yaml"), "--config", str(cluster)]
+        command += ["--patience", str(PATIENCE_OF_OURS)]
+    else:
+        command += [scenario, "--target", "rocketmq", "--rocketmq", options.rocketmq]
+        command += configuration.options
+    command += ["--repeat", str(options.repeat), "--duration", str(DURATION_SECONDS)]
+    command += ["--rate", str(RATE_PER_SECOND), "--seed", str(random.randint(1, 999_999))]
+    return [*command, "--out", str(directory / "drill"), "--format", "json"]
 
 
 def table(rows: list[Row]) -> str:
@@ -250,7 +291,7 @@ def main() -> None:
     """Play what was asked for and print the table of all that is known."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--rocketmq", default="maven:5.3.3", metavar="DIRECTORY")
-    parser.add_argument("--repeat", type=int, default=2, help="runs of a drill, on one cluster")
+    parser.add_argument("--repeat", type=int, default=4, help="runs of a drill, on one cluster")
     parser.add_argument("--total", type=int, default=20, help="runs that each row is to have")
     parser.add_argument("--minutes", type=float, default=480.0, help="how long drills begin")
     parser.add_argument("--only", nargs="+", default=["*"], metavar="CONFIGURATION/SCENARIO")
@@ -272,6 +313,7 @@ def main() -> None:
             print(f"{'/'.join(place)}: {known.get(place, 0)} of {options.total}")
         return
     if not options.table:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         fill(rows, options, lambda place: play(rows[place], place[1], options))
     print(table(together(read_rows(options.keep))))
 

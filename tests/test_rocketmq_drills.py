@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,9 +14,11 @@ from benchmarks import rocketmq_drills
 from benchmarks.rocketmq_drills import (
     NOT_RUN,
     NOT_RUN_MAX,
+    PATIENCE_OF_OURS,
     Configuration,
     Row,
     add_row,
+    drill_command,
     fill,
     next_row,
     read_rows,
@@ -23,9 +26,9 @@ from benchmarks.rocketmq_drills import (
     table,
     together,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tandem.cluster_file.choices import GroupKind
+from tandem.drill.scenario_file import FOLDER, choose
+from tandem.drill.targets.tandem_cluster import TandemTarget
 
 A, B = ("a", "kill"), ("b", "kill")
 ROWS = {place: Configuration(place[0], (), ("kill",)) for place in (A, B)}
@@ -130,3 +133,25 @@ def test_what_is_kept_in_the_repository_can_be_read() -> None:
     }
     assert places <= known
     assert places
+
+
+def test_every_row_has_a_scenario_of_rocketmqs_for_its_kind_of_group() -> None:
+    for each in (*rocketmq_drills.CONFIGURATIONS, *rocketmq_drills.OURS):
+        is_elected = "controller" in each.options or each.name == "TandemMQ, fenced"
+        kind = GroupKind.FENCED if is_elected else GroupKind.CLASSIC
+        assert choose(each.scenarios, kind, short=False, folder=rocketmq_drills.SCENARIOS)
+
+
+def test_our_groups_play_the_scenarios_of_rocketmq_with_as_much_patience(tmp_path: Path) -> None:
+    given = argparse.Namespace(repeat=4, rocketmq="maven:5.3.3")
+    fenced, classic = rocketmq_drills.OURS
+
+    command = drill_command(classic, "slave-loss", given, tmp_path)
+
+    assert str(FOLDER / "rocketmq" / "slave-loss.yaml") in command
+    assert command[command.index("--patience") + 1] == str(PATIENCE_OF_OURS)
+    config = Path(command[command.index("--config") + 1])
+    assert TandemTarget(config).group.kind is GroupKind.CLASSIC
+    (tmp_path / "fenced").mkdir()
+    drill_command(fenced, "master-kill", given, tmp_path / "fenced")
+    assert TandemTarget(tmp_path / "fenced" / config.name).group.kind is GroupKind.FENCED
