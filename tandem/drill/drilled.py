@@ -8,6 +8,7 @@ from typing import Final, Protocol
 import trio
 
 from tandem.client import ClientError
+from tandem.cluster.errors import NodeCommandError
 from tandem.cluster.local_cluster import LocalCluster
 from tandem.cluster.node_lifecycle import NodeState
 from tandem.cluster_file.coordinator_settings import COORDINATOR
@@ -15,7 +16,7 @@ from tandem.cluster_file.errors import ClusterError
 from tandem.drill.fault_proxy import FaultProxy
 from tandem.drill.preflight import Group, ports_of
 from tandem.drill.proxied_pair import FlowRule
-from tandem.drill.scenario import NodeFailedError
+from tandem.drill.scenario import NodeFailedError, OutOfPlaceError
 from tandem.drill.watched_group import WatchedGroup
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult
 
@@ -75,7 +76,7 @@ class DrilledNodes:
             else:
                 await self._cluster.start(node)
         except ClusterError as error:
-            raise NodeFailedError(str(error)) from error
+            raise _failed(error) from error
 
     async def stop(self, node: str) -> None:
         """Stop a node in an orderly way; returns when it is gone."""
@@ -86,7 +87,7 @@ class DrilledNodes:
                 return
             await self._cluster.stop(node)
         except ClusterError as error:
-            raise NodeFailedError(str(error)) from error
+            raise _failed(error) from error
         self._ended(node)
 
     async def kill(self, node: str) -> None:
@@ -94,7 +95,7 @@ class DrilledNodes:
         try:
             await self._cluster.kill(node)
         except ClusterError as error:
-            raise NodeFailedError(str(error)) from error
+            raise _failed(error) from error
         self._ended(node)
 
     async def freeze(self, node: str) -> None:
@@ -103,7 +104,7 @@ class DrilledNodes:
         try:
             self._cluster.pause(node)
         except ClusterError as error:
-            raise NodeFailedError(str(error)) from error
+            raise _failed(error) from error
 
     async def wake(self, node: str) -> None:
         """Let a frozen process go on."""
@@ -111,7 +112,7 @@ class DrilledNodes:
         try:
             self._cluster.resume(node)
         except ClusterError as error:
-            raise NodeFailedError(str(error)) from error
+            raise _failed(error) from error
 
     async def resign(self, node: str) -> None:
         """Ask a master to give up."""
@@ -160,12 +161,12 @@ class DrilledNodes:
 
     def _the_coordinator(self) -> CoordinatorProcess:
         if self._coordinator is None:
-            raise NodeFailedError("this cluster's coordinator is not ours to restart")
+            raise OutOfPlaceError("this cluster's coordinator is not ours to restart")
         return self._coordinator
 
     async def _order(self, node: str, command: FencedCommand) -> None:
         if self._orders is None:
-            raise NodeFailedError("a classic group takes no orders")
+            raise OutOfPlaceError("a classic group takes no orders")
         address = self._cluster.spec.node(node).client_address
         try:
             with trio.fail_after(COMMAND_SECONDS_MAX):
@@ -174,6 +175,12 @@ class DrilledNodes:
             raise NodeFailedError(f"{node} did not answer {command.command}: {error}") from error
         if not result.done:
             raise NodeFailedError(f"{node} refused to {command.command}: {result.text}")
+
+
+def _failed(error: ClusterError) -> NodeFailedError:
+    """Return the same in words of scenarios: to start what runs, or to end what does not."""
+    kind = OutOfPlaceError if isinstance(error, NodeCommandError) else NodeFailedError
+    return kind(str(error))
 
 
 class Clock(Protocol):

@@ -95,6 +95,13 @@ class NodeFailedError(Exception):
     """A node could not be started or stopped, or did not take an order; the text says why."""
 
 
+class OutOfPlaceError(NodeFailedError):
+    """The step makes no sense as things are: to start what runs, to hurt the disk of what runs.
+
+    It is a mistake of the scenario, or of the cluster. No slow machine is the reason.
+    """
+
+
 class NotPossibleError(Exception):
     """This machine cannot do what a step asks for; the text says why. Nothing was broken."""
 
@@ -322,28 +329,29 @@ class Stage:
         Raises:
             UnmetError: it did not, with one of them.
         """
-        results: dict[str, tuple[Seen, float]] = {}
+        results: dict[str, tuple[Seen, float, bool]] = {}
         ready_seconds_max = READY_SECONDS_MAX * self._patience
 
         async def do(node: str) -> None:
             started = self.now()
-            seen = Seen(held=True, text="yes")
+            seen, is_liveness = Seen(held=True, text="yes"), True
             try:
                 with trio.fail_after(ready_seconds_max):
                     await act(node)
             except NodeFailedError as error:
                 seen = Seen(held=False, text=str(error))
+                is_liveness = not isinstance(error, OutOfPlaceError)
             except trio.TooSlowError:
                 seen = Seen(held=False, text=f"not within {ready_seconds_max:g} s")
-            results[node] = (seen, self.now() - started)
+            results[node] = (seen, self.now() - started, is_liveness)
 
         async with trio.open_nursery() as nursery:
             for node in nodes:
                 nursery.start_soon(do, node)
         for node in nodes:
-            seen, seconds = results[node]
-            self._note(f"{node} {expected}", seen, seconds, is_liveness=True)
-        if not all(seen.held for seen, _ in results.values()):
+            seen, seconds, is_liveness = results[node]
+            self._note(f"{node} {expected}", seen, seconds, is_liveness=is_liveness)
+        if not all(seen.held for seen, *_ in results.values()):
             raise UnmetError
 
     async def expect(

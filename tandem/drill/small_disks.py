@@ -17,7 +17,7 @@ from typing import Final
 from tandem.cluster_file.coordinator_settings import COORDINATOR
 from tandem.data_file import opened, read_into
 from tandem.drill.rot import NothingToHurtError, Rot, RotKind, is_as_elsewhere, rot_log
-from tandem.drill.scenario import NodeFailedError, NotPossibleError
+from tandem.drill.scenario import NodeFailedError, NotPossibleError, OutOfPlaceError
 from tandem.spark.audit.log_compare import open_extent
 
 DISK_MIB: Final = 96
@@ -80,11 +80,11 @@ class Disks:
         """Let the copy take the place of the directory of a node that is down.
 
         Raises:
-            NodeFailedError: nobody has made a copy.
+            OutOfPlaceError: nobody has made a copy.
         """
         copy, directory = self._copy_of(who), self._directories[who]
         if not copy.exists():
-            raise NodeFailedError(f"there is no copy of the directory of {who}")
+            raise OutOfPlaceError(f"there is no copy of the directory of {who}")
         _empty(directory)
         _copy(copy, directory)
 

@@ -4,7 +4,7 @@ from typing import Final
 
 import trio
 
-from tandem.drill.scenario import NodeFailedError, Stage
+from tandem.drill.scenario import OutOfPlaceError, Stage
 from tandem.drill.sentences.sentence import Fault, Sentence, Takes, Words
 
 FULL_BYTES: Final = 256 * 1024
@@ -56,9 +56,9 @@ async def _put_back(stage: Stage, words: Words) -> None:
 
 
 def _check_down(stage: Stage, who: str, what: str) -> None:
-    """Raise NodeFailedError for who runs: its files would change under it."""
+    """Raise OutOfPlaceError for who runs: its files would change under it."""
     if stage.cluster.runs(who):
-        raise NodeFailedError(f"{who} runs: stop it before {what}")
+        raise OutOfPlaceError(f"{who} runs: stop it before {what}")
 
 
 _ANYBODY: Final = Takes.NODES_OR_COORDINATOR

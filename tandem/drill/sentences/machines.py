@@ -6,7 +6,7 @@ from typing import Final
 import trio
 
 from tandem.drill.breakable import Machines
-from tandem.drill.scenario import NodeFailedError, Stage
+from tandem.drill.scenario import OutOfPlaceError, Stage
 from tandem.drill.sentences.sentence import Action, Fault, Sentence, Words
 
 NEEDS: Final = "machines"
@@ -31,7 +31,7 @@ async def _cut_power(stage: Stage, words: Words) -> None:
 async def _lose(stage: Stage, words: Words) -> None:
     for node in stage.find(words["who"]):
         if stage.cluster.runs(node):
-            raise NodeFailedError(f"{node} runs: kill it before its disk is lost")
+            raise OutOfPlaceError(f"{node} runs: kill it before its disk is lost")
         count = stage.disks.count_files(node)
         await trio.to_thread.run_sync(stage.disks.lose, node)
         left = stage.disks.count_files(node)

@@ -5,7 +5,7 @@ from typing import Final
 import trio
 
 from tandem.drill.rot import OF_RUNNING_NODES, OF_STOPPED_NODES, RotKind
-from tandem.drill.scenario import NodeFailedError, Seen, Stage
+from tandem.drill.scenario import OutOfPlaceError, Seen, Stage
 from tandem.drill.sentences.expectations import expect_in_sync
 from tandem.drill.sentences.sentence import Action, Fault, Sentence, Words
 
@@ -26,7 +26,7 @@ def _rot(kind: RotKind) -> Action:
 
 async def _rot_one(stage: Stage, node: str, kind: RotKind) -> None:
     if kind not in OF_RUNNING_NODES and stage.cluster.runs(node):
-        raise NodeFailedError(
+        raise OutOfPlaceError(
             f"{node} runs, and a file that gets short under it would end it: kill it first"
         )
     done = await trio.to_thread.run_sync(stage.disks.rot, node, kind)

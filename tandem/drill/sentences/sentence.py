@@ -7,7 +7,14 @@ from typing import Final
 
 import msgspec
 
-from tandem.drill.scenario import NodeFailedError, NotPossibleError, Seen, Stage, UnmetError
+from tandem.drill.scenario import (
+    NodeFailedError,
+    NotPossibleError,
+    OutOfPlaceError,
+    Seen,
+    Stage,
+    UnmetError,
+)
 
 _WHO: Final = (
     r"the master|the old master|the slaves|the others|slave [1-9]\d{0,3}|every node|the coordinator"
@@ -154,7 +161,8 @@ class Step(msgspec.Struct, frozen=True):
         try:
             await self.sentence.act(stage.of_group(self.group), self.words)
         except NodeFailedError as error:
-            stage.check(self.text, Seen(held=False, text=str(error)), is_liveness=True)
+            seen = Seen(held=False, text=str(error))
+            stage.check(self.text, seen, is_liveness=not isinstance(error, OutOfPlaceError))
             raise UnmetError from error
         except NotPossibleError as error:
             raise NotPossibleError(f"line {self.line}, {self.text!r}: {error}") from error

@@ -15,7 +15,7 @@ from typing import Final
 
 import trio
 
-from tandem.drill.scenario import NodeFailedError, until
+from tandem.drill.scenario import NodeFailedError, OutOfPlaceError, until
 
 READY_WORDS: Final = b"boot success"
 STOP_SECONDS_MAX: Final = 40.0
@@ -57,7 +57,7 @@ class JavaProgram:
             NodeFailedError: it ended instead, or could not be started.
         """
         if self.runs:
-            raise NodeFailedError(f"{self.name} runs already")
+            raise OutOfPlaceError(f"{self.name} runs already")
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self._home.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as output:
@@ -90,7 +90,7 @@ class JavaProgram:
     async def kill(self) -> None:
         """End it with SIGKILL; returns when it is gone."""
         if self._process is None:
-            raise NodeFailedError(f"{self.name} does not run")
+            raise OutOfPlaceError(f"{self.name} does not run")
         self.kill_now()
         with trio.move_on_after(GONE_SECONDS_MAX):
             await until(lambda: not self.runs)
@@ -117,7 +117,7 @@ class JavaProgram:
     def signal(self, number: signal.Signals) -> None:
         """Send a signal; raises NodeFailedError if it does not run."""
         if self._process is None or not self.runs:
-            raise NodeFailedError(f"{self.name} does not run")
+            raise OutOfPlaceError(f"{self.name} does not run")
         os.kill(self._process.pid, number)
 
     def _said(self) -> bytes:

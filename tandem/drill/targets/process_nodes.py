@@ -12,7 +12,7 @@ import trio
 
 from tandem.client import ClientError
 from tandem.drill.errors import TargetError
-from tandem.drill.scenario import LOOK_SECONDS, NodeFailedError, NotPossibleError
+from tandem.drill.scenario import LOOK_SECONDS, NodeFailedError, NotPossibleError, OutOfPlaceError
 from tandem.drill.targets.node_commands import NodeCommands, TargetCommandError
 from tandem.drill.watched_group import WatchedGroup
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult
@@ -222,7 +222,7 @@ class ProcessNodes:
     async def _pid(self, node: str) -> int:
         pid = await self._commands[node].find()
         if not pid:
-            raise NodeFailedError(f"{node} does not run: `find` finds no process")
+            raise OutOfPlaceError(f"{node} does not run: `find` finds no process")
         return pid
 
     async def _going(self, node: str) -> int:

@@ -8,7 +8,13 @@ from tandem.drill.breakable import Felt
 from tandem.drill.outcomes import NOT_SENT, SEND_OK, SLAVE_NOT_AVAILABLE, SendMode
 from tandem.drill.replication import Replication, SlaveReport
 from tandem.drill.rot import Rot, RotKind
-from tandem.drill.scenario import Expectation, NodeFailedError, NotPossibleError, Stage
+from tandem.drill.scenario import (
+    Expectation,
+    NodeFailedError,
+    NotPossibleError,
+    OutOfPlaceError,
+    Stage,
+)
 from tandem.drill.scenario_file import parse_scenario
 from tandem.drill.timeline import Phase, Timeline
 from tandem.drill.watched_group import WatchedGroup
@@ -169,6 +175,8 @@ class World:
             await trio.sleep(0.05)
 
     async def start(self, node: str) -> None:
+        if node in self.up:
+            raise OutOfPlaceError(f"{node} runs already")
         await trio.sleep(START_SECONDS)
         if self.refuse_to_start is not None:
             raise NodeFailedError(f"{node} did not start: {self.refuse_to_start}")

@@ -12,7 +12,7 @@ from tandem.cluster_file.choices import GroupKind
 from tandem.drill.drilled import DrilledNetwork, DrilledNodes
 from tandem.drill.fault_proxy import FaultProxy
 from tandem.drill.preflight import Group
-from tandem.drill.scenario import NodeFailedError
+from tandem.drill.scenario import NodeFailedError, OutOfPlaceError
 from tandem.drill.watched_group import WatchedGroup
 from tandem.wire.group_state import GroupState, LeaderRecord
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult
@@ -38,13 +38,14 @@ async def test_a_node_that_does_not_start_says_why(tmp_path: Path) -> None:
     async with LocalCluster(spec, command=command) as cluster:
         with pytest.raises(NodeFailedError) as caught:
             await DrilledNodes(cluster).start("a")
+    assert not isinstance(caught.value, OutOfPlaceError)
     assert isinstance(caught.value.__cause__, NodeStartError)
     assert str(caught.value) == str(caught.value.__cause__)
 
 
 async def test_a_node_that_is_not_there_cannot_be_killed(tmp_path: Path) -> None:
     async with LocalCluster(fake_spec(tmp_path, "a"), command=fake_command()) as cluster:
-        with pytest.raises(NodeFailedError) as caught:
+        with pytest.raises(OutOfPlaceError) as caught:
             await DrilledNodes(cluster).kill("a")
     assert isinstance(caught.value.__cause__, NodeCommandError)
 

@@ -23,7 +23,9 @@ async def test_a_disk_is_lost_when_its_node_is_down(
 
     with pytest.raises(UnmetError):
         await world.play("lose the disk of slave 2")
-    assert [each.expected for each in world.failed] == ["lose the disk of slave 2"]
+    assert [(each.expected, each.is_liveness) for each in world.failed] == [
+        ("lose the disk of slave 2", False)
+    ]
 
 
 async def test_syncs_are_slow_and_fast_again_or_forgotten(

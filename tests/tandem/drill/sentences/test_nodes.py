@@ -54,3 +54,17 @@ async def test_whoever_is_down_is_started(
 ) -> None:
     await world.play("kill the slaves", "start whoever is down")
     assert set(world.up) == {MASTER, *SLAVES}
+
+
+async def test_no_slow_machine_explains_an_order_that_makes_no_sense(
+    world: World, autojump_clock: trio.testing.MockClock
+) -> None:
+    with pytest.raises(UnmetError):
+        await world.play("start slave 1")
+    world.refuse_to_start = "nobody listens"
+    with pytest.raises(UnmetError):
+        await world.play("kill slave 1", "start slave 1")
+    assert [(each.seen.split(": ")[0], each.is_liveness) for each in world.failed] == [
+        (f"{SLAVES[0]} runs already", False),
+        (f"{SLAVES[0]} did not start", True),
+    ]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from tandem.drill.scenario import NodeFailedError
+from tandem.drill.scenario import NodeFailedError, OutOfPlaceError
 from tandem.drill.targets.java_program import JavaProgram
 
 SERVES = ("sh", "-c", "echo boot success; exec sleep 1000")
@@ -29,7 +29,7 @@ async def test_it_is_started_frozen_killed_and_started_again(tmp_path: Path) -> 
         assert runs(one)
         one.signal(signal.SIGSTOP)
         one.wake_if_frozen()
-        with pytest.raises(NodeFailedError):
+        with pytest.raises(OutOfPlaceError):
             await one.start()
         await one.kill()
         assert not runs(one)
@@ -48,7 +48,7 @@ async def test_one_that_ends_instead_says_its_error(tmp_path: Path) -> None:
 
     with pytest.raises(NodeFailedError, match="IllegalStateException"):
         await one.start()
-    with pytest.raises(NodeFailedError):
+    with pytest.raises(OutOfPlaceError):
         one.signal(signal.SIGSTOP)
     one.reap()
 

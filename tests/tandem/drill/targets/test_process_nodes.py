@@ -8,7 +8,7 @@ import trio
 
 from tandem.client import ClientError
 from tandem.drill.errors import TargetError
-from tandem.drill.scenario import NodeFailedError, NotPossibleError
+from tandem.drill.scenario import NodeFailedError, NotPossibleError, OutOfPlaceError
 from tandem.drill.targets import process_nodes
 from tandem.drill.targets.node_commands import NodeCommands, TargetCommandError
 from tandem.drill.targets.process_file import Commands, ProcessNode
@@ -97,7 +97,7 @@ async def test_what_does_not_run_is_started_and_stopped_at_the_end(scene: Scene)
 async def test_a_node_is_stopped_started_and_found_anew(scene: Scene) -> None:
     await scene.nodes.begin(60.0)
     await scene.nodes.stop("a")
-    with pytest.raises(NodeFailedError):
+    with pytest.raises(OutOfPlaceError):
         await scene.nodes.kill("a")
     await scene.nodes.start("a")
     await scene.nodes.freeze("a")
