@@ -20,6 +20,7 @@ def test_lines_of_a_console_are_run_one_by_one_and_marks_are_of_the_last() -> No
 
 def test_before_a_block_its_preparation_is_run_also_if_it_is_not_run_itself() -> None:
     text = "<!-- before: a -->\n<!-- not run: x -->\n```bash\nb\n```\n"
+    text += "<!-- drilled: takes a minute -->\n```bash\ntandem drill\n```\n"
     assert steps(text) == [RunLine("p.md:3", "a")]
 
 

@@ -37,8 +37,13 @@ CHECKED: Final = ("yaml", "json", "toml")
 SHOWN: Final = ("text", "mermaid", "markdown", "pyi")
 """Blocks in these are for people: drawings, signatures, output if it is not marked as such."""
 
-WITH_TEXT: Final = ("not run", "long", "file", "inside", "before", "until", "varies", "exits", "on")
+WITH_TEXT: Final = (
+    *("not run", "long", "drilled", "file", "inside", "before", "until", "varies", "exits", "on"),
+)
 WITHOUT_TEXT: Final = ("continues", "output", "background")
+
+NOT_HERE: Final = frozenset(("not run", "drilled", "file", "on"))
+"""Marks of blocks that nothing runs, or something else than the tests of pages does."""
 
 A_CLUSTER: Final = "127.0.0.1:9876"
 """A name server of the example cluster."""
@@ -74,7 +79,7 @@ class Block:
     @property
     def is_run(self) -> bool:
         """Whether it is a program that runs here, and not on machines of a rehearsal alone."""
-        return self.language in RUN and not {"not run", "file", "on"} & set(self.marks)
+        return self.language in RUN and not NOT_HERE & set(self.marks)
 
     @property
     def needs_spark(self) -> bool:

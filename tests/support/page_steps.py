@@ -62,7 +62,7 @@ def steps_of(blocks: Sequence[Block]) -> Iterator[Step]:
     for number, block in enumerate(blocks):
         if "before" in block.marks:
             yield RunLine(block.place, block.marks["before"])
-        if "not run" in block.marks or "on" in block.marks:
+        if {"not run", "drilled", "on"} & set(block.marks):
             continue
         if "file" in block.marks:
             yield WriteFile(block.marks["file"], block.text)
