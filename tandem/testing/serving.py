@@ -7,6 +7,7 @@ It ends with its parent, however that ends: with the end of standard input, or w
 that has started it is gone. If it is itself killed, the lifelines end all that it has started.
 """
 
+import fcntl
 import os
 import shutil
 import tempfile
@@ -44,14 +45,17 @@ PREFIX: Final = "tandem-testing-"
 
 
 class DirectoryInUseError(ClusterError):
-    """The directory for a cluster has something in it."""
+    """The directory for a cluster has something in it, or another cluster is about to have."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self.directory = directory
 
     def __str__(self) -> str:
-        return f"{self.directory} is not empty; name a directory that is empty or not there yet"
+        return (
+            f"{self.directory} is not empty, or is another cluster's that starts; name a directory"
+            " that is empty or not there yet"
+        )
 
 
 class WantedTopic(msgspec.Struct, frozen=True):
@@ -144,7 +148,7 @@ def _started(options: ServeOptions, stack: ExitStack) -> tuple[ClusterOrders, Re
 
 def _directory(options: ServeOptions, stack: ExitStack) -> Path:
     """Make the directory for the cluster's files, and a temporary one that goes with it."""
-    kept = _kept(options.directory) if options.directory is not None else None
+    kept = _kept(options.directory, stack) if options.directory is not None else None
     sweeper = stack.enter_context(Sweeper())
     temporary = Path(tempfile.mkdtemp(prefix=PREFIX))
     sweeper.watch(temporary)
@@ -154,9 +158,16 @@ def _directory(options: ServeOptions, stack: ExitStack) -> Path:
     return kept or temporary
 
 
-def _kept(directory: Path) -> Path:
+def _kept(directory: Path, stack: ExitStack) -> Path:
+    """Make it, and claim it: of two that find it empty at the same time, one gets it."""
     directory = directory.absolute()
     directory.mkdir(parents=True, exist_ok=True)
+    claim = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    stack.callback(os.close, claim)
+    try:
+        fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise DirectoryInUseError(directory) from error
     if any(directory.iterdir()):
         raise DirectoryInUseError(directory)
     return directory

@@ -1,5 +1,6 @@
 """`tandem testing serve` as a program in another language has it: a process and two pipes."""
 
+import fcntl
 import json
 import os
 import secrets
@@ -222,6 +223,20 @@ def test_its_files_stay_where_they_were_asked_for(room: Room, tmp_path: Path) ->
     again = run(room, "--directory", str(directory))
     assert again.returncode == 1
     assert json.loads(again.stdout)["error"]["code"] == "not_started"
+    room.wait_empty()
+
+
+def test_of_two_that_find_a_directory_empty_one_gets_it(room: Room, tmp_path: Path) -> None:
+    place = tmp_path / "two"
+    place.mkdir()
+    directory = os.open(place, os.O_RDONLY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)  # as one does that has not written anything yet
+        second = run(room, "--nodes", "1", "--directory", str(place))
+    finally:
+        os.close(directory)
+    assert json.loads(second.stdout)["error"]["code"] == "not_started"
+    assert list(place.iterdir()) == []
     room.wait_empty()
 
 
