@@ -265,10 +265,15 @@ def drill(
     """
     from tandem.cluster.spec import default_config
     from tandem.drill.command import listed, run_drill
+    from tandem.drill.errors import DrillError
 
     match scenarios or []:
         case ["list"]:
-            write(output_format, Section(listed(target.value), _COLUMNS))
+            try:
+                found = listed(target.value, file)
+            except DrillError as error:
+                raise typer.BadParameter(str(error)) from error
+            write(output_format, Section(found, _COLUMNS))
             return
         case ["history"]:
             _show_history(history or HISTORY_DEFAULT, output_format)

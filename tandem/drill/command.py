@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from tandem.cluster_file.choices import CoordinatorKind
+from tandem.cluster_file.choices import CoordinatorKind, GroupKind
 from tandem.cluster_file.errors import ClusterError
 from tandem.drill.comparison import Difference, compare
 from tandem.drill.errors import BadOptionsError, DrillError, NotReadyError, first_of
@@ -31,6 +31,7 @@ from tandem.drill.outcomes import (
 )
 from tandem.drill.preflight import MARKER_NAME, check_libraries, claimed
 from tandem.drill.scenario_file import FOLDER, catalogue
+from tandem.drill.targets.process_file import read_process_file
 from tandem.plain_text import plain_json, plain_lines
 
 __all__ = ["DrillOptions", "ListedScenario", "compared", "history_of", "listed", "run_drill"]
@@ -226,8 +227,14 @@ class ListedScenario(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float | None
 
 
-def listed(target: str = "tandem") -> list[ListedScenario]:
-    """Return the catalogue of a target."""
+def listed(target: str = "tandem", file: Path | None = None) -> list[ListedScenario]:
+    """Return the catalogue of a target; of the cluster that `file` describes, what is for its kind.
+
+    Raises:
+        BadOptionsError, ClusterConfigError: the file cannot be read, or is wrong.
+    """
+    kind = read_process_file(file).kind if target == "processes" and file is not None else None
+    is_rocketmq = target == "rocketmq" or (kind is not None and kind.is_rocketmq)
     needs = {"network": "fault proxy", "disks": "root, for small disks", "machines": "a C compiler"}
     return [
         ListedScenario(
@@ -237,5 +244,6 @@ def listed(target: str = "tandem") -> list[ListedScenario]:
             needs=[needs[need] for need in scenario.needs],
             seconds=scenario.seconds or None,
         )
-        for scenario in catalogue(FOLDER / target if target == "rocketmq" else FOLDER)
+        for scenario in catalogue(FOLDER / "rocketmq" if is_rocketmq else FOLDER)
+        if kind is None or kind.elects == (scenario.group is GroupKind.FENCED)
     ]

@@ -248,11 +248,17 @@ def _nearest(text: str) -> str:
 
 
 def choose(
-    names: Sequence[str], group: GroupKind, *, short: bool, folder: Path = FOLDER
+    names: Sequence[str],
+    group: GroupKind,
+    *,
+    short: bool,
+    folder: Path = FOLDER,
+    remedy: str = "give another file by --config",
 ) -> list[Scenario]:
     """Return what is to be played: as named, or the default of the kind of group.
 
-    `folder` has the scenarios of a target; those of our own groups can be named as well.
+    `folder` has the scenarios of a target; those of our own groups can be named as well. `remedy`:
+    how one gets a group of the other kind there.
 
     Raises:
         BadScenarioError: a name or file is wrong, or is for the other kind of group.
@@ -269,8 +275,8 @@ def choose(
     for scenario in chosen:
         if scenario.group != group:
             raise WrongGroupError(
-                f"scenario {scenario.name} is for {scenario.group} groups, and the group of this"
-                f" cluster file is {group}; give another file by --config",
+                f"scenario {scenario.name} is for {scenario.group} groups, and this group is"
+                f" {group}; {remedy}",
                 scenario.name,
             )
     return chosen

@@ -11,12 +11,14 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from tandem.drill.outcomes import EXIT_HELD, EXIT_INCONCLUSIVE
 from tests.support.paths import ROOT
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(900), pytest.mark.xdist_group("rocketmq")]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(2_500), pytest.mark.xdist_group("rocketmq")]
 
 TANDEM: Final = (sys.executable, "-P", "-c", "from tandem.cli import main; main()")
 NOT_RUN: Final = 2
+ATTEMPTS: Final = 3
 
 
 def drill(out: Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -63,6 +65,27 @@ def test_a_master_of_a_controller_group_is_killed_and_every_send_is_accounted_fo
     assert summary["promises_broken"] is not None
     assert summary["promises_broken"] == 0 or summary["evidence"]
     assert sum(summary["sends_by_status"].values()) == summary["sends"]
+
+
+def test_brokers_feel_slow_disks_and_wrong_clocks_and_lose_nothing(tmp_path: Path) -> None:
+    if not (shutil.which("cc") or shutil.which("gcc")):
+        pytest.skip("needs a C compiler")
+    options = ("--rocketmq", "maven:5.3.3", "--rate", "150", "--duration", "24")
+    for attempt in range(ATTEMPTS):
+        out = tmp_path / f"report-{attempt}"
+        done = drill(out, "slow-disk", "clock-jump", *options)
+        if "Maven cannot fetch it" in done.stderr:
+            pytest.skip(done.stderr)
+        if done.returncode != EXIT_INCONCLUSIVE:
+            break
+
+    assert done.returncode == EXIT_HELD, done.stderr[-3000:]
+    summary = summary_of(out)
+    assert summary["sync_lost"] == 0
+    assert [each["is_felt"] for each in summary["effects"]] == [True] * 4
+    faults = " ".join(each["fault"] for each in summary["effects"])
+    assert "let syncs of" in faults
+    assert "set the clock of" in faults
 
 
 def test_a_broker_that_does_not_know_a_setting_ends_the_drill_in_one_line(tmp_path: Path) -> None:

@@ -100,7 +100,8 @@ class ProcessesTarget:
     def choose(self, names: Sequence[str], *, short: bool) -> list[Scenario]:
         """Return what is to be played; raises BadScenarioError."""
         folder = FOLDER / "rocketmq" if self._file.kind.is_rocketmq else FOLDER
-        return choose(names, self.group.kind, short=short, folder=folder)
+        remedy = "give one of its kind: `tandem drill list` with the same --target and --file"
+        return choose(names, self.group.kind, short=short, folder=folder, remedy=remedy)
 
     def check(self, scenarios: Sequence[Scenario]) -> None:
         """Raise BadOptionsError for scenarios that need another cluster than there is."""

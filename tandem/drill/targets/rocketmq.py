@@ -98,7 +98,9 @@ class RocketMQTarget:
 
     def choose(self, names: Sequence[str], *, short: bool) -> list[Scenario]:
         """Return what is to be played; raises BadScenarioError."""
-        return choose(names, self.group.kind, short=short, folder=FOLDER / "rocketmq")
+        kind = self.group.kind
+        remedy = "give another --mode: `controller` is as fenced, the others are classic"
+        return choose(names, kind, short=short, folder=FOLDER / "rocketmq", remedy=remedy)
 
     def check(self, scenarios: Sequence[Scenario]) -> None:
         """Raise MissingRequirementError if ports were taken since."""

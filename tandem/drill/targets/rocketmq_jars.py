@@ -19,6 +19,7 @@ from tandem.drill.errors import MissingRequirementError, Requirement
 MAVEN: Final = "maven:"
 MAVEN_SECONDS_MAX: Final = 600.0
 
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _VERSION: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z.-]*")
 _BROKER_JAR: Final = re.compile(r"rocketmq-broker-(\d[0-9A-Za-z.-]*)\.jar")
 _CLIENT_JAR: Final = re.compile(r"rocketmq-client-(\d[0-9A-Za-z.-]*)\.jar")
@@ -170,7 +171,9 @@ def _from_maven(
                 f"--rocketmq {MAVEN}{version}: mvn took more than {MAVEN_SECONDS_MAX:g} s"
             ) from error
         if done.returncode or not found.exists():
-            said = next((line for line in done.stdout.splitlines() if "ERROR" in line), "no reason")
+            words = _COLOUR.sub("", done.stdout).splitlines()
+            said = next((line for line in words if "ERROR" in line), "no reason")
+            said = said.removeprefix("[ERROR]").strip()
             raise _missing(f"--rocketmq {MAVEN}{version}: Maven cannot fetch it: {said[:300]}")
         return [Path(entry) for entry in found.read_text().strip().split(os.pathsep)]
 

@@ -12,6 +12,7 @@ import pytest
 from tandem.drill import command, keeping, session
 from tandem.drill.command import DEFECT_NAME, compared, history_of, listed, run_drill
 from tandem.drill.errors import (
+    BadOptionsError,
     MissingRequirementError,
     NoScenarioError,
     NotReadyError,
@@ -32,6 +33,7 @@ from tandem.testing import write_cluster_file
 from tests.faults.drills import signals_as_before
 from tests.support.paths import ROOT
 from tests.tandem.drill import samples
+from tests.tandem.drill.targets.process_samples import document, write
 
 
 @pytest.fixture(autouse=True)
@@ -331,6 +333,15 @@ def test_the_list_explains_every_scenario() -> None:
     assert all(each.promise for each in found.values())
     assert found["partition"].needs == ["fault proxy"]
     assert found["master-kill"].group == "fenced"
+
+
+def test_the_list_of_a_deployed_cluster_is_for_its_kind(tmp_path: Path) -> None:
+    file = write(tmp_path, document(kind="rocketmq-classic"))
+    assert {each.name for each in listed("processes", file)} == {
+        *("slave-loss", "master-loss", "freeze-and-resume")
+    }
+    with pytest.raises(BadOptionsError):
+        listed("processes", tmp_path / "none.yaml")
 
 
 def test_a_scenario_that_is_not_there_is_told_with_the_nearest() -> None:

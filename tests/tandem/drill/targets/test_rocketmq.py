@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tandem.drill.errors import MissingRequirementError, Requirement
+from tandem.drill.errors import MissingRequirementError, Requirement, WrongGroupError
 from tandem.drill.machines import STORE_VARIABLE, Machines
 from tandem.drill.scenario import NotPossibleError
 from tandem.drill.scenario_file import FOLDER, catalogue
@@ -42,6 +42,8 @@ def test_without_names_it_plays_its_own_scenarios(target: RocketMQTarget) -> Non
     assert [scenario.name for scenario in chosen] == ["master-kill", "master-freeze"]
     own = {scenario.promise for scenario in catalogue(FOLDER / "rocketmq")}
     assert {scenario.promise for scenario in chosen} <= own
+    with pytest.raises(WrongGroupError, match="--mode"):
+        target.choose(["slave-loss"], short=False)
     (other,) = target.choose(["partition"], short=False)
     assert "cut the network" in cannot(target.name, target.faults, other)
 

@@ -117,11 +117,11 @@ def test_the_scratch_of_maven_does_not_stay(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (tmp_path / "bin").mkdir()
     maven = tmp_path / "bin" / "mvn"
-    maven.write_text("#!/bin/sh\necho '[ERROR] no such version'\nexit 1\n")
+    maven.write_text("#!/bin/sh\nprintf '\\033[1;31m[ERROR]\\033[m no such version\\n'\nexit 1\n")
     maven.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
 
-    with pytest.raises(MissingRequirementError):
+    with pytest.raises(MissingRequirementError, match=r"fetch it: no such version$"):
         find_jars("maven:9.9.9")
 
     assert [path.name for path in tmp_path.iterdir()] == ["bin"]
