@@ -10,8 +10,22 @@ from typing import Any, Final
 
 import msgspec
 import pytest
+from rich.console import Console
 
-from tandem.drill.outcomes import EXIT_HELD, EXIT_INCONCLUSIVE
+from tandem.drill import session
+from tandem.drill.auditing import AuditRequest, audit_with_progress
+from tandem.drill.command import run_drill
+from tandem.drill.errors import MissingRequirementError
+from tandem.drill.options import DrillOptions
+from tandem.drill.outcomes import EXIT_BROKEN, EXIT_HELD, EXIT_INCONCLUSIVE
+from tandem.drill.targets.choice import target_of
+from tandem.spark.audit.rules import AuditSummary
+from tests.faults.drills import (
+    change_a_byte,
+    claim_one_more_sync_send,
+    draw_nothing,
+    signals_as_before,
+)
 from tests.support.paths import ROOT
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(2_500), pytest.mark.xdist_group("rocketmq")]
@@ -86,6 +100,56 @@ def test_brokers_feel_slow_disks_and_wrong_clocks_and_lose_nothing(tmp_path: Pat
     faults = " ".join(each["fault"] for each in summary["effects"])
     assert "let syncs of" in faults
     assert "set the clock of" in faults
+
+
+STEADY: Final = """\
+promise: x
+group: classic
+steps:
+  - start the load
+  - play 100 %
+  - drain
+"""
+
+
+def test_planted_faults_of_real_brokers_are_found_with_their_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What no drill should ever see: done to the disks and to the ledger after the load."""
+    draw_nothing(monkeypatch)
+
+    async def damage_and_audit(request: AuditRequest, console: Console) -> AuditSummary:
+        change_a_byte(request.stores["broker-r-2"])
+        claim_one_more_sync_send(request.ledger)
+        return await audit_with_progress(request, console)
+
+    monkeypatch.setattr(session, "audit_with_progress", damage_and_audit)
+    (tmp_path / "steady.yaml").write_text(STEADY)
+    options = DrillOptions(
+        target="rocketmq",
+        rocketmq="maven:5.3.3",
+        mode="sync-master",
+        broker_settings=("inSyncReplicas=2",),
+        scenarios=(str(tmp_path / "steady.yaml"),),
+        rate_per_second=60.0,
+        duration_seconds=8.0,
+        out=tmp_path / "report",
+    )
+    try:
+        target_of(options)
+    except MissingRequirementError as error:
+        pytest.skip(str(error))
+
+    with signals_as_before():
+        assert run_drill(options) == EXIT_BROKEN
+
+    summary = summary_of(options.out)
+    assert summary["sync_lost"] == 1
+    assert summary["identical_by_slave"] == {"broker-r-1": True, "broker-r-2": False}
+    (lost,) = (each for each in summary["evidence"] if each["finding"] == "sync_lost")
+    assert lost["is_broken"]
+    assert "CommitLog" in lost["rule"]
+    assert set(lost["disks"]) == {"broker-r-0", "broker-r-1", "broker-r-2"}
 
 
 def test_a_broker_that_does_not_know_a_setting_ends_the_drill_in_one_line(tmp_path: Path) -> None:

@@ -8,18 +8,22 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pytest
+import yaml
 
 from tandem.drill.errors import MissingRequirementError
+from tandem.drill.outcomes import EXIT_BROKEN
 from tandem.drill.targets.rocketmq_jars import find_jars
 from tests.support.deployed import ended_at_last, in_background, write_file
 from tests.support.loopback import own_network
 from tests.support.paths import ROOT
+from tests.support.processes import started, wait_output
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200), pytest.mark.xdist_group("rocketmq")]
 
@@ -115,7 +119,9 @@ def drill(file: Path, *options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_deployed_sync_master_is_drilled_with_javas_client_as_witness(tmp_path: Path) -> None:
+@contextmanager
+def deployed(directory: Path) -> Iterator[Path]:
+    """Have a name server, and all that brokers need; the drill's file. `jars` has RocketMQ."""
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
             pytest.skip(f"needs `{program}`")
@@ -123,23 +129,28 @@ def test_a_deployed_sync_master_is_drilled_with_javas_client_as_witness(tmp_path
         jars = find_jars("maven:5.3.3")
     except MissingRequirementError as error:
         pytest.skip(str(error))
-    (tmp_path / "jars").mkdir()
+    (directory / "jars").mkdir()
     for jar in map(Path, jars.class_path.split(os.pathsep)):
-        (tmp_path / "jars" / jar.name).symlink_to(jar)
-    file = deploy(tmp_path, jars.class_path, own_network())
-    name_server = java(jars.class_path, NAME_SERVER, str(tmp_path / "name-server"))
-    with ended_at_last(tmp_path), (tmp_path / "name-server.out").open("wb") as output:
+        (directory / "jars" / jar.name).symlink_to(jar)
+    file = deploy(directory, jars.class_path, own_network())
+    name_server = java(jars.class_path, NAME_SERVER, str(directory / "name-server"))
+    with ended_at_last(directory), (directory / "name-server.out").open("wb") as output:
         server = subprocess.Popen(["sh", "-c", name_server], stdout=output, stderr=output)
         try:
-            done = drill(
-                file,
-                *("master-loss", "freeze-and-resume", "--rate", "60", "--duration", "16"),
-                *("--witness", "java", "--rocketmq", str(tmp_path / "jars")),
-            )
+            yield file
         finally:
             with suppress(ProcessLookupError):
                 os.kill(server.pid, signal.SIGKILL)
             server.wait()
+
+
+def test_a_deployed_sync_master_is_drilled_with_javas_client_as_witness(tmp_path: Path) -> None:
+    with deployed(tmp_path) as file:
+        done = drill(
+            file,
+            *("master-loss", "freeze-and-resume", "--rate", "60", "--duration", "16"),
+            *("--witness", "java", "--rocketmq", str(tmp_path / "jars")),
+        )
 
     place = tmp_path / "report" / "summary.json"
     assert place.exists(), done.stderr[-3000:]
@@ -154,3 +165,59 @@ def test_a_deployed_sync_master_is_drilled_with_javas_client_as_witness(tmp_path
     witness = summary["witness"]
     assert witness["deliveries"] > 0
     assert {witness[name] for name in ("missing", "different", "unknown", "out_of_order")} == {0}
+
+
+STEADY: Final = """\
+promise: x
+group: classic
+steps:
+  - start the load
+  - play 100 %
+  - drain
+"""
+LINES: Final = 240
+"""Enough for each producer to come round all queues after a lie, also on a slow machine."""
+
+
+@pytest.mark.parametrize(
+    ("lie", "finding"),
+    [("forget", "sync_lost"), ("double", "duplicated"), ("reorder", "out_of_order")],
+)
+def test_brokers_that_lie_are_found_with_their_evidence(
+    lie: str, finding: str, tmp_path: Path
+) -> None:
+    """Planted: a proxy between clients and RocketMQ forgets, doubles or reorders one message."""
+    (tmp_path / "steady.yaml").write_text(STEADY)
+    (tmp_path / "lines.txt").write_text("".join(f"line {number}\n" for number in range(LINES)))
+    with deployed(tmp_path) as file:
+        content = yaml.safe_load(file.read_text())
+        (server,) = content["name_servers"]
+        brokers = [f"{node['address']}:{node['port']}" for node in content["nodes"]]
+        fronts = {back: in_front_of(back) for back in (server, *brokers)}
+        content["name_servers"] = [fronts[server]]
+        file.write_text(yaml.safe_dump(content, sort_keys=False))
+        pairs = [f"{front}={back}" for back, front in fronts.items()]
+        command = [sys.executable, "-m", "tests.support.lying_proxy", lie, *pairs]
+        with started(command, stdin=subprocess.PIPE) as proxy:
+            wait_output(proxy, "ready")
+            options = ("--input", str(tmp_path / "lines.txt"), "--rate", "60", "--duration", "8")
+            done = drill(file, str(tmp_path / "steady.yaml"), *options)
+            assert proxy.stdin is not None
+            proxy.stdin.close()
+            assert proxy.stdout is not None
+            said = proxy.stdout.read()
+
+    assert said.split() == ["lied"], done.stderr[-3000:]
+    assert done.returncode == EXIT_BROKEN, done.stderr[-3000:]
+    summary = msgspec.json.decode((tmp_path / "report" / "summary.json").read_bytes())
+    assert summary[finding] >= 1
+    found = next(each for each in summary["evidence"] if each["finding"] == finding)
+    assert found["is_broken"]
+    assert found["rule"]
+    assert set(found["disks"]) == {"broker-r-0", "broker-r-1"}
+
+
+def in_front_of(address: str) -> str:
+    """Another address of the same length: that of the proxy."""
+    host, _, port = address.rpartition(":")
+    return f"{host[:-1]}{int(host[-1]) + 4}:{port}"

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tandem.drill import report
@@ -85,6 +87,14 @@ def change_a_byte(store: Path) -> None:
         byte = file.read(1)
         file.seek(200)
         file.write(bytes([byte[0] ^ 0xFF]))
+
+
+def claim_one_more_sync_send(ledger: Path) -> None:
+    """Let the ledger say that one more message was acknowledged."""
+    table = pq.read_table(ledger)
+    row = next(row for row in table.to_pylist() if row["status"] == "SEND_OK")
+    row |= {"send_id": "sync-1-9999999", "mode": "sync", "sequence": 9_999_999}
+    pq.write_table(pa.concat_tables([table, pa.Table.from_pylist([row], table.schema)]), ledger)
 
 
 def draw_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

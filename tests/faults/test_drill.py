@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
@@ -18,6 +17,7 @@ from tandem.spark.audit.rules import AuditSummary
 from tests.faults.drills import (
     a_drill,
     change_a_byte,
+    claim_one_more_sync_send,
     command_of,
     draw_nothing,
     signals_as_before,
@@ -69,7 +69,7 @@ def test_planted_faults_are_found_and_fail_the_drill(
 
     async def damage_and_audit(request: AuditRequest, console: Console) -> AuditSummary:
         change_a_byte(request.stores["broker-a-2"])
-        _claim_one_more_sync_send(request.ledger)
+        claim_one_more_sync_send(request.ledger)
         return await audit_with_progress(request, console)
 
     monkeypatch.setattr(session, "audit_with_progress", damage_and_audit)
@@ -85,13 +85,6 @@ def test_planted_faults_are_found_and_fail_the_drill(
     page = (options.out / "index.html").read_text(encoding="utf-8")
     assert "FAILED: 2 broken promises" in page
     assert (options.out / "data" / "broker-a-2").exists(), "evidence is kept"
-
-
-def _claim_one_more_sync_send(ledger: Path) -> None:
-    table = pq.read_table(ledger)
-    row = next(row for row in table.to_pylist() if row["status"] == "SEND_OK")
-    row |= {"send_id": "sync-1-9999999", "mode": "sync", "sequence": 9_999_999}
-    pq.write_table(pa.concat_tables([table, pa.Table.from_pylist([row], table.schema)]), ledger)
 
 
 @pytest.mark.spark

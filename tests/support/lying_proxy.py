@@ -8,7 +8,7 @@ It says `ready`, `lied` when it has, and ends with its standard input.
 """
 
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -56,7 +56,7 @@ class Pair:
     def __init__(
         self,
         liar: Liar,
-        swapped: tuple[bytes, bytes],
+        swapped: Mapping[bytes, bytes],
         client: trio.abc.Stream,
         broker: trio.abc.Stream,
     ) -> None:
@@ -87,7 +87,10 @@ class Pair:
                 continue
             if command.opaque in self._asked and command.code == 0:
                 self._answer = command
-            await self._say(data.replace(*self._swapped))
+            said = data
+            for real, own in self._swapped.items():
+                said = said.replace(real, own)
+            await self._say(said)
             if command.opaque == self._after and self._held is not None:
                 late, self._held = self._held, None
                 await self._ask(_with_opaque(late, OWN_OPAQUE))
@@ -120,9 +123,10 @@ class Pair:
             await self._broker.send_all(data)
 
 
-async def _serve(liar: Liar, front: str, back: str, client: trio.SocketStream) -> None:
+async def _serve(
+    liar: Liar, swapped: Mapping[bytes, bytes], back: str, client: trio.SocketStream
+) -> None:
     host, _, port = back.rpartition(":")
-    swapped = host.encode(), front.rpartition(":")[0].encode()
     try:
         async with client, await trio.open_tcp_stream(host, int(port)) as broker:
             pair = Pair(liar, swapped, client, broker)
@@ -167,11 +171,14 @@ async def main(*arguments: str) -> None:
     """Serve until standard input ends."""
     lie, *pairs = arguments
     liar = Liar(lie)
+    swapped = {}
+    for front, back in (pair.split("=") for pair in pairs):
+        swapped[back.encode()] = front.encode()
     async with trio.open_nursery() as nursery:
         for front, back in (pair.split("=") for pair in pairs):
             assert len(front) == len(back), "an address takes the place of another in a frame"
             host, _, port = front.rpartition(":")
-            serve = partial(_serve, liar, front, back)
+            serve = partial(_serve, liar, swapped, back)
             await nursery.start(partial(trio.serve_tcp, serve, int(port), host=host))
         print("ready", flush=True)  # noqa: T201 - a program of tests
         await trio.to_thread.run_sync(sys.stdin.read, abandon_on_cancel=True)
