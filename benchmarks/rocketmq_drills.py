@@ -2,7 +2,7 @@
 
     python -P -m benchmarks.rocketmq_drills --rocketmq maven:5.3.3 [--repeat 4] [--total 20]
         [--minutes 480] [--only 'controller*' ...] [--out DIRECTORY] [--keep FILE]
-        [--evidence DIRECTORY] [--list | --table]
+        [--evidence DIRECTORY] [--list | --table | --page]
 
 A drill plays one scenario on one configuration `--repeat` times on one cluster, and audits it once.
 What came of it is appended to the file of `--keep`, one JSON object a line, and the row of the
@@ -50,6 +50,11 @@ PATIENCE_OF_OURS: Final = 3
 answer, about as long as one to RocketMQ, 5 s."""
 
 KEPT: Final = Path(__file__).with_name("rocketmq_drills.jsonl")
+PAGE: Final = Path(__file__).parents[1] / "docs" / "drills" / "rocketmq-5.3.3.md"
+HEAD: Final = (
+    "| configuration | scenario | runs | acknowledged | lost | stored twice | sent again |"
+    " out of order | logs that differ | without SEND_OK, median | longest | verdict |"
+)
 NOT_RUN: Final = "NOT RUN"
 NOT_RUN_MAX: Final = 3
 TANDEM: Final = (sys.executable, "-P", "-c", "from tandem.cli import main; main()")
@@ -151,6 +156,11 @@ def together(rows: Sequence[Row]) -> list[Row]:
     """Return one row for each scenario and configuration, in the order of the first of each."""
     places = dict.fromkeys(row.place for row in rows)
     return [_sum([row for row in rows if row.place == place]) for place in places]
+
+
+def in_order(places: Sequence[tuple[str, str]], rows: Sequence[Row]) -> list[Row]:
+    """Return the rows of these places, in their order."""
+    return [row for place in places for row in rows if row.place == place]
 
 
 def _sum(rows: Sequence[Row]) -> Row:
@@ -268,11 +278,7 @@ def drill_command(
 
 def table(rows: list[Row]) -> str:
     """Return the rows as Markdown."""
-    head = (
-        "| configuration | scenario | runs | acknowledged | lost | stored twice | sent again |"
-        " out of order | logs that differ | without SEND_OK, median | longest | verdict |"
-    )
-    lines = [head, "|" + " --- |" * 12]
+    lines = [HEAD, "|" + " --- |" * 12]
     for row in rows:
         seconds = [
             "-" if each is None else f"{each:.1f} s"
@@ -285,6 +291,15 @@ def table(rows: list[Row]) -> str:
         )
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)
+
+
+def with_table(page: str, rows: list[Row]) -> str:
+    """Return a page with this table in the place of the one that it has."""
+    before, head, rest = page.partition(HEAD)
+    if not head:
+        raise ValueError(f"the page has no table that begins with {HEAD!r}")
+    _, end, after = rest.partition("\n\n")
+    return f"{before}{table(rows)}{end}{after}"
 
 
 def main() -> None:
@@ -300,6 +315,7 @@ def main() -> None:
     parser.add_argument("--evidence", default=None, help="summaries of what did not pass go here")
     parser.add_argument("--list", action="store_true", help="name the rows, their runs, and end")
     parser.add_argument("--table", action="store_true", help="print the table and end")
+    parser.add_argument("--page", action="store_true", help="write it into the page, and end")
     options = parser.parse_args()
     rows = {
         (each.name, name): each
@@ -308,14 +324,18 @@ def main() -> None:
         if any(fnmatch(f"{each.name}/{name}", pattern) for pattern in options.only)
     }
     if options.list:
-        known = {row.place: row.runs for row in together(read_rows(options.keep))}
+        runs = {row.place: row.runs for row in together(read_rows(options.keep))}
         for place in rows:
-            print(f"{'/'.join(place)}: {known.get(place, 0)} of {options.total}")
+            print(f"{'/'.join(place)}: {runs.get(place, 0)} of {options.total}")
+        return
+    if options.page:
+        known = together(in_order(list(rows), read_rows(options.keep)))
+        PAGE.write_text(with_table(PAGE.read_text("utf-8"), known), "utf-8")
         return
     if not options.table:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         fill(rows, options, lambda place: play(rows[place], place[1], options))
-    print(table(together(read_rows(options.keep))))
+    print(table(together(in_order(list(rows), read_rows(options.keep)))))
 
 
 def fill(

@@ -20,11 +20,13 @@ from benchmarks.rocketmq_drills import (
     add_row,
     drill_command,
     fill,
+    in_order,
     next_row,
     read_rows,
     row_of,
     table,
     together,
+    with_table,
 )
 from tandem.cluster_file.choices import GroupKind
 from tandem.drill.scenario_file import FOLDER, choose
@@ -133,6 +135,17 @@ def test_what_is_kept_in_the_repository_can_be_read() -> None:
     }
     assert places <= known
     assert places
+
+
+def test_the_page_has_the_table_of_what_is_kept() -> None:
+    places = [
+        (each.name, name)
+        for each in (*rocketmq_drills.CONFIGURATIONS, *rocketmq_drills.OURS)
+        for name in each.scenarios
+    ]
+    page = rocketmq_drills.PAGE.read_text("utf-8")
+    known = together(in_order(places, read_rows(rocketmq_drills.KEPT)))
+    assert with_table(page, known) == page, "write it: `benchmarks.rocketmq_drills --page`"
 
 
 def test_every_row_has_a_scenario_of_rocketmqs_for_its_kind_of_group() -> None:
