@@ -92,6 +92,8 @@ def test_brokers_feel_slow_disks_and_wrong_clocks_and_lose_nothing(tmp_path: Pat
     for _ in range(ATTEMPTS - 1):
         if done.returncode == EXIT_INCONCLUSIVE:
             done = drill(out, "slow-disk", "clock-jump", *options)
+    if done.returncode == EXIT_INCONCLUSIVE:
+        pytest.skip(f"the machine was too slow for it, {ATTEMPTS} times")
 
     assert done.returncode == EXIT_HELD, done.stderr[-3000:]
     summary = summary_of(out)

@@ -58,6 +58,8 @@ def test_a_drill_that_is_shown_passes_as_it_is_written(line: str, tmp_path: Path
             done = _tandem(tmp_path, *words)
     if "Maven cannot fetch it" in done.stderr:
         pytest.skip(done.stderr)
+    if _may_be_the_machine(done.returncode, tmp_path):
+        pytest.skip(f"the machine was too slow for it, {ATTEMPTS} times")
 
     assert done.returncode == EXIT_HELD, f"{done.stdout}\n{done.stderr[-3_000:]}"
     (block,) = (each for each in BLOCKS if line in each.text)

@@ -25,9 +25,10 @@ from tandem.wire.remoting_command import (
 
 SEND_MESSAGE_V2: Final = 310
 QUEUE_ID: Final = "e"
-"""In the header of that request."""
+"""In the header of that request, as are its properties."""
 
-OF_A_SYNC_SEND: Final = b"TAGS\x01sync"
+PROPERTIES: Final = "i"
+OF_A_SYNC_SEND: Final = "TAGS\x01sync"
 FIRST_LIE: Final = 3
 """Sends of one client that are let through before one is lied about."""
 
@@ -98,7 +99,7 @@ class Pair:
     async def _send(self, command: RemotingCommand, data: bytes) -> None:
         lie = self._liar.lie
         self._asked.add(command.opaque)
-        is_sync = OF_A_SYNC_SEND in data
+        is_sync = OF_A_SYNC_SEND in command.ext_fields().get(PROPERTIES, "")
         self._sends += is_sync
         is_time = is_sync and self._sends >= FIRST_LIE and self._answer is not None
         if self._held is not None and _queue(command) == _queue(self._held):
