@@ -363,7 +363,8 @@ async def _answers(askers: dict[str, Admin], file: ProcessFile, name: str) -> bo
     """Whether a node answers what a drill asks it all the time.
 
     Raises:
-        RefusedError: it answers something else, as that the user of the file may not ask.
+        RefusedError: it answers something else, as that the user of the file may not ask, or that
+            it knows no such request, for the node is of another kind than the file says.
     """
     (node,) = (each for each in file.nodes if each.name == name)
     asker = askers[name]
@@ -375,7 +376,10 @@ async def _answers(askers: dict[str, Admin], file: ProcessFile, name: str) -> bo
                 await asker.ha_runtime_info(node.client_address)
             return True
     except BrokerError as error:
-        is_lasting = error.code == ResponseCode.NO_PERMISSION
+        is_lasting = error.code in (
+            ResponseCode.NO_PERMISSION,
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+        )
         text = _refusal(file, node, error) if is_lasting else f"{node.name}: {error}"
         raise RefusedError(text, is_lasting=is_lasting) from error
     except ClientError:
@@ -384,8 +388,13 @@ async def _answers(askers: dict[str, Admin], file: ProcessFile, name: str) -> bo
 
 
 def _refusal(file: ProcessFile, node: ProcessNode, error: BrokerError) -> str:
-    """Who was refused, where that is written, and what to do about it."""
+    """What was refused, where that is written, and what to do about it."""
     where = f"{node.name} at {node.client_address}"
+    if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        return (
+            f"{where} does not know what a node of `kind: {file.kind}` is asked ({error.remark});"
+            f" correct `kind` of {file.file}, or its address and port"
+        )
     if file.secret_key_file is None:
         return (
             f"{where} asks for a user, and {file.file} gives none ({error.remark}); give it"

@@ -1,21 +1,24 @@
 """A deployed cluster as a target, before anything runs; whole drills: tests/faults."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 import trio
 
+from tandem.client import Admin, BrokerError
 from tandem.cluster_file.secret_file import SecretFileError
 from tandem.drill.errors import BadOptionsError, TargetError
 from tandem.drill.outcomes import FLUSH_SLAVE_TIMEOUT, SEND_OK, SLAVE_NOT_AVAILABLE
 from tandem.drill.recording import Recording
 from tandem.drill.scenario_file import FOLDER, catalogue
 from tandem.drill.targets import processes
+from tandem.drill.targets.process_nodes import RefusedError
 from tandem.drill.targets.processes import ProcessesTarget
 from tandem.drill.targets.target import cannot
 from tandem.drill.workload import Clock
+from tandem.wire.response_code import ResponseCode
 from tests.tandem.drill import samples
 from tests.tandem.drill.targets.process_samples import COMMANDS, read
 
@@ -34,6 +37,22 @@ def test_each_drill_has_a_topic_of_its_own(tmp_path: Path) -> None:
     first, second = (target.lay_out(tmp_path, ()).facts.topic for _ in range(2))
     assert first != second
     assert first.startswith("tandem-drill-")
+
+
+async def test_a_node_of_another_kind_is_named_with_what_to_correct(tmp_path: Path) -> None:
+    file = read(tmp_path, kind="fenced")
+
+    class Classic:
+        async def fenced_status(self, address: str) -> None:
+            await trio.lowlevel.checkpoint()
+            code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            raise BrokerError(code, "request type 20001 not supported", address)
+
+    with pytest.raises(RefusedError, match="`kind`") as refused:
+        await processes._answers({"a": cast("Admin", Classic())}, file, "a")
+
+    assert refused.value.is_lasting
+    assert str(file.file) in str(refused.value)
 
 
 def test_a_scenario_whose_fault_has_no_command_is_not_possible(tmp_path: Path) -> None:
