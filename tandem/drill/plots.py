@@ -149,7 +149,7 @@ def details_svg(timeline: Timeline, end_seconds: float) -> str:
             panel.set_xlim(first_seconds(timeline), max(end_seconds, BUCKET_SECONDS))
             panel.grid(axis="y", linewidth=0.6)
             panel.set_axisbelow(True)
-        _label_phases(panels[0], timeline.phases, end_seconds)
+        _label_phases(panels[0], timeline.phases, first_seconds(timeline), end_seconds)
         panels[-1].set_xlabel("seconds since the drill started")
     return svg_of(figure, "details")
 
@@ -192,15 +192,22 @@ def _draw_phases(panel: Axes, phases: Sequence[Phase], end_seconds: float) -> No
             panel.axvspan(phase.started_at, ended_at, color=LINE, alpha=0.35, linewidth=0)
 
 
-def _label_phases(panel: Axes, phases: Sequence[Phase], end_seconds: float) -> None:
-    """Name the phases that are wide enough above the first panel; the page lists all."""
+def _label_phases(
+    panel: Axes, phases: Sequence[Phase], begin_seconds: float, end_seconds: float
+) -> None:
+    """Name the phases that are wide enough above the first panel; the page lists all.
+
+    A phase is as wide as what the picture has of it: it may begin long after the drill, and a name
+    beside it would take all of its room.
+    """
     for phase in phases:
+        started_at = max(begin_seconds, phase.started_at)
         ended_at = end_seconds if phase.ended_at is None else phase.ended_at
-        if (ended_at - phase.started_at) / max(end_seconds, 1e-9) < _LABEL_SHARE_MIN:
+        if (ended_at - started_at) / max(end_seconds - begin_seconds, 1e-9) < _LABEL_SHARE_MIN:
             continue
         panel.annotate(
             phase.name,
-            ((phase.started_at + ended_at) / 2, 1.0),
+            ((started_at + ended_at) / 2, 1.0),
             xycoords=panel.get_xaxis_transform(),
             xytext=(0, 3),
             textcoords="offset points",

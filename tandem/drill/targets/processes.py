@@ -392,8 +392,8 @@ def _refusal(file: ProcessFile, node: ProcessNode, error: BrokerError) -> str:
     where = f"{node.name} at {node.client_address}"
     if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
         return (
-            f"{where} does not know what a node of `kind: {file.kind}` is asked ({error.remark.strip()});"
-            f" correct `kind` of {file.file}, or its address and port"
+            f"{where} does not know what a node of `kind: {file.kind}` is asked"
+            f" ({error.remark.strip()}); correct `kind` of {file.file}, or its address and port"
         )
     if file.secret_key_file is None:
         return (

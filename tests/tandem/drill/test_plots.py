@@ -44,6 +44,21 @@ def test_a_drill_that_was_stopped_at_once_is_drawn_too() -> None:
     assert "<svg" in details_svg(Timeline(), 0.0)
 
 
+def test_a_phase_before_the_picture_begins_takes_no_room_of_it() -> None:
+    """Brokers take a minute to start; matplotlib warns of axes without room, which is an error."""
+    timeline = Timeline()
+    timeline.start_phase(0.0, "steady", "start")
+    phase = timeline.start_phase(67.0, "steady 1", "steady")
+    timeline.sent()
+    timeline.answered(68.0, phase, "sync", SEND_OK, reason="", send_id="a", latency_ms=1.0)
+    timeline.end_phase(79.0)
+
+    words = "".join(ET.fromstring(details_svg(timeline, 79.0)).itertext())
+
+    assert "steady" in words
+    assert "start" not in words.replace("started", "")
+
+
 def test_the_same_drill_is_the_same_picture_and_names_differ_between_figures() -> None:
     timeline = samples.timeline()
     assert details_svg(timeline, 9.0) == details_svg(timeline, 9.0)
