@@ -166,5 +166,6 @@ def test_our_groups_play_the_scenarios_of_rocketmq_with_as_much_patience(tmp_pat
     config = Path(command[command.index("--config") + 1])
     assert TandemTarget(config).group.kind is GroupKind.CLASSIC
     (tmp_path / "fenced").mkdir()
-    drill_command(fenced, "master-kill", given, tmp_path / "fenced")
+    command = drill_command(fenced, "slaves-kill", given, tmp_path / "fenced")
+    assert str(FOLDER / "slaves-kill.yaml") in command, "RocketMQ's waits for sends that are OK"
     assert TandemTarget(tmp_path / "fenced" / config.name).group.kind is GroupKind.FENCED

@@ -23,6 +23,7 @@ _RANKS: Final[dict[Verdict, int]] = {
     "FAILED": 2,
 }
 _SETTINGS: Final = (
+    "target",
     "group_kind",
     "nodes",
     "rate_per_second",

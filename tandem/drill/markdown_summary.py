@@ -39,10 +39,11 @@ def _lines(record: RunRecord) -> Iterator[str]:
     label = f" of {_said(record.label)}" if record.label else ""
     yield f"### {_SIGNS[record.verdict]} Drill{label}: {record.verdict}"
     yield ""
+    target = f"{_said(record.target)}, " if record.target else ""
     yield (
-        f"{_MEANINGS[record.verdict].capitalize()}. {record.nodes} nodes,"
+        f"{_MEANINGS[record.verdict].capitalize()}. {target}{record.nodes} nodes,"
         f" {_said(record.group_kind)} group, {record.seconds:,.0f} s, seed {record.seed},"
-        f" TandemMQ {_said(record.tandem_version)}."
+        f" by TandemMQ {_said(record.tandem_version)}."
     )
     yield ""
     yield from _reasons(record)

@@ -120,6 +120,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     tandem_version: str = ""
     python_version: str = ""
     machine: str = ""
+    target: str = ""
+    """What was drilled, such as `rocketmq 5.3.3 controller`; empty: our own cluster."""
 
 
 class _Run(msgspec.Struct, kw_only=True):
@@ -182,6 +184,8 @@ class _Consumers(msgspec.Struct, kw_only=True):
 
 
 class _Target(msgspec.Struct, kw_only=True):
+    name: str = ""
+    version: str = ""
     not_promised: dict[str, str] = {}
 
 
@@ -261,7 +265,13 @@ def record_of(summary_json: bytes, label: str = "") -> RunRecord:
         tandem_version=settings.tandem_version,
         python_version=settings.python_version,
         machine=settings.machine,
+        target=_target(summary.target),
     )
+
+
+def _target(target: _Target) -> str:
+    is_ours = target.name in ("", "tandem")
+    return "" if is_ours else f"{target.name} {target.version}".strip()
 
 
 def _broken(summary: _Summary) -> Iterator[tuple[str, int]]:

@@ -1,7 +1,9 @@
 import msgspec
 import pytest
 
+from tandem.drill.comparison import compare
 from tandem.drill.markdown_summary import REASONS_MAX, markdown_of
+from tandem.drill.plan import TargetFacts
 from tests.tandem.drill import samples
 
 FIRST = msgspec.structs.replace(samples.RUN, name="slave-loss", ended_at_seconds=5.0)
@@ -14,6 +16,16 @@ def test_the_verdict_comes_first_and_each_scenario_has_a_row() -> None:
     assert "abc123: PASSED" in first
     assert "| slave-loss | passed | 1 | 1.50 s | 1.50 s |" in lines
     assert "51 sync sends acknowledged; broken promises: none." in text
+
+
+def test_another_target_than_our_own_cluster_is_named() -> None:
+    ours = samples.summary(runs=[FIRST])
+    target = TargetFacts(name="rocketmq", version="5.3.3 controller")
+    record = samples.record(msgspec.structs.replace(ours, target=target))
+    assert record.target == "rocketmq 5.3.3 controller"
+    assert "rocketmq 5.3.3 controller, " in markdown_of(record)
+    assert samples.record(ours).target == ""
+    assert any(each.what == "target" for each in compare(samples.record(ours), record))
 
 
 def test_what_failed_is_said() -> None:
