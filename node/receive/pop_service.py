@@ -21,6 +21,7 @@ that was cut in between has the message alone, and its next master puts it once 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from random import Random
@@ -104,6 +105,8 @@ class PopService:
         self._moved: dict[QueueKey, None] = {}
         """Queues whose group may have another offset."""
         self._wake = Signal()
+        self._look_at = math.inf
+        """When `run` works next, if nothing wakes it before."""
 
     # -- receiving -------------------------------------------------------------------------------
 
@@ -143,7 +146,17 @@ class PopService:
         for batch in received.batches:
             self._moved[QueueKey(request.group, batch.topic, batch.queue_id)] = None
         self._commit_offsets()
+        self._look_in_time()
         return received
+
+    def _look_in_time(self) -> None:
+        """Have `run` work when the next time is over, of what was just handed out perhaps.
+
+        It may be between two looks, where a wake-up is lost: what it reads then says so, too.
+        """
+        if (due := self._table.due_times.next_due) < self._look_at:
+            self._look_at = due
+            self._wake.notify()
 
     def _answer(self, received: Received, done: WhenReceived) -> None:
         def settled(trouble: str | None) -> None:
@@ -292,7 +305,7 @@ class PopService:
         self._table.change(
             Moved(*key, handle.offset, handle.pop_time_ms, pop_time_ms, invisible_ms)
         )
-        self._wake.notify()
+        self._look_in_time()
         changed = Changed(pop_time_ms, invisible_ms)
         self._when_settled(lambda trouble: done(_unknown(trouble) if trouble else changed))
 
@@ -331,6 +344,7 @@ class PopService:
         """This node is the master since the log ended there."""
         if self._table.gathered is None:
             self._cut_to_log()
+            self._look_in_time()
             return
         if not self._table.live.invisible_count:
             return  # there is nothing that could have been put, and an hour of records to read
@@ -361,21 +375,21 @@ class PopService:
     async def run(self, end_round: Callable[[], None]) -> None:
         """Put again what was not done in time, and answer those whose time is up; for ever."""
         while True:
-            look_at = self.work(trio.current_time())
+            self.work(trio.current_time())
             end_round()
             await trio.lowlevel.checkpoint()
             if not (self.receiving.ready or self.noticing.ready):
-                with trio.move_on_at(look_at):
+                deadlines = (self.receiving.next_deadline, self.noticing.next_deadline)
+                with trio.move_on_at(min(self._look_at, *deadlines)):
                     await self._wake.wait()
 
-    def work(self, now: float) -> float:
-        """Do what there is to do, some of it; return when to do so again."""
-        look_at = self._put_over_again(now)
+    def work(self, now: float) -> None:
+        """Do what there is to do, some of it."""
+        self._look_at = self._put_over_again(now)
         self._run_waiting(now)
         self._commit_offsets()
         if self._moved:
-            look_at = min(look_at, now + RETRY_SECONDS)
-        return min(look_at, self.receiving.next_deadline, self.noticing.next_deadline)
+            self._look_at = min(self._look_at, now + RETRY_SECONDS)
 
     def _run_waiting(self, now: float) -> None:
         for waiting in (self.receiving, self.noticing):
