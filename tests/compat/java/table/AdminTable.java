@@ -289,10 +289,13 @@ public final class AdminTable {
             Scenario.equal(2, result.getData().size(), "queues");
         });
         add("updateAndGetGroupReadForbidden", s -> {
+            withGroup(s);
             Scenario.equal(false, admin.updateAndGetGroupReadForbidden(world.address, s.unique, world.topic, false)
                 .getReadable(), "readable");
+            Scenario.equal(16, pull(s.unique, world.topic, 0).getCode(), "a pull");
             Scenario.equal(true, admin.updateAndGetGroupReadForbidden(world.address, s.unique, world.topic, true)
                 .getReadable(), "readable again");
+            Scenario.equal(0, pull(s.unique, world.topic, 0).getCode(), "a pull, again");
         });
         for (MessageRequestMode mode : MessageRequestMode.values()) {
             add("setMessageRequestMode" + (mode == MessageRequestMode.POP ? " POP" : ""), s -> {
@@ -553,8 +556,15 @@ public final class AdminTable {
     }
 
     static List<MessageExt> pulled(String topic, long offset) throws Exception {
+        RemotingCommand answer = pull("TOOLS_CONSUMER", topic, offset);
+        Scenario.equal(0, answer.getCode(), "code");
+        return MessageDecoder.decodes(java.nio.ByteBuffer.wrap(answer.getBody()));
+    }
+
+    /** What a broker answers to a group that pulls a message of queue 0. */
+    static RemotingCommand pull(String group, String topic, long offset) throws Exception {
         PullMessageRequestHeader header = new PullMessageRequestHeader();
-        header.setConsumerGroup("TOOLS_CONSUMER");
+        header.setConsumerGroup(group);
         header.setTopic(topic);
         header.setQueueId(0);
         header.setQueueOffset(offset);
@@ -565,10 +575,8 @@ public final class AdminTable {
         header.setSubscription("*");
         header.setSubVersion(0L);
         header.setExpressionType("TAG");
-        RemotingCommand answer = harness.operator().getMQClientAPIImpl().getRemotingClient().invokeSync(world.address,
+        return harness.operator().getMQClientAPIImpl().getRemotingClient().invokeSync(world.address,
             RemotingCommand.createRequestCommand(RequestCode.PULL_MESSAGE, header), MILLIS);
-        Scenario.equal(0, answer.getCode(), "code");
-        return MessageDecoder.decodes(java.nio.ByteBuffer.wrap(answer.getBody()));
     }
 
     static void brokers() {
