@@ -246,7 +246,7 @@ async def test_one_that_waits_is_answered_when_its_time_is_up(autojump_clock: Mo
 
 @pytest.mark.parametrize("is_fenced", [True, False])
 async def test_what_is_not_acknowledged_comes_again_to_who_never_waits(
-    is_fenced: bool, autojump_clock: MockClock
+    *, is_fenced: bool, autojump_clock: MockClock
 ) -> None:
     """Nobody is parked: the task of the service knows by itself when a time is over."""
     world = PopWorld(is_fenced=is_fenced)
