@@ -27,6 +27,7 @@ from contextlib import suppress
 from random import Random
 from typing import Final
 
+import msgspec
 import trio
 
 from node.errors import RequestError
@@ -105,8 +106,7 @@ class PopService:
         self._moved: dict[QueueKey, None] = {}
         """Queues whose group may have another offset."""
         self._wake = Signal()
-        self._look_at = math.inf
-        """When `run` works next, if nothing wakes it before."""
+        self._look_at = math.inf  # when `run` works next, if nothing wakes it before
 
     # -- receiving -------------------------------------------------------------------------------
 
@@ -150,10 +150,8 @@ class PopService:
         return received
 
     def _look_in_time(self) -> None:
-        """Have `run` work when the next time is over, of what was just handed out perhaps.
-
-        It may be between two looks, where a wake-up is lost: what it reads then says so, too.
-        """
+        """Have `run` work when the next time is over, of what was just handed out perhaps."""
+        # Where `run` is between two looks it is not woken, but reads this before it waits.
         if (due := self._table.due_times.next_due) < self._look_at:
             self._look_at = due
             self._wake.notify()
@@ -480,14 +478,7 @@ class _Receive:
         """Wait; False if there is no room, which is answered then."""
         self._waiting = self._service.park(self.request, self._run)
         if self._waiting is None:
-            full = Received(
-                Found.FULL,
-                received.pop_time_ms,
-                received.invisible_ms,
-                received.revive_queue_id,
-                received.rest_count,
-            )
-            self.done(full)
+            self.done(msgspec.structs.replace(received, found=Found.FULL))
         return self._waiting is not None
 
     def _run(self, is_expired: bool) -> None:  # noqa: FBT001 - see `WaitingRequest.run`
