@@ -21,11 +21,13 @@ that was cut in between has the message alone, and its next master puts it once 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from random import Random
 from typing import Final
 
+import msgspec
 import trio
 
 from node.errors import RequestError
@@ -104,6 +106,7 @@ class PopService:
         self._moved: dict[QueueKey, None] = {}
         """Queues whose group may have another offset."""
         self._wake = Signal()
+        self._look_at = math.inf  # when `run` works next, if nothing wakes it before
 
     # -- receiving -------------------------------------------------------------------------------
 
@@ -143,7 +146,15 @@ class PopService:
         for batch in received.batches:
             self._moved[QueueKey(request.group, batch.topic, batch.queue_id)] = None
         self._commit_offsets()
+        self._look_in_time()
         return received
+
+    def _look_in_time(self) -> None:
+        """Have `run` work when the next time is over, of what was just handed out perhaps."""
+        # Where `run` is between two looks it is not woken, but reads this before it waits.
+        if (due := self._table.due_times.next_due) < self._look_at:
+            self._look_at = due
+            self._wake.notify()
 
     def _answer(self, received: Received, done: WhenReceived) -> None:
         def settled(trouble: str | None) -> None:
@@ -292,7 +303,7 @@ class PopService:
         self._table.change(
             Moved(*key, handle.offset, handle.pop_time_ms, pop_time_ms, invisible_ms)
         )
-        self._wake.notify()
+        self._look_in_time()
         changed = Changed(pop_time_ms, invisible_ms)
         self._when_settled(lambda trouble: done(_unknown(trouble) if trouble else changed))
 
@@ -331,6 +342,7 @@ class PopService:
         """This node is the master since the log ended there."""
         if self._table.gathered is None:
             self._cut_to_log()
+            self._look_in_time()
             return
         if not self._table.live.invisible_count:
             return  # there is nothing that could have been put, and an hour of records to read
@@ -361,21 +373,21 @@ class PopService:
     async def run(self, end_round: Callable[[], None]) -> None:
         """Put again what was not done in time, and answer those whose time is up; for ever."""
         while True:
-            look_at = self.work(trio.current_time())
+            self.work(trio.current_time())
             end_round()
             await trio.lowlevel.checkpoint()
             if not (self.receiving.ready or self.noticing.ready):
-                with trio.move_on_at(look_at):
+                deadlines = (self.receiving.next_deadline, self.noticing.next_deadline)
+                with trio.move_on_at(min(self._look_at, *deadlines)):
                     await self._wake.wait()
 
-    def work(self, now: float) -> float:
-        """Do what there is to do, some of it; return when to do so again."""
-        look_at = self._put_over_again(now)
+    def work(self, now: float) -> None:
+        """Do what there is to do, some of it."""
+        self._look_at = self._put_over_again(now)
         self._run_waiting(now)
         self._commit_offsets()
         if self._moved:
-            look_at = min(look_at, now + RETRY_SECONDS)
-        return min(look_at, self.receiving.next_deadline, self.noticing.next_deadline)
+            self._look_at = min(self._look_at, now + RETRY_SECONDS)
 
     def _run_waiting(self, now: float) -> None:
         for waiting in (self.receiving, self.noticing):
@@ -466,14 +478,7 @@ class _Receive:
         """Wait; False if there is no room, which is answered then."""
         self._waiting = self._service.park(self.request, self._run)
         if self._waiting is None:
-            full = Received(
-                Found.FULL,
-                received.pop_time_ms,
-                received.invisible_ms,
-                received.revive_queue_id,
-                received.rest_count,
-            )
-            self.done(full)
+            self.done(msgspec.structs.replace(received, found=Found.FULL))
         return self._waiting is not None
 
     def _run(self, is_expired: bool) -> None:  # noqa: FBT001 - see `WaitingRequest.run`

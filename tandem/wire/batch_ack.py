@@ -139,7 +139,8 @@ def decode_batch_ack(body: bytes) -> BatchAckMessageRequestBody:
 
 
 def _entry(read: _AnyAck) -> BatchAck:
-    bits, group = read.b or read.bitSet, read.c or read.consumerGroup
+    bits = read.bitSet if read.b is None else read.b
+    group = read.c or read.consumerGroup
     topic = read.t or read.topic
     if bits is None or not group or not topic:
         raise MalformedFrameError("body of BATCH_ACK_MESSAGE: an entry has no b, c or t")

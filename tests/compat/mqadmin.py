@@ -111,7 +111,12 @@ COMMANDS: Final = (
     _command("updateSubGroup -c {cluster} -g {new}a", "create subscription group to .* success"),
     _command("updateSubGroup -b {address} -g {new}a -r 3 -s false -d false", "retryMaxTimes=3"),
     _command("updateSubGroupList -b {address} -f {groups_file}", "success"),
-    _command("getConsumerConfig -g {new}a", "retryMaxTimes"),
+    _command(
+        "getConsumerConfig -g {new}a",
+        r"^retryMaxTimes += +3 *$",
+        r"^consumeEnable += +false *$",
+        r"^consumeBroadcastEnable += +false *$",
+    ),
     _command("setConsumeMode -b {address} -t {topic} -g {new}a -m PULL", "success"),
     _command("setConsumeMode -b {address} -t {topic} -g {new}a -m POP", "success"),
     _command(
@@ -209,18 +214,44 @@ COMMANDS: Final = (
     _command("resetMasterFlushOffset -b {address} -o 0", "reset master flush offset"),
     _command("getColdDataFlowCtrInfo -b {address}", "globalColdReadThreshold", compared="not"),
     _command("setCommitLogReadAheadMode -b {address} -m 0", "success", compared="not"),
-    _command("exportMetadata -c {cluster} -f {directory}", "export .* success"),
-    _command("exportMetadata -b {address} -t -f {directory}", "export .* success"),
-    _command("exportConfigs -c {cluster} -f {directory}", "export .* success"),
-    _command("exportMetrics -c {cluster} -f {directory}", "export .* success"),
+    # What is in the files that are written: see MqadminTable.java.
+    _command(
+        "exportMetadata -c {cluster} -f {directory}",
+        "export .* success",
+        r'"topicName":"World_\w+"',
+        r'"groupName":"Offline_\w+"',
+        compared="not",
+    ),
+    _command(
+        "exportMetadata -b {address} -t -f {directory}",
+        "export .* success",
+        r'"topicName":"World_\w+"',
+        r'"readQueueNums":2',
+        compared="not",
+    ),
+    _command(
+        "exportConfigs -c {cluster} -f {directory}",
+        "export .* success",
+        '"brokerName":"broker-a"',
+        r'"fileReservedTime":"\d+"',
+        compared="not",
+    ),
+    _command(
+        "exportMetrics -c {cluster} -f {directory}",
+        "export .* success",
+        r'"evaluateReport":\{\s*"broker-a":\{',
+        '"rocketmqVersion":"V5_3_3"',
+        r'"clientInfo":\["JAVA%V5_',
+        compared="not",
+    ),
     # Name servers.
     _command("getNamesrvConfig", "orderMessageEnable += +false", compared="not"),
     _command("updateNamesrvConfig -k clusterTest -v true", "success"),
     _then("getNamesrvConfig", "changed", "^clusterTest += +true *$"),
     _command("updateKvConfig -s SPACE -k key -v value", "success"),
     _command("deleteKvConfig -s SPACE -k key", "success"),
-    _command("wipeWritePerm -b {broker}", r"wipe write perm of broker.* OK, 0"),
-    _command("addWritePerm -b {broker}", r"add write perm of broker.* OK, 0"),
+    _command("wipeWritePerm -b {broker}", r"wipe write perm of broker.* OK, [1-9]"),
+    _command("addWritePerm -b {broker}", r"add write perm of broker.* OK, [1-9]"),
 )
 
 _A, _B, _C, _NOBODY = "{new}-a", "{new}-b", "{new}-c", "{new}-nobody"

@@ -3,8 +3,8 @@
     python -m tests.fuzz --target client --frames 100000 [--seed 7]
     python -m tests.fuzz --target all --frames 1000000
 
-Targets: what listens (client, name-server, ha, replication, coordinator, control), records (those
-of a fenced group in its coordinator), and files (decoders of all files, in this process). A
+Targets: what listens (client, grpc, name-server, ha, replication, coordinator, control), records
+(those of a fenced group in its coordinator), and files (decoders of all files, in this process). A
 finding is a process that ended, a message of the canary that took longer than a second, memory
 that grew beyond its bound, a traceback in a log, or an error that no decoder may raise. The exit
 status is 1 if there was one. Each is printed with the seed and the batch to begin at: what a batch
@@ -34,6 +34,7 @@ from tests.fuzz.attackers import (
     RemotingAttacker,
 )
 from tests.fuzz.files import FileDecoders, UnexpectedError
+from tests.fuzz.grpc import GrpcAttacker
 from tests.fuzz.records import RecordsAttacker
 from tests.fuzz.world import (
     READY_SECONDS_MAX,
@@ -44,10 +45,21 @@ from tests.fuzz.world import (
 )
 
 TARGETS: Final = (
-    *("client", "name-server", "ha", "replication", "coordinator", "control", "records", "files"),
+    *(
+        "client",
+        "grpc",
+        "name-server",
+        "ha",
+        "replication",
+        "coordinator",
+        "control",
+        "records",
+        "files",
+    ),
 )
 SHARES: Final = {
-    "client": 0.4,
+    "client": 0.3,
+    "grpc": 0.1,
     "name-server": 0.2,
     "ha": 0.06,
     "replication": 0.06,
@@ -198,6 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             world = stack.enter_context(attacked_cluster(directory))
         makers: dict[str, Callable[[World], Attacker]] = {
             "client": lambda world: RemotingAttacker(world, name_server=False),
+            "grpc": GrpcAttacker,
             "name-server": lambda world: RemotingAttacker(world, name_server=True),
             "ha": ClassicLinkAttacker,
             "replication": FencedLinkAttacker,

@@ -275,7 +275,7 @@ def _write_cluster_file(directory: Path) -> Path:
             "max_message_size_bytes": 65_536,
         },
         "replication": {"in_sync_replicas": 1},
-        "broker": {"stop_grace_ms": 500, "enable_property_filter": True},
+        "broker": {"stop_grace_ms": 500, "enable_property_filter": True, "grpc_enable": True},
         "logging": {"rotate_bytes": 1 << 30},
         "nodes": nodes,
     }

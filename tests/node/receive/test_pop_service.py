@@ -244,6 +244,27 @@ async def test_one_that_waits_is_answered_when_its_time_is_up(autojump_clock: Mo
     assert [answer.found for answer in answers if isinstance(answer, Received)] == [Found.NOTHING]
 
 
+@pytest.mark.parametrize("is_fenced", [True, False])
+async def test_what_is_not_acknowledged_comes_again_to_who_never_waits(
+    *, is_fenced: bool, autojump_clock: MockClock
+) -> None:
+    """Nobody is parked: the task of the service knows by itself when a time is over."""
+    world = PopWorld(is_fenced=is_fenced)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.pop.run, world.confirm)
+        await trio.testing.wait_all_tasks_blocked()
+        world.put(b"a")
+        assert world.bodies(invisible_ms=60_000) == [b"a"]
+        await trio.sleep(61)
+        (a,) = handles(world.receive(invisible_ms=60_000))
+        assert a.topic == RETRY
+        await trio.sleep(1)  # the task sleeps until the 60 s are over
+        world.change(a, 10_000)
+        await trio.sleep(11)
+        assert world.bodies() == [b"a"]
+        nursery.cancel_scope.cancel()
+
+
 async def test_one_that_waits_gets_what_comes_again(autojump_clock: MockClock) -> None:
     world = PopWorld()
     world.put(b"1")

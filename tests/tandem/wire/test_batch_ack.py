@@ -81,6 +81,13 @@ def test_messages_in_order_are_known_by_their_revive_queue() -> None:
     assert not ACK.is_ordered
 
 
+@pytest.mark.parametrize("name", ["b", "bitSet"])
+def test_an_entry_without_bits_acknowledges_nothing_and_is_none_the_less_one(name: str) -> None:
+    body = json.dumps({"acks": [{name: "", "c": "CG", "t": "T1"}]})
+    (ack,) = decode_batch_ack(body.encode()).acks
+    assert (ack.offsets(), ack.count) == ([], 0)
+
+
 @pytest.mark.parametrize("text", ['{"acks":[]}', "{}", '{"acks":null}'])
 def test_no_entries_are_an_empty_body(text: str) -> None:
     assert decode_batch_ack(text.encode()).acks == []

@@ -289,10 +289,15 @@ public final class AdminTable {
             Scenario.equal(2, result.getData().size(), "queues");
         });
         add("updateAndGetGroupReadForbidden", s -> {
+            List<MessageExt> seen = consuming(s);
+            Scenario.until(60, () -> seen.size() >= 10, () -> "seen " + seen.size());
             Scenario.equal(false, admin.updateAndGetGroupReadForbidden(world.address, s.unique, world.topic, false)
                 .getReadable(), "readable");
+            // Without a subscription of its own, as push consumers pull: RocketMQ looks at no other pulls.
+            Scenario.equal(16, pull(s.unique, 0, world.topic, 0).getCode(), "a pull");
             Scenario.equal(true, admin.updateAndGetGroupReadForbidden(world.address, s.unique, world.topic, true)
                 .getReadable(), "readable again");
+            Scenario.equal(0, pull(s.unique, 0, world.topic, 0).getCode(), "a pull, again");
         });
         for (MessageRequestMode mode : MessageRequestMode.values()) {
             add("setMessageRequestMode" + (mode == MessageRequestMode.POP ? " POP" : ""), s -> {
@@ -365,19 +370,7 @@ public final class AdminTable {
             Scenario.equal(0L, offset(s.unique), "offset");
         });
         add("resetOffsetByTimestamp of a consumer that runs", s -> {
-            List<MessageExt> seen = java.util.Collections.synchronizedList(new java.util.ArrayList<>());
-            var consumer = new org.apache.rocketmq.client.consumer.DefaultMQPushConsumer(s.unique, Keys.consumer());
-            consumer.setNamesrvAddr(harness.nameServers);
-            consumer.setInstanceName(s.unique);
-            consumer.setConsumeFromWhere(org.apache.rocketmq.common.consumer.ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-            consumer.subscribe(world.topic, "*");
-            consumer.registerMessageListener(
-                (org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently) (messages, context) -> {
-                    seen.addAll(messages);
-                    return org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
-                });
-            s.closeLater(consumer::shutdown);
-            consumer.start();
+            List<MessageExt> seen = consuming(s);
             Scenario.until(60, () -> seen.size() >= 10, () -> "seen " + seen.size());
             admin.resetOffsetByTimestamp(world.topic, s.unique, 1_000, true);
             Scenario.until(30, () -> seen.size() >= 20, () -> "seen again " + (seen.size() - 10));
@@ -407,6 +400,24 @@ public final class AdminTable {
             Map<String, Map<MessageQueue, Long>> status = admin.getConsumeStatus(world.topic, world.online, "");
             Scenario.equal(5L, status.get(world.clientId()).get(world.queue(0)), "offset");
         });
+    }
+
+    /** Starts a consumer of the world's topic in a group of the scenario's; what it has seen. */
+    static List<MessageExt> consuming(Scenario s) throws Exception {
+        List<MessageExt> seen = java.util.Collections.synchronizedList(new java.util.ArrayList<>());
+        var consumer = new org.apache.rocketmq.client.consumer.DefaultMQPushConsumer(s.unique, Keys.consumer());
+        consumer.setNamesrvAddr(harness.nameServers);
+        consumer.setInstanceName(s.unique);
+        consumer.setConsumeFromWhere(org.apache.rocketmq.common.consumer.ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(world.topic, "*");
+        consumer.registerMessageListener(
+            (org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently) (messages, context) -> {
+                seen.addAll(messages);
+                return org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            });
+        s.closeLater(consumer::shutdown);
+        consumer.start();
+        return seen;
     }
 
     static void withGroup(Scenario s) throws Exception {
@@ -553,22 +564,27 @@ public final class AdminTable {
     }
 
     static List<MessageExt> pulled(String topic, long offset) throws Exception {
+        RemotingCommand answer = pull("TOOLS_CONSUMER", 4, topic, offset);
+        Scenario.equal(0, answer.getCode(), "code");
+        return MessageDecoder.decodes(java.nio.ByteBuffer.wrap(answer.getBody()));
+    }
+
+    /** What a broker answers to a group that pulls a message of queue 0. */
+    static RemotingCommand pull(String group, int sysFlag, String topic, long offset) throws Exception {
         PullMessageRequestHeader header = new PullMessageRequestHeader();
-        header.setConsumerGroup("TOOLS_CONSUMER");
+        header.setConsumerGroup(group);
         header.setTopic(topic);
         header.setQueueId(0);
         header.setQueueOffset(offset);
         header.setMaxMsgNums(1);
-        header.setSysFlag(4);
+        header.setSysFlag(sysFlag);
         header.setCommitOffset(0L);
         header.setSuspendTimeoutMillis(0L);
         header.setSubscription("*");
         header.setSubVersion(0L);
         header.setExpressionType("TAG");
-        RemotingCommand answer = harness.operator().getMQClientAPIImpl().getRemotingClient().invokeSync(world.address,
+        return harness.operator().getMQClientAPIImpl().getRemotingClient().invokeSync(world.address,
             RemotingCommand.createRequestCommand(RequestCode.PULL_MESSAGE, header), MILLIS);
-        Scenario.equal(0, answer.getCode(), "code");
-        return MessageDecoder.decodes(java.nio.ByteBuffer.wrap(answer.getBody()));
     }
 
     static void brokers() {

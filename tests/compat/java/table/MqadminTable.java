@@ -1,4 +1,5 @@
 import java.io.ByteArrayOutputStream;
+import java.io.IOException;
 import java.io.OutputStream;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
@@ -12,6 +13,8 @@ import java.util.Map;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import org.apache.commons.cli.CommandLine;
 import org.apache.commons.cli.DefaultParser;
 import org.apache.commons.cli.Options;
@@ -161,9 +164,24 @@ public final class MqadminTable {
             }
         }
         double seconds = Math.round((System.nanoTime() - begun) / 1e7) / 100.0;
+        String output = said.toString(StandardCharsets.UTF_8);
         harness.write("{\"name\":" + Harness.quoted(name) + ",\"ok\":" + wrong.isEmpty() + ",\"seconds\":" + seconds
             + ",\"reason\":" + Harness.quoted(wrong) + ",\"output\":"
-            + Harness.quoted(said.toString(StandardCharsets.UTF_8)) + "}");
+            + Harness.quoted(output + exported(output)) + "}");
+    }
+
+    /** The files that a command says it has written: what is in them counts, and not that it says so. */
+    private static String exported(String output) {
+        StringBuilder found = new StringBuilder();
+        Matcher said = Pattern.compile("export (\\S+\\.json) success").matcher(output);
+        while (said.find()) {
+            try {
+                found.append(Files.readString(Path.of(said.group(1))));
+            } catch (IOException error) {
+                found.append("cannot be read: ").append(error);
+            }
+        }
+        return found.toString();
     }
 
     private static void execute(String command, String[] arguments) throws Exception {
