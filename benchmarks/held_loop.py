@@ -257,7 +257,7 @@ def main() -> int:
     """Run a cluster, or one of its nodes."""
     directory, *arguments = sys.argv[1:]
     if len(arguments) == 1:
-        trio.run(_supervise, directory, *arguments)
+        trio.run(_supervise, directory, arguments[0])
         return 0
     name = arguments[arguments.index("--name") + 1]
     watch = Watch(os.open(f"{directory}/{name}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
@@ -266,7 +266,7 @@ def main() -> int:
     gc.callbacks.append(watch.collected)
     read_loop.ReadLoop = _WatchedLoop.with_watch(watch)  # type: ignore[misc]
     run = trio.run
-    trio.run = lambda *args, **more: run(*args, instruments=[watch], **more)  # type: ignore[assignment]
+    trio.run = lambda *args, **more: run(*args, instruments=[watch], **more)
     sys.argv = ["tandem_server", *arguments]
     return serve() or 0
 

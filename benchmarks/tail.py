@@ -3,9 +3,9 @@
     python benchmarks/tail.py [--kind sync] [--rate 5000 20000] [--seconds 30] [--plain]
 
 Starts a group of ours (`sustained.py` says what the kinds are), sends at a fixed rate over some
-connections, and prints the latencies; then, for each node, the stretches of a millisecond or more in
-which it served nobody, by what took most of each (`held_loop.py`): how many there were, their time
-in all, the longest, for how long of it the thread ran and waited, and its page faults. Time in
+connections, and prints the latencies; then, for each node, the stretches of a millisecond or more
+in which it served nobody, by what took most of each (`held_loop.py`): how many there were, their
+time in all, the longest, for how long of it the thread ran and waited, and its page faults. Time in
 which it was ready to run and others had the processor is left out, and said by itself: on a busy
 machine that is most. Of late sends it says for how much of their time each node was held.
 
@@ -182,9 +182,8 @@ def print_node(name: str, stretches: list[Stretch]) -> None:
         all_ns = sum(map(own_ns, some))
         cpu_ns = sum(each.all.cpu_ns for each in some)
         columns = [all_ns, max(map(own_ns, some)), cpu_ns, max(0, all_ns - cpu_ns)]
-        what = what.removeprefix("task ")
         print(
-            f"  {what:<70.70} {len(some):>6}"
+            f"  {what.removeprefix('task '):<70.70} {len(some):>6}"
             + "".join(f" {ns / NS_A_MS:>9.1f}" for ns in columns)
             + f" {sum(each.all.faults for each in some):>8}"
             + f" {sum(each.all.major_faults for each in some):>6}"

@@ -8,6 +8,7 @@ import pytest
 import trio
 
 import store.machine.real_file
+from store.machine import kept_threads
 from store.machine.real_disk import RealDisk
 
 SIZE = 8192
@@ -63,7 +64,7 @@ async def test_a_file_may_be_closed_while_it_is_synced(
     """Else the sync would meet a closed descriptor, or the one of another file."""
     disk = RealDisk()
     file = disk.create(f"{tmp_path}/f", SIZE)
-    run_sync = trio.to_thread.run_sync
+    run_sync = kept_threads.run_sync
 
     async def closing(
         function: object, lent: list[tuple[str, int]], *rest: object, **options: object
@@ -73,7 +74,7 @@ async def test_a_file_may_be_closed_while_it_is_synced(
         return await run_sync(function, lent, *rest, **options)  # type: ignore[arg-type]
 
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
-    monkeypatch.setattr(trio.to_thread, "run_sync", closing)
+    monkeypatch.setattr(kept_threads, "run_sync", closing)
     await disk.sync(file)
     assert len(os.listdir("/proc/self/fd")) < before  # noqa: PTH208
     file.close()
@@ -159,7 +160,7 @@ async def test_a_cancelled_preparation_leaves_nothing_or_the_file(
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
     scope = trio.CancelScope()
     calls = 0
-    run_sync = trio.to_thread.run_sync
+    run_sync = kept_threads.run_sync
 
     async def counting(*arguments: object, **options: object) -> object:
         nonlocal calls
@@ -168,7 +169,7 @@ async def test_a_cancelled_preparation_leaves_nothing_or_the_file(
         calls += 1
         return await run_sync(*arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(trio.to_thread, "run_sync", counting)
+    monkeypatch.setattr(kept_threads, "run_sync", counting)
     file = None
     with scope:
         file = await RealDisk().create_in_background(f"{tmp_path}/1", SIZE)
