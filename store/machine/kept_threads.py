@@ -5,6 +5,8 @@ somebody else: 25 ms have been seen. Trio's own threads end when they were idle 
 so one is started again and again; in these milliseconds a node serves nobody. Here a thread is
 started only when more calls are under way than ever before, and whoever makes them has a limit.
 
+What has to be done some time, and nobody waits for, is done by one thread, one by one.
+
 A thread runs one system call, or a few, and touches no object of ours.
 """
 
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -54,9 +57,49 @@ _idle: Final[list[_KeptThread]] = []
 """Those of this process that have nothing to do."""
 
 
+class _Later:
+    """Calls that wait for their turn."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls: deque[Callable[[], object]] = deque()
+        self._is_at_work = False
+
+    def add(self, call: Callable[[], object]) -> None:
+        with self._lock:
+            self._calls.append(call)
+            if self._is_at_work:
+                return
+            self._is_at_work = True
+        start_soon(self._do_all, _nothing)
+
+    def _do_all(self) -> None:
+        while True:
+            with self._lock:
+                if not self._calls:
+                    self._is_at_work = False
+                    return
+                call = self._calls.popleft()
+            outcome.capture(call)
+
+
+def _nothing(_: object) -> None:
+    """Nobody waits for it."""
+
+
+_later = _Later()
+
+
+def do_later(call: Callable[[], object]) -> None:
+    """Have this called some time, after all that were given here before. Nobody hears of errors."""
+    _later.add(call)
+
+
 def _have_none() -> None:
-    """A child has none of the threads of its parent."""
+    """A child has none of the threads of its parent, and not what they have to do."""
+    global _later  # noqa: PLW0603 -- its lock may have been taken
     _idle.clear()
+    _later = _Later()
 
 
 os.register_at_fork(after_in_child=_have_none)

@@ -30,6 +30,7 @@ from store.machine.errors import CorruptLogError, LogFault, StoreFullError, Stor
 from store.machine.kept_files import KeptFiles
 from store.machine.many_syncs import at_once, sync_file_system
 from store.machine.real_file import (
+    LARGE_FILE_BYTES,
     RealFile,
     UnsyncedNames,
     allocate,
@@ -49,9 +50,6 @@ _log = logging.getLogger(__name__)
 
 MANY_FILES: Final = 1024
 """One by one they take half a second; where others write much a whole file system takes longer."""
-
-LARGE_FILE_BYTES: Final = 4 << 20
-"""Deleting that takes the system a millisecond."""
 
 _O_PATH: Final = getattr(os, "O_PATH", os.O_RDONLY)
 
@@ -166,7 +164,7 @@ class RealDisk:
             sync_directory(os.path.dirname(path))
         finally:
             if held >= 0:
-                kept_threads.start_soon(partial(os.close, held), _nothing)
+                kept_threads.do_later(partial(os.close, held))
 
     def remove_directory(self, path: str) -> None:
         """See `Disk.remove_directory`."""
@@ -443,10 +441,6 @@ def _held(path: str) -> int:
         if os.path.getsize(path) >= LARGE_FILE_BYTES:
             return os.open(path, _O_PATH | os.O_CLOEXEC)
     return -1
-
-
-def _nothing(_: object) -> None:
-    """Nobody waits for it."""
 
 
 def _open_without_waiting(path: str, flags: int) -> int:

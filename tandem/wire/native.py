@@ -141,21 +141,7 @@ class Loops:
         ):
             function.restype = _LONG
         self._split_batch.restype = ctypes.c_int
-        self.find_sends = brief.tandem_find_sends
-        self.find_sends.argtypes = [ctypes.c_char_p, _LONG, _LONG, _AT]
-        self.find_sends.restype = _LONG
-        self.find_sends_of = brief.tandem_find_sends_of
-        self.find_sends_of.argtypes = [ctypes.c_char_p, _AT, _AT, _LONG, _AT]
-        self.find_sends_of.restype = _LONG
-        self.share_sends = brief.tandem_share_sends
-        self.share_sends.argtypes = [_AT, _LONG, _LONG, _AT, _AT]
-        self.share_sends.restype = None
-        self.good_seals = brief.tandem_good_seals
-        self.good_seals.argtypes = [ctypes.c_char_p, _AT, _LONG, ctypes.c_char_p]
-        self.good_seals.restype = _LONG
-        self.write_sends = brief.tandem_write_sends
-        self.write_sends.argtypes = [ctypes.c_char_p, _AT, _AT]
-        self.write_sends.restype = _LONG
+        self._declare_sends(brief)
         self.find_pulls = brief.tandem_find_pulls
         self.find_pulls.argtypes = [ctypes.c_char_p, _LONG, _LONG, _AT]
         self.find_pulls.restype = _LONG
@@ -173,6 +159,23 @@ class Loops:
         self.crc32 = library.tandem_crc32
         self.crc32.argtypes = [ctypes.c_char_p, _LONG]
         self.crc32.restype = ctypes.c_uint32
+
+    def _declare_sends(self, library: ctypes.CDLL) -> None:
+        self.find_sends = library.tandem_find_sends
+        self.find_sends.argtypes = [ctypes.c_char_p, _LONG, _LONG, _AT]
+        self.find_sends.restype = _LONG
+        self.find_sends_of = library.tandem_find_sends_of
+        self.find_sends_of.argtypes = [ctypes.c_char_p, _AT, _AT, _LONG, _AT]
+        self.find_sends_of.restype = _LONG
+        self.share_sends = library.tandem_share_sends
+        self.share_sends.argtypes = [_AT, _LONG, _LONG, _AT, _AT]
+        self.share_sends.restype = None
+        self.good_seals = library.tandem_good_seals
+        self.good_seals.argtypes = [ctypes.c_char_p, _AT, _LONG, ctypes.c_char_p]
+        self.good_seals.restype = _LONG
+        self.write_sends = library.tandem_write_sends
+        self.write_sends.argtypes = [ctypes.c_char_p, _AT, _AT]
+        self.write_sends.restype = _LONG
 
     def _declare_sockets(self, library: ctypes.CDLL) -> None:
         self.receive_each = library.tandem_receive_each

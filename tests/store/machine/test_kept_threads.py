@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from store.machine import kept_threads
+from tests.support.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture(autouse=True)
@@ -117,7 +118,7 @@ def test_a_child_starts_threads_of_its_own() -> None:
     if not child:
         done = threading.Event()
         kept_threads.start_soon(os.getpid, lambda _: done.set())
-        os._exit(0 if done.wait(60) else 1)
+        os._exit(0 if done.wait(PATIENCE_SECONDS) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
@@ -130,5 +131,34 @@ def test_it_can_be_used_without_trio() -> None:
         done.set()
 
     kept_threads.start_soon(threading.get_ident, deliver)
-    assert done.wait(60)
+    assert done.wait(PATIENCE_SECONDS)
     assert results[0].unwrap() != threading.get_ident()
+
+
+def test_what_nobody_waits_for_is_done_by_one_thread_in_its_order() -> None:
+    go_on, done = threading.Event(), threading.Event()
+    threads: list[int] = []
+    order: list[int] = []
+
+    def failing() -> None:
+        raise OSError("nobody hears of it")
+
+    kept_threads.do_later(go_on.wait)
+    for number in range(10):
+        kept_threads.do_later(failing)
+        kept_threads.do_later(lambda number=number: order.append(number))
+        kept_threads.do_later(lambda: threads.append(threading.get_ident()))
+    kept_threads.do_later(done.set)
+    assert not order
+    go_on.set()
+    assert done.wait(PATIENCE_SECONDS)
+    assert order == list(range(10))
+    assert len(set(threads)) == 1
+    assert threads[0] != threading.get_ident()
+
+
+def test_it_goes_on_after_all_was_done() -> None:
+    for _ in range(100):
+        done = threading.Event()
+        kept_threads.do_later(done.set)
+        assert done.wait(PATIENCE_SECONDS)

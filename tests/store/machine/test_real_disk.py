@@ -17,7 +17,8 @@ from store import CorruptLogError, DiskFailedError, StoreFullError, StoreLockedE
 from store.machine import kept_threads
 from store.machine.disk import DiskSpace
 from store.machine.errors import LogFault
-from store.machine.real_disk import LARGE_FILE_BYTES, READ_BYTES_MAX, RealDisk
+from store.machine.real_disk import READ_BYTES_MAX, RealDisk
+from store.machine.real_file import LARGE_FILE_BYTES
 
 SIZE = 8192
 
@@ -413,10 +414,11 @@ def test_a_large_file_is_given_back_by_a_thread(
 ) -> None:
     """What takes the system long is its blocks, and they go with the last descriptor."""
     jobs: list[Callable[[], None]] = []
-    monkeypatch.setattr(kept_threads, "start_soon", lambda call, _: jobs.append(call))
+    monkeypatch.setattr(kept_threads, "do_later", jobs.append)
     disk = RealDisk()
     for name, size in (("small", SIZE), ("large", LARGE_FILE_BYTES)):
         disk.create(f"{tmp_path}/{name}", size).close()
+    jobs.pop()()
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
     disk.remove(f"{tmp_path}/small")
     assert not jobs
@@ -437,9 +439,10 @@ def test_a_large_file_that_cannot_be_deleted_is_let_go_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs: list[Callable[[], None]] = []
-    monkeypatch.setattr(kept_threads, "start_soon", lambda call, _: jobs.append(call))
+    monkeypatch.setattr(kept_threads, "do_later", jobs.append)
     disk = RealDisk()
     disk.create(f"{tmp_path}/f", LARGE_FILE_BYTES).close()
+    jobs.pop()()
     with monkeypatch.context() as patch:
         patch.setattr(os, "unlink", failing(errno.EACCES))
         with pytest.raises(PermissionError):
