@@ -25,7 +25,19 @@ NOTHING: Final = "None"
 
 MUTATIONS: Final[dict[str, tuple[SourceMutation, str]]] = {
     "a file is replaced without a sync of its bytes": (
-        SourceMutation(RealDisk.replace, "os.fdatasync(file.fileno())", NOTHING),
+        SourceMutation(real_disk._write_durably, "os.fdatasync(file.fileno())", NOTHING),
+        "replace_a_file",
+    ),
+    "a file is replaced by what was written ahead without a sync": (
+        SourceMutation(real_disk._write_durably, "os.fdatasync(file.fileno())", NOTHING),
+        "replace_a_file_ahead",
+    ),
+    "a file is replaced by what is not written yet": (
+        SourceMutation(
+            RealDisk._written_ahead,
+            "not draft.is_written:\n        return",
+            "False:\n        return",
+        ),
         "replace_a_file",
     ),
     "a file is replaced without a sync of its directory": (

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from functools import partial
 
 import outcome
 import pytest
@@ -146,7 +147,7 @@ def test_what_nobody_waits_for_is_done_by_one_thread_in_its_order() -> None:
     kept_threads.do_later(go_on.wait)
     for number in range(10):
         kept_threads.do_later(failing)
-        kept_threads.do_later(lambda number=number: order.append(number))
+        kept_threads.do_later(partial(order.append, number))
         kept_threads.do_later(lambda: threads.append(threading.get_ident()))
     kept_threads.do_later(done.set)
     assert not order
