@@ -14,6 +14,7 @@ by the names of tasks and of the calls that are looked at (`CALLS`), each withou
 
 from __future__ import annotations
 
+import argparse
 import functools
 import gc
 import inspect
@@ -255,9 +256,14 @@ async def _supervise(directory: str, file: str) -> None:
 
 def main() -> int:
     """Run a cluster, or one of its nodes."""
-    directory, *arguments = sys.argv[1:]
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("directory", help="where nodes write what held them")
+    parser.add_argument("cluster", help="a cluster file, or `node`")
+    parser.add_argument("rest", nargs=argparse.REMAINDER, help="what `tandem_server node` takes")
+    options = parser.parse_args()
+    directory, arguments = options.directory, [options.cluster, *options.rest]
     if len(arguments) == 1:
-        trio.run(_supervise, directory, arguments[0])
+        trio.run(_supervise, directory, options.cluster)
         return 0
     name = arguments[arguments.index("--name") + 1]
     watch = Watch(os.open(f"{directory}/{name}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))

@@ -32,14 +32,6 @@ MUTATIONS: Final[dict[str, tuple[SourceMutation, str]]] = {
         SourceMutation(real_disk._write_durably, "os.fdatasync(file.fileno())", NOTHING),
         "replace_a_file_ahead",
     ),
-    "a file is replaced by what is not written yet": (
-        SourceMutation(
-            RealDisk._written_ahead,
-            "not draft.is_written:\n        return",
-            "False:\n        return",
-        ),
-        "replace_a_file",
-    ),
     "a file is replaced without a sync of its directory": (
         SourceMutation(RealDisk.replace, "sync_directory(directory)", NOTHING),
         "replace_a_file",
