@@ -3,7 +3,8 @@
 To start a thread, Python waits until it runs, which on a busy machine takes as long as a turn of
 somebody else: 25 ms have been seen. Trio's own threads end when they were idle for ten seconds, and
 so one is started again and again; in these milliseconds a node serves nobody. Here a thread is
-started only when more calls are under way than ever before, and whoever makes them has a limit.
+started only when more calls are under way than ever before, and whoever makes them has a limit. A
+node has as many as it can need before it serves (`have`).
 
 What has to be done some time, and nobody waits for, is done by one thread, one by one.
 
@@ -114,6 +115,12 @@ def start_soon(
     except IndexError:
         thread = _KeptThread()
     thread.begin((call, deliver))
+
+
+def have(count: int) -> None:
+    """Start threads until this many are idle; for a time at which nobody is to be served."""
+    while len(_idle) < count:
+        _idle.append(_KeptThread())
 
 
 async def run_sync(

@@ -48,6 +48,9 @@ from tandem.wire.store_layout import PAGE_BYTES
 
 _log = logging.getLogger(__name__)
 
+CALLS_AT_ONCE: Final = 4
+"""Syncs of several files may overlap; more than a few only queue up in the kernel."""
+
 MANY_FILES: Final = 1024
 """One by one they take half a second; where others write much a whole file system takes longer."""
 
@@ -70,8 +73,7 @@ class RealDisk:
     """The disk of this machine."""
 
     def __init__(self) -> None:
-        # Syncs of several files may overlap; more than a few only queue up in the kernel.
-        self._limiter = trio.CapacityLimiter(4)
+        self._limiter = trio.CapacityLimiter(CALLS_AT_ONCE)
         self._has_warned = False
         self.many_files = MANY_FILES
         self.kept = KeptFiles()

@@ -71,6 +71,21 @@ async def test_as_many_threads_as_calls_at_the_same_time_and_as_the_limit_allows
     assert len(set(threads)) == 3
 
 
+async def test_threads_that_are_there_before_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept_threads.have(3)
+    kept_threads.have(2)
+    monkeypatch.setattr(threading.Thread, "start", pytest.fail)
+    limiter, barrier = trio.CapacityLimiter(3), threading.Barrier(3)
+
+    async def meet() -> None:
+        await kept_threads.run_sync(barrier.wait, limiter=limiter)
+
+    for _ in range(2):
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(meet)
+
+
 async def test_an_error_is_raised_where_the_call_was_made() -> None:
     limiter = trio.CapacityLimiter(1)
     with pytest.raises(FileNotFoundError):
