@@ -252,6 +252,7 @@ def test_only_the_doors_of_a_machine_make_system_calls() -> None:
         if file.is_relative_to(ROOT / "store") and SYSTEM_CALLS & set(imported_modules(file))
     ]
     assert callers == [
+        "store/machine/drafts.py",
         "store/machine/kept_threads.py",
         "store/machine/many_syncs.py",
         "store/machine/process.py",
@@ -274,9 +275,12 @@ def test_threads_of_a_node_are_used_by_the_disk_only() -> None:
         and any(name in file.read_text() for name in THREADS)
     ]
     assert users == [
+        "store/machine/drafts.py",
         "store/machine/kept_threads.py",
+        "store/machine/machine.py",
         "store/machine/many_syncs.py",
         "store/machine/real_disk.py",
+        "store/machine/real_file.py",
     ]
 
 

@@ -26,6 +26,7 @@ import trio
 
 from store.machine import kept_threads
 from store.machine.disk import TEMPORARY_SUFFIX, DiskFile, DiskSpace, check_pages, check_size
+from store.machine.drafts import Drafts, write_durably
 from store.machine.errors import CorruptLogError, LogFault, StoreFullError, StoreLockedError
 from store.machine.kept_files import KeptFiles
 from store.machine.many_syncs import at_once, sync_file_system
@@ -60,15 +61,6 @@ READ_BYTES_MAX: Final = 1 << 30
 """More than any file has that is read whole. They are small, unless somebody has damaged them."""
 
 
-class _Draft:
-    """What is to be put in the place of a small file. Its bytes are on the disk if `is_written`."""
-
-    def __init__(self, path: str, data: bytes) -> None:
-        self.path = f"{path}.ahead{TEMPORARY_SUFFIX}"
-        self.data = data
-        self.is_begun = self.is_written = False
-
-
 class RealDisk:
     """The disk of this machine."""
 
@@ -77,8 +69,7 @@ class RealDisk:
         self._has_warned = False
         self.many_files = MANY_FILES
         self.kept = KeptFiles()
-        self._drafts: dict[str, _Draft] = {}
-        """By the path of the file that they are to replace."""
+        self._drafts = Drafts()
         self._names = UnsyncedNames()
         self._locked: dict[str, int] = {}
         """Descriptors of locks, by their directories: opened before any other file in them."""
@@ -201,12 +192,12 @@ class RealDisk:
     def replace(self, path: str, data: bytes) -> None:
         """See `Disk.replace`."""
         directory = os.path.dirname(path)
-        temporary = self._written_ahead(path, data)
-        if not temporary:
+        temporary = self._drafts.take(path, data)
+        if temporary is None:
             temporary = path + TEMPORARY_SUFFIX
             try:
                 make_directories(directory)
-                _write_durably(temporary, data)
+                write_durably(temporary, data)
             except OSError as error:
                 Path(temporary).unlink(missing_ok=True)
                 raise translated(error, path, len(data)) from error
@@ -214,42 +205,13 @@ class RealDisk:
         self.kept.forget(path)
         sync_directory(directory)
 
-    def _written_ahead(self, path: str, data: bytes) -> str:
-        """Return where just these bytes are, durable and waiting to be put there; "" if nowhere."""
-        draft = self._drafts.get(path)
-        if draft is None or (draft.is_begun and not draft.is_written):
-            return ""
-        del self._drafts[path]
-        if not draft.is_written:
-            return ""
-        if draft.data is data and os.path.exists(draft.path):
-            return draft.path
-        Path(draft.path).unlink(missing_ok=True)
-        return ""
-
     def will_replace(self, path: str, data: bytes) -> None:
         """See `Disk.will_replace`."""
-        draft = self._drafts.get(path)
-        # A thread may be at work on one.
-        if draft is None or not draft.is_begun or draft.is_written:
-            self._drafts[path] = _Draft(path, data)
+        self._drafts.will_replace(path, data)
 
     async def write_ahead(self) -> None:
         """See `Disk.write_ahead`."""
-        for path, draft in list(self._drafts.items()):
-            if draft.is_begun:
-                continue
-            draft.is_begun = True
-            try:
-                write = (_write_durably, draft.path, draft.data)
-                await kept_threads.run_sync(*write, limiter=self._limiter)
-            except OSError:
-                del self._drafts[path]  # `replace` says what is wrong
-            except BaseException:
-                del self._drafts[path]
-                raise
-            else:
-                draft.is_written = True
+        await self._drafts.write(self._limiter)
 
     def rename(self, path: str, new_path: str) -> bool:
         """See `Disk.rename`."""
@@ -478,14 +440,6 @@ def _sync_bytes(file: tuple[str, int]) -> None:
         os.fdatasync(descriptor)
     except OSError as error:
         raise OSError(error.errno, error.strerror, path) from error
-
-
-def _write_durably(path: str, data: bytes) -> None:
-    """Write a file of this content, durable but for its name."""
-    with open(path, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fdatasync(file.fileno())
 
 
 def _held(path: str) -> int:

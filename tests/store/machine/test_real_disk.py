@@ -7,12 +7,10 @@ import errno
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import trio
 
 import store.machine.real_disk
 from store import CorruptLogError, DiskFailedError, StoreFullError, StoreLockedError
@@ -21,7 +19,6 @@ from store.machine.disk import DiskSpace
 from store.machine.errors import LogFault
 from store.machine.real_disk import READ_BYTES_MAX, RealDisk
 from store.machine.real_file import LARGE_FILE_BYTES
-from tests.support.patience import PATIENCE_SECONDS
 
 SIZE = 8192
 
@@ -453,60 +450,3 @@ def test_a_large_file_that_cannot_be_deleted_is_let_go_of(
     assert len(jobs) == 1
     jobs[0]()
     assert disk.exists(f"{tmp_path}/f")
-
-
-@pytest.mark.parametrize("ahead", [True, False])
-async def test_what_is_written_ahead_is_synced_by_a_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, ahead: bool
-) -> None:
-    synced: list[int] = []
-    fdatasync = os.fdatasync
-
-    def counted(descriptor: int) -> None:
-        synced.append(threading.get_ident())
-        fdatasync(descriptor)
-
-    monkeypatch.setattr(os, "fdatasync", counted)
-    disk, path = RealDisk(), f"{tmp_path}/f"
-    for data in (b"one", b"two"):
-        disk.will_replace(path, data)
-        if ahead:
-            await disk.write_ahead()
-        disk.replace(path, data)
-        assert disk.read(path) == data
-    await disk.write_ahead()
-    assert [each == threading.get_ident() for each in synced] == [not ahead, not ahead]
-    assert [each.name for each in tmp_path.iterdir()] == ["f"]
-
-
-async def test_a_save_that_is_under_way_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What comes meanwhile is written as ever, and what was late does not come in its place."""
-    go_on = threading.Event()
-    fdatasync = os.fdatasync
-    here = threading.get_ident()
-
-    def slow(descriptor: int) -> None:
-        if threading.get_ident() != here:
-            go_on.wait(PATIENCE_SECONDS)
-        fdatasync(descriptor)
-
-    monkeypatch.setattr(os, "fdatasync", slow)
-    disk, path = RealDisk(), f"{tmp_path}/f"
-    disk.will_replace(path, b"late")
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(disk.write_ahead)
-        while not list(tmp_path.iterdir()):
-            await trio.lowlevel.checkpoint()
-        disk.will_replace(path, b"new")
-        await disk.write_ahead()
-        disk.replace(path, b"new")
-        assert disk.read(path) == b"new"
-        go_on.set()
-    assert disk.read(path) == b"new"
-    disk.will_replace(path, b"newer")
-    await disk.write_ahead()
-    disk.replace(path, b"newer")
-    assert disk.read(path) == b"newer"
-    assert [each.name for each in tmp_path.iterdir()] == ["f"]
