@@ -1,6 +1,6 @@
 """What is about to replace a file is synced by a thread, and nothing else comes in its place.
 
-What shows of it is a contract that the disk shares with its simulated twin: tests/support/contracts.py.
+What shows of it is a contract that the disk shares with its twin: tests/support/contracts.py.
 """
 
 import os
