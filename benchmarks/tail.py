@@ -10,6 +10,8 @@ which it was ready to run and others had the processor is left out, and said by 
 machine that is most. Of late sends it says for how much of their time each node was held.
 
 --plain starts the nodes without the instrument: the latencies are then those of `sustained.py`.
+--rocketmq does that with RocketMQ 5.3.3, with the same settings, frames and sends; a JVM wants a
+longer --warm-seconds.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ from benchmarks.rivals import (
     our_fenced_group,
     our_group,
     our_settings,
+    rocketmq_group,
     server_of,
     wait_in_sync,
     wait_until_idle,
@@ -49,7 +52,6 @@ from tandem.testing.cluster_files import write_cluster_file
 
 TOPIC: Final = "Bench"
 NODES: Final = {"async": 1, "sync": 2, "fenced": 3}
-WARM_SECONDS: Final = 3.0
 REST_SECONDS: Final = 30.0
 NS_A_MS: Final = 1e6
 
@@ -62,7 +64,9 @@ def group(directory: Path, options: argparse.Namespace, seen: Path | None) -> It
     store = {"mapped_file_size_commit_log_bytes": options.log_file_mib << 20}
     if seen is None:
         has_group = (
-            our_fenced_group(directory, nodes_count, store=store)
+            rocketmq_group(directory, nodes_count - 1)
+            if options.rocketmq
+            else our_fenced_group(directory, nodes_count, store=store)
             if kind == "fenced"
             else our_group(directory, nodes_count - 1, store=store)
         )
@@ -118,6 +122,7 @@ class LateSends(Histogram):
 def measure(options: argparse.Namespace, rate: float) -> None:
     """Run one load on a group of its own, and print what came of it."""
     with tempfile.TemporaryDirectory(prefix="tandem-bench-") as at:
+        is_watched = not (options.plain or options.rocketmq)
         seen = Path(at) / "seen"
         seen.mkdir()
         found = LateSends(options.late_ms / 1000)
@@ -125,7 +130,7 @@ def measure(options: argparse.Namespace, rate: float) -> None:
         interval.latencies = found
         with ExitStack() as stack:
             server = stack.enter_context(
-                group(Path(at) / "group", options, None if options.plain else seen)
+                group(Path(at) / "group", options, seen if is_watched else None)
             )
             wait_in_sync(server, TOPIC)
             wait_until_idle(server)
@@ -137,14 +142,14 @@ def measure(options: argparse.Namespace, rate: float) -> None:
                 connections=options.connections,
                 wait=True,
             )
-            load.run_until(time.perf_counter() + WARM_SECONDS, Interval())
+            load.run_until(time.perf_counter() + options.warm_seconds, Interval())
             began = time.monotonic_ns()
             load.run_until(time.perf_counter() + options.seconds, interval)
             ended = time.monotonic_ns()
             load.run_until(time.perf_counter() + REST_SECONDS, interval, sends=False)
         ms = [found.percentile(share) * 1000 for share in (0.5, 0.99, 0.999)]
         print(
-            f"\n{options.kind}, {rate:,.0f}/s for {options.seconds:g} s over"
+            f"\n{server.name}, {options.kind}, {rate:,.0f}/s for {options.seconds:g} s over"
             f" {options.connections} connections: {found.count} answered, p50 {ms[0]:.2f},"
             f" p99 {ms[1]:.2f}, p99.9 {ms[2]:.2f}, max {found.max_seconds * 1000:.2f} ms",
             flush=True,
@@ -226,8 +231,12 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=8)
     parser.add_argument("--late-ms", type=float, default=10.0, help="what counts as late")
     parser.add_argument("--log-file-mib", type=int, default=256)
+    parser.add_argument("--warm-seconds", type=float, default=3.0, help="before what counts")
+    parser.add_argument("--rocketmq", action="store_true", help="RocketMQ 5.3.3 and not ours")
     parser.add_argument("--plain", action="store_true", help="without the instrument")
     options = parser.parse_args()
+    if options.rocketmq and options.kind == "fenced":
+        parser.error("--rocketmq is async or sync: it has no fenced groups")
     for rate in options.rate:
         measure(options, rate)
 
