@@ -27,7 +27,7 @@ import msgspec
 import trio
 
 from benchmarks.pipelined import ask, cpu_seconds, send_frames
-from tandem.testing import running_cluster, running_fenced_cluster
+from tandem.testing import RunningCluster, running_cluster, running_fenced_cluster
 from tests.compat.programs import NotToBeHadError, classpath
 from tests.compat.targets import QUIET
 
@@ -91,22 +91,40 @@ def our_group(
 ) -> Iterator[Server]:
     """Have a classic group of ours up; `store` and `broker` are more of its settings."""
     directory.mkdir()
+    settings = our_settings(store, broker)
     role = "SYNC_MASTER" if slaves_count else "ASYNC_MASTER"
-    settings: dict[str, dict[str, Any]] = {
+    settings["groups"] = {"broker-a": {"broker_role": role}}
+    with running_cluster(directory, slaves_count=slaves_count, settings=settings) as cluster:
+        yield server_of(cluster)
+
+
+def our_settings(
+    store: Mapping[str, Any] | None = None, broker: Mapping[str, Any] | None = None
+) -> dict[str, dict[str, Any]]:
+    """Return the settings of a group of ours."""
+    return {
         "store": {**STORE, **(store or {})},
         "replication": {},
         "broker": {"register_broker_interval_ms": 10_000, **(broker or {})},
-        "groups": {"broker-a": {"broker_role": role}},
     }
-    with running_cluster(directory, slaves_count=slaves_count, settings=settings) as cluster:
-        nodes = cluster.status()
-        pids = {
-            "master" if node.role == "MASTER" else f"slave{number or ''}": node.pid
-            for number, node in enumerate(reversed(nodes))
-            if node.pid is not None
-        }
-        first = cluster.spec.nodes[0]
-        yield Server("ours", (first.address, first.port), cluster.name_servers[0], pids)
+
+
+def server_of(cluster: RunningCluster) -> Server:
+    """Return what is to be known of a cluster that is up."""
+    if cluster.is_fenced:
+        master = cluster.spec.node(cluster.master())
+        pids = {node.name: node.pid for node in cluster.status() if node.pid is not None}
+        named = {"master": pids.pop(master.name)}
+        named |= {f"follower {place}": pid for place, pid in enumerate(pids.values(), 1)}
+        return Server("ours", (master.address, master.port), cluster.name_servers[0], named)
+    nodes = cluster.status()
+    named = {
+        "master" if node.role == "MASTER" else f"slave{number or ''}": node.pid
+        for number, node in enumerate(reversed(nodes))
+        if node.pid is not None
+    }
+    first = cluster.spec.nodes[0]
+    return Server("ours", (first.address, first.port), cluster.name_servers[0], named)
 
 
 @contextmanager
@@ -119,17 +137,9 @@ def our_fenced_group(
 ) -> Iterator[Server]:
     """Have a fenced group of ours up, with a master; `store` and `broker` are more settings."""
     directory.mkdir()
-    settings: dict[str, dict[str, Any]] = {
-        "store": {**STORE, **(store or {})},
-        "replication": {},
-        "broker": {"register_broker_interval_ms": 10_000, **(broker or {})},
-    }
+    settings = our_settings(store, broker)
     with running_fenced_cluster(directory, nodes_count=nodes_count, settings=settings) as cluster:
-        master = cluster.spec.node(cluster.master())
-        pids = {node.name: node.pid for node in cluster.status() if node.pid is not None}
-        named = {"master": pids.pop(master.name)}
-        named |= {f"follower {place}": pid for place, pid in enumerate(pids.values(), 1)}
-        yield Server("ours", (master.address, master.port), cluster.name_servers[0], named)
+        yield server_of(cluster)
 
 
 @contextmanager

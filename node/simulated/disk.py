@@ -62,6 +62,7 @@ class SimulatedDisk:
         sync_fails: while true, a sync or a write through the file ends in EIO and does nothing.
             A later sync of that file leaves out the pages that have not changed since: Linux takes
             them for written.
+        replaced_ahead: how many small files were replaced by what had been written ahead.
         writes_fail: while true, no small file can be replaced either: the whole directory is gone.
         on_event: is told what is about to happen, for the trace.
     """
@@ -83,6 +84,9 @@ class SimulatedDisk:
         self.sync_seconds = sync_seconds
         self.sync_fails = False
         self.writes_fail = False
+        self.replaced_ahead = 0
+        self._ahead: dict[str, bytes] = {}
+        self._written_ahead: dict[str, bytes] = {}
         self.open_files_max = 1 << 20
         self.many_files = 4
         self.on_event = on_event
@@ -175,9 +179,20 @@ class SimulatedDisk:
             self.on_event(f"replace {path} failed")
             raise DiskFailedError(f"{path}: {os.strerror(errno.EIO)}; check the disk", path=path)
         self._expect_room(path, len(data))
+        self._ahead.pop(path, None)
+        self.replaced_ahead += self._written_ahead.pop(path, None) is data
         self.on_event(f"replace {path} {len(data)}")
         self.kept.forget(path)
         self._files[path] = self._file(path, data)
+
+    def will_replace(self, path: str, data: bytes) -> None:
+        """See `Disk.will_replace`."""
+        self._ahead[path] = data
+
+    async def write_ahead(self) -> None:
+        """See `Disk.write_ahead`. It shows nowhere, and takes no time here."""
+        self._written_ahead |= self._ahead
+        self._ahead.clear()
 
     def rename(self, path: str, new_path: str) -> bool:
         """See `Disk.rename`."""

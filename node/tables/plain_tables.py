@@ -52,6 +52,7 @@ class PlainFiles:
         Raises:
             TableFileError: a file is damaged.
         """
+        self.disk = disk
         files = TableFiles(disk, directory, wall_clock_ms, auto_create_groups=auto_create_groups)
         in_files = [each for each in registered if each.part.is_in_plain_files]
         self.shown = open_tables(in_files, files)
@@ -83,7 +84,7 @@ class PlainTables:
         self.offsets = files.offsets
         self._hide = hide
         self._synchronize = synchronize
-        self._saving = Saving(*self.shown.by_kind.values())
+        self._saving = Saving(files.disk, *self.shown.by_kind.values())
 
     def check_change(self) -> None:
         """Source: AdminBrokerProcessor.updateAndCreateTopic."""

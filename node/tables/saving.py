@@ -1,4 +1,7 @@
-"""Saves the tables of a broker: at once when it closes, else in steps between which it serves."""
+"""Saves the tables of a broker: at once when it closes, else in steps between which it serves.
+
+What is about to replace a file goes to the disk between two steps, by a thread (`write_ahead`).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Protocol
 
 import trio
 
+from store.machine.disk import Disk
 from store.machine.errors import StoreError
 from store.machine.tell_once import TellOnce
 
@@ -28,7 +32,8 @@ class SavedTable(Protocol):
 class Saving:
     """Saves some tables; a full disk costs a few repeated messages, not the node."""
 
-    def __init__(self, *tables: SavedTable) -> None:
+    def __init__(self, disk: Disk, *tables: SavedTable) -> None:
+        self._disk = disk
         self._tables = tables
         self._told: TellOnce[str] = TellOnce()
 
@@ -44,6 +49,7 @@ class Saving:
         silent for so long is deposed.
         """
         for _ in self._steps():
+            await self._disk.write_ahead()
             await trio.lowlevel.checkpoint()
 
     def _steps(self) -> Iterator[None]:

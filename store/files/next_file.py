@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from store.files.mapped_file import MappedFile
-from store.files.touched_pages import LEAD_BYTES
+from store.files.touched_pages import LEAD_BYTES, STEP_BYTES_MIN
 from store.machine.disk import Disk, DiskFile
 from tandem.wire.store_layout import PAGE_BYTES
 
@@ -106,7 +106,9 @@ class NextFile:
             self.prepared = MappedFile(file, offset)
             if self._warm:
                 await self._lock_in_memory(file)
-            await self._disk.touch(file, 0, min(LEAD_BYTES, file.size))
+            lead = min(LEAD_BYTES, file.size)
+            for start in range(0, lead, STEP_BYTES_MIN):
+                await self._disk.touch(file, start, min(STEP_BYTES_MIN, lead - start))
             return
         file.close()
         # The log was faster and has its own file of that name, or it began somewhere else.

@@ -25,7 +25,15 @@ from store.machine.disk import Disk
 from tandem.wire.store_layout import PAGE_BYTES
 
 STEP_BYTES: Final = 8 << 20
-"""Touched at a time: some 20 ms of work for another core, a thread's wake-up is nothing to that."""
+"""Touched at a time at most: some 20 ms of work for another core, while the log grows by 250 MB a
+second. In a slower log that work is taken from others who have time to be waited for: see
+`TouchedPages.step_bytes`."""
+
+STEP_BYTES_MIN: Final = 512 << 10
+"""Touched at a time at least: 0.1 to 2 ms, and a thread's wake-up is little to that."""
+
+STEPS_A_SECOND: Final = 32
+"""Of a busy log."""
 
 LEAD_BYTES: Final = 8 << 20
 """Touched ahead at least: at 250 MB a second, which is full speed, 30 ms."""
@@ -76,6 +84,16 @@ class TouchedPages:
         """How far ahead of the writer pages are to be in memory."""
         return max(LEAD_BYTES, min(int(self._busy_second_bytes), IN_MEMORY_BYTES_MAX))
 
+    @property
+    def step_bytes(self) -> int:
+        """How much is touched at a time: a small part of what the log needs in a second.
+
+        While a thread touches pages it takes a core, and whoever maps or unmaps memory waits for
+        it. So it is done often and briefly, unless the log grows so fast that it would be too late.
+        """
+        step = int(self._busy_second_bytes) // STEPS_A_SECOND // PAGE_BYTES * PAGE_BYTES
+        return max(STEP_BYTES_MIN, min(step, STEP_BYTES))
+
     def look(self, now: float) -> bool:
         """See how fast the log grows; return whether it is calm. `now` is in seconds, on any clock.
 
@@ -107,7 +125,7 @@ class TouchedPages:
         last = self._files[-1]
         touched = self._end if last is self._file else 0
         start = max(touched, _page_of(last))
-        end = min(start + STEP_BYTES, last.size)
+        end = min(start + self.step_bytes, last.size)
         # Before the wait: a disk that cannot touch pages is not asked for the same ones again.
         self._file, self._end = last, end
         if start < end:
@@ -128,7 +146,7 @@ class TouchedPages:
             start = max(self._in_memory.get(file.file_from_offset, 0), _page_of(file))
             if file is self._file:
                 start = max(start, self._end)
-            end = min(start + STEP_BYTES, file.size)
+            end = min(start + self.step_bytes, file.size)
             if start < end <= file.wrote_position + left:
                 return file, start, end
             left -= file.size - file.wrote_position

@@ -43,7 +43,16 @@ def replace_with_checked_json(disk: Disk, path: str, value: object) -> None:
         StoreFullError: no room; the old content is still there.
         DiskFailedError: anything else; the old content is still there.
     """
-    data = encode_checked_json(_name(path), value)
+    replace_kept(disk, path, checked_json(path, value))
+
+
+def checked_json(path: str, value: object) -> bytes:
+    """Return what such a file says if it is of this name, to be put there by `replace_kept`."""
+    return encode_checked_json(_name(path), value)
+
+
+def replace_kept(disk: Disk, path: str, data: bytes) -> None:
+    """Put this in the place of what a file of ours holds. Errors: as above."""
     disk.replace(path, data)
     keep(disk, path, data)
 

@@ -207,6 +207,18 @@ class Disk(Protocol):
             DiskFailedError: anything else; the old content is still there.
         """
 
+    def will_replace(self, path: str, data: bytes) -> None:
+        """Say what `replace` is about to put there, so that `write_ahead` can do most of it.
+
+        Advice: whether it is followed, and whatever is put there instead, `replace` does the same.
+        """
+
+    async def write_ahead(self) -> None:
+        """Write what is about to replace small files, without stopping other tasks.
+
+        Nothing of it shows before it is put there. Returns at once if there is nothing to write.
+        """
+
     def rename(self, path: str, new_path: str) -> bool:
         """Give a file or a directory another name on the same file system, durably.
 

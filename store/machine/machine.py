@@ -10,14 +10,18 @@ from typing import Any, Final
 
 import msgspec
 
+from store.machine import kept_threads
 from store.machine.disk import Disk
 from store.machine.network import Network
 from store.machine.process import ProcessFacts, this_process
-from store.machine.real_disk import RealDisk
+from store.machine.real_disk import CALLS_AT_ONCE, RealDisk
 from store.machine.service_manager import ServiceManager, this_service_manager
 from store.machine.tcp_network import TCPNetwork
 
 BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
+
+THREADS: Final = CALLS_AT_ONCE + 1
+"""As many as a disk uses at once, and one for what nobody waits for."""
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +53,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
 def this_machine() -> Machine:
     """Return the machine that this process runs on."""
+    kept_threads.have(THREADS)
     return Machine(
         disk=RealDisk(),
         network=TCPNetwork(),

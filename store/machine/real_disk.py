@@ -17,18 +17,21 @@ import resource
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, cast
 
 import trio
 
+from store.machine import kept_threads
 from store.machine.disk import TEMPORARY_SUFFIX, DiskFile, DiskSpace, check_pages, check_size
+from store.machine.drafts import Drafts, write_durably
 from store.machine.errors import CorruptLogError, LogFault, StoreFullError, StoreLockedError
 from store.machine.kept_files import KeptFiles
 from store.machine.many_syncs import at_once, sync_file_system
 from store.machine.real_file import (
+    LARGE_FILE_BYTES,
     RealFile,
     UnsyncedNames,
     allocate,
@@ -46,8 +49,13 @@ from tandem.wire.store_layout import PAGE_BYTES
 
 _log = logging.getLogger(__name__)
 
+CALLS_AT_ONCE: Final = 4
+"""Syncs of several files may overlap; more than a few only queue up in the kernel."""
+
 MANY_FILES: Final = 1024
 """One by one they take half a second; where others write much a whole file system takes longer."""
+
+_O_PATH: Final = getattr(os, "O_PATH", os.O_RDONLY)
 
 READ_BYTES_MAX: Final = 1 << 30
 """More than any file has that is read whole. They are small, unless somebody has damaged them."""
@@ -57,11 +65,11 @@ class RealDisk:
     """The disk of this machine."""
 
     def __init__(self) -> None:
-        # Syncs of several files may overlap; more than a few only queue up in the kernel.
-        self._limiter = trio.CapacityLimiter(4)
+        self._limiter = trio.CapacityLimiter(CALLS_AT_ONCE)
         self._has_warned = False
         self.many_files = MANY_FILES
         self.kept = KeptFiles()
+        self._drafts = Drafts()
         self._names = UnsyncedNames()
         self._locked: dict[str, int] = {}
         """Descriptors of locks, by their directories: opened before any other file in them."""
@@ -152,9 +160,15 @@ class RealDisk:
     def remove(self, path: str) -> None:
         """See `Disk.remove`."""
         self.kept.forget(path)
-        if os.path.exists(path):
+        if not os.path.exists(path):
+            return
+        held = _held(path)
+        try:
             os.unlink(path)
             sync_directory(os.path.dirname(path))
+        finally:
+            if held >= 0:
+                kept_threads.do_later(partial(os.close, held))
 
     def remove_directory(self, path: str) -> None:
         """See `Disk.remove_directory`."""
@@ -178,19 +192,26 @@ class RealDisk:
     def replace(self, path: str, data: bytes) -> None:
         """See `Disk.replace`."""
         directory = os.path.dirname(path)
-        temporary = path + TEMPORARY_SUFFIX
-        try:
-            make_directories(directory)
-            with open(temporary, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fdatasync(file.fileno())
-        except OSError as error:
-            Path(temporary).unlink(missing_ok=True)
-            raise translated(error, path, len(data)) from error
+        temporary = self._drafts.take(path, data)
+        if temporary is None:
+            temporary = path + TEMPORARY_SUFFIX
+            try:
+                make_directories(directory)
+                write_durably(temporary, data)
+            except OSError as error:
+                Path(temporary).unlink(missing_ok=True)
+                raise translated(error, path, len(data)) from error
         os.replace(temporary, path)
         self.kept.forget(path)
         sync_directory(directory)
+
+    def will_replace(self, path: str, data: bytes) -> None:
+        """See `Disk.will_replace`."""
+        self._drafts.will_replace(path, data)
+
+    async def write_ahead(self) -> None:
+        """See `Disk.write_ahead`."""
+        await self._drafts.write(self._limiter)
 
     def rename(self, path: str, new_path: str) -> bool:
         """See `Disk.rename`."""
@@ -268,7 +289,7 @@ class RealDisk:
             return
         # This reference keeps the mapping in place while the thread is at it.
         start = ctypes.c_char.from_buffer(file.buffer)
-        error = await trio.to_thread.run_sync(
+        error = await kept_threads.run_sync(
             _lock_memory, ctypes.addressof(start), file.size, limiter=self._limiter
         )
         self._warn_unlocked(file.size, error)
@@ -279,7 +300,7 @@ class RealDisk:
             start = ctypes.c_char.from_buffer(file.buffer)
         except ValueError:  # closed, and with that unlocked
             return
-        await trio.to_thread.run_sync(
+        await kept_threads.run_sync(
             _libc.munlock, ctypes.addressof(start), file.size, limiter=self._limiter
         )
 
@@ -296,7 +317,7 @@ class RealDisk:
 
     async def create_in_background(self, path: str, size: int) -> RealFile | None:
         """See `Disk.create_in_background`."""
-        run_sync = trio.to_thread.run_sync
+        run_sync = kept_threads.run_sync
         make = partial(make_file, path, size, unfinished_name=f"next{TEMPORARY_SUFFIX}")
         descriptor, unfinished = await run_sync(make, limiter=self._limiter)
         file = mapped(path, descriptor, size, unfinished)
@@ -332,11 +353,11 @@ class RealDisk:
         first = ctypes.c_char.from_buffer(file.buffer, start)
         advice = _MADV_POPULATE_READ if clean else _MADV_POPULATE_WRITE
         populate = (ctypes.addressof(first), size, advice)
-        await trio.to_thread.run_sync(_libc.madvise, *populate, limiter=self._limiter)
+        await kept_threads.run_sync(_libc.madvise, *populate, limiter=self._limiter)
 
     async def read_from_disk(self, path: str, start: int, size: int) -> bytes:
         """See `Disk.read_from_disk`."""
-        return await trio.to_thread.run_sync(
+        return await kept_threads.run_sync(
             read_past_cache, path, start, size, limiter=self._limiter
         )
 
@@ -350,7 +371,7 @@ class RealDisk:
             if not lent:
                 await trio.lowlevel.checkpoint()
                 return
-            run_sync = trio.to_thread.run_sync
+            run_sync = kept_threads.run_sync
             await run_sync(_sync_all, lent, self._names, grown, limiter=self._limiter)
 
     def sync_tree_now(self, directory: str) -> bool:
@@ -367,7 +388,7 @@ class RealDisk:
         if descriptor is None:
             await trio.lowlevel.checkpoint()
             return False
-        run_sync = trio.to_thread.run_sync
+        run_sync = kept_threads.run_sync
         is_synced = await run_sync(sync_file_system, descriptor, limiter=self._limiter)
         if is_synced:
             self._names.are_durable(directory, made)
@@ -419,6 +440,18 @@ def _sync_bytes(file: tuple[str, int]) -> None:
         os.fdatasync(descriptor)
     except OSError as error:
         raise OSError(error.errno, error.strerror, path) from error
+
+
+def _held(path: str) -> int:
+    """Return a descriptor that keeps a large file, whoever deletes its name; -1: it is not large.
+
+    The system gives back blocks and pages with the last descriptor: 50 ms for 256 MiB, in which the
+    caller would stand still.
+    """
+    with suppress(OSError):
+        if os.path.getsize(path) >= LARGE_FILE_BYTES:
+            return os.open(path, _O_PATH | os.O_CLOEXEC)
+    return -1
 
 
 def _open_without_waiting(path: str, flags: int) -> int:

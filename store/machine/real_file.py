@@ -15,6 +15,9 @@ Facts that decide this:
 - The first touch of a page brings in what is around it, as much as the disk's `read_ahead_kb` says:
   8 MiB of zeros and 2 ms on some machines, for a queue of one message. So the mapping of a file
   with few blocks is MADV_RANDOM.
+- To take back the pages of a large mapping, and to give back the blocks of a large file, takes the
+  system long: 20 and 50 ms for 256 MiB. A thread does both, some time after the file was closed and
+  its name deleted.
 """
 
 import errno
@@ -26,6 +29,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
+from store.machine import kept_threads
 from store.machine.disk import TEMPORARY_SUFFIX, check_range, check_size
 from store.machine.errors import DiskFailedError, StoreError, StoreFullError
 from store.machine.many_syncs import at_once
@@ -81,6 +85,9 @@ class UnsyncedNames:
             if self._made.get(directory) == count:
                 self._made.pop(directory, None)
 
+
+LARGE_FILE_BYTES: Final = 4 << 20
+"""To unmap or delete that may take the system a millisecond."""
 
 READ_AROUND_BYTES_MIN: Final = 1 << 20
 """A file with fewer blocks is read page by page; one with more is worth reading ahead."""
@@ -172,15 +179,21 @@ class RealFile:
             return
         self.is_closed = True
         self._close_descriptor()
-        try:
-            self.buffer.close()
-        except BufferError:
-            return
+        if self.size >= LARGE_FILE_BYTES:
+            kept_threads.do_later(partial(_unmap, self.buffer))
+        else:
+            _unmap(self.buffer)
 
     def _close_descriptor(self) -> None:
         if self.is_closed and not self._calls and self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def _unmap(buffer: mmap.mmap) -> None:
+    # A buffer still in use is unmapped when its last view goes.
+    with suppress(BufferError):
+        buffer.close()
 
 
 _O_TMPFILE: Final = getattr(os, "O_TMPFILE", 0)

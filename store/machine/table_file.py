@@ -30,7 +30,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from store.machine.checked_file import read_checked_json, replace_with_checked_json
+from store.machine.checked_file import (
+    checked_json,
+    read_checked_json,
+    replace_kept,
+    replace_with_checked_json,
+)
 from store.machine.errors import StoreFullError, TableFileError
 from store.machine.kept_files import KeptFile
 from tandem.wire.checksum_line import checksum_of
@@ -102,6 +107,7 @@ class TableFile:
         self._is_needed = is_needed
         self._path = path
         self._backup = f"{path}.bak"
+        self._noted = f"{path}.crc"
         self._name = path.rpartition("/")[2]
         self._is_damaged = False
         self._checksums = TableChecksums()
@@ -205,6 +211,9 @@ class TableFile:
         # The backup of a damaged file is the only good copy until the new one is there.
         old = None if self._is_damaged else self._as_it_was()
         backup = self._checksums.backup
+        if old:
+            self._disk.will_replace(self._backup, old)
+        self._disk.will_replace(self._path, data)
         yield
         # A file, and what is kept of it to compare it with, are never seen apart.
         if old:
@@ -216,8 +225,12 @@ class TableFile:
         self._is_damaged = False
         checksum = self._checksum(self._path, data)
         self._keep(self._path, data, checksum)
+        checksums = TableChecksums(checksum, backup)
+        noted = checked_json(self._noted, checksums)
+        self._disk.will_replace(self._noted, noted)
         yield
-        self._note(TableChecksums(checksum, backup))
+        replace_kept(self._disk, self._noted, noted)
+        self._checksums = checksums
 
     # -- checksums -------------------------------------------------------------------------------
 
@@ -289,14 +302,14 @@ class TableFile:
         self._note(msgspec.structs.replace(self._checksums, **new))
 
     def _note(self, checksums: TableChecksums) -> None:
-        replace_with_checked_json(self._disk, f"{self._path}.crc", checksums)
+        replace_with_checked_json(self._disk, self._noted, checksums)
         self._checksums = checksums
 
     def _read_checksums(self) -> TableChecksums:
         try:
-            found = read_checked_json(self._disk, f"{self._path}.crc", TableChecksums)
+            found = read_checked_json(self._disk, self._noted, TableChecksums)
         except UnreadableError as error:
-            _log.error("%s.crc: %s; the table is taken as it is", self._path, error)
+            _log.error("%s: %s; the table is taken as it is", self._noted, error)
             found = None
         return found or TableChecksums()
 

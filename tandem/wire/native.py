@@ -113,6 +113,9 @@ class Loops:
 
     def __init__(self, path: Path) -> None:
         library = ctypes.CDLL(str(path))
+        # These take microseconds. Between giving up the interpreter lock and having it back a
+        # thread of the disk may take it, and may lose the processor with it: then a put waits.
+        brief = ctypes.PyDLL(str(path))
         self.source_crc32 = ctypes.c_uint32.in_dll(library, "tandem_source_crc32").value
         self._scan = library.tandem_scan
         self._scan.argtypes = [_AT, _LONG, _LONG, _LONG, _LONG, _LONG, _LONG, _AT, _AT]
@@ -122,11 +125,11 @@ class Loops:
         self._distinct_values.argtypes = [_AT, _LONG, _AT, _AT, _LONG, _LONG, _AT, _AT]
         self._hash_keys = library.tandem_hash_keys
         self._hash_keys.argtypes = [_AT, _LONG, *[_AT] * 4, _LONG, _LONG, _AT, _AT, _AT]
-        self._index_put = library.tandem_index_put
+        self._index_put = brief.tandem_index_put
         self._index_put.argtypes = [_AT, _LONG, _LONG, _LONG, _AT, _AT, _AT, _LONG]
-        self._batch_size = library.tandem_batch_size
+        self._batch_size = brief.tandem_batch_size
         self._batch_size.argtypes = [_AT, _AT]
-        self._split_batch = library.tandem_split_batch
+        self._split_batch = brief.tandem_split_batch
         self._split_batch.argtypes = [_AT, _AT, _AT]
         for function in (
             self._scan,
@@ -138,6 +141,26 @@ class Loops:
         ):
             function.restype = _LONG
         self._split_batch.restype = ctypes.c_int
+        self._declare_sends(brief)
+        self.find_pulls = brief.tandem_find_pulls
+        self.find_pulls.argtypes = [ctypes.c_char_p, _LONG, _LONG, _AT]
+        self.find_pulls.restype = _LONG
+        self.answer_pulls = brief.tandem_answer_pulls
+        self.answer_pulls.argtypes = [_AT, _AT]
+        self.answer_pulls.restype = _LONG
+        self._read_headers = brief.tandem_read_headers
+        self._read_headers.argtypes = [_AT, ctypes.c_char_p, _LONG, _AT]
+        self._read_headers.restype = _LONG
+        self._hpack_bytes = brief.tandem_hpack_bytes
+        self._hpack_bytes.restype = _LONG
+        self._header_text = bytearray(_HEADER_TEXT_BYTES)
+        self._header_text_at = _address(_bytes_of(self._header_text))
+        self._declare_sockets(library)
+        self.crc32 = library.tandem_crc32
+        self.crc32.argtypes = [ctypes.c_char_p, _LONG]
+        self.crc32.restype = ctypes.c_uint32
+
+    def _declare_sends(self, library: ctypes.CDLL) -> None:
         self.find_sends = library.tandem_find_sends
         self.find_sends.argtypes = [ctypes.c_char_p, _LONG, _LONG, _AT]
         self.find_sends.restype = _LONG
@@ -153,23 +176,6 @@ class Loops:
         self.write_sends = library.tandem_write_sends
         self.write_sends.argtypes = [ctypes.c_char_p, _AT, _AT]
         self.write_sends.restype = _LONG
-        self.find_pulls = library.tandem_find_pulls
-        self.find_pulls.argtypes = [ctypes.c_char_p, _LONG, _LONG, _AT]
-        self.find_pulls.restype = _LONG
-        self.answer_pulls = library.tandem_answer_pulls
-        self.answer_pulls.argtypes = [_AT, _AT]
-        self.answer_pulls.restype = _LONG
-        self._read_headers = library.tandem_read_headers
-        self._read_headers.argtypes = [_AT, ctypes.c_char_p, _LONG, _AT]
-        self._read_headers.restype = _LONG
-        self._hpack_bytes = library.tandem_hpack_bytes
-        self._hpack_bytes.restype = _LONG
-        self._header_text = bytearray(_HEADER_TEXT_BYTES)
-        self._header_text_at = _address(_bytes_of(self._header_text))
-        self._declare_sockets(library)
-        self.crc32 = library.tandem_crc32
-        self.crc32.argtypes = [ctypes.c_char_p, _LONG]
-        self.crc32.restype = ctypes.c_uint32
 
     def _declare_sockets(self, library: ctypes.CDLL) -> None:
         self.receive_each = library.tandem_receive_each

@@ -8,7 +8,7 @@ from typing import Final
 
 from ha.fenced.epoch_file import EpochFile
 from node.tables.topic_config_table import TopicConfigTable
-from store.machine import many_syncs, real_disk, real_file
+from store.machine import drafts, many_syncs, real_disk, real_file
 from store.machine.real_disk import RealDisk
 from store.machine.real_file import RealFile
 from store.queue.consume_queue_store import ConsumeQueueStore
@@ -25,8 +25,12 @@ NOTHING: Final = "None"
 
 MUTATIONS: Final[dict[str, tuple[SourceMutation, str]]] = {
     "a file is replaced without a sync of its bytes": (
-        SourceMutation(RealDisk.replace, "os.fdatasync(file.fileno())", NOTHING),
+        SourceMutation(drafts.write_durably, "os.fdatasync(file.fileno())", NOTHING),
         "replace_a_file",
+    ),
+    "a file is replaced by what was written ahead without a sync": (
+        SourceMutation(drafts.write_durably, "os.fdatasync(file.fileno())", NOTHING),
+        "replace_a_file_ahead",
     ),
     "a file is replaced without a sync of its directory": (
         SourceMutation(RealDisk.replace, "sync_directory(directory)", NOTHING),

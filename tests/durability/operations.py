@@ -57,6 +57,17 @@ def replace_a_file(directory: Path, machine: StrictMachine) -> None:
         assert machine.read(path) == data
 
 
+def replace_a_file_ahead(directory: Path, machine: StrictMachine) -> None:
+    """A small file is replaced by what a thread has brought to the disk before."""
+    path = directory / "f"
+    disk = RealDisk()
+    for data in (b"first", b"second"):
+        disk.will_replace(str(path), data)
+        trio.run(disk.write_ahead)
+        disk.replace(str(path), data)
+        assert machine.read(path) == data
+
+
 def replace_a_file_of_the_package(directory: Path, machine: StrictMachine) -> None:
     """What commands, jobs and clients replace: manifests, positions of a replay, offsets."""
     path = directory / "new" / "newer" / "f"
@@ -357,6 +368,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     operation.__name__: operation
     for operation in (
         replace_a_file,
+        replace_a_file_ahead,
         replace_a_file_of_the_package,
         store_offsets_of_a_broadcasting_consumer,
         write_a_cluster_file,

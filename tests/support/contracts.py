@@ -273,6 +273,39 @@ async def _sync_keeps_the_content(disk: Disk, root: str) -> None:
     file.close()
 
 
+async def _what_is_written_ahead_shows_once_it_is_put_there(disk: Disk, root: str) -> None:
+    path, one, two, three = f"{root}/x.json", b"one", b"twenty-two", b""
+    disk.will_replace(path, one)
+    await disk.write_ahead()
+    assert disk.read(path) is None
+    assert disk.list_files(root) == []
+    disk.replace(path, one)
+    assert disk.read(path) == one
+    disk.will_replace(path, two)
+    await disk.write_ahead()
+    assert disk.read(path) == one
+    disk.replace(path, three)
+    assert disk.read(path) == three
+    disk.replace(path, two)
+    assert disk.read(path) == two
+    disk.will_replace(path, one)
+    disk.replace(path, one)
+    await disk.write_ahead()
+    assert disk.read(path) == one
+    disk.will_replace(path, two)
+    await disk.write_ahead()
+    disk.will_replace(path, three)
+    await disk.write_ahead()
+    disk.replace(path, three)
+    assert disk.read(path) == three
+    # Where that cannot be, `replace` makes the directory, or says what is wrong.
+    disk.will_replace(f"{root}/new/x.json", one)
+    await disk.write_ahead()
+    disk.replace(f"{root}/new/x.json", one)
+    assert disk.read(f"{root}/new/x.json") == one
+    assert disk.list_files(root) == [("x.json", 0)]
+
+
 async def _files_are_synced_together(disk: Disk, root: str) -> None:
     files = [disk.create(f"{root}/{name}/f", 4096, grows=True) for name in ("a", "b", "c")]
     for file in files:
@@ -514,6 +547,7 @@ ASYNC_DISK_CONTRACTS: Final = {
     function.__name__.strip("_"): function
     for function in (
         _sync_keeps_the_content,
+        _what_is_written_ahead_shows_once_it_is_put_there,
         _files_are_synced_together,
         _many_files_are_synced_now_and_with_their_tree,
         _create_in_background_leaves_an_existing_file_alone,

@@ -265,6 +265,8 @@ class GroupJournal:
                 self._saving = self._saving or self._save_in_steps()
             may_have_more = self._go_on_saving() or may_have_more
             end_round()
+            if self._saving is not None:
+                await self._file.write_ahead()
             first_deadline = self._waiting.next_deadline
             wake_at = math.inf if first_deadline is None else first_deadline
             if not may_have_more:

@@ -85,9 +85,14 @@ class JournalFile:
             checksum = raw_crc32(piece, checksum)
             yield
         data = b"".join([*pieces, checksum_line(checksum)])
+        self._disk.will_replace(self._path, data)
         yield
         self._disk.replace(self._path, data)
         keep(self._disk, self._path, data)
+
+    async def write_ahead(self) -> None:
+        """Write what a save is about to put there, without stopping other tasks."""
+        await self._disk.write_ahead()
 
 
 def _in_pieces(state: msgspec.Struct) -> Iterator[bytes]:

@@ -81,6 +81,7 @@ class SavedTables:
                 says the same.
         """
         form = JournalFormat(registered)
+        self.disk = disk
         self.file = JournalFile(disk, directory, form)
         saved = self.file.load()
         files = TableFiles(
@@ -156,7 +157,7 @@ class JournalTables:
         self._hide = store.compaction.hide
         self._saved = saved
         self._replication = replication
-        self._saving = Saving(*saved.shown.by_kind.values())
+        self._saving = Saving(saved.disk, *saved.shown.by_kind.values())
         self.journal = GroupJournal(
             store,
             saved.file,

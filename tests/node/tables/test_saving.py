@@ -28,7 +28,7 @@ class World:
             TableFile(self.disk, "g.json"), lambda: 1, is_copy=True
         )
         self.offsets = ConsumerOffsetTable(TableFile(self.disk, "o.json"), lambda: 1)
-        self.saving = Saving(self.topics, self.groups, self.offsets)
+        self.saving = Saving(self.disk, self.topics, self.groups, self.offsets)
 
     def change(self, numbers: range, queues: int = 4) -> None:
         self.topics.update(
@@ -97,6 +97,22 @@ async def test_a_save_that_is_stopped_midway_does_not_count(turns: int) -> None:
     world.check(world)
 
 
+async def test_all_that_is_saved_in_turns_was_written_ahead() -> None:
+    replaced: list[str] = []
+    disk = SimulatedDisk(
+        on_event=lambda event: replaced.append(event) if event.startswith("replace") else None
+    )
+    world = World(disk)
+    for queues in (4, 5):
+        replaced.clear()
+        disk.replaced_ahead = 0
+        world.change(range(3), queues)
+        await world.saving.save_in_turns()
+        assert len(replaced) >= 6
+        assert disk.replaced_ahead == len(replaced)
+    world.check(world)
+
+
 class FullTable:
     def save_in_steps(self) -> Iterator[None]:
         yield
@@ -104,7 +120,7 @@ class FullTable:
 
 
 async def test_a_full_disk_is_said_once_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    saving = Saving(FullTable())
+    saving = Saving(SimulatedDisk(), FullTable())
     with caplog.at_level(logging.WARNING):
         await saving.save_in_turns()
         saving.save()

@@ -1,5 +1,6 @@
 """Pages are touched ahead of the writer, in steps, and no more of them than that."""
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,14 @@ from node.simulated.disk import SimulatedDisk
 from store.files import touched_pages
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
-from store.files.touched_pages import CALMED_SECONDS, LEAD_BYTES, STEP_BYTES, TouchedPages
+from store.files.touched_pages import (
+    CALMED_SECONDS,
+    LEAD_BYTES,
+    STEP_BYTES,
+    STEP_BYTES_MIN,
+    STEPS_A_SECOND,
+    TouchedPages,
+)
 from store.machine.real_disk import RealDisk
 
 SIZE = 4 * STEP_BYTES
@@ -29,6 +37,16 @@ async def touch_what_is_wanted(pages: TouchedPages) -> None:
         await pages.touch_some()
 
 
+def whole(steps: list[tuple[int, int]]) -> tuple[int, int]:
+    """What steps that follow one another cover."""
+    assert all(before[1] == after[0] for before, after in itertools.pairwise(steps))
+    return steps[0][0], steps[-1][1]
+
+
+def longest(steps: list[tuple[int, int]]) -> int:
+    return max(end - start for start, end in steps)
+
+
 async def test_nothing_is_wanted_without_a_file(queue: MappedFileQueue) -> None:
     pages = queue.touched_pages
     assert not pages.are_wanted
@@ -41,12 +59,35 @@ async def test_the_lead_is_kept_and_an_idle_file_is_left_alone(
 ) -> None:
     last, pages = queue.last_or_create(0), queue.touched_pages
     await touch_what_is_wanted(pages)
-    assert disk.touched == {last.file.path: [(0, STEP_BYTES)]}
-    last.wrote_position = STEP_BYTES - LEAD_BYTES
-    assert not pages.are_wanted
+    steps = disk.touched[last.file.path]
+    assert whole(steps) == (0, LEAD_BYTES)
     last.wrote_position += 1
     await touch_what_is_wanted(pages)
-    assert disk.touched[last.file.path][1:] == [(STEP_BYTES, 2 * STEP_BYTES)]
+    assert whole(steps) == (0, LEAD_BYTES + STEP_BYTES_MIN)
+    last.wrote_position = STEP_BYTES_MIN
+    assert not pages.are_wanted
+
+
+@pytest.mark.parametrize(
+    ("bytes_a_second", "step_bytes"),
+    [
+        (1_000, STEP_BYTES_MIN),
+        (6_500_000, STEP_BYTES_MIN),
+        (STEPS_A_SECOND << 20, 1 << 20),
+        (2 * STEPS_A_SECOND * STEP_BYTES, STEP_BYTES),
+    ],
+)
+async def test_a_step_is_a_small_part_of_what_the_log_needs_in_a_second(
+    queue: MappedFileQueue, disk: SimulatedDisk, bytes_a_second: int, step_bytes: int
+) -> None:
+    last, pages = queue.last_or_create(0), queue.touched_pages
+    busy(pages, last, bytes_a_second)
+    last.wrote_position = 0
+    assert pages.step_bytes == step_bytes
+    await touch_what_is_wanted(pages)
+    assert longest(disk.touched[last.file.path]) == step_bytes
+    await bring_in_all(pages, None)
+    assert longest(disk.brought_in.get(last.file.path, [(0, 0)])) <= step_bytes
 
 
 async def test_pages_that_the_writer_has_passed_are_left_out(
@@ -56,7 +97,7 @@ async def test_pages_that_the_writer_has_passed_are_left_out(
     last.wrote_position = STEP_BYTES + 5000
     await pages.touch_some()
     start = STEP_BYTES + 4096
-    assert disk.touched[last.file.path] == [(start, start + STEP_BYTES)]
+    assert disk.touched[last.file.path] == [(start, start + STEP_BYTES_MIN)]
 
 
 async def test_it_ends_with_the_file_and_goes_on_with_the_next(
@@ -66,21 +107,23 @@ async def test_it_ends_with_the_file_and_goes_on_with_the_next(
     for position in range(0, SIZE + 1, 4096):
         last.wrote_position = position
         await touch_what_is_wanted(pages)
-    assert disk.touched[last.file.path] == [
-        (start, start + STEP_BYTES) for start in range(0, SIZE, STEP_BYTES)
-    ]
+    steps = disk.touched[last.file.path]
+    assert whole(steps) == (0, SIZE)
+    assert longest(steps) == STEP_BYTES_MIN
     following = queue.last_or_create(0)
     assert following is not last
     assert pages.are_wanted
     await touch_what_is_wanted(pages)
-    assert disk.touched[following.file.path] == [(0, STEP_BYTES)]
+    assert whole(disk.touched[following.file.path]) == (0, LEAD_BYTES)
 
 
 async def test_a_prepared_file_begins_with_pages_that_are_touched(
     queue: MappedFileQueue, disk: SimulatedDisk
 ) -> None:
     await queue.next_file.prepare()
-    assert disk.touched == {f"/q/{0:020d}": [(0, LEAD_BYTES)]}
+    steps = disk.touched[f"/q/{0:020d}"]
+    assert whole(steps) == (0, LEAD_BYTES)
+    assert longest(steps) == STEP_BYTES_MIN
 
 
 def busy(pages: TouchedPages, last: MappedFile, bytes_a_second: int) -> None:
@@ -122,15 +165,16 @@ async def test_after_a_busy_second_as_much_is_brought_in_as_it_wrote(
     await touch_what_is_wanted(pages)
     touched_to = disk.touched[last.file.path][-1][1]
     await bring_in_all(pages, following)
-    assert disk.brought_in == {
-        last.file.path: [(at, at + STEP_BYTES) for at in range(touched_to, SIZE, STEP_BYTES)],
-        following.file.path: [(0, STEP_BYTES)],
-    }
+    assert whole(disk.brought_in[last.file.path]) == (touched_to, SIZE)
+    assert whole(disk.brought_in[following.file.path])[0] == 0
+    brought_in = disk.brought_in[following.file.path][-1][1]
+    assert STEP_BYTES - pages.step_bytes < brought_in <= STEP_BYTES
     # All of it once.
     assert pages.absent_step(following) is None
     last.wrote_position += STEP_BYTES
     await bring_in_all(pages, following)
-    assert disk.brought_in[following.file.path][1:] == [(STEP_BYTES, 2 * STEP_BYTES)]
+    more = disk.brought_in[following.file.path][-1][1] - brought_in
+    assert STEP_BYTES - pages.step_bytes < more < STEP_BYTES + pages.step_bytes
 
 
 async def test_no_more_than_the_limit_is_brought_in(
@@ -143,7 +187,7 @@ async def test_no_more_than_the_limit_is_brought_in(
     last.wrote_position = 0
     assert pages.lead_bytes == 2 * STEP_BYTES
     await bring_in_all(pages, None)
-    assert disk.brought_in == {last.file.path: [(0, STEP_BYTES), (STEP_BYTES, 2 * STEP_BYTES)]}
+    assert whole(disk.brought_in[last.file.path]) == (0, 2 * STEP_BYTES)
 
 
 async def test_a_busy_second_is_forgotten(queue: MappedFileQueue) -> None:

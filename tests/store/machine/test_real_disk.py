@@ -7,15 +7,18 @@ import errno
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import store.machine.real_disk
 from store import CorruptLogError, DiskFailedError, StoreFullError, StoreLockedError
+from store.machine import kept_threads
 from store.machine.disk import DiskSpace
 from store.machine.errors import LogFault
 from store.machine.real_disk import READ_BYTES_MAX, RealDisk
+from store.machine.real_file import LARGE_FILE_BYTES
 
 SIZE = 8192
 
@@ -404,3 +407,46 @@ async def test_a_name_that_is_made_during_the_sync_is_not_durable_by_it(
     assert await disk.sync_tree(str(tmp_path))
     assert sorted(disk._names._made) == [str(tmp_path), str(tmp_path / "b")]
     release()
+
+
+def test_a_large_file_is_given_back_by_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What takes the system long is its blocks, and they go with the last descriptor."""
+    jobs: list[Callable[[], None]] = []
+    monkeypatch.setattr(kept_threads, "do_later", jobs.append)
+    disk = RealDisk()
+    for name, size in (("small", SIZE), ("large", LARGE_FILE_BYTES)):
+        disk.create(f"{tmp_path}/{name}", size).close()
+    jobs.pop()()
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    disk.remove(f"{tmp_path}/small")
+    assert not jobs
+    disk.remove(f"{tmp_path}/large")
+    assert list(tmp_path.iterdir()) == []
+    (close,) = jobs
+    links = [
+        os.readlink(f"/proc/self/fd/{each}")  # noqa: PTH115
+        for each in os.listdir("/proc/self/fd")  # noqa: PTH208
+        if os.path.islink(f"/proc/self/fd/{each}")  # noqa: PTH114
+    ]
+    assert f"{tmp_path}/large (deleted)" in links
+    close()
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_a_large_file_that_cannot_be_deleted_is_let_go_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs: list[Callable[[], None]] = []
+    monkeypatch.setattr(kept_threads, "do_later", jobs.append)
+    disk = RealDisk()
+    disk.create(f"{tmp_path}/f", LARGE_FILE_BYTES).close()
+    jobs.pop()()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", failing(errno.EACCES))
+        with pytest.raises(PermissionError):
+            disk.remove(f"{tmp_path}/f")
+    assert len(jobs) == 1
+    jobs[0]()
+    assert disk.exists(f"{tmp_path}/f")

@@ -2,13 +2,18 @@
 
 import errno
 import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import trio
 
 import store.machine.real_file
+from store.machine import kept_threads
 from store.machine.real_disk import RealDisk
+from store.machine.real_file import LARGE_FILE_BYTES
+from tests.support.patience import PATIENCE_SECONDS
 
 SIZE = 8192
 
@@ -63,7 +68,7 @@ async def test_a_file_may_be_closed_while_it_is_synced(
     """Else the sync would meet a closed descriptor, or the one of another file."""
     disk = RealDisk()
     file = disk.create(f"{tmp_path}/f", SIZE)
-    run_sync = trio.to_thread.run_sync
+    run_sync = kept_threads.run_sync
 
     async def closing(
         function: object, lent: list[tuple[str, int]], *rest: object, **options: object
@@ -73,7 +78,7 @@ async def test_a_file_may_be_closed_while_it_is_synced(
         return await run_sync(function, lent, *rest, **options)  # type: ignore[arg-type]
 
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
-    monkeypatch.setattr(trio.to_thread, "run_sync", closing)
+    monkeypatch.setattr(kept_threads, "run_sync", closing)
     await disk.sync(file)
     assert len(os.listdir("/proc/self/fd")) < before  # noqa: PTH208
     file.close()
@@ -159,7 +164,7 @@ async def test_a_cancelled_preparation_leaves_nothing_or_the_file(
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
     scope = trio.CancelScope()
     calls = 0
-    run_sync = trio.to_thread.run_sync
+    run_sync = kept_threads.run_sync
 
     async def counting(*arguments: object, **options: object) -> object:
         nonlocal calls
@@ -168,7 +173,7 @@ async def test_a_cancelled_preparation_leaves_nothing_or_the_file(
         calls += 1
         return await run_sync(*arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(trio.to_thread, "run_sync", counting)
+    monkeypatch.setattr(kept_threads, "run_sync", counting)
     file = None
     with scope:
         file = await RealDisk().create_in_background(f"{tmp_path}/1", SIZE)
@@ -179,3 +184,37 @@ async def test_a_cancelled_preparation_leaves_nothing_or_the_file(
         assert names == ["1"]
         file.close()
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_a_large_file_is_unmapped_by_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs: list[Callable[[], None]] = []
+    monkeypatch.setattr(kept_threads, "do_later", jobs.append)
+    paths = f"{tmp_path}/small", f"{tmp_path}/large"
+    files = [RealDisk().create(paths[0], SIZE), RealDisk().create(paths[1], LARGE_FILE_BYTES)]
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    for file in files:
+        file.close()
+    assert [file.is_closed for file in files] == [True, True]
+    # One descriptor of each file is the mapping's.
+    assert len(os.listdir("/proc/self/fd")) == before - 3  # noqa: PTH208
+    assert mapped_paths() & set(paths) == {paths[1]}
+    (unmap,) = jobs
+    unmap()
+    assert not mapped_paths() & set(paths)
+    files[1].close()
+    assert len(jobs) == 1
+
+
+def test_a_large_file_with_a_view_is_unmapped_with_the_last_one(tmp_path: Path) -> None:
+    file = RealDisk().create(f"{tmp_path}/f", LARGE_FILE_BYTES)
+    file.buffer[:4] = b"read"
+    view = memoryview(file.buffer)[:4]
+    done = threading.Event()
+    file.close()
+    kept_threads.do_later(done.set)
+    assert done.wait(PATIENCE_SECONDS)
+    assert bytes(view) == b"read"
+    del view, file
+    assert f"{tmp_path}/f" not in mapped_paths()

@@ -75,7 +75,7 @@ async def test_pages_are_brought_in_once_a_busy_log_is_calm(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(touched_pages, "LEAD_BYTES", SIZE)
-    monkeypatch.setattr(touched_pages, "STEP_BYTES", SIZE)
+    monkeypatch.setattr(touched_pages, "STEP_BYTES_MIN", SIZE)
     async with trio.open_nursery() as nursery:
         log = Allocation(nursery, file_bytes=32 * SIZE)
         for _ in range(16):

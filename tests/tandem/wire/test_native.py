@@ -41,6 +41,20 @@ def test_the_loops_are_there_where_there_is_a_compiler() -> None:
         assert native.loops is not None, "remove .venv/setup-done and run scripts/setup"
 
 
+KEEPS_THE_LOCK = 4
+"""FUNCFLAG_PYTHONAPI of ctypes: Python's lock is not given up for the call."""
+
+BRIEF = ("find_sends", "find_sends_of", "share_sends", "write_sends", "good_seals")
+LONG = ("_scan", "_hash_keys", "crc32", "receive_each", "send_each")
+
+
+@in_c
+def test_no_thread_comes_between_the_steps_of_a_put() -> None:
+    """One that does may lose the processor with Python's lock in its hands."""
+    kept = {name: getattr(native.loops, name)._flags_ & KEEPS_THE_LOCK for name in BRIEF + LONG}
+    assert kept == dict.fromkeys(BRIEF, KEEPS_THE_LOCK) | dict.fromkeys(LONG, 0)
+
+
 def both_ways(ask: Callable[[], Answer]) -> tuple[Answer, Answer]:
     """Return the answer of C and that of Python."""
     with pytest.MonkeyPatch.context() as patch:

@@ -1,0 +1,94 @@
+"""What is about to replace a file is synced by a thread, and nothing else comes in its place.
+
+What shows of it is a contract that the disk shares with its twin: tests/support/contracts.py.
+"""
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+import trio
+
+from store.machine.real_disk import RealDisk
+from tests.support.patience import PATIENCE_SECONDS
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+async def test_what_is_written_ahead_is_synced_by_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, ahead: bool
+) -> None:
+    synced: list[int] = []
+    fdatasync = os.fdatasync
+
+    def counted(descriptor: int) -> None:
+        synced.append(threading.get_ident())
+        fdatasync(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", counted)
+    disk, path = RealDisk(), f"{tmp_path}/f"
+    for data in (b"one", b"two"):
+        disk.will_replace(path, data)
+        if ahead:
+            await disk.write_ahead()
+        disk.replace(path, data)
+        assert disk.read(path) == data
+    await disk.write_ahead()
+    assert [each == threading.get_ident() for each in synced] == [not ahead, not ahead]
+    assert [each.name for each in tmp_path.iterdir()] == ["f"]
+
+
+async def test_a_save_that_is_under_way_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes meanwhile is written as ever, and what was late does not come in its place."""
+    go_on = threading.Event()
+    fdatasync = os.fdatasync
+    here = threading.get_ident()
+
+    def slow(descriptor: int) -> None:
+        if threading.get_ident() != here:
+            go_on.wait(PATIENCE_SECONDS)
+        fdatasync(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", slow)
+    disk, path = RealDisk(), f"{tmp_path}/f"
+    disk.will_replace(path, b"late")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(disk.write_ahead)
+        while not list(tmp_path.iterdir()):
+            await trio.lowlevel.checkpoint()
+        disk.will_replace(path, b"new")
+        await disk.write_ahead()
+        disk.replace(path, b"new")
+        assert disk.read(path) == b"new"
+        go_on.set()
+    assert disk.read(path) == b"new"
+    disk.will_replace(path, b"newer")
+    await disk.write_ahead()
+    disk.replace(path, b"newer")
+    assert disk.read(path) == b"newer"
+    assert [each.name for each in tmp_path.iterdir()] == ["f"]
+
+
+async def test_what_somebody_has_deleted_is_written_again(tmp_path: Path) -> None:
+    disk, path = RealDisk(), f"{tmp_path}/f"
+    data = b"data"
+    disk.will_replace(path, data)
+    await disk.write_ahead()
+    for file in tmp_path.iterdir():
+        file.unlink()
+    disk.replace(path, data)
+    assert disk.read(path) == data
+
+
+async def test_one_that_is_cancelled_is_written_later(tmp_path: Path) -> None:
+    disk, path = RealDisk(), f"{tmp_path}/f"
+    data = b"data"
+    disk.will_replace(path, data)
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await disk.write_ahead()
+    disk.replace(path, data)
+    assert disk.read(path) == data
+    assert [each.name for each in tmp_path.iterdir()] == ["f"]
