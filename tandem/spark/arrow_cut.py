@@ -51,6 +51,36 @@ def indices_of(values: pa.DictionaryArray) -> NDArray[np.int32]:
     return np.frombuffer(data, np.int32, len(indices), indices.offset * 4)
 
 
+def values_of(array: pa.Array) -> NDArray[Any]:
+    """Return whole numbers as they are in the array: any number where it has null."""
+    kind = np.dtype(str(array.type))
+    _, data = array.buffers()
+    if not len(array):
+        return np.empty(0, kind)
+    return np.frombuffer(data, kind, len(array), array.offset * kind.itemsize)
+
+
+def truths_of(array: pa.BooleanArray) -> Bools:
+    """Return booleans; none of them is null."""
+    return _unpacked(array.buffers()[1], array)
+
+
+def is_there(array: pa.Array) -> Bools:
+    """Return which values are not null."""
+    if not array.null_count:
+        return np.ones(len(array), np.bool_)
+    return _unpacked(array.buffers()[0], array)
+
+
+def _unpacked(bits: pa.Buffer | None, array: pa.Array) -> Bools:
+    if bits is None or not len(array):
+        return np.empty(0, np.bool_)
+    first, skipped = divmod(array.offset, 8)
+    packed = np.frombuffer(bits, np.uint8, (skipped + len(array) + 7) // 8, first)
+    unpacked = np.unpackbits(packed, bitorder="little")
+    return unpacked[skipped : skipped + len(array)].astype(np.bool_)
+
+
 def truths(values: Bools) -> pa.BooleanArray:
     """Return booleans."""
     return pa.Array.from_buffers(pa.bool_(), len(values), [None, _bits(values)])
@@ -90,3 +120,18 @@ def repeated(words: Sequence[str], times: int = 1) -> pa.StringArray:
     np.cumsum(sizes, out=offsets[1:])
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded) * times)]
     return pa.Array.from_buffers(pa.string(), len(sizes), buffers)
+
+
+def binaries(values: Sequence[bytes | None]) -> pa.BinaryArray:
+    """Return these values."""
+    offsets = np.zeros(len(values) + 1, np.int32)
+    np.cumsum([len(value or b"") for value in values], out=offsets[1:])
+    there = np.array([value is not None for value in values], np.bool_)
+    data = b"".join(value or b"" for value in values)
+    buffers = [_bits(there), pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.binary(), len(values), buffers)
+
+
+def word(text: str) -> pa.StringScalar:
+    """Return one text."""
+    return repeated([text])[0]

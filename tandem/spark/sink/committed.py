@@ -16,19 +16,23 @@ Source: Spark 4.3, FileStreamSink.addBatch, which passes over batches that its l
 
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
+from tandem.client.core import ClientCore
 from tandem.client.errors import ClientError
-from tandem.client.pull_consumer import BlockingPullConsumer
+from tandem.client.flow import Flow
+from tandem.client.pull_flow import Puller
+from tandem.client.pull_operations import Pulls
 from tandem.client.results import MessageQueue
 from tandem.spark.errors import SparkSourceError
+from tandem.spark.sink.kept import ClientThread
 from tandem.spark.sink.options import WHOSE, SinkOptions
 
 GROUP_PREFIX: Final = "SPARK-SINK-"
 
-_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_-]")
+T = TypeVar("T")
 
-OpenConsumer = Callable[[SinkOptions, str], BlockingPullConsumer]
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def group_of_query(query: str) -> str:
@@ -36,19 +40,24 @@ def group_of_query(query: str) -> str:
     return GROUP_PREFIX + _NOT_IN_NAMES.sub("-", query)
 
 
-def _consumer(options: SinkOptions, group: str) -> BlockingPullConsumer:
-    return BlockingPullConsumer(options.access, group)
+def _questions(core: ClientCore, group: str) -> Pulls:
+    return Pulls(Puller(core, group))
 
 
 class CommittedBatches:
-    """How many micro-batches of a query are written. `open_consumer` asks the cluster."""
+    """How many micro-batches of a query are written: asked by the client of a task or driver."""
 
     def __init__(
-        self, options: SinkOptions, query: str, open_consumer: OpenConsumer = _consumer
+        self,
+        options: SinkOptions,
+        query: str,
+        thread: ClientThread,
+        questions: Callable[[ClientCore, str], Pulls] = _questions,
     ) -> None:
         self._options = options
         self._group = group_of_query(query)
-        self._open = open_consumer
+        self._thread = thread
+        self._pulls = questions(thread.client.core, self._group)
 
     def count(self) -> int:
         """Return how many are, by the highest number that a broker of the topic has.
@@ -57,9 +66,8 @@ class CommittedBatches:
             SparkSourceError: no broker says so.
         """
         try:
-            with self._open(self._options, self._group) as consumer:
-                queues = _first_queues(consumer.fetch_message_queues(self._options.topic))
-                return max((consumer.fetch_consume_offset(each) or 0 for each in queues), default=0)
+            offsets = [self._run(self._pulls.fetch_consume_offset(each)) for each in self._queues()]
+            return max((each or 0 for each in offsets), default=0)
         except ClientError as error:
             raise self._error("ask for", error) from error
 
@@ -70,12 +78,21 @@ class CommittedBatches:
             SparkSourceError: a broker did not take it; it is not known whether another has.
         """
         try:
-            with self._open(self._options, self._group) as consumer:
-                for queue in _first_queues(consumer.fetch_message_queues(self._options.topic)):
-                    if (consumer.fetch_consume_offset(queue) or 0) <= batch:
-                        consumer.update_consume_offset(queue, batch + 1)
+            for queue in self._queues():
+                if (self._run(self._pulls.fetch_consume_offset(queue)) or 0) <= batch:
+                    self._run(self._pulls.update_consume_offset(queue, batch + 1))
         except ClientError as error:
             raise self._error("record", error) from error
+
+    def _queues(self) -> list[MessageQueue]:
+        """Return the first queue at each broker."""
+        first: dict[str, MessageQueue] = {}
+        for queue in sorted(self._run(self._pulls.fetch_message_queues(self._options.topic))):
+            first.setdefault(queue.broker_name, queue)
+        return list(first.values())
+
+    def _run(self, flow: Flow[T]) -> T:
+        return self._thread.run(self._thread.client.shell.run, flow)
 
     def _error(self, what: str, error: ClientError) -> SparkSourceError:
         return SparkSourceError(
@@ -84,11 +101,3 @@ class CommittedBatches:
             " when the brokers are there; a user needs the right SUB on topic and group",
             self._group,
         )
-
-
-def _first_queues(queues: list[MessageQueue]) -> list[MessageQueue]:
-    """Return the first queue at each broker."""
-    first: dict[str, MessageQueue] = {}
-    for queue in sorted(queues):
-        first.setdefault(queue.broker_name, queue)
-    return list(first.values())

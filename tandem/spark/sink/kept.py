@@ -5,6 +5,9 @@ server for the route over a connection of its own and to connect to the broker t
 So a task whose rows are all stored leaves its client here, and the next one that sends to the same
 cluster in the same process takes it over. One that ended in any other way leaves none.
 
+With `skipCommittedBatches` a task asks by the same client which micro-batches are written, and the
+driver's process that ends a micro-batch keeps one likewise.
+
 A client has its event loop in a thread of its own, where requests leave and answers come in while
 the task waits for rows. Between tasks it does what every client does: it sees that a connection has
 ended, sends a heartbeat and asks for its routes again after half a minute. It ends with its worker.
@@ -12,8 +15,8 @@ ended, sends a heartbeat and asks for its routes again after half a minute. It e
 
 import atexit
 import os
-from collections.abc import Awaitable, Callable, Collection
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Final, TypeVar, TypeVarTuple
 
 from anyio.from_thread import start_blocking_portal
@@ -22,6 +25,7 @@ from tandem.client.async_shell import AsyncShell, StreamOpener
 from tandem.client.cluster_access import ClusterAccess
 from tandem.client.event_loop import LoopClock
 from tandem.spark.sink.options import SinkOptions
+from tandem.spark.worker_words import is_worker
 
 CLIENTS_MAX: Final = 4
 """Clusters, or users and groups of one, whose clients are kept at once: those used last."""
@@ -100,3 +104,28 @@ class KeptClients:
             (process, _), thread = self._clients.popitem()
             if process == os.getpid():
                 thread.close(politely=True)
+
+
+_KEPT: Final = KeptClients()
+
+
+@contextmanager
+def lent_client(
+    options: SinkOptions,
+    kept: KeptClients | None = None,
+    open_stream: StreamOpener | None = None,
+) -> Iterator[ClientThread]:
+    """Lend a client: in a worker the one that is `kept` there. It is kept unless the user fails."""
+    if kept is None and is_worker():
+        kept = _KEPT
+    taken = kept.take(options) if kept is not None else None
+    thread = taken or ClientThread(options, open_stream)
+    is_over = False
+    try:
+        yield thread
+        is_over = True
+    finally:
+        if is_over and kept is not None:
+            kept.leave(thread)
+        else:
+            thread.close(politely=is_over)

@@ -2,9 +2,9 @@
 
 Most rows of most jobs say no more than body, keys, tags and properties, and have one topic. Their
 part of a batch body (`tandem.wire.batch_body`) is put together by Arrow, for all of a slice at
-once. What is unusual is left to `rows` and `packer`, which take everything and say what is wrong:
-a row with a delay, a queue or a sharding key; a text that cannot be stored; a body that goes alone.
-Both make the same bytes.
+once, without pandas (see `arrow_cut`). What is unusual is left to `rows` and `packer`, which take
+everything and say what is wrong: a row with a delay, a queue or a sharding key; a text that cannot
+be stored; a body that goes alone. Both make the same bytes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,6 +17,17 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tandem.client.sending import USER_PROPERTIES_BYTES_MAX
+from tandem.spark.arrow_cut import (
+    binaries,
+    indices_of,
+    is_there,
+    numbers,
+    repeated,
+    truths,
+    truths_of,
+    values_of,
+    word,
+)
 from tandem.spark.sink.columns import SinkColumns
 from tandem.spark.sink.options import SinkOptions
 from tandem.spark.sink.rows import NOT_COPIED
@@ -46,10 +57,11 @@ _HEAD: Final = np.dtype(
 _KEY_HEAD: Final = f"{PROPERTY_UNIQUE_KEY}\x01".encode()
 _KEY_BYTES: Final = len(_KEY_HEAD) + KEY_CHARS + 1
 _KEY_BYTES_MAX: Final = len(_KEY_HEAD) + 56 + 1
-_OWN_PLACE: Final = pa.array([PROPERTY_SHARDING_KEY, PROPERTY_PRIORITY])
+_OWN_PLACE: Final = repeated([PROPERTY_SHARDING_KEY, PROPERTY_PRIORITY])
 """Properties that choose the place of a message: it is packed with its like, or goes alone."""
 
-_LEFT_OUT: Final = pa.array(sorted(NOT_COPIED))
+_LEFT_OUT: Final = repeated(sorted(NOT_COPIED))
+_NOTHING: Final = binaries([b""])[0]
 
 
 class PackedRows(msgspec.Struct, frozen=True, eq=False):
@@ -107,7 +119,7 @@ class RowPacker:
         `table` are checked columns of one Arrow batch of `count` rows.
         """
         topic = self._topic(table)
-        sizes = pc.binary_length(table[self._columns.body]).to_numpy().astype(np.int64)
+        sizes = _sizes(table[self._columns.body])
         if topic is None or not count or int(sizes.max()) > self._body_bytes_max:
             return None
         if any(name not in USUAL and table[name].null_count < count for name in table):
@@ -154,14 +166,14 @@ class RowPacker:
         head["size"] = BATCH_ENTRY_BYTES_MIN + body_sizes + property_sizes
         head["body_size"] = body_sizes
         if "flag" in table:
-            head["flag"] = pc.fill_null(table["flag"], 0).to_numpy(zero_copy_only=False)
+            head["flag"] = np.where(is_there(table["flag"]), values_of(table["flag"]), 0)
         joined = pc.binary_join_element_wise(
             _of_equal(head.view(np.uint8), count),
             bodies,
             _of_equal(property_sizes.astype(">i2").view(np.uint8), count),
             properties,
             unique,
-            pa.scalar(b"", pa.binary()),
+            _NOTHING,
         )
         bounds = np.append(0, np.cumsum(head["size"].astype(np.int64)))
         return PackedRows(
@@ -173,7 +185,7 @@ class RowPacker:
 
 
 def _sizes(column: pa.Array) -> NDArray[np.int64]:
-    sizes: NDArray[np.int64] = pc.binary_length(column).to_numpy().astype(np.int64)
+    sizes: NDArray[np.int64] = values_of(pc.binary_length(column)).astype(np.int64)
     return sizes
 
 
@@ -199,7 +211,7 @@ def _key_entries(keys: RowKeys, count: int, own: pa.Array | None) -> pa.Array:
         b"%b%b\x02" % (_KEY_HEAD, key_of(text).encode()) if text else None
         for text in own.to_pylist()
     ]
-    return pc.coalesce(pa.array(given, pa.binary()), counted)
+    return pc.coalesce(binaries(given), counted)
 
 
 def _properties(table: Mapping[str, pa.Array], count: int) -> pa.Array | None:
@@ -222,10 +234,10 @@ def _properties(table: Mapping[str, pa.Array], count: int) -> pa.Array | None:
             return None
         parts.append(_named(name, texts))
     if not parts:
-        return pa.array([b""], pa.binary()).take(pa.array(np.zeros(count, np.int64)))
+        return repeated([""], count).cast(pa.binary())
     if len(parts) == 1:
         return parts[0]
-    return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))
+    return pc.binary_join_element_wise(*parts, _NOTHING)
 
 
 def _texts(values: pa.Array) -> pa.Array | None:
@@ -234,25 +246,25 @@ def _texts(values: pa.Array) -> pa.Array | None:
         each = values.flatten()
         if each.null_count or _has_separators(each):
             return None
-        if pc.any(pc.equal(pc.binary_length(each), 0)).as_py():
+        if not _sizes(each).all():
             return None
         if pc.any(pc.match_substring(each, KEY_SEPARATOR)).as_py():
             return None
         # As Spark gives them where no element may be null, there is no kernel for them.
-        return pc.binary_join(values.cast(pa.list_(pa.string())), KEY_SEPARATOR)
+        return pc.binary_join(values.cast(pa.list_(pa.string())), word(KEY_SEPARATOR))
     return None if _has_separators(values) else values
 
 
 def _named(name: str, texts: pa.Array) -> pa.Array:
     """Return one property of each row; nothing where it has no text."""
-    filled = pc.if_else(pc.greater(pc.binary_length(texts), 0), texts, None)
-    entries = pc.binary_join_element_wise(f"{name}\x01", filled, "\x02", "")
-    return pc.fill_null(entries, "").cast(pa.binary())
+    filled = pc.if_else(truths(_sizes(texts) > 0), texts, pa.NULL)
+    entries = pc.binary_join_element_wise(word(f"{name}\x01"), filled, word("\x02"), word(""))
+    return pc.fill_null(entries, word("")).cast(pa.binary())
 
 
 def _of_maps(maps: pa.MapArray) -> tuple[pa.Array, frozenset[str]] | None:
     """Return the property strings of maps, and the names in them; None if one is unusual."""
-    offsets = maps.offsets.to_numpy()
+    offsets = values_of(maps.offsets)
     first, end = int(offsets[0]), int(offsets[-1])
     names, values = maps.keys.slice(first, end - first), maps.items.slice(first, end - first)
     encoded = names.dictionary_encode()
@@ -261,25 +273,25 @@ def _of_maps(maps: pa.MapArray) -> tuple[pa.Array, frozenset[str]] | None:
         return None
     if pc.any(pc.is_in(known, _OWN_PLACE)).as_py() or "" in known.to_pylist():
         return None
-    codes = encoded.indices.to_numpy()
-    kept = ~pc.is_in(known, _LEFT_OUT).to_numpy(zero_copy_only=False)[codes]
+    codes = indices_of(encoded)
+    kept = ~truths_of(pc.is_in(known, _LEFT_OUT))[codes]
     lengths = np.diff(offsets)
     if maps.null_count:
-        lengths = np.where(maps.is_null().to_numpy(zero_copy_only=False), 0, lengths)
+        lengths = np.where(is_there(maps), lengths, 0)
         if int(lengths.sum()) != end - first:
             return None
     rows = np.repeat(np.arange(len(maps)), lengths)
     if len(np.unique(rows * max(1, len(known)) + codes)) != len(codes):
         return None
-    pairs = pc.binary_join_element_wise(names, values, "\x01")
-    ended = pc.binary_join_element_wise(pairs, "\x02", "")
+    pairs = pc.binary_join_element_wise(names, values, word("\x01"))
+    ended = pc.binary_join_element_wise(pairs, word("\x02"), word(""))
     if not kept.all():
-        ended = ended.filter(pa.array(kept))
+        ended = ended.filter(truths(kept))
         rows = rows[kept]
     bounds = np.searchsorted(rows, np.arange(len(maps) + 1)).astype(np.int32)
-    lists = pa.ListArray.from_arrays(pa.array(bounds), ended)
-    left = frozenset(known.take(pa.array(np.unique(codes[kept]))).to_pylist())
-    return pc.binary_join(lists, "").cast(pa.binary()), left
+    lists = pa.ListArray.from_arrays(numbers(bounds), ended)
+    left = frozenset(known.take(numbers(np.unique(codes[kept]))).to_pylist())
+    return pc.binary_join(lists, word("")).cast(pa.binary()), left
 
 
 def _has_separators(texts: pa.Array) -> bool:

@@ -11,12 +11,14 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tandem.spark.arrow_cut import is_there, values_of
 from tandem.spark.sink.columns import SinkColumns
 from tandem.spark.sink.errors import RowError
 from tandem.spark.sink.options import SinkOptions
 from tandem.spark.sink.unique_key import RowKeys, key_of
 from tandem.wire.message import Message
 from tandem.wire.message_properties import PROPERTY_UNIQUE_KEY, joined_keys
+from tandem.wire.record_scan import Bools
 
 SLICE_ROWS: Final = 1024
 """Rows that are messages at a time: what an Arrow batch takes as Python objects is bounded."""
@@ -91,25 +93,25 @@ class MessageMaker:
     def _check(self, table: dict[str, pa.Array]) -> None:
         body = self._columns.body
         if not self._options.topic:
-            self._refuse(table["topic"].is_null(), "topic", "is null: give it, or filter the row")
+            self._refuse(~is_there(table["topic"]), "topic", "is null: give it, or filter the row")
         self._refuse(
-            table[body].is_null(), body, "is null: filter such rows, or write coalesce(body, '')"
+            ~is_there(table[body]), body, "is null: filter such rows, or write coalesce(body, '')"
         )
         most = self._options.message_max_bytes
         self._refuse(
-            pc.greater(pc.binary_length(table[body]), most),
+            values_of(pc.binary_length(table[body])) > most,
             body,
             f"has more than {most} bytes: cut it, or raise maxMessageSizeBytes here and"
             " maxMessageSize of the brokers",
         )
         for name in ("queueId", "delayTimeLevel", "delayMs", "deliverTimeMs"):
             if name in table:
-                self._refuse(pc.less(table[name], 0), name, "is negative")
+                negative = is_there(table[name]) & (values_of(table[name]) < 0)
+                self._refuse(negative, name, "is negative")
 
-    def _refuse(self, bad: pa.Array, column: str, what: str) -> None:
-        first = pc.index(bad, value=True).as_py()
-        if first >= 0:
-            raise self._error(first, f"column {column} {what}")
+    def _refuse(self, bad: Bools, column: str, what: str) -> None:
+        if bad.any():
+            raise self._error(int(bad.argmax()), f"column {column} {what}")
 
     def _error(self, index: int, what: object) -> RowError:
         row = self._rows + index

@@ -11,7 +11,6 @@ import logging
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -26,19 +25,16 @@ from tandem.client.async_shell import StreamOpener
 from tandem.spark.errors import OptionError, SparkSourceError
 from tandem.spark.sink.columns import SinkColumns, read_columns
 from tandem.spark.sink.committed import CommittedBatches
-from tandem.spark.sink.kept import ClientThread, KeptClients, SinkClient
+from tandem.spark.sink.kept import KeptClients, SinkClient, lent_client
 from tandem.spark.sink.options import WHOSE, SinkOptions, option_reader, read_options
 from tandem.spark.sink.outbox import Outbox
 from tandem.spark.sink.packed_rows import RowPacker
 from tandem.spark.sink.packer import UnfitError
 from tandem.spark.sink.rows import MessageMaker
 from tandem.spark.sink.unique_key import RowKeys
-from tandem.spark.worker_words import is_worker
 
 BATCH_ID = "streaming.sql.batchId"
 QUERY_ID = "sql.streaming.queryId"
-
-_KEPT: Final = KeptClients()
 
 _log = logging.getLogger(__name__)
 
@@ -98,7 +94,8 @@ class TandemStreamWriter(DataSourceStreamArrowWriter):
         partition = task.partitionId()
         where = f"partition {partition} of micro-batch {batch}"
         if self._options.skip_committed:
-            written = CommittedBatches(self._options, query).count()
+            with lent_client(self._options) as thread:
+                written = CommittedBatches(self._options, query, thread).count()
             if is_written_before(int(batch), written, where):
                 rows = sum(each.num_rows for each in iterator)
                 _log.warning("%s was written before: %d rows are not sent again", where, rows)
@@ -114,9 +111,10 @@ class TandemStreamWriter(DataSourceStreamArrowWriter):
             SparkSourceError: it could not be noted.
         """
         queries = {each.query for each in messages if isinstance(each, Sent)}
-        if self._options.skip_committed:
-            for query in queries:
-                CommittedBatches(self._options, query).record(batchId)
+        if self._options.skip_committed and queries:
+            with lent_client(self._options) as thread:
+                for query in queries:
+                    CommittedBatches(self._options, query, thread).record(batchId)
 
 
 def is_written_before(batch: int, written: int, where: str) -> bool:
@@ -189,24 +187,12 @@ def send_partition(
         RowError: a row cannot be a message.
         SendFailedError: a message could not be stored as asked for.
     """
-    if kept is None and is_worker():
-        kept = _KEPT
-    taken = kept.take(options) if kept is not None else None
-    thread = taken or ClientThread(options, open_stream)
-    is_over = False
-    try:
+    with lent_client(options, kept, open_stream) as thread:
         sending = PartitionSending(options, columns, keys, where, thread.client)
         # This thread blocks while Spark has no rows; the client's sends and receives meanwhile.
         for batch in batches:
             thread.run(sending.take, batch)
-        sent = thread.run(sending.finish)
-        is_over = True
-    finally:
-        if is_over and kept is not None:
-            kept.leave(thread)
-        else:
-            thread.close(politely=is_over)
-    return sent
+        return thread.run(sending.finish)
 
 
 class PartitionSending:

@@ -5,13 +5,18 @@ import numpy as np
 import pyarrow as pa
 
 from tandem.spark.arrow_cut import (
+    binaries,
     cut_out,
     indices_of,
+    is_there,
     numbers,
     numbers_or_null,
     repeated,
     text,
     truths,
+    truths_of,
+    values_of,
+    word,
 )
 
 
@@ -49,6 +54,27 @@ def test_arrays_are_laid_over_numbers() -> None:
     assert numbers_or_null(every_second, there).null_count == 1
     assert truths(np.arange(11) % 3 == 0).to_pylist() == [n % 3 == 0 for n in range(11)]
     assert truths(np.empty(0, np.bool_)).to_pylist() == []
+
+
+def test_numbers_and_truths_of_a_piece_are_those_of_the_piece() -> None:
+    whole = pa.array([None if n % 5 == 0 else n for n in range(40)], pa.int16())
+    flags = pa.array([n % 3 == 0 for n in range(40)])
+    for start, count in ((0, 40), (3, 9), (8, 8), (17, 1), (40, 0)):
+        piece = whole.slice(start, count)
+        there = is_there(piece)
+        assert there.tolist() == [n % 5 != 0 for n in range(start, start + count)]
+        assert values_of(piece)[there].tolist() == [each.as_py() for each in piece if each.is_valid]
+        assert (
+            truths_of(flags.slice(start, count)).tolist() == flags.slice(start, count).to_pylist()
+        )
+    assert is_there(pa.array([1, 2])).tolist() == [True, True]
+    assert values_of(pa.array([], pa.int64())).tolist() == []
+
+
+def test_binaries_are_those_of_a_list() -> None:
+    for values in ([], [b"a", None, b"", b"bcd"]):
+        assert binaries(values).to_pylist() == values
+    assert word("x").as_py() == "x"
 
 
 def test_indices_of_a_piece_of_a_dictionary_are_those_of_the_piece() -> None:

@@ -13,8 +13,9 @@ from tandem.client.cluster_access import ClusterAccess
 from tandem.client.event_loop import ByteStream
 from tandem.client.running_loop import running_event_loop
 from tandem.spark.sink.columns import SinkColumns
+from tandem.spark.sink.committed import CommittedBatches
 from tandem.spark.sink.errors import RowError
-from tandem.spark.sink.kept import CLIENTS_MAX, KeptClients
+from tandem.spark.sink.kept import CLIENTS_MAX, KeptClients, lent_client
 from tandem.spark.sink.options import SinkOptions
 from tandem.spark.sink.unique_key import RowKeys
 from tandem.spark.sink.writer import Sent, send_partition
@@ -48,10 +49,12 @@ def kept() -> Iterator[KeptClients]:
     made.close()
 
 
-def options(node: RunningCluster, topic: str, **given: str) -> SinkOptions:
+def options(
+    node: RunningCluster, topic: str, *, skip_committed: bool = False, **given: str
+) -> SinkOptions:
     access_key, secret_key = given.pop("access_key", ""), given.pop("secret_key", "")
     access = ClusterAccess(node.name_servers, access_key=access_key, secret_key=secret_key)
-    return SinkOptions(access, topic, **given)  # type: ignore[arg-type]
+    return SinkOptions(access, topic, skip_committed=skip_committed, **given)  # type: ignore[arg-type]
 
 
 def task(
@@ -77,6 +80,20 @@ def test_a_run_of_tasks_opens_two_connections_and_all_rows_come(
     assert len(opened.streams) == 2
     expected = [b"%d %d" % (batch, row) for batch in range(4) for row in range(10)]
     assert bodies(node, topic) == expected
+
+
+def test_what_is_written_is_asked_and_noted_without_a_connection_more(
+    node: RunningCluster, opened: Opened, kept: KeptClients
+) -> None:
+    given = options(node, node.topic(), skip_committed=True)
+    for batch in range(3):
+        with lent_client(given, kept, opened.open) as thread:
+            assert CommittedBatches(given, "q", thread).count() == batch
+        task(given, opened, kept, batch)
+        with lent_client(given, kept, opened.open) as thread:
+            CommittedBatches(given, "q", thread).record(batch)
+    assert len(opened.streams) == 2
+    assert len(bodies(node, given.topic)) == 30
 
 
 def test_nothing_is_kept_where_no_worker_asks(node: RunningCluster, opened: Opened) -> None:

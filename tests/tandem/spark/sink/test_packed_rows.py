@@ -1,6 +1,8 @@
 """Rows by columns and rows one by one are the same bytes."""
 
 import random
+import subprocess
+import sys
 from typing import Any
 
 import pyarrow as pa
@@ -185,3 +187,45 @@ def test_keys_go_on_from_batch_to_batch() -> None:
     batch = pa.RecordBatch.from_pydict({"body": [b""] * 70_000})
     assert packed(batch, options(), keys) is not None
     assert keys.take(1) == RowKeys("q", 0, 0).take(70_001)[-1:]
+
+
+def test_neither_way_imports_pandas() -> None:
+    """It is installed with the extra, and takes a worker a second of processor time."""
+    rows = {
+        "body": ["a", "b", "c"],
+        "keys": [["k"], None, []],
+        "tags": ["t", None, ""],
+        "flag": pa.array([1, None, 3], pa.int32()),
+        "properties": pa.array([[("a", "1"), ("DELAY", "1")], None, []], MAPS),
+        "uniqueKey": ["u", None, ""],
+    }
+    batch = pa.RecordBatch.from_pydict(rows)
+    written = pa.BufferOutputStream()
+    with pa.ipc.new_stream(written, batch.schema) as stream:
+        stream.write_batch(batch)
+    program = """
+import sys
+
+import pyarrow as pa
+
+from tandem.client.cluster_access import ClusterAccess
+from tandem.spark.sink.writer import MessageMaker, RowKeys, RowPacker, SinkColumns, SinkOptions
+
+(batch,) = pa.ipc.open_stream(sys.stdin.buffer.read())
+columns = SinkColumns(tuple(batch.schema.names))
+for topic in ("t", "%RETRY%t"):
+    options, keys = SinkOptions(ClusterAccess("h:1"), topic), RowKeys("w", 0, 0)
+    maker = MessageMaker(options, columns, keys, "partition 0")
+    table = maker.table(batch)
+    packed = RowPacker(options, columns).packed(table, 3, keys)
+    assert (packed is None) == (topic != "t")
+    assert [len(messages) for messages, _ in maker.slices(table, 3)] == [3]
+assert "pandas" not in sys.modules
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        input=written.getvalue().to_pybytes(),
+        capture_output=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr.decode()
