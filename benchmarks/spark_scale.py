@@ -5,10 +5,12 @@
 
 Builds one log of files of 64 MiB, as `spark_scan.py` does: every byte of it is on the disk. Shorter
 ones are its first files, by hard links. In each round each log is read into the `noop` sink, all
-columns and then five, after a query that reads nothing, in one session of two cores. Prints the
-least of the rounds: processor seconds of all processes together, and seconds, for each GB of log,
-in all and without those of the query that reads nothing; then what the driver's heap holds after a
-collection, what the JVM has in memory, and the most that a Python worker had.
+columns and then five, after a query that reads nothing, in one session of two cores. A log of less
+than 1 GiB is read as often as makes that, and counts with the mean: one that is short has no luck
+that others cannot have. Prints the least of the rounds: processor seconds of all processes
+together, and seconds, for each GB of log, in all and without those of the query that reads nothing;
+then what the driver's heap holds after a collection, what the JVM has in memory, and the most that
+a Python worker had.
 
 Then it plans `--ranges` splits of the longest log, and as many ranges of queues, without Spark, and
 prints the seconds of that.
@@ -55,6 +57,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 WARM_UP_ROUNDS: Final = 3
+ROUND_BYTES: Final = 1 << 30
+NOTHING_TIMES: Final = 4
 _MIB: Final = 1 << 20
 _PEAK: Final = re.compile(r"VmHWM:\s+(\d+) kB")
 
@@ -96,11 +100,10 @@ def jvm_mib(spark: SparkSession) -> float:
 def worker_peak_mib() -> float:
     """The most memory that any Python worker of this process has had."""
     peaks = [0.0]
-    for entry in Path("/proc").iterdir():
+    for entry in Path("/proc").glob("[0-9]*"):
         try:
-            command = (entry / "cmdline").read_bytes()
-            is_worker = b"pyspark" in command and (b"daemon" in command or b"worker" in command)
-            if entry.name.isdecimal() and is_worker and _is_ours(int(entry.name)):
+            is_python = (entry / "exe").readlink().name.startswith("python")
+            if is_python and b"pyspark" in (entry / "cmdline").read_bytes() and _is_ours(entry):
                 found = _PEAK.search((entry / "status").read_text())
                 peaks.append(int(found[1]) / 1024 if found else 0.0)
         except OSError:  # it has ended in this moment, or is no process
@@ -108,7 +111,8 @@ def worker_peak_mib() -> float:
     return max(peaks)
 
 
-def _is_ours(process_id: int) -> bool:
+def _is_ours(entry: Path) -> bool:
+    process_id = int(entry.name)
     while process_id > 1:
         if process_id == os.getpid():
             return True
@@ -131,11 +135,17 @@ class Least(NamedTuple):
     cpu: float = math.inf
     wall: float = math.inf
 
-    def or_of(self, work: Callable[[], object]) -> Least:
-        """Do something, and return the less of what it took and this."""
+    def or_of(self, work: Callable[[], object], times: int) -> Least:
+        """Do something so many times, and return the less of what it took each time and this."""
+
+        def repeatedly() -> None:
+            for _ in range(times):
+                work()
+
         began = time.perf_counter()
-        cpu = cost_of(work)
-        return Least(min(self.cpu, cpu), min(self.wall, time.perf_counter() - began))
+        cpu = cost_of(repeatedly) / times
+        wall = (time.perf_counter() - began) / times
+        return Least(min(self.cpu, cpu), min(self.wall, wall))
 
     def by_gb(self, base: Least, giga_bytes: float) -> list[str]:
         """Cells of the table: in all, by GB, and by GB without what a query costs by itself."""
@@ -163,10 +173,14 @@ def measure(spark: SparkSession, stores: dict[int, Path], rounds: int) -> None:
     memory = dict.fromkeys(stores, "")
     for number in range(rounds + 1):
         for files, store in stores.items():
-            found = base.or_of(lambda: scan_nothing(spark, store))  # noqa: B023
+            times = max(1, ROUND_BYTES // (files * FILE_BYTES))
+            found = base.or_of(lambda: scan_nothing(spark, store), NOTHING_TIMES)  # noqa: B023
             base = found if number else base
             for columns in ways:
-                spent = least[files, columns].or_of(lambda: scan(spark, store, columns))  # noqa: B023
+                spent = least[files, columns].or_of(
+                    lambda: scan(spark, store, columns),  # noqa: B023
+                    times,
+                )
                 least[files, columns] = spent if number else Least()
             held = (heap_mib(spark), jvm_mib(spark), worker_peak_mib())
             memory[files] = " | ".join(f"{each:.0f}" for each in held)

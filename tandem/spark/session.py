@@ -7,6 +7,7 @@ submitted_session where `spark-submit` has started this program, and has said wh
 
 import os
 import re
+import shutil
 import sys
 import sysconfig
 import tempfile
@@ -30,6 +31,9 @@ SHUFFLE_PARTITIONS: Final = 4
 
 UNPACKED: Final = "tandem_package"
 """The folder that a worker unpacks a package into, in its own working directory."""
+
+PYTHON: Final = "PYSPARK_PYTHON"
+"""In the environment of the driver: the Python of the workers, and of processes that plan here."""
 
 TIME_ZONE: Final = "spark.sql.session.timeZone"
 
@@ -63,7 +67,7 @@ def local_session(
     for name, value in {**_settings(java_options), **(settings or {})}.items():
         builder = builder.config(name, value)
     # Without this, workers run whatever `python3` is first on PATH.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault(PYTHON, sys.executable)
     with (
         java_home(find_java(), hide_spark_home=workers_have_pyspark(master)) as home,
         _environment(JAVA_HOME=home, SPARK_LOCAL_IP="127.0.0.1"),
@@ -89,7 +93,8 @@ def cluster_session(
 
     Raises:
         NoJavaError: see `tandem.spark.java`.
-        PackageError: `package` is not there, or its name is that of neither kind.
+        PackageError: `package` is not there, or its name is that of neither kind; or `python` is a
+            path that is not there on this machine.
     """
     # What packs an archive is no part of any other start.
     from tandem.spark.package import ARCHIVE_SUFFIX, ZIP_SUFFIX  # noqa: PLC0415
@@ -101,10 +106,11 @@ def cluster_session(
     is_archive = package.name.endswith(ARCHIVE_SUFFIX)
     if not is_archive and package.suffix != ZIP_SUFFIX:
         raise PackageError(f"{package.name} ends in neither {ZIP_SUFFIX} nor {ARCHIVE_SUFFIX}")
+    _check_python(python)
     shipped = _archive_settings(package) if is_archive else {}
     for name, value in {**_quiet_driver(), **shipped, **(settings or {})}.items():
         builder = builder.config(name, value)
-    os.environ["PYSPARK_PYTHON"] = python
+    os.environ[PYTHON] = python
     here = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     with java_home(find_java()) as home, _environment(JAVA_HOME=home, PATH=here):
         session = builder.getOrCreate()
@@ -122,7 +128,11 @@ def submitted_session(*, app_name: str = "tandem") -> SparkSession:
     """Return the session of a program that `is_submitted`: master and settings are those of there.
 
     Times are in UTC, as in the other sessions, unless they name a time zone.
+
+    Raises:
+        PackageError: the workers' Python is in an archive that is not unpacked here.
     """
+    _check_python(os.environ.get(PYTHON, ""))
     session = SparkSession.builder.appName(app_name).getOrCreate()
     if not session.sparkContext.getConf().contains(TIME_ZONE):
         session.conf.set(TIME_ZONE, "UTC")
@@ -137,10 +147,27 @@ def _knowing_our_sources(session: SparkSession) -> SparkSession:
     return session
 
 
+def _check_python(python: str) -> None:
+    """See that a Python with a path is here: Spark starts it here, too, to plan.
+
+    Source: Spark 4.3, `SparkContext.pythonExec` is the one of workers and of `PythonPlannerRunner`.
+
+    Raises:
+        PackageError: it is not.
+    """
+    if os.sep in python and shutil.which(python) is None:
+        folder = Path(python).parts[0]
+        raise PackageError(
+            f"{python} is not there, seen from {Path.cwd()}: Spark starts the workers' Python on"
+            " the driver, too, to plan. If it is in the archive of an environment, unpack that here"
+            f" as well: mkdir {folder} && tar -xzf ARCHIVE -C {folder}"
+        )
+
+
 def workers_have_pyspark(master: str) -> bool:
     """Say whether workers are of this Python, and find its pyspark without help."""
     is_here = re.fullmatch(r"local(\[.*\])?", master) is not None
-    is_this_python = os.environ["PYSPARK_PYTHON"] == sys.executable
+    is_this_python = os.environ[PYTHON] == sys.executable
     packages = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     return is_here and is_this_python and str(Path(pyspark.__file__).parent.parent) in packages
 

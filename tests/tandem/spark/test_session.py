@@ -10,7 +10,9 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.functions import udf
 
+from tandem.spark.errors import PackageError
 from tandem.spark.session import (
+    cluster_session,
     is_submitted,
     local_session,
     submitted_session,
@@ -53,6 +55,26 @@ def test_a_submitted_program_keeps_the_time_zone_that_it_was_given(
         assert submitted_session().conf.get("spark.sql.session.timeZone") == "Europe/Berlin"
     finally:
         spark.conf.set("spark.sql.session.timeZone", str(before))
+
+
+def test_a_python_in_an_archive_has_to_be_unpacked_here_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Before anything is asked of Spark, whose error is a traceback of Java."""
+    python = "./environment/bin/python"
+    package = tmp_path / "workers.zip"
+    package.touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYSPARK_PYTHON", python)
+    with pytest.raises(PackageError, match="mkdir environment && tar"):
+        cluster_session("spark://h:7077", package, python=python)
+    monkeypatch.setattr("tandem.spark.session.SparkSession", None)
+    with pytest.raises(PackageError, match="mkdir environment && tar"):
+        submitted_session()
+    Path(python).parent.mkdir(parents=True)
+    Path(python).symlink_to(sys.executable)
+    with pytest.raises(AttributeError):  # the next thing is Spark's
+        submitted_session()
 
 
 def test_workers_run_this_python_and_find_this_package(spark: "SparkSession") -> None:

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -46,8 +47,13 @@ def ours(language: str) -> list[Block]:
     return [b for b in PAGE if b.language == language and HERE in b.marks.get("not run", "")]
 
 
+AN_ENVIRONMENT = "environment.tar.gz"
+
+
 def lines() -> list[str]:
-    return [line for block in ours("bash") for line in block.text.splitlines() if line]
+    """Those that stand for themselves."""
+    found = [block.text for block in ours("bash") if AN_ENVIRONMENT not in block.text]
+    return [line for text in found for line in text.splitlines() if line]
 
 
 JOBS = [line for line in lines() if SERVER_CLASS not in line]
@@ -79,6 +85,8 @@ class Ways:
         for name in {"workers.zip", "workers.tar.gz"}.intersection(re.findall(r"[\w.]+", text)):
             if not (self.folder / name).exists():
                 write_package(self.folder / name)
+        if AN_ENVIRONMENT in text:
+            self._pack_environment()
         if "spark://10.0.0.1:7077" in text:
             text = text.replace("spark://10.0.0.1:7077", self._master_for(text))
         return text.replace("/shared/", f"{self.folder}/shared/")
@@ -115,15 +123,27 @@ class Ways:
         if has not in self._masters:
             place = self.folder / f"cluster-{has}"
             place.mkdir()
-            programs = bare_python(place / "python", with_requirements=has != "little")
-            if has == "all":
-                write_package(place / "all.zip")
-                (site,) = programs.parent.glob("lib/python*/site-packages")
-                with zipfile.ZipFile(place / "all.zip") as package:
-                    package.extractall(site)
+            programs = self._python(place / "python", has)
             cluster = standalone_cluster(place, programs, workers=1)
             self._masters[has] = self._stack.enter_context(cluster)
         return self._masters[has]
+
+    def _python(self, place: Path, has: str) -> Path:
+        programs = bare_python(place, with_requirements=has != "little")
+        if has == "all":
+            (site,) = place.glob("lib/python*/site-packages")
+            write_package(self.folder / "all.zip")
+            with zipfile.ZipFile(self.folder / "all.zip") as package:
+                package.extractall(site)
+        return programs
+
+    def _pack_environment(self) -> None:
+        """Pack a Python that has all, with the files that its links lead to."""
+        self._python(self.folder / "packed", "all")
+        with tarfile.open(
+            self.folder / AN_ENVIRONMENT, "w:gz", compresslevel=1, dereference=True
+        ) as archive:
+            archive.add(self.folder / "packed", ".")
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +161,12 @@ def test_what_is_submitted_as_the_page_says_reads_the_log(ways: Ways, line: str)
         assert list((ways.folder / "shared/archive").rglob("*.parquet"))
     else:
         assert re.search(rf"\|\s*orders\|\s*{COUNT}\|", printed), printed
+
+
+def test_a_packed_environment_is_unpacked_where_it_is_submitted_from(ways: Ways) -> None:
+    (block,) = [block for block in ours("bash") if AN_ENVIRONMENT in block.text]
+    printed = ways.run("bash", "-ec", ways.as_here(block.text))
+    assert re.search(rf"\|\s*orders\|\s*{COUNT}\|", printed), printed
 
 
 def test_a_program_that_sends_the_package_reads_the_log(ways: Ways) -> None:
