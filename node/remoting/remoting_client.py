@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -17,6 +17,8 @@ from tandem.wire.request_signature import ChallengeBody, is_rightly_answered, si
 from tandem.wire.route import decode_json_body
 
 RECEIVE_BYTES_MAX: Final = 64 * 1024
+
+Sign = Callable[[RemotingCommand], RemotingCommand]
 
 
 class RequestFailedError(Exception):
@@ -38,8 +40,9 @@ class AnswerNotSignedError(WireError):
 class RemotingClient:
     """One connection to another node. Use `open_client`."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, sign: Sign | None = None) -> None:
         self._stream = stream
+        self._sign = sign
         self._frames = FrameBuffer()
         self._opaque = 0
 
@@ -55,6 +58,8 @@ class RemotingClient:
         command = RemotingCommand(
             code, self._opaque, ext=ext, body=body, serialize_type=SerializeType.JSON
         )
+        if self._sign is not None:
+            command = self._sign(command)
         await self._stream.send_all(encode_frame(command))
         answer = await self._receive(self._opaque)
         if answer.code:
@@ -106,9 +111,15 @@ class RemotingClient:
 
 @asynccontextmanager
 async def open_client(
-    network: Network, host: str, port: int, *, source: str | None, timeout_seconds: float
+    network: Network,
+    host: str,
+    port: int,
+    *,
+    source: str | None,
+    timeout_seconds: float,
+    sign: Sign | None = None,
 ) -> AsyncIterator[RemotingClient]:
-    """Connect, and close at the end.
+    """Connect, and close at the end. `sign` makes of each request a signed one.
 
     Raises:
         ConnectionLost: Nobody answered in time.
@@ -119,6 +130,6 @@ async def open_client(
     if stream is None:
         raise ConnectionLost(f"{host}:{port} did not answer within {timeout_seconds} s")
     try:
-        yield RemotingClient(stream)
+        yield RemotingClient(stream, sign)
     finally:
         await stream.aclose()

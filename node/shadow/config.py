@@ -3,7 +3,28 @@
 import msgspec
 
 from tandem.tls_files import TLSFiles
+from tandem.wire.acl_signature import ACCESS_KEY_FIELD, ACL_SIGNATURE_FIELD, AclKey
 from tandem.wire.message import Host
+from tandem.wire.remoting_command import RemotingCommand
+
+
+class ShadowUser(msgspec.Struct, frozen=True):
+    """Who asks name servers and the master, where RocketMQ wants to know."""
+
+    access_key: str
+    secret_key: str
+
+    def __repr__(self) -> str:
+        return f"ShadowUser({self.access_key!r}, '***')"
+
+    def signed(self, command: RemotingCommand) -> RemotingCommand:
+        """Return a request with who sends it, and RocketMQ's signature.
+
+        Source: RocketMQ 5.3.3, AclClientRPCHook.
+        """
+        said = {**command.ext_fields(), ACCESS_KEY_FIELD: self.access_key}
+        said[ACL_SIGNATURE_FIELD] = AclKey(self.secret_key).sign(said, command.body)
+        return msgspec.structs.replace(command, ext=said)
 
 
 class ShadowConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,3 +63,6 @@ class ShadowConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     tls: TLSFiles | None = None
     """With it name servers and the master's client port are asked over TLS; the log never is."""
+
+    user: ShadowUser | None = None
+    """Who signs what is asked; nothing is signed on the HA port, whose protocol knows no users."""

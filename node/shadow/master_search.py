@@ -134,6 +134,7 @@ class MasterSearch:
                     peer.port,
                     source=None,
                     timeout_seconds=ANSWER_SECONDS_MAX,
+                    sign=None if self._config.user is None else self._config.user.signed,
                 ) as client:
                     yield client
         except trio.TooSlowError as error:

@@ -23,6 +23,7 @@ from tandem.cli.output import (
     CommandError,
     human_bytes,
     is_for_people,
+    named_keys,
     print_json,
     run,
     say,
@@ -51,6 +52,7 @@ class ShadowOrder(msgspec.Struct, frozen=True, kw_only=True):
     commit_log_file_bytes: int
     file_reserved_time_hours: int
     tls: dict[str, Any] | None = None
+    user: dict[str, str] | None = None
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -159,6 +161,7 @@ def shadow(
         commit_log_file_bytes=commit_log_file_size,
         file_reserved_time_hours=retain_hours,
         tls=_tls_order(tls_ca_file, tls_certificate_file, tls_key_file, any_host=tls_any_host),
+        user=_user_order(),
     )
     words = _Words(output_format)
     run(_follow, order, words, until_caught_up)
@@ -188,6 +191,11 @@ def _tls_order(
     files.client_context()  # says here what cannot be used
     order: dict[str, Any] = msgspec.to_builtins(files)
     return order
+
+
+def _user_order() -> dict[str, str] | None:
+    access_key, secret_key = named_keys()
+    return {"access_key": access_key, "secret_key": secret_key} if access_key else None
 
 
 def _resolved(text: str) -> Address:

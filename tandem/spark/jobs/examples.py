@@ -56,6 +56,8 @@ source_topic: orders
 topic: orders-again
 name_servers: [127.0.0.1:9876]
 
+# Who sends, in a cluster with users: TANDEM_ACCESS_KEY and TANDEM_SECRET_KEY of the environment.
+
 # For a cluster with TLS: whom to believe, and who this is if nodes ask. Needed where tasks run.
 # tls: {ca_file: tls/ca.pem, certificate_file: tls/client.pem, key_file: tls/client.key}
 

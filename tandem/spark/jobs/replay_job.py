@@ -5,6 +5,7 @@ has come when they are acknowledged. At least once: what was sent and not writte
 end is sent again, with the same UNIQ_KEY.
 """
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -15,6 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from tandem.client import BlockingAdmin, BlockingProducer
+from tandem.client.cluster_access import ClusterAccess
 from tandem.client.errors import ClientError
 from tandem.spark.archive.disk import LocalDisk, locked
 from tandem.spark.errors import SparkSourceError
@@ -71,6 +73,7 @@ class ReplayReport(msgspec.Struct, frozen=True):
 
 class _LaneTask(msgspec.Struct, frozen=True):
     settings: ReplaySettings
+    access: ClusterAccess
     facts: ReplayFacts
     lane: Lane
     lanes: int
@@ -104,8 +107,11 @@ def run_replay(
         return _count(settings, lanes, runner)
     with locked(Path(settings.state)):
         facts = begin(settings, window, LocalDisk())
-        write_queues = _write_queues(settings, facts.topic)
-        tasks = [_LaneTask(settings, facts, lane, len(lanes), write_queues) for lane in lanes]
+        access = settings.access(os.environ)
+        write_queues = _write_queues(access, facts.topic)
+        tasks = [
+            _LaneTask(settings, access, facts, lane, len(lanes), write_queues) for lane in lanes
+        ]
         on_progress(f"sending to {facts.topic}")
         done = list(runner.run(send_lane, tasks))
     sent, size = sum(each.messages for each in done), sum(each.size_bytes for each in done)
@@ -122,7 +128,7 @@ def run_replay(
 def send_lane(task: _LaneTask) -> _LaneDone:
     """Send one lane. Runs in a task."""
     settings = task.settings
-    with BlockingProducer(settings.access, settings.producer_group) as producer:
+    with BlockingProducer(task.access, settings.producer_group) as producer:
         return LaneSender(task.settings, task.facts, task.lane, producer).run(
             lanes=task.lanes, write_queues=task.write_queues
         )
@@ -279,7 +285,7 @@ def _count(settings: ReplaySettings, lanes: list[Lane], runner: Runner) -> Repla
     )
 
 
-def _write_queues(settings: ReplaySettings, topic: str) -> int:
-    with BlockingAdmin(settings.access) as admin:
+def _write_queues(access: ClusterAccess, topic: str) -> int:
+    with BlockingAdmin(access) as admin:
         route: Any = admin.topic_route(topic)
     return max((queue.write_queue_nums for queue in route.queue_datas), default=0) or 1

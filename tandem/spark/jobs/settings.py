@@ -17,6 +17,15 @@ from tandem.cluster_file.errors import ClusterConfigError
 from tandem.cluster_file.ranges import Name, text_like, whole_number
 from tandem.cluster_file.yaml_reader import MISSING, Reader, compose, text_node
 from tandem.tls_files import TLSFiles
+from tandem.wire.errors import ArgumentError
+from tandem.wire.frame_seal import Signatures
+
+_FROM_ENVIRONMENT: Final = {
+    "access_key": "TANDEM_ACCESS_KEY",
+    "secret_key": "TANDEM_SECRET_KEY",
+    "signatures": "TANDEM_SIGNATURES",
+}
+"""No job has a secret in its file, where others may read it, nor in its command line."""
 
 _OPTIONS: Final = Path("options")
 _FROM_OPTIONS: Final = f"{_OPTIONS}:1: "
@@ -156,10 +165,28 @@ class ReplaySettings(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         _need_one_place(self.archive, self.stores)
 
-    @property
-    def access(self) -> ClusterAccess:
-        """Where messages go."""
-        return ClusterAccess(self.name_servers, tls=self.tls)
+    def access(self, environment: Mapping[str, str]) -> ClusterAccess:
+        """Where messages go, and who sends them: whom the environment names, as for all commands.
+
+        Raises:
+            ClusterConfigError: the environment names one key without the other, or no signatures.
+        """
+        given = {
+            name: environment[variable]
+            for name, variable in _FROM_ENVIRONMENT.items()
+            if environment.get(variable)
+        }
+        try:
+            return ClusterAccess(
+                self.name_servers,
+                given.get("access_key", ""),
+                given.get("secret_key", ""),
+                signatures=given.get("signatures", Signatures.REPLAY_PROOF.value),
+                tls=self.tls,
+            )
+        except ArgumentError as error:
+            names = ", ".join(_FROM_ENVIRONMENT.values())
+            raise ClusterConfigError(f"{names} of the environment: {error}") from error
 
 
 class AuditSettings(msgspec.Struct, frozen=True):
@@ -188,6 +215,11 @@ JOBS: Final[Mapping[str, type[msgspec.Struct]]] = {
 }
 
 _PATHS: Final = frozenset(("archive", "output", "state", "ledger", "salt_file"))
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, str) and value != ""
+
 
 SettingsT = TypeVar("SettingsT", bound=msgspec.Struct)
 
@@ -275,11 +307,22 @@ def _values(
     fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
     reader.unknown_keys(entries, list(fields), "")
     values = {
-        name: reader.value(node, fields[name], name)
+        name: _value(reader, node, fields[name], name)
         for name, node in entries.items()
         if name in fields and name not in skipped
     }
     return {name: value for name, value in values.items() if value is not MISSING}
+
+
+def _value(reader: Reader, node: yaml.Node, kind: Any, name: str) -> Any:  # noqa: ANN401
+    if kind != TLSFiles | None:
+        return reader.value(node, kind, name)
+    try:
+        found = reader.record(TLSFiles, node, name)
+    except ArgumentError as error:
+        reader.problems.add(node, name, str(error))
+        return MISSING
+    return MISSING if found is None else found
 
 
 def _counted_from(base: Path, name: str, value: Any) -> Any:  # noqa: ANN401 - any setting
@@ -288,4 +331,9 @@ def _counted_from(base: Path, name: str, value: Any) -> Any:  # noqa: ANN401 - a
         return str(base / value)
     if name == "stores":
         return {group: str(base / path) for group, path in value.items()}
+    if isinstance(value, TLSFiles):
+        files = {field: getattr(value, field) for field in value.__struct_fields__}
+        return msgspec.structs.replace(
+            value, **{field: str(base / path) for field, path in files.items() if _is_path(path)}
+        )
     return value

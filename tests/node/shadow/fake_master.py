@@ -41,6 +41,7 @@ class FakeMaster:
         log: What it sends, from `start` on; a test appends.
         acknowledged: push2SlaveMaxOffset: what a put that waits would see.
         slave_ack: slaveAckOffset of the last connection.
+        asked: every request of its client port and of the name server.
         requested: slaveRequestOffset of each connection, and when it came.
     """
 
@@ -53,6 +54,7 @@ class FakeMaster:
         self.slave_ack = -1
         self.requested: list[tuple[float, int]] = []
         self.streams: list[Stream] = []
+        self.asked: list[RemotingCommand] = []
         self.settings = {
             "brokerIP2": ip,
             "haListenPort": str(HA_PORT),
@@ -138,6 +140,7 @@ class FakeMaster:
         while data := await stream.receive_some(65_536):
             frames.receive_data(data)
             while (command := frames.next_command()) is not None:
+                self.asked.append(command)
                 body = self._body_of(command.code)
                 answer = RemotingCommand(0, command.opaque, RESPONSE_FLAG, None, body=body)
                 await stream.send_all(encode_frame(answer))

@@ -2,8 +2,10 @@ import msgspec
 import pytest
 from trio.testing import MockClock
 
+from node.shadow.config import ShadowUser
 from node.shadow.master_search import MasterSearch
 from store.machine.errors import ConnectionLost
+from tandem.wire.acl_signature import AclKey
 from tandem.wire.message import Host
 from tests.node.shadow.fake_master import CLIENT_PORT, HA_PORT, IP, SERVER_PORT
 from tests.node.shadow.world import CONFIG, open_world
@@ -55,3 +57,17 @@ async def test_nobody_there_and_nonsense_are_lost_connections(autojump_clock: Mo
         config = msgspec.structs.replace(CONFIG, name_servers=(Host(IP, HA_PORT),))
         with pytest.raises(ConnectionLost):
             await MasterSearch(config, world.machine, "").find()
+
+
+async def test_every_question_is_signed_if_there_is_a_user(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        user = ShadowUser("me", "some secret")
+        search = MasterSearch(msgspec.structs.replace(CONFIG, user=user), world.machine, "")
+        await search.find()
+        await search.log_range()
+        assert len(world.master.asked) == 3
+        for command in world.master.asked:
+            fields = command.ext_fields()
+            assert fields["AccessKey"] == "me"
+            assert AclKey("some secret").is_signed(fields, command.body)
+        assert "some secret" not in repr(user)

@@ -108,6 +108,19 @@ def test_files_of_tls_arrive_and_those_that_cannot_be_used_are_named(copying: Co
         assert shadow(*LINE, *wrong)[0] != 0
 
 
+def test_keys_of_the_environment_arrive_and_not_by_the_command_line(
+    copying: Copying, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copying.says()
+    assert shadow(*LINE) == (0, "")
+    assert copying.order.user is None
+    monkeypatch.setenv("TANDEM_ACCESS_KEY", "me")
+    assert shadow(*LINE)[0] != 0
+    monkeypatch.setenv("TANDEM_SECRET_KEY", "some secret")
+    assert shadow(*LINE) == (0, "")
+    assert copying.order.user == {"access_key": "me", "secret_key": "some secret"}
+
+
 def test_news_are_a_line_each(copying: Copying) -> None:
     searching = {**STATUS, "state": "searching", "log_end": 0}
     copying.says(searching, STATUS, STATUS)

@@ -1,8 +1,11 @@
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from tandem.client import BlockingAdmin, BlockingPullConsumer
 from tandem.client.errors import ClientError
 from tandem.spark.archive.disk import LocalDisk, locked
 from tandem.spark.jobs.replay_job import (
@@ -13,6 +16,8 @@ from tandem.spark.jobs.replay_job import (
 )
 from tandem.spark.jobs.replay_plan import REPLAYED_FROM, begin, lanes_of, window_of
 from tandem.spark.jobs.runner import HereRunner
+from tandem.testing import running_cluster
+from tandem.wire.access_control import PolicyEntryInfo
 from tandem.wire.message import Message
 from tests.support.small_archive import SmallArchive
 
@@ -118,3 +123,38 @@ def test_a_dry_run_counts(small: SmallArchive) -> None:
     assert report.messages == len(archived_orders(small))
     assert report.seconds == pytest.approx(report.messages / 10)
     assert not (small.root / "state").exists()
+
+
+@pytest.mark.fault
+@pytest.mark.thorough
+def test_a_cluster_with_tls_and_users_takes_a_replay_of_a_user(
+    small: SmallArchive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = tmp_path / "nodes"
+    places.mkdir()
+    settings = {
+        "tls": {"mode": "enforcing", "client_auth": "require"},
+        "security": {"clients": "authorized"},
+    }
+    with running_cluster(places, slaves_count=0, settings=settings) as cluster:
+        topic = cluster.topic()
+        with BlockingAdmin(cluster.access) as admin:
+            admin.create_user("replayer", "a long enough secret")
+            admin.grant("replayer", [PolicyEntryInfo(f"Topic:{topic}", ["Pub"], decision="Allow")])
+        assert cluster.access.tls is not None
+        job = small.replay(
+            name_servers=list(cluster.name_servers),
+            topic=topic,
+            tls=msgspec.to_builtins(cluster.access.tls),
+        )
+        with pytest.raises(ClientError):
+            run_replay(job, HereRunner())
+        monkeypatch.setenv("TANDEM_ACCESS_KEY", "replayer")
+        monkeypatch.setenv("TANDEM_SECRET_KEY", "a long enough secret")
+        assert run_replay(job, HereRunner()).messages == len(archived_orders(small))
+        with BlockingPullConsumer(cluster.access, group="test") as consumer:
+            found = list(consumer.messages(topic, until_end=True))
+    assert {each.properties[REPLAYED_FROM] for each in found} == set(archived_orders(small))
+    secret = b"a long enough secret"
+    state = [path for path in Path(job.state).rglob("*") if path.is_file()]
+    assert not [path for path in state if secret in path.read_bytes()]

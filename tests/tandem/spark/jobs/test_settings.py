@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from tandem.client.cluster_access import ClusterAccess
 from tandem.cluster_file.errors import ClusterConfigError
 from tandem.spark.jobs.settings import (
     JOBS,
@@ -11,6 +12,7 @@ from tandem.spark.jobs.settings import (
     StatsSettings,
     load_settings,
 )
+from tandem.tls_files import TLSFiles
 
 
 def test_a_file_and_options_together(tmp_path: Path) -> None:
@@ -90,3 +92,44 @@ def test_one_of_archive_and_stores_is_read(places: dict[str, str]) -> None:
         load_settings(ReplaySettings, None, needed | places)
     with pytest.raises(ClusterConfigError, match="give one of them"):
         load_settings(StatsSettings, None, places)
+
+
+REPLAY = "state: s\nsource_topic: t\narchive: a\nname_servers: [h:1]\n"
+
+
+def test_files_of_tls_count_from_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "replay.yaml"
+    file.write_text(REPLAY + "tls: {ca_file: tls/ca.pem, check_hostname: false}\n")
+    settings = load_settings(ReplaySettings, file, {})
+    assert settings.tls == TLSFiles(str(tmp_path / "tls/ca.pem"), check_hostname=False)
+    option = {"tls": "{ca_file: ca.pem, certificate_file: /c.pem, key_file: c.key}"}
+    assert load_settings(ReplaySettings, file, option).tls == TLSFiles(
+        str(Path.cwd() / "ca.pem"), "/c.pem", str(Path.cwd() / "c.key")
+    )
+
+
+@pytest.mark.parametrize(
+    "wrong", ["{ca_file: ''}", "{ca_fil: x}", "x", "{ca_file: a, key_file: b}"]
+)
+def test_wrong_tls_is_an_error_of_that_setting(wrong: str) -> None:
+    options = {"state": "s", "source_topic": "t", "name_servers": "[h:1]", "archive": "a"}
+    with pytest.raises(ClusterConfigError) as caught:
+        load_settings(ReplaySettings, None, {**options, "tls": wrong})
+    assert caught.value.problems[0].startswith("option tls")
+
+
+def test_who_sends_is_in_the_environment_and_in_no_file(tmp_path: Path) -> None:
+    file = tmp_path / "replay.yaml"
+    file.write_text(REPLAY)
+    settings = load_settings(ReplaySettings, file, {})
+    assert settings.access({}) == ClusterAccess("h:1")
+    named = {
+        "TANDEM_ACCESS_KEY": "me",
+        "TANDEM_SECRET_KEY": "some secret",
+        "TANDEM_SIGNATURES": "any",
+    }
+    expected = ClusterAccess("h:1", "me", "some secret", signatures="any")
+    assert settings.access(named) == expected
+    for wrong in ({"TANDEM_ACCESS_KEY": "me"}, {"TANDEM_SIGNATURES": "x"}):
+        with pytest.raises(ClusterConfigError, match="TANDEM_SECRET_KEY"):
+            settings.access(wrong)
