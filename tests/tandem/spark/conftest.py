@@ -14,7 +14,9 @@ def spark() -> Iterator["SparkSession"]:
         SHORT_LIVED,
         local_session,
     )
+    from tests.support.patient_streams import patient_streams  # noqa: PLC0415 - likewise
 
     session = local_session(app_name="tests", master="local[2]", java_options=SHORT_LIVED)
-    yield session
+    with patient_streams():
+        yield session
     session.stop()

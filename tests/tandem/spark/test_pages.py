@@ -52,13 +52,26 @@ def programs(page: str, *, with_long: bool) -> list[Block]:
     return blocks if any(block.is_run for block in blocks) else []
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
-    room = Room(tmp_path_factory.mktemp("spark-pages"), own_network())
+@contextlib.contextmanager
+def example_cluster(directory: Path) -> Iterator[Room]:
+    room = Room(directory, own_network())
     room.write("cluster.yaml", (ROOT / "cluster.yaml").read_text(encoding="utf-8"))
     room.play([RunLine("the cluster of all pages", "tandem cluster up --detach")])
     yield room
     room.play([RunLine("the cluster of all pages", "tandem cluster down")])
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
+    with example_cluster(tmp_path_factory.mktemp("spark-pages")) as room:
+        yield room
+
+
+@pytest.fixture
+def cluster_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
+    """For a page that is played a second time: its topics have messages on the other one."""
+    with example_cluster(tmp_path_factory.mktemp("spark-page")) as room:
+        yield room
 
 
 @pytest.fixture
@@ -69,7 +82,9 @@ def room(
     monkeypatch.chdir(tmp_path)
     blocks = PAGES[request.getfixturevalue("page")]
     if any(A_CLUSTER in block.text for block in blocks if block.needs_spark):
-        cluster: Room = request.getfixturevalue("cluster")
+        is_played_again = request.node.get_closest_marker("long") is not None
+        name = "cluster_of_its_own" if is_played_again else "cluster"
+        cluster: Room = request.getfixturevalue(name)
         for name in ("cluster.yaml", "data"):
             (tmp_path / name).symlink_to(cluster.directory / name)
         return Room(tmp_path, cluster.network)

@@ -134,7 +134,7 @@ class TestThroughSpark:
                 .trigger(availableNow=True)
                 .start()
             )
-            query.awaitTermination(60)
+            query.awaitTermination()
             assert query.exception() is None
             assert {int(row.body) for row in spark.table(name).collect()} == expected(**given)
 

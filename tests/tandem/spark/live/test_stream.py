@@ -135,7 +135,7 @@ def test_a_stream_goes_on_where_it_was_and_shows_its_group(
             .trigger(availableNow=True)
             .start(str(tmp_path / "rows"))
         )
-        query.awaitTermination(60)
+        query.awaitTermination()
         sizes = [progress.numInputRows for progress in query.recentProgress]
         assert query.exception() is None
         return [size for size in sizes if size]
@@ -181,7 +181,7 @@ def test_a_stream_says_how_far_it_is_behind(
             .trigger(availableNow=True)
             .start(str(tmp_path / "rows"))
         )
-        query.awaitTermination(60)
+        query.awaitTermination()
         assert query.exception() is None
         end = time.monotonic() + PATIENCE_SECONDS  # Spark calls listeners some time later
         while [said.total for said in watched.of(query.id) if said is not None] != [0]:
