@@ -1,3 +1,4 @@
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -51,3 +52,15 @@ def test_wrong_settings_are_told_before_spark_is_loaded(
     assert program.main(["archive", "--set", "archive=a"]) == 2
     assert "stores: missing" in capsys.readouterr().err
     assert not ran
+
+
+def test_nothing_is_logged_after_the_report(
+    ran: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """py4j does that at the end of a session; the output of a submitted program is one."""
+    caplog.set_level(logging.INFO)
+    py4j = logging.getLogger("py4j.clientserver")
+    assert program.main(["archive", "--set", "archive=a", "--set", "stores={b: s}"]) == 0
+    assert not py4j.isEnabledFor(logging.INFO)
+    assert py4j.isEnabledFor(logging.WARNING)
+    assert program.logger.isEnabledFor(logging.INFO)
