@@ -28,8 +28,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--dry-run", action="store_true", help="replay: only count")
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
-    # It says that it has closed a connection: `spark-submit`, whose programs have one output, prints
-    # that after the report.
+    # It says that it has closed a connection, and under `spark-submit` that comes after the report:
+    # its programs have one output.
     logging.getLogger("py4j").setLevel(logging.WARNING)
     try:
         options = dict(each.split("=", 1) for each in given.set if "=" in each)

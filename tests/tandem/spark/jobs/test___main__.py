@@ -61,6 +61,7 @@ def test_nothing_is_logged_after_the_report(
     caplog.set_level(logging.INFO)
     py4j = logging.getLogger("py4j.clientserver")
     assert program.main(["archive", "--set", "archive=a", "--set", "stores={b: s}"]) == 0
+    assert ran
     assert not py4j.isEnabledFor(logging.INFO)
     assert py4j.isEnabledFor(logging.WARNING)
     assert program.logger.isEnabledFor(logging.INFO)
