@@ -39,11 +39,11 @@ from store.queue.shared_by_queues import SharedByQueues
 from tandem.wire.store_layout import FILLER_SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from store.files.mapped_file import MappedFile
     from store.files.mapped_file_queue import MappedFileQueue
-    from store.machine.disk import Disk
+    from store.machine.disk import Disk, FoundFile
 
 _FILES_RECOVERED: Final = 3
 """Older files were synced long ago (ConsumeQueue.recover, BatchConsumeQueue.recover)."""
@@ -135,9 +135,9 @@ class UnitQueue(ABC):
 
     # -- opening ---------------------------------------------------------------------------------
 
-    def load(self) -> int:
-        """Open the files. See `GrowingFileQueue.load_with_time`."""
-        return self._files.load_with_time()
+    def load(self, found: Sequence[FoundFile] | None = None) -> int:
+        """Open the files. See `GrowingFileQueue.load_found`."""
+        return self._files.load_found(found)
 
     def load_end(self) -> None:
         """Open what is whole at the end of a queue that is to be built anew: its numbers go on."""

@@ -134,6 +134,12 @@ def _directories_are_listed_in_order(disk: Disk, root: str) -> None:
     assert disk.list_directories(f"{root}/none") == []
     assert disk.exists(f"{root}/q/b/1")
     assert not disk.exists(f"{root}/q/b")
+    disk.create(f"{root}/q/b/2.d/far/below", 4096).close()
+    assert list(disk.list_trees(root)) == [
+        *(("q", name, disk.list_files_with_times(f"{root}/q/{name}")) for name in "ab")
+    ]
+    assert list(disk.list_trees(f"{root}/q")) == [("b", "2.d", [])]
+    assert list(disk.list_trees(f"{root}/none")) == []
 
 
 def _only_an_empty_directory_is_removed(disk: Disk, root: str) -> None:
