@@ -354,6 +354,14 @@ class SimulatedDisk:
         for file in files:
             file.sync()
 
+    def sync_closed_now(self, paths: Sequence[str]) -> None:
+        """See `Disk.sync_closed_now`: here one after the other."""
+        for path in paths:
+            self._existing(path).sync()
+
+    def read_ahead(self, paths: Sequence[str]) -> None:
+        """See `Disk.read_ahead`: here all is in memory."""
+
     async def sync_together(self, files: Sequence[DiskFile]) -> None:
         """See `Disk.sync_together`: here one after the other."""
         if not files:

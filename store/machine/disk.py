@@ -331,6 +331,19 @@ class Disk(Protocol):
             OSError: the disk failed; what is durable of any of them is unknown.
         """
 
+    def sync_closed_now(self, paths: Sequence[str]) -> None:
+        """The same for files that nobody has open: each is opened for that alone, and not mapped.
+
+        Raises:
+            OSError: the disk failed, or there is no such file; what is durable is unknown.
+        """
+
+    def read_ahead(self, paths: Sequence[str]) -> None:
+        """Have the first pages of many files on their way to memory, for who is about to read them.
+
+        One after the other would wait for each. Advice: what cannot be read is passed over.
+        """
+
     async def sync_together(self, files: Sequence[DiskFile]) -> None:
         """The same as `sync` for many files, at a fraction of what one by one would cost.
 

@@ -38,7 +38,7 @@ from store.machine.disk import (
 from store.machine.drafts import Drafts, write_durably
 from store.machine.errors import CorruptLogError, LogFault, StoreFullError, StoreLockedError
 from store.machine.kept_files import KeptFiles
-from store.machine.many_lists import list_directories, list_files, list_trees
+from store.machine.many_lists import list_directories, list_files, list_trees, read_first_pages
 from store.machine.many_syncs import at_once, sync_file_system
 from store.machine.real_file import (
     LARGE_FILE_BYTES,
@@ -412,6 +412,15 @@ class RealDisk:
         with _lent(files) as (lent, grown):
             _sync_all(lent, self._names, grown)
 
+    def sync_closed_now(self, paths: Sequence[str]) -> None:
+        """See `Disk.sync_closed_now`."""
+        self._names.sync(paths)
+        at_once(_sync_closed, paths)
+
+    def read_ahead(self, paths: Sequence[str]) -> None:
+        """See `Disk.read_ahead`."""
+        read_first_pages(paths)
+
     def sync_names(self, directories: Iterable[str]) -> None:
         """See `Disk.sync_names`."""
         at_once(sync_directory, [each for each in directories if os.path.isdir(each)])
@@ -438,6 +447,14 @@ def _sync_bytes(file: tuple[str, int]) -> None:
         os.fdatasync(descriptor)
     except OSError as error:
         raise OSError(error.errno, error.strerror, path) from error
+
+
+def _sync_closed(path: str) -> None:
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        _sync_bytes((path, descriptor))
+    finally:
+        os.close(descriptor)
 
 
 def _held(path: str) -> int:

@@ -212,8 +212,12 @@ class ConsumeQueueStore:
         RocketMQ compares with the start of the last record of a queue of batches; as every queue
         takes a record only once, it makes no difference which records it is shown again.
         """
-        for queue in self._queues.values():
-            if not queue.is_noted:
+        unknown = [queue for queue in self._queues.values() if not queue.is_noted]
+        for start in range(0, len(unknown), QUEUES_AT_ONCE):
+            some = unknown[start : start + QUEUES_AT_ONCE]
+            if len(some) > 1:
+                self._disk.read_ahead([f.path for queue in some for f in queue.files.files[-1:]])
+            for queue in some:
                 queue.recover()
         return max((q.max_physic_offset for q in self._queues.values()), default=-1)
 

@@ -336,6 +336,11 @@ async def _many_files_are_synced_now_and_with_their_tree(disk: Disk, root: str) 
     files[1].close()
     disk.sync_now(files)
     disk.sync_now([])
+    disk.sync_closed_now([f"{root}/store/{name}/f" for name in ("a", "b")])
+    disk.sync_closed_now([])
+    with pytest.raises(FileNotFoundError):
+        disk.sync_closed_now([f"{root}/store/none"])
+    disk.read_ahead([f"{root}/store/{name}/f" for name in ("a", "b", "none")])
     # True or False: whether it can be done is the system's.
     for done in (disk.sync_tree_now(f"{root}/store"), await disk.sync_tree(f"{root}/store")):
         assert isinstance(done, bool)
