@@ -273,7 +273,8 @@ class ConsumeQueueStore:
         if queue is None:
             if holds_batches:
                 self._batch_topics.add(topic)
-            queue = self._queues[topic, queue_id] = self._new_queue(topic, queue_id)
+            queue = self._new_queue(topic, queue_id)
+            self._queues[queue.topic, queue_id] = queue
         return queue
 
     def _new_queue(self, topic: str, queue_id: int) -> AnyConsumeQueue:

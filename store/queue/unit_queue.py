@@ -20,6 +20,8 @@ Source: org.apache.rocketmq.store.queue.ConsumeQueueInterface of 5.3.3 and its t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import lru_cache
+from sys import intern
 from typing import TYPE_CHECKING, Final
 
 from store.files.growing_file_queue import GrowingFileQueue
@@ -49,6 +51,11 @@ _FILES_RECOVERED: Final = 3
 """Older files were synced long ago (ConsumeQueue.recover, BatchConsumeQueue.recover)."""
 
 
+@lru_cache(maxsize=256)
+def _encoded(topic: str) -> bytes:
+    return topic.encode()
+
+
 class UnitQueue(ABC):
     """One queue of one topic. `ConsumeQueueStore` owns and closes it."""
 
@@ -62,8 +69,9 @@ class UnitQueue(ABC):
         kind: UnitKind,
         shared: SharedByQueues[UnitQueue] | None = None,
     ) -> None:
-        self.topic = topic
-        self.topic_bytes = topic.encode()
+        # One of each for all queues of a topic, whose names come with each first message.
+        self.topic = intern(topic)
+        self.topic_bytes = _encoded(self.topic)
         self.queue_id = queue_id
         self.max_physic_offset = -1
         self.next_offset = 0

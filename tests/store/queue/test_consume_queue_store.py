@@ -57,6 +57,20 @@ def of_all_kinds(disk: Disk, root: str = "") -> ConsumeQueueStore:
     )
 
 
+def test_queues_of_a_topic_share_its_name() -> None:
+    """It comes anew with the first message of each, and there may be many thousands."""
+    disk = SimulatedDisk()
+    made, again = a_store(disk), a_store(disk)
+    for queue_id in range(3):
+        made.dispatch(a_request(0, b"Topic".decode(), queue_id))
+    again.load()
+    for queues in (made, again):
+        found = [queues.find("Topic", queue_id) for queue_id in range(3)]
+        names = [name for queue in found if queue for name in (queue.topic, queue.topic_bytes)]
+        assert len(names) == 6
+        assert len({id(name) for name in (*names, *(key[0] for key in queues._queues))}) == 2
+
+
 class AheadDisk(SimulatedDisk):
     """Takes note of what is read ahead, and how many files were opened before that."""
 
