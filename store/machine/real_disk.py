@@ -1,6 +1,6 @@
 """RealDisk: the disk of this machine.
 
-But for `many_syncs.py` and `many_lists.py` it is the only module that uses threads.
+Its threads are those of `kept_threads.py`, `many_syncs.py` and `many_lists.py`.
 
 - A mapping is made durable with `os.fdatasync` on the file, in a thread. `mmap.flush` holds the
   interpreter lock for as long as the disk takes.
