@@ -21,7 +21,7 @@ import errno
 import mmap
 import os
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from posixpath import dirname
 from typing import Final
 
@@ -33,6 +33,7 @@ from store.machine.disk import (
     Buffer,
     DiskFile,
     DiskSpace,
+    FoundFile,
     check_pages,
     check_size,
 )
@@ -142,7 +143,7 @@ class SimulatedDisk:
             and not path.endswith(TEMPORARY_SUFFIX)
         )
 
-    def list_files_with_times(self, directory: str) -> list[tuple[str, int, int]]:
+    def list_files_with_times(self, directory: str) -> list[FoundFile]:
         """See `Disk.list_files_with_times`."""
         files = self.list_files(directory)
         return [(name, size, self.modified_ms(f"{directory}/{name}")) for name, size in files]
@@ -152,6 +153,22 @@ class SimulatedDisk:
         prefix = directory.rstrip("/") + "/"
         below = (path[len(prefix) :] for path in self._files if path.startswith(prefix))
         return sorted({rest.split("/")[0] for rest in below if "/" in rest})
+
+    def list_trees(self, directory: str) -> Iterator[tuple[str, str, list[FoundFile]]]:
+        """See `Disk.list_trees`. Crash campaigns ask this often: one look at the names."""
+        prefix = directory.rstrip("/") + "/"
+        found: dict[tuple[str, str], list[FoundFile]] = {}
+        for path, file in self._files.items():
+            if not path.startswith(prefix):
+                continue
+            outer, _, rest = path[len(prefix) :].partition("/")
+            name, is_two_below, file_name = rest.partition("/")
+            if is_two_below:
+                files = found.setdefault((outer, name), [])
+                if "/" not in file_name and not path.endswith(TEMPORARY_SUFFIX):
+                    files.append((file_name, file.size, self.modified_ms(path)))
+        for (outer, name), files in sorted(found.items()):
+            yield outer, name, sorted(files)
 
     def exists(self, path: str) -> bool:
         """See `Disk.exists`."""
@@ -336,6 +353,14 @@ class SimulatedDisk:
         """See `Disk.sync_now`: here one after the other."""
         for file in files:
             file.sync()
+
+    def sync_closed_now(self, paths: Sequence[str]) -> None:
+        """See `Disk.sync_closed_now`: here one after the other."""
+        for path in paths:
+            self._existing(path).sync()
+
+    def read_ahead(self, paths: Sequence[str]) -> None:
+        """See `Disk.read_ahead`: here all is in memory."""
 
     async def sync_together(self, files: Sequence[DiskFile]) -> None:
         """See `Disk.sync_together`: here one after the other."""

@@ -11,10 +11,13 @@ from store.files.growing_file import GrowingFile
 from store.files.mapped_file_queue import MappedFileQueue
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from store.files.mapped_file import MappedFile
     from store.files.next_file import NextFile
     from store.files.open_files import OpenFiles
     from store.files.touched_pages import TouchedPages
+    from store.machine.disk import FoundFile
 
 
 class GrowingFileQueue(MappedFileQueue):
@@ -53,12 +56,14 @@ class GrowingFileQueue(MappedFileQueue):
     @staticmethod
     def _on_first_file(_: int) -> None: ...
 
-    def load_with_time(self) -> int:
+    def load_found(self, found: Sequence[FoundFile] | None = None) -> int:
         """Do what `load` does; return when the last file was changed last, -1 if it is not known.
 
-        Most rows have one file: that one takes no more than a listing of its directory.
+        `found` is what is in the directory, where that was listed already. Most rows have one file:
+        that one takes no more.
         """
-        found = self._disk.list_files_with_times(self.directory)
+        if found is None:
+            found = self._disk.list_files_with_times(self.directory)
         if len(found) != 1 or found[0][1] != self.mapped_file_size:
             self.load()
             return -1

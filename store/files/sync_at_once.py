@@ -51,15 +51,31 @@ def sync_tree_or_each(
         for file in files:
             file.flushed_position = file.wrote_position
         return
-    sync_each(disk, files, names)
+    disk.sync_names(names)
+    _sync_some_at_once(disk, files)
 
 
-def sync_each(disk: Disk, files: Sequence[MappedFile], names: Sequence[str]) -> None:
+def sync_each(
+    disk: Disk, directory: str, files: Sequence[MappedFile], names: Sequence[str]
+) -> None:
     """Do the same for what an earlier process may have written, and may know an error of.
+
+    Each file is synced, for that is where such an error comes up again. Names have none: if the
+    file system cannot write one down, it goes no further. So where they are many, one sync of it
+    does. Files that are closed stay closed.
 
     Raises:
         OSError: the disk failed; what is durable is unknown.
     """
-    disk.sync_names(names)
+    if len(names) < disk.many_files or not disk.sync_tree_now(directory):
+        disk.sync_names(names)
+    closed = [file for file in files if file.is_available and not file.is_open]
+    disk.sync_closed_now([file.path for file in closed])
+    for file in closed:
+        file.flushed_position = file.wrote_position
+    _sync_some_at_once(disk, [file for file in files if file.is_open])
+
+
+def _sync_some_at_once(disk: Disk, files: Sequence[MappedFile]) -> None:
     for start in range(0, len(files), FILES_AT_ONCE):
         sync_at_once(disk, files[start : start + FILES_AT_ONCE])

@@ -14,12 +14,15 @@ from tandem.wire.store_layout import PAGE_BYTES
 
 if TYPE_CHECKING:
     import mmap
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from store.machine.kept_files import KeptFiles
 
 Buffer: TypeAlias = "mmap.mmap | bytearray"
 """Memory that can be sliced and written to, of a file or of nobody."""
+
+FoundFile: TypeAlias = tuple[str, int, int]
+"""Name, size, and when its content changed last, in ms since 1970."""
 
 
 TEMPORARY_SUFFIX: Final = ".tmp"
@@ -177,11 +180,17 @@ class Disk(Protocol):
         What an interrupted `create` or `replace` left behind is not shown.
         """
 
-    def list_files_with_times(self, directory: str) -> list[tuple[str, int, int]]:
+    def list_files_with_times(self, directory: str) -> list[FoundFile]:
         """The same with when the content of each changed last, as `modified_ms` says it."""
 
     def list_directories(self, directory: str) -> list[str]:
         """Return the names of the directories in `directory`, sorted; empty if it is missing."""
+
+    def list_trees(self, directory: str) -> Iterator[tuple[str, str, list[FoundFile]]]:
+        """Yield each directory two levels below: both names, and its files as above, all in order.
+
+        There may be many thousands: some are read at the same time, before they are asked for.
+        """
 
     def exists(self, path: str) -> bool:
         """True if a file of that name exists."""
@@ -320,6 +329,19 @@ class Disk(Protocol):
 
         Raises:
             OSError: the disk failed; what is durable of any of them is unknown.
+        """
+
+    def sync_closed_now(self, paths: Sequence[str]) -> None:
+        """The same for files that nobody has open: each is opened for that alone, and not mapped.
+
+        Raises:
+            OSError: the disk failed, or there is no such file; what is durable is unknown.
+        """
+
+    def read_ahead(self, paths: Sequence[str]) -> None:
+        """Have the first pages of many files on their way to memory, for who is about to read them.
+
+        One after the other would wait for each. Advice: what cannot be read is passed over.
         """
 
     async def sync_together(self, files: Sequence[DiskFile]) -> None:

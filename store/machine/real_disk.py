@@ -1,4 +1,6 @@
-"""RealDisk: the disk of this machine; but for `many_syncs.py` the only module that uses threads.
+"""RealDisk: the disk of this machine.
+
+Its threads are those of `kept_threads.py`, `many_syncs.py` and `many_lists.py`.
 
 - A mapping is made durable with `os.fdatasync` on the file, in a thread. `mmap.flush` holds the
   interpreter lock for as long as the disk takes.
@@ -17,7 +19,7 @@ import resource
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, cast
@@ -25,10 +27,18 @@ from typing import Final, cast
 import trio
 
 from store.machine import kept_threads
-from store.machine.disk import TEMPORARY_SUFFIX, DiskFile, DiskSpace, check_pages, check_size
+from store.machine.disk import (
+    TEMPORARY_SUFFIX,
+    DiskFile,
+    DiskSpace,
+    FoundFile,
+    check_pages,
+    check_size,
+)
 from store.machine.drafts import Drafts, write_durably
 from store.machine.errors import CorruptLogError, LogFault, StoreFullError, StoreLockedError
 from store.machine.kept_files import KeptFiles
+from store.machine.many_lists import list_directories, list_files, list_trees, read_first_pages
 from store.machine.many_syncs import at_once, sync_file_system
 from store.machine.real_file import (
     LARGE_FILE_BYTES,
@@ -137,21 +147,17 @@ class RealDisk:
         """See `Disk.list_files`."""
         return [(name, size) for name, size, _ in self.list_files_with_times(directory)]
 
-    def list_files_with_times(self, directory: str) -> list[tuple[str, int, int]]:
+    def list_files_with_times(self, directory: str) -> list[FoundFile]:
         """See `Disk.list_files_with_times`."""
-        found: list[tuple[str, int, int]] = []
-        with _entries(directory) as entries:
-            for entry in entries:
-                if entry.is_file() and not entry.name.endswith(TEMPORARY_SUFFIX):
-                    status = entry.stat()
-                    found.append((entry.name, status.st_size, status.st_mtime_ns // 1_000_000))
-        found.sort()
-        return found
+        return list_files(directory)
 
     def list_directories(self, directory: str) -> list[str]:
         """See `Disk.list_directories`."""
-        with _entries(directory) as entries:
-            return sorted(e.name for e in entries if e.is_dir())
+        return list_directories(directory)
+
+    def list_trees(self, directory: str) -> Iterator[tuple[str, str, list[FoundFile]]]:
+        """See `Disk.list_trees`."""
+        return list_trees(directory)
 
     def exists(self, path: str) -> bool:
         """See `Disk.exists`."""
@@ -406,17 +412,18 @@ class RealDisk:
         with _lent(files) as (lent, grown):
             _sync_all(lent, self._names, grown)
 
+    def sync_closed_now(self, paths: Sequence[str]) -> None:
+        """See `Disk.sync_closed_now`."""
+        self._names.sync(paths)
+        at_once(_sync_closed, paths)
+
+    def read_ahead(self, paths: Sequence[str]) -> None:
+        """See `Disk.read_ahead`."""
+        read_first_pages(paths)
+
     def sync_names(self, directories: Iterable[str]) -> None:
         """See `Disk.sync_names`."""
         at_once(sync_directory, [each for each in directories if os.path.isdir(each)])
-
-
-def _entries(directory: str) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
-    """Return what is in a directory, nothing if it is missing: without a call that only asks."""
-    try:
-        return os.scandir(directory)
-    except (FileNotFoundError, NotADirectoryError):
-        return nullcontext(iter(()))
 
 
 @contextmanager
@@ -440,6 +447,14 @@ def _sync_bytes(file: tuple[str, int]) -> None:
         os.fdatasync(descriptor)
     except OSError as error:
         raise OSError(error.errno, error.strerror, path) from error
+
+
+def _sync_closed(path: str) -> None:
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        _sync_bytes((path, descriptor))
+    finally:
+        os.close(descriptor)
 
 
 def _held(path: str) -> int:

@@ -45,12 +45,12 @@ from tandem.wire.system_topics import SCHEDULE_TOPIC
 from tandem.wire.unit_types import CQ_UNIT_TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from store.files.mapped_file import MappedFile
     from store.files.mapped_file_queue import MappedFileQueue
     from store.log.log_end import DispatchRequest
-    from store.machine.disk import Disk
+    from store.machine.disk import Disk, FoundFile
     from store.queue.consume_queue_ext import ConsumeQueueExt, CqExtUnit
     from store.queue.shared_by_queues import SharedByQueues
 
@@ -100,9 +100,9 @@ class ConsumeQueue(UnitQueue):
 
     # -- opening ---------------------------------------------------------------------------------
 
-    def load(self) -> int:
+    def load(self, found: Sequence[FoundFile] | None = None) -> int:
         """Open the files, those of the extension too."""
-        modified_ms = super().load()
+        modified_ms = super().load(found)
         if self._ext is not None:
             self._ext.load()
         return modified_ms

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from store.files.mapped_file import MappedFile
     from store.files.mapped_file_queue import MappedFileQueue
     from store.log.log_end import DispatchRequest
-    from store.machine.disk import Disk
+    from store.machine.disk import Disk, FoundFile
     from store.queue.unit_queue import UnitQueue
 
 _log = logging.getLogger(__name__)
@@ -139,17 +139,16 @@ class ConsumeQueueStore:
         """
         if self._batch_directory:
             self._batch_topics.update(
-                topic
-                for topic, queue_id in self._directories_in(self._batch_directory)
-                if self._disk.list_files(f"{self._batch_directory}/{topic}/{queue_id}")
+                topic for topic, _, found in self._queues_in(self._batch_directory) if found
             )
         for directory in filter(None, (self._directory, self._batch_directory)):
             broken: list[tuple[AnyConsumeQueue, BrokenRowError]] = []
-            for topic, queue_id in self._directories_in(directory):
-                self._check_kind(topic, queue_id, directory)
+            for topic, queue_id, found in self._queues_in(directory):
+                if found:
+                    self._check_kind(topic, directory)
                 queue = self.find_or_create(topic, queue_id)
                 try:
-                    self.modified_ms[topic, queue_id] = queue.load()
+                    self.modified_ms[topic, queue_id] = queue.load(found)
                 except BrokenRowError as error:
                     broken.append((queue, error))
             self._load_broken(directory, broken)
@@ -175,17 +174,17 @@ class ConsumeQueueStore:
             self.broken = self.broken or f"{queue.name} lacks units"
             _log.error("%s. It is built anew from the commit log", str(error).partition(";")[0])
 
-    def _directories_in(self, directory: str) -> Iterator[tuple[str, int]]:
-        for topic in self._disk.list_directories(directory):
-            if not _is_text(topic):
-                continue  # no topic is called like that, in whatever encoding it may be
-            for name in self._disk.list_directories(f"{directory}/{topic}"):
-                if name.isdecimal() and str(int(name)) == name and int(name) <= _QUEUE_ID_MAX:
-                    yield topic, int(name)
+    def _queues_in(self, directory: str) -> Iterator[tuple[str, int, list[FoundFile]]]:
+        """Yield topic, queue id and files of each queue in one of the trees."""
+        for topic, name, found in self._disk.list_trees(directory):
+            if not name.isdecimal() or str(int(name)) != name or int(name) > _QUEUE_ID_MAX:
+                continue
+            if _is_text(topic):  # else no topic is called like that, in whatever encoding it may be
+                yield topic, int(name), found
 
-    def _check_kind(self, topic: str, queue_id: int, directory: str) -> None:
+    def _check_kind(self, topic: str, directory: str) -> None:
         right = self._directory_of(topic)
-        if directory == right or not self._disk.list_files(f"{directory}/{topic}/{queue_id}"):
+        if directory == right:
             return
         path = f"{directory}/{topic}"
         raise CorruptLogError(
@@ -199,7 +198,7 @@ class ConsumeQueueStore:
 
     def _delete_stray_extensions(self) -> None:
         """Delete what a queue that is gone has left: the next one would take it for its own."""
-        for topic, queue_id in self._directories_in(self._ext_directory):
+        for topic, queue_id, _ in self._queues_in(self._ext_directory):
             if (topic, queue_id) not in self._queues:
                 ext = self._ext_of(topic, queue_id)
                 ext.load()
@@ -213,8 +212,12 @@ class ConsumeQueueStore:
         RocketMQ compares with the start of the last record of a queue of batches; as every queue
         takes a record only once, it makes no difference which records it is shown again.
         """
-        for queue in self._queues.values():
-            if not queue.is_noted:
+        unknown = [queue for queue in self._queues.values() if not queue.is_noted]
+        for start in range(0, len(unknown), QUEUES_AT_ONCE):
+            some = unknown[start : start + QUEUES_AT_ONCE]
+            if len(some) > 1:
+                self._disk.read_ahead([f.path for queue in some for f in queue.files.files[-1:]])
+            for queue in some:
                 queue.recover()
         return max((q.max_physic_offset for q in self._queues.values()), default=-1)
 
@@ -270,7 +273,8 @@ class ConsumeQueueStore:
         if queue is None:
             if holds_batches:
                 self._batch_topics.add(topic)
-            queue = self._queues[topic, queue_id] = self._new_queue(topic, queue_id)
+            queue = self._new_queue(topic, queue_id)
+            self._queues[queue.topic, queue_id] = queue
         return queue
 
     def _new_queue(self, topic: str, queue_id: int) -> AnyConsumeQueue:

@@ -20,6 +20,8 @@ Source: org.apache.rocketmq.store.queue.ConsumeQueueInterface of 5.3.3 and its t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import lru_cache
+from sys import intern
 from typing import TYPE_CHECKING, Final
 
 from store.files.growing_file_queue import GrowingFileQueue
@@ -39,14 +41,19 @@ from store.queue.shared_by_queues import SharedByQueues
 from tandem.wire.store_layout import FILLER_SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from store.files.mapped_file import MappedFile
     from store.files.mapped_file_queue import MappedFileQueue
-    from store.machine.disk import Disk
+    from store.machine.disk import Disk, FoundFile
 
 _FILES_RECOVERED: Final = 3
 """Older files were synced long ago (ConsumeQueue.recover, BatchConsumeQueue.recover)."""
+
+
+@lru_cache(maxsize=256)
+def _encoded(topic: str) -> bytes:
+    return topic.encode()
 
 
 class UnitQueue(ABC):
@@ -62,8 +69,9 @@ class UnitQueue(ABC):
         kind: UnitKind,
         shared: SharedByQueues[UnitQueue] | None = None,
     ) -> None:
-        self.topic = topic
-        self.topic_bytes = topic.encode()
+        # One of each for all queues of a topic, whose names come with each first message.
+        self.topic = intern(topic)
+        self.topic_bytes = _encoded(self.topic)
         self.queue_id = queue_id
         self.max_physic_offset = -1
         self.next_offset = 0
@@ -135,9 +143,9 @@ class UnitQueue(ABC):
 
     # -- opening ---------------------------------------------------------------------------------
 
-    def load(self) -> int:
-        """Open the files. See `GrowingFileQueue.load_with_time`."""
-        return self._files.load_with_time()
+    def load(self, found: Sequence[FoundFile] | None = None) -> int:
+        """Open the files. See `GrowingFileQueue.load_found`."""
+        return self._files.load_found(found)
 
     def load_end(self) -> None:
         """Open what is whole at the end of a queue that is to be built anew: its numbers go on."""

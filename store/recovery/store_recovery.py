@@ -404,7 +404,7 @@ class StoreRecovery:
             sync_tree_or_each(self._disk, self._directory, dirty, [])
         else:
             # An error that the earlier process was told of is told by no `syncfs` again.
-            sync_each(self._disk, files, self._queues.directories())
+            sync_each(self._disk, self._directory, files, self._queues.directories())
         self._queues.sync_all()
 
     def _finish_recovery(self, end: LogEnd, *, clean: bool, start: int) -> None:

@@ -122,6 +122,14 @@ MUTATIONS: Final[dict[str, tuple[SourceMutation, str]]] = {
         SourceMutation(many_syncs.at_once, "sync(thing)\n        return", "pass\n        return"),
         "sync_files_of_queues_together",
     ),
+    "a closed file is not synced": (
+        SourceMutation(real_disk._sync_closed, "_sync_bytes((path, descriptor))", NOTHING),
+        "sync_closed_files",
+    ),
+    "the names of closed files are not synced": (
+        SourceMutation(RealDisk.sync_closed_now, "self._names.sync(paths)", NOTHING),
+        "sync_closed_files",
+    ),
     "a tree that is not synced counts as synced": (
         SourceMutation(ConsumeQueueStore.sync_all, "self._disk.sync_tree_now(self._root)", "True"),
         "stop_with_many_queues",

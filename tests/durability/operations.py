@@ -199,6 +199,18 @@ def stop_with_many_queues(directory: Path, machine: StrictMachine) -> None:
     assert not machine.exists(directory / "store" / "abort")
 
 
+def sync_closed_files(directory: Path, machine: StrictMachine) -> None:
+    """Files that are closed are brought to the disk with their names, without being mapped."""
+    disk = RealDisk()
+    paths = [directory / "queues" / topic / "0" / "f" for topic in ("a", "b", "c", "d", "e")]
+    for path in paths:
+        file = disk.create(str(path), SIZE, grows=True)
+        file.buffer[:4] = b"data"
+        file.close()
+    disk.sync_closed_now([str(path) for path in paths])
+    assert [machine.read(path) for path in paths] == [b"data".ljust(SIZE, b"\0")] * 5
+
+
 def sync_names_of_an_earlier_process(directory: Path, machine: StrictMachine) -> None:
     """What a killed process has made is made durable before anything is promised about it."""
     path = directory / "queues" / "topic" / "0" / "f"
@@ -379,6 +391,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
         sync_files_of_queues_together,
         sync_a_tree,
         stop_with_many_queues,
+        sync_closed_files,
         sync_names_of_an_earlier_process,
         remove_a_file,
         move_a_file,

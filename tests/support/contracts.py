@@ -134,6 +134,12 @@ def _directories_are_listed_in_order(disk: Disk, root: str) -> None:
     assert disk.list_directories(f"{root}/none") == []
     assert disk.exists(f"{root}/q/b/1")
     assert not disk.exists(f"{root}/q/b")
+    disk.create(f"{root}/q/b/2.d/far/below", 4096).close()
+    assert list(disk.list_trees(root)) == [
+        *(("q", name, disk.list_files_with_times(f"{root}/q/{name}")) for name in "ab")
+    ]
+    assert list(disk.list_trees(f"{root}/q")) == [("b", "2.d", [])]
+    assert list(disk.list_trees(f"{root}/none")) == []
 
 
 def _only_an_empty_directory_is_removed(disk: Disk, root: str) -> None:
@@ -330,6 +336,11 @@ async def _many_files_are_synced_now_and_with_their_tree(disk: Disk, root: str) 
     files[1].close()
     disk.sync_now(files)
     disk.sync_now([])
+    disk.sync_closed_now([f"{root}/store/{name}/f" for name in ("a", "b")])
+    disk.sync_closed_now([])
+    with pytest.raises(FileNotFoundError):
+        disk.sync_closed_now([f"{root}/store/none"])
+    disk.read_ahead([f"{root}/store/{name}/f" for name in ("a", "b", "none")])
     # True or False: whether it can be done is the system's.
     for done in (disk.sync_tree_now(f"{root}/store"), await disk.sync_tree(f"{root}/store")):
         assert isinstance(done, bool)

@@ -39,14 +39,17 @@ def test_the_time_of_a_lone_file_comes_with_its_name_and_of_other_rows_it_does_n
     path = f"/q/{0:020d}"
     disk.create(path, SIZE, grows=True)
     row = GrowingFileQueue("/q", SIZE, OpenFiles(disk), remedy="build it anew")
-    assert row.load_with_time() == disk.modified_ms(path)
+    assert row.load_found() == disk.modified_ms(path)
     assert row.max_offset == SIZE
     disk.create(f"/q/{SIZE:020d}", SIZE, grows=True)
     both = GrowingFileQueue("/q", SIZE, OpenFiles(disk), remedy="build it anew")
-    assert both.load_with_time() == -1
+    assert both.load_found() == -1
     assert both.max_offset == 2 * SIZE
+    listed = GrowingFileQueue("/q", SIZE, OpenFiles(disk), remedy="build it anew")
+    assert listed.load_found([(f"{0:020d}", SIZE, 55)]) == 55, "it is not listed once more"
+    assert listed.max_offset == SIZE
     none = GrowingFileQueue("/none", SIZE, OpenFiles(disk), remedy="build it anew")
-    assert none.load_with_time() == -1
+    assert none.load_found() == -1
 
 
 def test_a_lone_file_of_another_name_or_length_is_refused() -> None:
@@ -54,7 +57,7 @@ def test_a_lone_file_of_another_name_or_length_is_refused() -> None:
         disk = SimulatedDisk()
         disk.create(f"/q/{name}", size)
         with pytest.raises(CorruptLogError):
-            GrowingFileQueue("/q", SIZE, OpenFiles(disk), remedy="").load_with_time()
+            GrowingFileQueue("/q", SIZE, OpenFiles(disk), remedy="").load_found()
 
 
 def test_a_file_that_a_kill_left_without_length_is_deleted(tmp_path: Path) -> None:
@@ -67,7 +70,7 @@ def test_a_file_that_a_kill_left_without_length_is_deleted(tmp_path: Path) -> No
         row = GrowingFileQueue(
             f"{tmp_path}/{left.partition('/')[0]}", SIZE, OpenFiles(disk), remedy=""
         )
-        row.load_with_time()
+        row.load_found()
         assert not (tmp_path / left).exists()
         assert row.last_or_create(0).size == SIZE
         row.close()

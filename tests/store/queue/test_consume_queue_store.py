@@ -1,15 +1,18 @@
 """All queues of a store: by topic and queue id, found again on disk."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from node.simulated.disk import SimulatedDisk
+from node.simulated.file import SimulatedFile
 from store.files.mapped_file import MappedFile
 from store.log.log_end import DispatchRequest
 from store.machine.disk import Disk
 from store.machine.errors import CorruptLogError, LogFault
 from store.machine.real_disk import RealDisk
+from store.queue import consume_queue_store
 from store.queue.batch_consume_queue import BatchConsumeQueue
 from store.queue.consume_queue import ConsumeQueue
 from store.queue.consume_queue_store import ConsumeQueueStore, is_queued
@@ -52,6 +55,56 @@ def of_all_kinds(disk: Disk, root: str = "") -> ConsumeQueueStore:
         ext_mapped_file_size=100,
         is_batch_topic=lambda topic: topic.startswith("B"),
     )
+
+
+def test_queues_of_a_topic_share_its_name() -> None:
+    """It comes anew with the first message of each, and there may be many thousands."""
+    disk = SimulatedDisk()
+    made, again = a_store(disk), a_store(disk)
+    for queue_id in range(3):
+        made.dispatch(a_request(0, b"Topic".decode(), queue_id))
+    again.load()
+    for queues in (made, again):
+        found = [queues.find("Topic", queue_id) for queue_id in range(3)]
+        names = [name for queue in found if queue for name in (queue.topic, queue.topic_bytes)]
+        assert len(names) == 6
+        assert len({id(name) for name in (*names, *(key[0] for key in queues._queues))}) == 2
+
+
+class AheadDisk(SimulatedDisk):
+    """Takes note of what is read ahead, and how many files were opened before that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened = 0
+        self.ahead: list[tuple[int, list[str]]] = []
+
+    def open(self, path: str, *, read_only: bool = False, grows: bool = False) -> SimulatedFile:
+        self.opened += 1
+        return super().open(path, read_only=read_only, grows=grows)
+
+    def read_ahead(self, paths: Sequence[str]) -> None:
+        self.ahead.append((self.opened, list(paths)))
+
+
+def test_recovery_reads_the_last_files_of_some_queues_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A file whose first page is not in memory is a read of the disk: none waits for another."""
+    monkeypatch.setattr(consume_queue_store, "QUEUES_AT_ONCE", 4)
+    disk = AheadDisk()
+    queues = a_store(disk)
+    for queue_id in range(9):
+        for number in range(11 if queue_id == 3 else 1):
+            queues.dispatch(a_request(number, queue_id=queue_id))
+    again = a_store(disk)
+    again.load()
+    disk.opened = 0
+    again.recover()
+    last = [f"/cq/T/{queue_id}/{200 if queue_id == 3 else 0:020d}" for queue_id in range(9)]
+    # Queue 3 has two files; the last queue is alone, and read as it is.
+    assert disk.ahead == [(0, last[:4]), (5, last[4:8])]
+    assert disk.opened == 10
 
 
 @pytest.mark.parametrize(
