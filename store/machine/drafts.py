@@ -8,7 +8,6 @@ that were announced are taken; whatever comes instead of them is written as ever
 
 import os
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 import trio
@@ -44,7 +43,8 @@ class Drafts:
     async def write(self, limiter: trio.CapacityLimiter) -> None:
         """See `Disk.write_ahead`."""
         for path, draft in list(self._drafts.items()):
-            if draft.is_begun:
+            # While another one was written, this may have been taken, or something else announced.
+            if draft.is_begun or self._drafts.get(path) is not draft:
                 continue
             draft.is_begun = True
             try:
@@ -64,12 +64,11 @@ class Drafts:
         if draft is None or (draft.is_begun and not draft.is_written):
             return None
         del self._drafts[path]
-        if not draft.is_written:
-            return None
-        if draft.data is data and os.path.exists(draft.path):
+        if draft.is_written and draft.data is data and os.path.exists(draft.path):
             return draft.path
+        # If it is not written, there may be one from before, which nobody has taken.
         with suppress(OSError):
-            Path(draft.path).unlink()
+            os.unlink(draft.path)
         return None
 
 
@@ -77,9 +76,14 @@ def write_durably(path: str, data: bytes) -> None:
     """Write a file of this content, durable but for its name.
 
     Raises:
-        OSError: no room, or the disk failed; some of it may be there.
+        OSError: no room, or the disk failed; nothing is left, which would take room from others.
     """
-    with open(path, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fdatasync(file.fileno())
+    try:
+        with open(path, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fdatasync(file.fileno())
+    except OSError:
+        with suppress(OSError):
+            os.unlink(path)
+        raise

@@ -21,7 +21,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from pathlib import Path
 from typing import Final, cast
 
 import trio
@@ -205,7 +204,6 @@ class RealDisk:
                 make_directories(directory)
                 write_durably(temporary, data)
             except OSError as error:
-                Path(temporary).unlink(missing_ok=True)
                 raise translated(error, path, len(data)) from error
         os.replace(temporary, path)
         self.kept.forget(path)
