@@ -72,7 +72,10 @@ class _Later:
             if self._is_at_work:
                 return
             self._is_at_work = True
-        start_soon(self._do_all, _nothing)
+        try:
+            start_soon(self._do_all, _nothing)
+        except RuntimeError:  # the system gives this process no more threads
+            self._do_all()
 
     def _do_all(self) -> None:
         while True:
@@ -94,6 +97,13 @@ _later = _Later()
 def do_later(call: Callable[[], object]) -> None:
     """Have this called some time, after all that were given here before. Nobody hears of errors."""
     _later.add(call)
+
+
+def finish() -> None:
+    """Block until all that `do_later` was given by now is done."""
+    is_done = threading.Event()
+    do_later(is_done.set)
+    is_done.wait()
 
 
 def _have_none() -> None:

@@ -86,6 +86,8 @@ class UnsyncedNames:
                 self._made.pop(directory, None)
 
 
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+
 LARGE_FILE_BYTES: Final = 4 << 20
 """To unmap or delete that may take the system a millisecond."""
 
@@ -330,7 +332,14 @@ def allocate(descriptor: int, size: int, *, start: int = 0) -> None:
     """
     # macOS has no posix_fallocate; there a full disk can still end in SIGBUS.
     if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(descriptor, start, size)
+        try:
+            os.posix_fallocate(descriptor, start, size)
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            # What was deleted just now may not have given its blocks back yet.
+            kept_threads.finish()
+            os.posix_fallocate(descriptor, start, size)
     elif os.fstat(descriptor).st_size < start + size:
         os.ftruncate(descriptor, start + size)
 
@@ -414,7 +423,7 @@ def sync_directory(directory: str) -> None:
 
 def translated(error: OSError, path: str, size: int) -> StoreError:
     """Return what a failed system call means for a store: the disk is full, or it has failed."""
-    if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if error.errno not in (*_NO_ROOM, errno.EFBIG):
         return DiskFailedError(
             f"{path}: {error.strerror}; check the disk and who may write to it, then start again",
             path=path,

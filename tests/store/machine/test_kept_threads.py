@@ -178,3 +178,30 @@ def test_it_goes_on_after_all_was_done() -> None:
         done = threading.Event()
         kept_threads.do_later(done.set)
         assert done.wait(PATIENCE_SECONDS)
+
+
+def test_what_is_to_be_done_later_is_done_at_once_where_no_thread_can_be_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    done: list[int] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", none)
+        kept_threads.do_later(partial(done.append, 1))
+        kept_threads.do_later(partial(done.append, 2))
+    assert done == [1, 2]
+    kept_threads.do_later(partial(done.append, 3))
+    kept_threads.finish()
+    assert done == [1, 2, 3]
+
+
+def test_to_finish_is_to_wait_for_all_that_was_given_before() -> None:
+    go_on, order = threading.Event(), list[int]()
+    kept_threads.do_later(partial(go_on.wait, PATIENCE_SECONDS))
+    kept_threads.do_later(partial(order.append, 1))
+    assert not order
+    go_on.set()
+    kept_threads.finish()
+    assert order == [1]

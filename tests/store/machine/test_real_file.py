@@ -4,6 +4,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -218,3 +219,28 @@ def test_a_large_file_with_a_view_is_unmapped_with_the_last_one(tmp_path: Path) 
     assert bytes(view) == b"read"
     del view, file
     assert f"{tmp_path}/f" not in mapped_paths()
+
+
+@pytest.mark.parametrize("grows", [True, False])
+def test_what_was_deleted_just_now_is_room_for_a_new_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, grows: bool
+) -> None:
+    """The disk is full until the thread that gives back large files has come to this one."""
+    go_on, is_given_back = threading.Event(), threading.Event()
+    kept_threads.do_later(partial(go_on.wait, PATIENCE_SECONDS))
+    kept_threads.do_later(is_given_back.set)
+    allocate = os.posix_fallocate
+
+    def full(descriptor: int, start: int, size: int) -> None:
+        is_full = not is_given_back.is_set()
+        go_on.set()
+        if is_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        allocate(descriptor, start, size)
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    try:
+        RealDisk().create(f"{tmp_path}/f", SIZE, grows=grows).close()
+    finally:
+        go_on.set()
+    assert (tmp_path / "f").stat().st_size == SIZE
