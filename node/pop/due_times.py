@@ -92,6 +92,11 @@ class DueTimes:
             found.append(Over(key, handout, offsets))
         return found
 
+    def drop_done_first(self, deliveries: Deliveries) -> None:
+        """Forget what is due next as long as it is done: nobody has to wake up for it."""
+        while self._heap and not _is_held(deliveries, self._heap[0][2], self._heap[0][3]):
+            heappop(self._heap)
+
     def is_open(self, key: QueueKey, handouts: Iterable[Handout]) -> bool:
         """Whether the time of all these handouts of an orderly group is over."""
         over = self._over.get(key)

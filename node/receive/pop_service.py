@@ -340,9 +340,9 @@ class PopService:
 
     def opened(self, log_end: int) -> None:
         """This node is the master since the log ended there."""
+        self._look_in_time()
         if self._table.gathered is None:
             self._cut_to_log()
-            self._look_in_time()
             return
         if not self._table.live.invisible_count:
             return  # there is nothing that could have been put, and an hour of records to read
@@ -411,6 +411,7 @@ class PopService:
             elif not self._revive(over):
                 due_times.again(over, now + RETRY_SECONDS)
         self._write()
+        due_times.drop_done_first(self._table.live)
         return due_times.next_due
 
     def _revive(self, over: Over) -> bool:

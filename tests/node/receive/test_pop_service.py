@@ -265,6 +265,51 @@ async def test_what_is_not_acknowledged_comes_again_to_who_never_waits(
         nursery.cancel_scope.cancel()
 
 
+async def test_what_comes_again_does_so_at_a_master_that_opens_while_its_task_looks(
+    autojump_clock: MockClock,
+) -> None:
+    """The task is not woken there, and has seen nothing that could be over."""
+    world = PopWorld()
+    world.put(b"a")
+    world.receive(invisible_ms=10_000)
+    after = PopWorld(begins=False)
+    is_open = False
+
+    def end_round() -> None:
+        nonlocal is_open
+        if not is_open:
+            is_open = True
+            world.copy_to(after)
+            after.open()
+        after.confirm()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(after.pop.run, end_round)
+        await trio.sleep(11)
+        assert [each.body for each in after.stored(RETRY)] == [b"a"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_task_sleeps_through_times_of_what_is_done(autojump_clock: MockClock) -> None:
+    world = PopWorld()
+    rounds = 0
+
+    def end_round() -> None:
+        nonlocal rounds
+        rounds += 1
+        world.confirm()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.pop.run, end_round)
+        for _ in range(50):
+            world.put(b"a")
+            world.ack(*handles(world.receive(invisible_ms=60_000)))
+            await trio.sleep(0.01)
+        await trio.sleep(120)
+        nursery.cancel_scope.cancel()
+    assert rounds < 10
+
+
 async def test_one_that_waits_gets_what_comes_again(autojump_clock: MockClock) -> None:
     world = PopWorld()
     world.put(b"1")
