@@ -93,7 +93,10 @@ class DueTimes:
         return found
 
     def drop_done_first(self, deliveries: Deliveries) -> None:
-        """Forget what is due next as long as it is done: nobody has to wake up for it."""
+        """Forget what is due next as long as it is done: nobody has to wake up for it.
+
+        To be called when it is written that it is: what could not be written is not done again.
+        """
         while self._heap and not _is_held(deliveries, self._heap[0][2], self._heap[0][3]):
             heappop(self._heap)
 
