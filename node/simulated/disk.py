@@ -34,6 +34,7 @@ from store.machine.disk import (
     DiskFile,
     DiskSpace,
     FoundFile,
+    all_of_them,
     check_pages,
     check_size,
 )
@@ -154,7 +155,9 @@ class SimulatedDisk:
         below = (path[len(prefix) :] for path in self._files if path.startswith(prefix))
         return sorted({rest.split("/")[0] for rest in below if "/" in rest})
 
-    def list_trees(self, directory: str) -> Iterator[tuple[str, str, list[FoundFile]]]:
+    def list_trees(
+        self, directory: str, is_wanted: Callable[[str, str], bool] = all_of_them
+    ) -> Iterator[tuple[str, str, list[FoundFile]]]:
         """See `Disk.list_trees`. Crash campaigns ask this often: one look at the names."""
         prefix = directory.rstrip("/") + "/"
         found: dict[tuple[str, str], list[FoundFile]] = {}
@@ -163,7 +166,7 @@ class SimulatedDisk:
                 continue
             outer, _, rest = path[len(prefix) :].partition("/")
             name, is_two_below, file_name = rest.partition("/")
-            if is_two_below:
+            if is_two_below and is_wanted(outer, name):
                 files = found.setdefault((outer, name), [])
                 if "/" not in file_name and not path.endswith(TEMPORARY_SUFFIX):
                     files.append((file_name, file.size, self.modified_ms(path)))

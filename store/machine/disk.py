@@ -29,6 +29,11 @@ TEMPORARY_SUFFIX: Final = ".tmp"
 """Of a file that is not finished. `create` and `replace` overwrite what a crash left of one."""
 
 
+def all_of_them(_outer: str, _name: str) -> bool:
+    """Return True: of `list_trees`."""
+    return True
+
+
 class DiskSpace(msgspec.Struct, frozen=True):
     """How full a file system is. Space reserved for root is part of neither number."""
 
@@ -186,10 +191,13 @@ class Disk(Protocol):
     def list_directories(self, directory: str) -> list[str]:
         """Return the names of the directories in `directory`, sorted; empty if it is missing."""
 
-    def list_trees(self, directory: str) -> Iterator[tuple[str, str, list[FoundFile]]]:
+    def list_trees(
+        self, directory: str, is_wanted: Callable[[str, str], bool] = all_of_them
+    ) -> Iterator[tuple[str, str, list[FoundFile]]]:
         """Yield each directory two levels below: both names, and its files as above, all in order.
 
-        There may be many thousands: some are read at the same time, before they are asked for.
+        Nobody looks into one whose names are not wanted: it may not be ours to read. There may be
+        many thousands: some are read at the same time, before they are asked for.
         """
 
     def exists(self, path: str) -> bool:

@@ -13,7 +13,7 @@ from contextlib import nullcontext, suppress
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from store.machine.disk import TEMPORARY_SUFFIX
+from store.machine.disk import TEMPORARY_SUFFIX, all_of_them
 from store.machine.many_syncs import at_once
 from tandem.wire.store_layout import PAGE_BYTES
 
@@ -52,7 +52,9 @@ def list_directories(directory: str) -> list[str]:
         return sorted(e.name for e in entries if e.is_dir())
 
 
-def list_trees(directory: str) -> Generator[tuple[str, str, list[FoundFile]], None, None]:
+def list_trees(
+    directory: str, is_wanted: Callable[[str, str], bool] = all_of_them
+) -> Generator[tuple[str, str, list[FoundFile]], None, None]:
     """Yield what is two levels below a directory; see `Disk.list_trees`."""
 
     def below(name: str) -> list[str]:
@@ -63,7 +65,9 @@ def list_trees(directory: str) -> Generator[tuple[str, str, list[FoundFile]], No
 
     with ThreadPoolExecutor(LISTED_AT_ONCE, "list") as threads:
         found = _ahead(threads, below, list_directories(directory))
-        pairs = ((outer, name) for outer, names in found for name in names)
+        pairs = (
+            (outer, name) for outer, names in found for name in names if is_wanted(outer, name)
+        )
         for (outer, name), listed in _ahead(threads, files, pairs):
             yield outer, name, listed
 

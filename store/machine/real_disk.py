@@ -31,6 +31,7 @@ from store.machine.disk import (
     DiskFile,
     DiskSpace,
     FoundFile,
+    all_of_them,
     check_pages,
     check_size,
 )
@@ -154,9 +155,11 @@ class RealDisk:
         """See `Disk.list_directories`."""
         return list_directories(directory)
 
-    def list_trees(self, directory: str) -> Iterator[tuple[str, str, list[FoundFile]]]:
+    def list_trees(
+        self, directory: str, is_wanted: Callable[[str, str], bool] = all_of_them
+    ) -> Iterator[tuple[str, str, list[FoundFile]]]:
         """See `Disk.list_trees`."""
-        return list_trees(directory)
+        return list_trees(directory, is_wanted)
 
     def exists(self, path: str) -> bool:
         """See `Disk.exists`."""

@@ -175,12 +175,9 @@ class ConsumeQueueStore:
             _log.error("%s. It is built anew from the commit log", str(error).partition(";")[0])
 
     def _queues_in(self, directory: str) -> Iterator[tuple[str, int, list[FoundFile]]]:
-        """Yield topic, queue id and files of each queue in one of the trees."""
-        for topic, name, found in self._disk.list_trees(directory):
-            if not name.isdecimal() or str(int(name)) != name or int(name) > _QUEUE_ID_MAX:
-                continue
-            if _is_text(topic):  # else no topic is called like that, in whatever encoding it may be
-                yield topic, int(name), found
+        """Return topic, queue id and files of each queue in one of the trees."""
+        found = self._disk.list_trees(directory, _is_queue)
+        return ((topic, int(name), files) for topic, name, files in found)
 
     def _check_kind(self, topic: str, directory: str) -> None:
         right = self._directory_of(topic)
@@ -490,9 +487,11 @@ def _dirty(queue: UnitQueue) -> list[MappedFile]:
     return [file for files in queue.file_queues for file in files.dirty_files(0)]
 
 
-def _is_text(name: str) -> bool:
-    """Say whether the name of a directory is UTF-8."""
-    return not any("\udc80" <= character <= "\udcff" for character in name)
+def _is_queue(topic: str, name: str) -> bool:
+    """Whether a directory of this name in one of that name may be a queue's."""
+    is_id = name.isdecimal() and str(int(name)) == name and int(name) <= _QUEUE_ID_MAX
+    # The name of a topic is UTF-8.
+    return is_id and not any("\udc80" <= character <= "\udcff" for character in topic)
 
 
 def _whole_units(size: int, unit_size: int) -> int:

@@ -139,6 +139,9 @@ def _directories_are_listed_in_order(disk: Disk, root: str) -> None:
         *(("q", name, disk.list_files_with_times(f"{root}/q/{name}")) for name in "ab")
     ]
     assert list(disk.list_trees(f"{root}/q")) == [("b", "2.d", [])]
+    assert list(disk.list_trees(root, lambda *names: names == ("q", "b"))) == [
+        ("q", "b", disk.list_files_with_times(f"{root}/q/b"))
+    ]
     assert list(disk.list_trees(f"{root}/none")) == []
 
 

@@ -1,5 +1,7 @@
 """All queues of a store: by topic and queue id, found again on disk."""
 
+import errno
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -69,6 +71,26 @@ def test_queues_of_a_topic_share_its_name() -> None:
         names = [name for queue in found if queue for name in (queue.topic, queue.topic_bytes)]
         assert len(names) == 6
         assert len({id(name) for name in (*names, *(key[0] for key in queues._queues))}) == 2
+
+
+def test_a_directory_that_is_no_queue_need_not_be_readable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as the lost+found of a file system that is mounted there."""
+    disk = RealDisk()
+    (tmp_path / "cq/T/lost+found").mkdir(parents=True)
+    (tmp_path / "cq/T/0").mkdir()
+    scandir = os.scandir
+
+    def guarded(path: str) -> object:
+        if path.endswith("lost+found"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", guarded)
+    queues = a_store(disk, str(tmp_path))
+    queues.load()
+    assert queues.queues() == [("T", 0)]
 
 
 class AheadDisk(SimulatedDisk):
