@@ -394,8 +394,7 @@ class PopService:
         for waiting in (self.receiving, self.noticing):
             for request in waiting.take_expired(now):
                 request.run(True)  # noqa: FBT003 - see `WaitingRequest.run`
-            for _ in range(len(waiting.ready)):
-                waiting.ready.popleft().run(False)  # noqa: FBT003
+            waiting.run_ready()
 
     def _put_over_again(self, now: float) -> float:
         """Put again what is over; return when to look again."""

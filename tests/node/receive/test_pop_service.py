@@ -401,6 +401,32 @@ async def test_one_that_waits_is_looked_at_though_a_client_that_was_drained_take
     assert [each.body for each in messages(answer)] == [b"2"]
 
 
+async def test_what_wakes_a_request_that_is_cancelled_then_wakes_the_next_one(
+    autojump_clock: MockClock,
+) -> None:
+    world = PopWorld()
+    answers: list[object] = []
+    notices: list[Found] = []
+    request = world.request(deadline=trio.current_time() + 50)
+    gone = [
+        world.pop.receive(request, answers.append),
+        world.pop.notify(request, notices.append),
+    ]
+    world.pop.notify(request, notices.append)
+    world.pop.receive(request, answers.append)
+    world.put(b"1")
+    for each in gone:
+        assert each is not None
+        each.cancel()
+    for _ in range(2):
+        world.work()
+    world.confirm()
+    (answer,) = answers
+    assert isinstance(answer, Received)
+    assert [each.body for each in messages(answer)] == [b"1"]
+    assert notices == [Found.FOUND]
+
+
 async def test_one_that_waits_for_a_notice_gets_it_after_a_reset(
     autojump_clock: MockClock,
 ) -> None:
