@@ -167,12 +167,10 @@ class PopService:
         client, request = waiting.client, waiting.request
         if waiting.is_cancelled:
             return
-        if client is not None and client.is_closed:
-            self.receiving.wake(*_place(request))
-            return
-        if client is not None and client.is_congested:
-            self.receiving.wake(*_place(request))
-            client.when_drained(lambda: self.run_again(waiting, is_expired=is_expired))
+        if client is not None and (client.is_closed or client.is_congested):
+            self._wake_next(request)
+            if not client.is_closed:
+                client.when_drained(lambda: self.run_again(waiting, is_expired=is_expired))
             return
         try:
             self._tables.check_change()
@@ -182,13 +180,17 @@ class PopService:
             return
         if received.batches:
             if received.rest_count:
-                self.receiving.wake(*_place(request))
-                self._wake.notify()
+                self._wake_next(request)
             self._answer(received, waiting.done)
         elif is_expired or trio.current_time() >= request.deadline:
             waiting.done(received)
         else:
             waiting.wait(received)
+
+    def _wake_next(self, request: Receive) -> None:
+        """Somebody else may have what this request does not take."""
+        self.receiving.wake(*_place(request))
+        self._wake.notify()
 
     def park(self, request: Receive, run: Callable[[bool], None]) -> WaitingRequest | None:
         """Have a request wait for a message; None if there is no room."""
@@ -267,7 +269,7 @@ class PopService:
             self._opened(key)
 
     def _opened(self, key: QueueKey) -> None:
-        """Somebody may have the next messages of a queue: it was full, or is read in order."""
+        """Somebody may have messages of a queue that was full, is read in order, or was reset."""
         for waiting in (self.receiving, self.noticing):
             waiting.wake(key.group, key.topic, key.queue_id)
         self._wake.notify()
@@ -331,8 +333,7 @@ class PopService:
 
         def settled(trouble: str | None) -> None:
             self._taking.resetting.discard(key)
-            self.receiving.wake(group, topic, queue_id)
-            self._wake.notify()
+            self._opened(key)
 
         self._when_settled(settled)
 
@@ -393,8 +394,7 @@ class PopService:
         for waiting in (self.receiving, self.noticing):
             for request in waiting.take_expired(now):
                 request.run(True)  # noqa: FBT003 - see `WaitingRequest.run`
-            for _ in range(len(waiting.ready)):
-                waiting.ready.popleft().run(False)  # noqa: FBT003
+            waiting.run_ready()
 
     def _put_over_again(self, now: float) -> float:
         """Put again what is over; return when to look again."""
@@ -431,7 +431,7 @@ class PopService:
     def _write(self) -> None:
         """Write what was put again, in the step in which it was put."""
         if self._table.gathered is not None:
-            with suppress(RequestError):  # logged there; the messages are put once more
+            with suppress(RequestError):  # logged there; what was put again is written later
                 self._table.gathered.write()
 
     def _commit_offsets(self) -> None:

@@ -51,7 +51,16 @@ class WaitingRequest:
         run: Called once, with whether its time is up.
     """
 
-    __slots__ = ("_owner", "deadline", "is_waiting", "number", "place", "run", "tags_codes")
+    __slots__ = (
+        "_owner",
+        "deadline",
+        "is_cancelled",
+        "is_waiting",
+        "number",
+        "place",
+        "run",
+        "tags_codes",
+    )
 
     def __init__(
         self,
@@ -67,11 +76,13 @@ class WaitingRequest:
         self.tags_codes = tags_codes
         self.run = run
         self.is_waiting = True
+        self.is_cancelled = False
         self.number = 0
         """In the order in which requests came."""
 
     def cancel(self) -> None:
-        """Forget it; harmless if it was woken."""
+        """Forget it; if it was woken and is not run yet, the next one is woken in its place."""
+        self.is_cancelled = True
         self._owner.drop(self)
 
 
@@ -207,6 +218,15 @@ class WaitingRequests:
         for queue_id in self._rows.get((group, topic), ()):
             self._wake_first(Place(group, topic, queue_id))
             return
+
+    def run_ready(self) -> None:
+        """Run those that were woken by now."""
+        for _ in range(len(self.ready)):
+            request = self.ready.popleft()
+            if request.is_cancelled:
+                self.wake(*request.place)
+            else:
+                request.run(False)  # noqa: FBT003 - see `WaitingRequest.run`
 
     @property
     def next_deadline(self) -> float:

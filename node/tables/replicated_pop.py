@@ -22,6 +22,7 @@ from node.pop.due_times import DueTimes
 from node.tables.deleted import Deleted
 from node.tables.node_table import Gathering, NodeTable, RecordWriter, TableFiles
 from node.tables.table_part import Content, Field, FieldKind, TablePart
+from store.machine.tell_once import TellOnce
 
 _log = logging.getLogger(__name__)
 
@@ -30,6 +31,9 @@ POP_VERSION: Final = 5
 
 ACK_DELAY_SECONDS: Final = 0.002
 """Acknowledgements are gathered for this long."""
+
+RETRY_SECONDS: Final = 0.5
+"""Until what has to be written, and could not be, is tried again."""
 
 _CHANGE_BYTES: Final = 700
 _ENTRY_BYTES: Final = 32
@@ -135,9 +139,11 @@ class DeliveriesTable(NodeTable[DeliveriesPart]):
             apply_record(self.live, record)
         self.note_times()
 
-    def replace(self, deliveries: Deliveries) -> None:
-        """Have another state. What was known before keeps its time."""
+    def replace(self, deliveries: Deliveries, then: Sequence[Change] = ()) -> None:
+        """Have another state, with these changes. What was known before keeps its time."""
         earlier, self.live = self.live, deliveries.copy(keeps_fresh=True)
+        for change in then:
+            self.live.apply(change)
         for key, queue in list(self.live.queues.items()):
             known = earlier.of(key)
             if known is not None and queue.invisible:
@@ -215,14 +221,18 @@ class GatheredChanges(Gathering):
         """What is done since the last of them: by queue and pop time."""
         self._bytes = 0
         self._then: list[Callable[[str | None], None]] = []
+        self._told: TellOnce[str] = TellOnce()
         self.deadline = math.inf
 
     def add(self, change: Change) -> None:
         """Take in a change. It is after everything that was taken in before."""
         self._close_acks()
+        self._take_in(change)
+        self._hurry(ACK_DELAY_SECONDS)
+
+    def _take_in(self, change: Change) -> None:
         self._pending.append(change)
         self._bytes += _CHANGE_BYTES + _ENTRY_BYTES * _numbers_of(change)
-        self._hurry(ACK_DELAY_SECONDS)
 
     def ack(self, key: QueueKey, pop_time_ms: int, offset: int) -> None:
         """Take in that a message is done."""
@@ -235,8 +245,9 @@ class GatheredChanges(Gathering):
         self._hurry(ACK_DELAY_SECONDS)
 
     def _hurry(self, seconds: float) -> None:
-        if self.deadline == math.inf:
-            self.deadline = trio.current_time() + seconds
+        due = trio.current_time() + seconds
+        if due < self.deadline:
+            self.deadline = due
             self._writer.wake()
 
     def _close_acks(self) -> None:
@@ -245,12 +256,14 @@ class GatheredChanges(Gathering):
         acks, self._acks = self._acks, {}
         for key, done in acks.items():
             runs = [(pop_time_ms, runs_of(sorted(each))) for pop_time_ms, each in done.items()]
-            change = Acked(*key, runs)
-            self._pending.append(change)
-            self._bytes += _CHANGE_BYTES + _ENTRY_BYTES * _numbers_of(change)
+            self._take_in(Acked(*key, runs))
 
     def write(self) -> None:
-        """See `Gathering`. If it fails, the state is again what is in the log."""
+        """See `Gathering`. If it fails, the state is again what is in the log.
+
+        So messages that were put again stay done. What says so is kept, and is the first of what is
+        written next: a later master looks for such messages after the last record only.
+        """
         self._close_acks()
         then, self._then = self._then, []
         pending, self._pending = self._pending, []
@@ -262,12 +275,20 @@ class GatheredChanges(Gathering):
                 self._writer.write(DeliveriesChanged(changes))
         except RequestError as error:
             trouble = error.remark
-            _log.warning("what is with consumers could not be written: %s", trouble)
-            self._table.replace(self._writer.written(DeliveriesPart).deliveries)
+            if self._told.is_news(trouble):
+                _log.warning("what is with consumers could not be written: %s", trouble)
+            put_again = [each for each in pending if isinstance(each, Revived)]
+            self._table.replace(self._writer.written(DeliveriesPart).deliveries, put_again)
+            for each in put_again:
+                self._take_in(each)
+                self._hurry(RETRY_SECONDS)
             raise
+        else:
+            if pending:
+                self._told.over()
         finally:
-            for each in then:
-                each(trouble)
+            for done in then:
+                done(trouble)
 
     def wrote(self, record: msgspec.Struct) -> None:
         """Changes that were gathered before a deletion do not bring back what is deleted."""

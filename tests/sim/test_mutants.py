@@ -56,6 +56,9 @@ SHOWN_BY = {
         "a changed time is not changed",
         "some of what was handed out is called done",
     ],
+    ("fenced-pop", "nobody-waits"): [
+        "nobody looks at times while nobody waits",
+    ],
     ("fenced-versions", "rolling-upgrade-and-raise"): [
         "a new master forgets the level",
         "a level is raised that a member does not know",
@@ -127,6 +130,7 @@ CAUGHT_BY = {
     ("fenced-pop", "a queue in order is always open"): 0,
     ("fenced-pop", "a changed time is not changed"): 0,
     ("fenced-pop", "some of what was handed out is called done"): 0,
+    ("fenced-pop", "nobody looks at times while nobody waits"): 9,
 }
 """Seeds that caught one when somebody looked last; a hunt begins with them. They drift, and that is
 no fault: `python -m tests.sim mutants NAME` finds others."""

@@ -1,11 +1,13 @@
 from collections.abc import Callable
 
+import msgspec
 import pytest
 import trio
 from trio.testing import MockClock
 
 from node.errors import RequestError
 from node.receive.requests import Found, Handle, Received
+from node.tables.replicated_pop import DeliveriesChanged
 from tandem.wire.receipt_handle import TopicMark
 from tandem.wire.response_code import ResponseCode
 from tests.node.receive.pop_world import DLQ, GROUP, RETRY, TOPIC, PopWorld, handles, messages
@@ -372,6 +374,75 @@ async def test_a_client_that_does_not_read_gets_nothing_before_it_does(
     assert [type(each) for each in answers] == [Received]
 
 
+@pytest.mark.parametrize("is_gone", [True, False])
+async def test_one_that_waits_is_looked_at_though_a_client_that_was_drained_takes_nothing(
+    *, is_gone: bool, autojump_clock: MockClock
+) -> None:
+    """It waits neither for a message nor for its time then: only the task has it."""
+    world, slow = PopWorld(), SlowClient()
+    answers: list[object] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.pop.run, world.confirm)
+        world.pop.receive(world.request(deadline=trio.current_time() + 5), answers.append, slow)
+        world.put(b"1")
+        await trio.testing.wait_all_tasks_blocked()
+        assert world.bodies() == [b"1"]
+        world.pop.receive(world.request(deadline=trio.current_time() + 50), answers.append)
+        await trio.testing.wait_all_tasks_blocked()
+        slow.is_closed = is_gone
+        (call,) = slow.calls
+        call()
+        await trio.testing.wait_all_tasks_blocked()
+        world.put(b"2")
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    (answer,) = answers
+    assert isinstance(answer, Received)
+    assert [each.body for each in messages(answer)] == [b"2"]
+
+
+async def test_what_wakes_a_request_that_is_cancelled_then_wakes_the_next_one(
+    autojump_clock: MockClock,
+) -> None:
+    world = PopWorld()
+    answers: list[object] = []
+    notices: list[Found] = []
+    request = world.request(deadline=trio.current_time() + 50)
+    gone = [
+        world.pop.receive(request, answers.append),
+        world.pop.notify(request, notices.append),
+    ]
+    world.pop.notify(request, notices.append)
+    world.pop.receive(request, answers.append)
+    world.put(b"1")
+    for each in gone:
+        assert each is not None
+        each.cancel()
+    for _ in range(2):
+        world.work()
+    world.confirm()
+    (answer,) = answers
+    assert isinstance(answer, Received)
+    assert [each.body for each in messages(answer)] == [b"1"]
+    assert notices == [Found.FOUND]
+
+
+async def test_one_that_waits_for_a_notice_gets_it_after_a_reset(
+    autojump_clock: MockClock,
+) -> None:
+    world = PopWorld()
+    world.put(b"1")
+    assert world.ack(*handles(world.receive())) == [True]
+    notices: list[Found] = []
+    world.pop.notify(world.request(deadline=trio.current_time() + 50), notices.append)
+    world.work()
+    world.pop.reset(GROUP, TOPIC, 0, 0)
+    world.tables.commit(GROUP, TOPIC, 0, 0)
+    world.confirm()
+    world.work()
+    assert notices == [Found.FOUND]
+
+
 async def test_what_nobody_can_ask_for_is_refused(autojump_clock: MockClock) -> None:
     world = PopWorld()
     for wrong in (
@@ -528,6 +599,39 @@ async def test_an_acknowledgement_that_could_not_be_written_is_no_success(
     assert world.pop.is_held(handle)
     (answer,) = answers
     assert isinstance(answer, RequestError)
+
+
+@pytest.mark.parametrize("ends_before_it_is_written", [True, False])
+async def test_a_message_comes_again_once_though_its_record_could_not_be_written_at_first(
+    *, ends_before_it_is_written: bool, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk has room for the message, and no room for a new file that the record needs."""
+    world = PopWorld()
+    world.put(b"1", b"2")
+    world.receive(1, invisible_ms=1000)
+    await trio.sleep(1.1)
+    writer = world.journal_tables.journal.writer
+    assert writer is not None
+    real = writer.write
+
+    def write(record: msgspec.Struct) -> None:
+        if isinstance(record, DeliveriesChanged):
+            raise RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, "no room")
+        real(record)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "write", write)
+        world.work()
+    world.confirm()
+    if not ends_before_it_is_written:
+        rest = handles(world.receive()) + handles(world.receive())
+        assert {each.topic for each in rest} == {TOPIC, RETRY}
+        assert world.ack(*rest) == [True, True]
+        assert world.confirmed_state() == world.state()
+    after = world.successor()
+    for each in (world, after):
+        await each.wait(5)
+        assert [message.body for message in each.stored(RETRY)] == [b"1"]
 
 
 async def test_a_classic_group_is_not_moved_on_before_what_comes_again_is_on_the_disk(

@@ -6,13 +6,14 @@ import trio
 from trio.testing import MockClock
 
 from node.errors import RequestError
-from node.pop.changes import Acked, Moved, QueueKey
+from node.pop.changes import Acked, Moved, QueueKey, Revived
 from node.simulated.disk import SimulatedDisk
 from node.tables.deleted import Deleted
 from node.tables.node_table import TableFiles
 from node.tables.plain_tables import PlainFiles, PlainTables
 from node.tables.replicated_pop import (
     ACK_DELAY_SECONDS,
+    RETRY_SECONDS,
     DeliveriesChanged,
     DeliveriesPart,
     DeliveriesTable,
@@ -104,6 +105,33 @@ async def test_a_failed_write_leaves_the_state_that_is_written(autojump_clock: M
     assert master.table.live.queues[KEY].next_offset == 2
     over = master.table.due_times.take_over(trio.current_time() + 10, master.table.live, 10)
     assert [each.offsets for each in over] == [[0, 1]]
+
+
+async def test_a_failed_write_keeps_what_was_put_again_for_the_next_one(
+    autojump_clock: MockClock,
+) -> None:
+    """The messages are in the log: a state without it would put them once more."""
+    master = Master()
+    master.table.change(popped(range(3)))
+    master.table.change(popped([3], 2000))
+    master.gathered.write()
+    put_again = Revived(*KEY, [(1000, [0, 2]), (2000, [3, 1])])
+    master.table.change(put_again)
+    master.table.ack(KEY, 1000, 2)
+    master.writer.takes = False
+    for _ in range(2):
+        with pytest.raises(RequestError):
+            master.gathered.write()
+        assert list(master.table.live.queues[KEY].invisible) == [2]
+        assert master.table.due_times.kept_count == 1
+        assert master.gathered.deadline == trio.current_time() + RETRY_SECONDS
+    master.table.ack(KEY, 1000, 2)
+    assert master.gathered.deadline == trio.current_time() + ACK_DELAY_SECONDS
+    master.writer.takes = True
+    master.gathered.write()
+    assert master.writer.records[1].changes == [put_again, Acked(*KEY, [(1000, [2, 1])])]
+    master.gathered.write()
+    assert len(master.writer.records) == 2
 
 
 async def test_many_changes_are_several_records(autojump_clock: MockClock) -> None:

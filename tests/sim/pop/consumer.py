@@ -35,7 +35,16 @@ from tests.sim.consumers.seen import Sent
 from tests.sim.pop.seen import Acknowledged, Got, PopSeen
 
 POLL_MS: Final = 400
+PAUSES_SECONDS: Final = (0.1, 0.3, 0.6)
+"""Of one that does not wait, after an answer without a message."""
+
 ANSWER_SECONDS: Final = 2.5
+GIVES_BACK_CHANCE: Final = 0.5
+"""What fails is left alone else."""
+
+SELDOM_GIVES_BACK_CHANCE: Final = 0.1
+"""Of one that does not wait: what is given back has the broker look at all times."""
+
 INVISIBLE_MS: Final = (1_500, 3_000)
 MESSAGES_MAX: Final = 4
 RETRIES: Final = 3
@@ -70,7 +79,8 @@ class PopProducer(Producer):
 class PopConsumer(Client):
     """One client of a group. `fails` says how often a message is to fail, by its key.
 
-    One that `lingers` lets messages gather, so that one answer has several queues.
+    One that `lingers` lets messages gather, so that one answer has several queues. One that does
+    not wait has pollTime 0, and asks again after a pause.
     """
 
     seen: PopSeen
@@ -86,6 +96,7 @@ class PopConsumer(Client):
         is_orderly: bool,
         fails: Callable[[str], int],
         lingers: bool = False,
+        waits: bool = True,
     ) -> None:
         super().__init__(place, ip, life)
         self.group = group
@@ -93,6 +104,8 @@ class PopConsumer(Client):
         self._is_orderly = is_orderly
         self._fails = fails
         self._lingers = lingers
+        self._waits = waits
+        self._gives_back_chance = GIVES_BACK_CHANCE if waits else SELDOM_GIVES_BACK_CHANCE
 
     def _tasks(self) -> list[Callable[[], Awaitable[None]]]:
         return [self._receive] * TASKS
@@ -113,6 +126,8 @@ class PopConsumer(Client):
                     await self._handle(got, handle)
                 else:
                     self._nursery.start_soon(self._handle, got, handle)
+            if not messages and not self._waits:
+                await trio.sleep(self.place.chance.choice(PAUSES_SECONDS))
 
     async def _pop(self) -> list[tuple[Got, ReceiptHandle]]:
         chance = self.place.chance
@@ -124,7 +139,7 @@ class PopConsumer(Client):
             -1,
             chance.randint(1, MESSAGES_MAX),
             invisible_ms,
-            POLL_MS,
+            POLL_MS if self._waits else 0,
             INIT_MODE_MIN,
             wall_clock_ms(),
             "TAG",
@@ -171,7 +186,7 @@ class PopConsumer(Client):
             times = sum(each.key == got.key for each in self.seen.got) - 1
         is_over = self.place.quits()
         if times < self._fails(got.key) and not (is_over and self._is_orderly):
-            if chance.random() < 0.5:
+            if chance.random() < self._gives_back_chance:
                 await self._give_back(got, handle)
             return
         await trio.sleep(0.0 if is_over else chance.choice((0.0, 0.0, 0.0, 0.2, 1.0, 4.0)))

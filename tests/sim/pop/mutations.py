@@ -31,6 +31,10 @@ def _has_several_queues_with_priorities(settings: Settings) -> bool:
     )
 
 
+def _never_waits(settings: Settings) -> bool:
+    return isinstance(settings, FencedPopSettings) and settings.never_waits
+
+
 def _answers_at_once(_: Real) -> Real:
     return lambda self, done: done(None)
 
@@ -72,6 +76,17 @@ def _begins_one_later(real: Real) -> Real:
 
 def _never(_: Real) -> Real:
     return lambda self, *_: None
+
+
+def _hands_out_without_a_look(real: Real) -> Real:
+    def take(self: Any, request: Any) -> Any:  # noqa: ANN401
+        self._look_in_time = lambda: None
+        try:
+            return real(self, request)
+        finally:
+            del self._look_in_time
+
+    return take
 
 
 def _forgets_a_tenth(real: Real) -> Real:
@@ -125,5 +140,8 @@ MUTATIONS: Final = {
     ),
     "some of what was handed out is called done": Mutation(
         Deliveries, "_popped", _forgets_a_tenth, frozenset({Kind.LOST})
+    ),
+    "nobody looks at times while nobody waits": Mutation(
+        PopService, "_take", _hands_out_without_a_look, frozenset({Kind.LOST}), _never_waits
     ),
 }

@@ -29,7 +29,12 @@ def _settings_of(scenario: Scenario) -> Any:  # noqa: ANN401
         load_seconds=scenario.load_seconds,
         # Scripts are of times, and clients linger where there are priorities.
         has_priorities=False,
+        never_waits=scenario.options.get("waits", "yes") != "yes",
     )
+
+
+def _options_of(settings: FencedPopSettings) -> list[str]:
+    return ["waits no"] if settings.never_waits else []
 
 
 FENCED_POP: Final[Playbook[Any, Any]] = Playbook(
@@ -45,8 +50,8 @@ FENCED_POP: Final[Playbook[Any, Any]] = Playbook(
     ),
     scenarios=SCENARIOS / "fenced-pop",
     settings_of=_settings_of,
-    options=frozenset(),
-    options_of=lambda _: [],
+    options=frozenset({"waits"}),
+    options_of=_options_of,
     phase_seconds_min=0.7,
     phase_words=phase_words,
     ending_words=lambda _: [],

@@ -20,6 +20,8 @@ class FencedPopSettings(FencedConsumersSettings, frozen=True, kw_only=True):
 
     has_priorities: bool = False
     """Whether the topic whose messages come in no order is of the type PRIORITY."""
+    never_waits: bool = False
+    """Whether no consumer waits for a message: nothing but the broker itself looks at the times."""
 
 
 def draw_pop(seed: int, node_count: int | None = None) -> FencedPopSettings:
@@ -66,4 +68,5 @@ def draw_pop(seed: int, node_count: int | None = None) -> FencedPopSettings:
         delay_seconds_max=chance.choice((0.001, 0.005)),
         workload=workload,
         has_priorities=random.Random(f"priorities {seed}").random() < 0.4,
+        never_waits=random.Random(f"waits {seed}").random() < 0.3,
     )

@@ -39,6 +39,7 @@ class FencedPopSimulation(FencedConsumersSimulation):
         super().__init__(settings, trace)
         self.seen = PopSeen()
         self._has_priorities = settings.has_priorities
+        self._never_waits = settings.never_waits
         self._urgent_topics: frozenset[str] = frozenset()
 
     async def _create_topics(self) -> None:
@@ -76,6 +77,7 @@ class FencedPopSimulation(FencedConsumersSimulation):
                 is_orderly=is_orderly,
                 fails=self._fails_in_order if is_orderly else self._fails,
                 lingers=self._has_priorities and not is_orderly,
+                waits=not self._never_waits,
             )
         topics = (TOPIC, ORDERLY_TOPIC)
         pause_seconds = self.workload.pause_seconds
