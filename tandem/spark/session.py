@@ -155,13 +155,20 @@ def _check_python(python: str) -> None:
     Raises:
         PackageError: it is not.
     """
-    if os.sep in python and shutil.which(python) is None:
-        folder = Path(python).parts[0]
-        raise PackageError(
-            f"{python} is not there, seen from {Path.cwd()}: Spark starts the workers' Python on"
-            " the driver, too, to plan. If it is in the archive of an environment, unpack that here"
-            f" as well: mkdir {folder} && tar -xzf ARCHIVE -C {folder}"
+    if os.sep not in python or shutil.which(python) is not None:
+        return
+    path = Path(python)
+    remedy = "Name one that is here, too"
+    if not path.is_absolute():
+        folder = path.parts[0]
+        remedy = (
+            "If it is in the archive of an environment, unpack that here as well:"
+            f" mkdir {folder} && tar -xzf ARCHIVE -C {folder}"
         )
+    raise PackageError(
+        f"{python} is not there, seen from {Path.cwd()}: Spark starts the workers' Python on"
+        f" the driver, too, to plan. {remedy}"
+    )
 
 
 def workers_have_pyspark(master: str) -> bool:

@@ -71,6 +71,11 @@ def test_a_python_in_an_archive_has_to_be_unpacked_here_too(
     monkeypatch.setattr("tandem.spark.session.SparkSession", None)
     with pytest.raises(PackageError, match="mkdir environment && tar"):
         submitted_session()
+    monkeypatch.setenv("PYSPARK_PYTHON", "/nowhere/bin/python")
+    with pytest.raises(PackageError, match="Name one that is here") as refused:
+        submitted_session()
+    assert "mkdir" not in str(refused.value)  # of a path from the root nothing is to be unpacked
+    monkeypatch.setenv("PYSPARK_PYTHON", python)
     Path(python).parent.mkdir(parents=True)
     Path(python).symlink_to(sys.executable)
     with pytest.raises(AttributeError):  # the next thing is Spark's
