@@ -200,15 +200,26 @@ class ProcessNodes:
         return left
 
     async def stop_started(self) -> list[str]:
-        """Stop what did not run before; return what could not be done."""
+        """Stop what did not run before; return once it is gone, and what could not be done.
+
+        A command that asks for an end need not wait for it. All are asked before one is waited for.
+        """
         left: list[str] = []
+        stopping: dict[str, int] = {}
         for node, ran in self._ran_before.items():
             if not ran and await self._put_back(node, "", left):
-                await self._put_back(node, "stop", left)
+                pid = await self._put_back(node, "stop", left)
+                if pid and self._commands[node].has("stop"):
+                    stopping[node] = pid
+        for node, pid in stopping.items():
+            try:
+                await self._until_no_process(node, pid, "stop")
+            except TargetError as error:
+                left.append(f"not put back: {error}")
         return left
 
-    async def _put_back(self, node: str, name: str, left: list[str]) -> bool:
-        """Run a command if the node has it; return whether its process runs before that."""
+    async def _put_back(self, node: str, name: str, left: list[str]) -> int:
+        """Run a command if the node has it; return its process before that, 0 if none or failed."""
         commands = self._commands[node]
         try:
             pid = await commands.find()
@@ -216,8 +227,8 @@ class ProcessNodes:
                 await commands.run(name, {"PID": str(pid)})
         except TargetCommandError as error:
             left.append(f"not put back: {error}")
-            return False
-        return bool(pid)
+            return 0
+        return pid
 
     async def _pid(self, node: str) -> int:
         pid = await self._commands[node].find()
@@ -233,12 +244,15 @@ class ProcessNodes:
         return pid
 
     async def _until_gone(self, node: str, pid: int, name: str) -> None:
+        await self._until_no_process(node, pid, name)
+        self._frozen.discard(node)
+        if self._watched is not None:
+            self._watched.node_ended(self._now(), node)
+
+    async def _until_no_process(self, node: str, pid: int, name: str) -> None:
         with trio.move_on_after(GONE_SECONDS_MAX):
             while await self._commands[node].find() == pid:  # noqa: ASYNC110 - another process
                 await trio.sleep(LOOK_SECONDS)
-            self._frozen.discard(node)
-            if self._watched is not None:
-                self._watched.node_ended(self._now(), node)
             return
         command = getattr(self._commands[node].node.commands, name)
         raise TargetError(

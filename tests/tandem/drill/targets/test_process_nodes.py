@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import trio
 
@@ -92,6 +93,29 @@ async def test_what_does_not_run_is_started_and_stopped_at_the_end(scene: Scene)
     assert await scene.nodes.let_run() == []
     assert await scene.nodes.stop_started() == []
     assert scene.done[2:] == ["kill a", "freeze b", "resume b", "start a", "stop b"]
+
+
+UNHURRIED = msgspec.structs.replace(SLEEPERS, stop="(sleep 0.5; kill $PID) >/dev/null 2>&1 &")
+"""A `stop` that asks for an end, and does not wait for it."""
+
+
+async def test_what_is_stopped_at_the_end_is_gone_when_that_is_said(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, UNHURRIED)
+    await scene.nodes.begin(60.0)
+    assert await scene.nodes.stop_started() == []
+    assert [await scene.commands[name].find() for name in ("a", "b")] == [0, 0]
+
+
+async def test_what_does_not_end_at_the_end_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_nodes, "GONE_SECONDS_MAX", 0.1)
+    scene = Scene(tmp_path, Commands(find="echo 77", stop="true"))
+    await scene.nodes.begin(60.0)
+    assert await scene.nodes.stop_started() == [], "it ran before, and is left alone"
+    scene.nodes._ran_before["a"] = False
+    (left,) = await scene.nodes.stop_started()
+    assert "a still has its process 77" in left
 
 
 async def test_a_node_is_stopped_started_and_found_anew(scene: Scene) -> None:
