@@ -183,6 +183,13 @@ ModeOption = Annotated[
         show_default=False,
     ),
 ]
+NameServersOption = Annotated[
+    int,
+    typer.Option(
+        "--name-servers",
+        help="How many name servers of RocketMQ, each with a controller in it; at most 5.",
+    ),
+]
 BrokerSettingOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -254,6 +261,7 @@ def drill(
     rocketmq: RocketMQOption = "",
     mode: ModeOption = None,
     broker_settings: BrokerSettingOption = None,
+    name_servers: NameServersOption = 1,
     output_format: FormatOption = Format.TABLE,
 ) -> None:
     """Start the cluster, break it under load, and audit every log against every send.
@@ -316,6 +324,7 @@ def drill(
         rocketmq=rocketmq,
         mode=mode or "",
         broker_settings=tuple(broker_settings or ()),
+        name_servers=name_servers,
     )
     raise typer.Exit(run_drill(options))
 

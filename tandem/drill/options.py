@@ -28,6 +28,7 @@ REPEAT_MAX: Final = 10_000
 LABEL_CHARACTERS_MAX: Final = 200
 PATIENCE_MAX: Final = 100.0
 GROUPS_MAX: Final = 9
+NAME_SERVERS_MAX: Final = 5
 """Nodes are processes of one machine."""
 
 
@@ -54,8 +55,9 @@ class DrillOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     With `target` "rocketmq" it is not the cluster of `config` that is broken, but three brokers of
     the RocketMQ that `rocketmq` names, in a `mode` of `targets.rocketmq_layout`, with
-    `broker_settings` as KEY=VALUE. With "processes" it is the deployed cluster that `file`
-    describes. With a `witness`, RocketMQ's own client, of what `rocketmq` names, consumes as well.
+    `broker_settings` as KEY=VALUE and so many `name_servers`. With "processes" it is the deployed
+    cluster that `file` describes. With a `witness`, RocketMQ's own client, of what `rocketmq`
+    names, consumes as well.
     """
 
     config: Path = Path("cluster.yaml")
@@ -82,6 +84,7 @@ class DrillOptions(msgspec.Struct, frozen=True, kw_only=True):
     rocketmq: str = ""
     mode: str = ""
     broker_settings: tuple[str, ...] = ()
+    name_servers: int = 1
 
     def seconds_of(self, scenarios_count: int) -> float:
         """The time under load of one round."""
@@ -115,6 +118,10 @@ class DrillOptions(msgspec.Struct, frozen=True, kw_only=True):
             )
         if not 1 <= self.groups <= GROUPS_MAX:
             found.append(f"--groups {self.groups}: give a number from 1 to {GROUPS_MAX}")
+        if not 1 <= self.name_servers <= NAME_SERVERS_MAX:
+            found.append(
+                f"--name-servers {self.name_servers}: give a number from 1 to {NAME_SERVERS_MAX}"
+            )
         if not 1 <= self.patience <= PATIENCE_MAX:
             found.append(f"--patience {self.patience:g}: give a number from 1 to {PATIENCE_MAX:g}")
         return found

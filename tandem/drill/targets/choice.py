@@ -41,7 +41,7 @@ def target_of(options: DrillOptions) -> Target:
         )
     mode = Mode(options.mode or Mode.CONTROLLER)
     settings = settings_of(mode, options.broker_settings)
-    return RocketMQTarget(find_jars(options.rocketmq), mode, settings)
+    return RocketMQTarget(find_jars(options.rocketmq), mode, settings, options.name_servers)
 
 
 def witness_of(options: DrillOptions) -> WitnessJava | None:
@@ -63,7 +63,9 @@ def witness_of(options: DrillOptions) -> WitnessJava | None:
 
 
 def _no_rocketmq(options: DrillOptions) -> None:
-    if (options.rocketmq and options.witness is None) or options.mode or options.broker_settings:
+    given = (options.rocketmq and options.witness is None) or options.name_servers != 1
+    if given or options.mode or options.broker_settings:
         raise BadOptionsError(
-            "--rocketmq, --mode and --set are for --target rocketmq; give that too, or none of them"
+            "--rocketmq, --mode, --set and --name-servers are for --target rocketmq; give that too,"
+            " or none of them"
         )

@@ -51,7 +51,7 @@ from tandem.drill.targets.rocketmq_watch import (
     WatchedBrokers,
     as_given,
     watch_broker,
-    watch_controller,
+    watch_controllers,
 )
 from tandem.drill.targets.target import Ground, Running, Task, cannot
 from tandem.drill.watch import SILENT_SECONDS, watch_node
@@ -220,10 +220,10 @@ class ProcessesTarget:
                 partial(watch_broker, askers[node.name], node, brokers, clock)
                 for node in group.nodes
             ]
-            watchers += [
-                partial(watch_controller, controller, group.name, brokers, clock)
-                for controller in file.controllers
-            ]
+            if file.controllers:
+                watchers.append(
+                    partial(watch_controllers, file.controllers, group.name, brokers, clock)
+                )
         cuts = Fault.CUT_OFF in self.faults
         if file.kind.is_rocketmq:
             running: Running = RunningRocketMQ(

@@ -1,4 +1,4 @@
-"""Real RocketMQ as a target: a name server, a controller in its process, and three brokers."""
+"""Real RocketMQ as a target: name servers, controllers in their processes, and three brokers."""
 
 import secrets
 import signal
@@ -29,18 +29,18 @@ from tandem.drill.sentences.sentence import Fault
 from tandem.drill.targets.java_program import JavaProgram
 from tandem.drill.targets.rocketmq_contract import contract_of
 from tandem.drill.targets.rocketmq_jars import Jars, find_java
-from tandem.drill.targets.rocketmq_layout import GROUP, NODE_COUNT, Layout, Mode
+from tandem.drill.targets.rocketmq_layout import GROUP, NAME_SERVER, NODE_COUNT, Layout, Mode
 from tandem.drill.targets.rocketmq_watch import (
     WatchedBrokers,
     as_given,
     wait_for_topic,
     watch_broker,
-    watch_controller,
+    watch_controllers,
 )
 from tandem.drill.targets.target import Ground, Running, Task
 from tandem.drill.watched_group import WatchedGroup
 
-NAME_SERVER: Final = "org.apache.rocketmq.namesrv.NamesrvStartup"
+NAMESRV: Final = "org.apache.rocketmq.namesrv.NamesrvStartup"
 BROKER: Final = "org.apache.rocketmq.broker.BrokerStartup"
 
 START_SECONDS_MAX: Final = 400.0
@@ -63,7 +63,7 @@ BASES_TRIED_MAX: Final = 20
 _OPENED: Final = ("java.nio", "sun.nio.ch", "jdk.internal.ref")
 _HEAP: Final = {
     BROKER: ("-Xms256m", "-Xmx512m", "-XX:MaxDirectMemorySize=512m"),
-    NAME_SERVER: ("-Xms64m", "-Xmx256m", "-XX:MaxDirectMemorySize=256m"),
+    NAMESRV: ("-Xms64m", "-Xmx256m", "-XX:MaxDirectMemorySize=256m"),
 }
 _QUIET_4: Final = '<configuration><root level="OFF"/></configuration>'
 
@@ -76,7 +76,9 @@ class RocketMQTarget:
     faults: Final = frozenset((Fault.KILL, Fault.STOP, Fault.FREEZE, Fault.SLOW_DISK, Fault.CLOCK))
     max_message_size_bytes: Final = MESSAGE_BYTES_MAX
 
-    def __init__(self, jars: Jars, mode: Mode, settings: dict[str, str]) -> None:
+    def __init__(
+        self, jars: Jars, mode: Mode, settings: dict[str, str], name_server_count: int = 1
+    ) -> None:
         """Decide where it will be.
 
         Raises:
@@ -91,7 +93,7 @@ class RocketMQTarget:
             )
         self._java = find_java()
         self._jars = jars
-        self._layout = _free_layout(mode, settings)
+        self._layout = _free_layout(mode, settings, name_server_count)
         self._contract = contract_of(mode, settings, is_4=jars.is_4)
         without = self._contract.status_without_slaves
         self.group = msgspec.structs.replace(self._layout.group, status_without_slaves=without)
@@ -124,7 +126,7 @@ class RocketMQTarget:
                 name=self.name,
                 version=f"{self._jars.version} {self._layout.mode}",
                 settings=dict(self._layout.settings),
-                name_servers=[self._layout.name_server],
+                name_servers=self._layout.name_servers,
                 contract=contract.send_ok,
                 rules=contract.rules,
                 not_promised=contract.not_promised,
@@ -137,7 +139,7 @@ class RocketMQTarget:
 
     @asynccontextmanager
     async def running(self, plan: Plan, recording: Recording) -> AsyncIterator[Running]:
-        """Have the name server and all brokers up.
+        """Have the name servers and all brokers up.
 
         Raises:
             TargetError: one of them does not start, or does not take its settings.
@@ -156,9 +158,9 @@ class RocketMQTarget:
                     asker = await stack.enter_async_context(Admin(access))
                     watchers.append(partial(watch_broker, asker, node, brokers, recording.clock))
                 if recording.watched is not None:
-                    controller = self._layout.controller
+                    controllers = self._layout.controllers
                     watchers.append(
-                        partial(watch_controller, controller, GROUP, brokers, recording.clock)
+                        partial(watch_controllers, controllers, GROUP, brokers, recording.clock)
                     )
                 yield RunningRocketMQ(
                     addresses=[node.client_address for node in plan.group.nodes],
@@ -176,12 +178,11 @@ class RocketMQTarget:
                 program.reap()
 
     def _programs(self, out: Path, machines: Machines | None = None) -> dict[str, JavaProgram]:
-        """All of them, the name server first; each with its properties, brokers on machines."""
+        """All of them, name servers first; each with its properties, brokers on machines."""
         layout = self._layout
         found = {
-            "name-server": self._program(
-                "name-server", NAME_SERVER, layout.name_server_properties(), out
-            )
+            name: self._program(name, NAMESRV, layout.name_server_properties(name), out)
+            for name in layout.name_server_hosts
         }
         for node in layout.group.nodes:
             properties = layout.broker_properties(node)
@@ -223,13 +224,14 @@ class RocketMQTarget:
         return JavaProgram(name, command, logs / f"{name}.log", home)
 
     async def _start(self, programs: dict[str, JavaProgram], admin: Admin) -> None:
-        """Start the name server, then all brokers at once."""
+        """Start all name servers at once, then all brokers."""
         try:
             with trio.fail_after(START_SECONDS_MAX):
-                await programs["name-server"].start()
-                async with trio.open_nursery() as nursery:
-                    for node in self.group.nodes:
-                        nursery.start_soon(programs[node.name].start)
+                names = [node.name for node in self.group.nodes]
+                for together in (self._layout.name_server_hosts, names):
+                    async with trio.open_nursery() as nursery:
+                        for name in together:
+                            nursery.start_soon(programs[name].start)
                 for node in self.group.nodes:
                     await self._until_it_serves(admin, node)
         except* NodeFailedError as errors:
@@ -348,7 +350,7 @@ class RocketMQNodes:
 
 
 async def _stop_all(programs: dict[str, JavaProgram]) -> None:
-    """Stop all brokers at once, kindly, then the name server."""
+    """Stop all brokers at once, kindly, then the name servers."""
 
     async def stop(program: JavaProgram) -> None:
         try:
@@ -356,15 +358,16 @@ async def _stop_all(programs: dict[str, JavaProgram]) -> None:
         except NodeFailedError:
             program.kill_now()  # it was gone already, or it is now
 
-    async with trio.open_nursery() as nursery:
-        for name, program in programs.items():
-            if name != "name-server" and program.runs:
-                program.wake_if_frozen()
-                nursery.start_soon(stop, program)
-    await stop(programs["name-server"])
+    name_servers = {name for name in programs if name.startswith(NAME_SERVER)}
+    for together in (programs.keys() - name_servers, name_servers):
+        async with trio.open_nursery() as nursery:
+            for name in together:
+                if programs[name].runs:
+                    programs[name].wake_if_frozen()
+                    nursery.start_soon(stop, programs[name])
 
 
-def _free_layout(mode: Mode, settings: dict[str, str]) -> Layout:
+def _free_layout(mode: Mode, settings: dict[str, str], name_server_count: int) -> Layout:
     """Return a layout at addresses that nobody uses.
 
     Raises:
@@ -378,6 +381,7 @@ def _free_layout(mode: Mode, settings: dict[str, str]) -> Layout:
             base=f"127.{1 + secrets.randbelow(254)}.{secrets.randbelow(256)}",
             ha_ports=_free_ports(NODE_COUNT),
             data=Path("data"),
+            name_server_count=name_server_count,
         )
         busy = _busy(layout)
         if not busy:

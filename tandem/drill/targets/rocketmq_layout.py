@@ -24,6 +24,7 @@ from tandem.drill.preflight import Group
 GROUP: Final = "broker-r"
 CLUSTER: Final = "DrillCluster"
 NODE_COUNT: Final = 3
+NAME_SERVER: Final = "name-server"
 
 NAME_SERVER_PORT: Final = 9876
 CONTROLLER_PORT: Final = 9878
@@ -77,16 +78,25 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     """The first three numbers of all addresses."""
     ha_ports: Sequence[int]
     data: Path
+    name_server_count: int = 1
 
     @property
-    def name_server(self) -> str:
-        """`host:port`."""
-        return f"{self.base}.1:{NAME_SERVER_PORT}"
+    def name_server_hosts(self) -> Mapping[str, str]:
+        """The address of each name server by the name of its program; behind those of brokers."""
+        others = range(1, self.name_server_count)
+        return {NAME_SERVER: f"{self.base}.1"} | {
+            f"{NAME_SERVER}-{number}": f"{self.base}.{NODE_COUNT + 1 + number}" for number in others
+        }
 
     @property
-    def controller(self) -> str:
-        """`host:port`, within the process of the name server."""
-        return f"{self.base}.1:{CONTROLLER_PORT}"
+    def name_servers(self) -> list[str]:
+        """`host:port` of each."""
+        return [f"{host}:{NAME_SERVER_PORT}" for host in self.name_server_hosts.values()]
+
+    @property
+    def controllers(self) -> list[str]:
+        """`host:port` of each, within the processes of the name servers; they elect a leader."""
+        return [f"{host}:{CONTROLLER_PORT}" for host in self.name_server_hosts.values()]
 
     @property
     def group(self) -> Group:
@@ -114,19 +124,19 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def ports(self) -> list[tuple[str, int]]:
         """All that must be free."""
-        found = [(f"{self.base}.1", NAME_SERVER_PORT)]
+        found = [(host, NAME_SERVER_PORT) for host in self.name_server_hosts.values()]
         if self.mode is Mode.CONTROLLER:
-            found.append((f"{self.base}.1", CONTROLLER_PORT))
+            found += [(host, CONTROLLER_PORT) for host in self.name_server_hosts.values()]
         for node in self.group.nodes:
             found += [(node.address, node.port), (node.address, node.port - 2)]
             found.append(("0.0.0.0", node.ha_port))
         return found
 
-    def name_server_properties(self) -> dict[str, str]:
-        """Of the name server, and of the controller in its process."""
-        home = self.data / "name-server"
+    def name_server_properties(self, name: str) -> dict[str, str]:
+        """Of one name server, and of the controller in its process."""
+        home = self.data / name
         found = {
-            "bindAddress": f"{self.base}.1",
+            "bindAddress": self.name_server_hosts[name],
             "listenPort": str(NAME_SERVER_PORT),
             "rocketmqHome": str(home),
             "kvConfigPath": str(home / "kvConfig.json"),
@@ -136,8 +146,10 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
             found |= {
                 "enableControllerInNamesrv": "true",
                 "controllerDLegerGroup": "group1",
-                "controllerDLegerPeers": f"n0-{self.controller}",
-                "controllerDLegerSelfId": "n0",
+                "controllerDLegerPeers": ";".join(
+                    f"n{number}-{address}" for number, address in enumerate(self.controllers)
+                ),
+                "controllerDLegerSelfId": f"n{list(self.name_server_hosts).index(name)}",
                 "controllerStorePath": str(home / "controller"),
             }
         return found
@@ -148,7 +160,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
         own = {
             "brokerClusterName": CLUSTER,
             "brokerName": GROUP,
-            "namesrvAddr": self.name_server,
+            "namesrvAddr": ";".join(self.name_servers),
             "bindAddress": node.address,
             "brokerIP1": node.address,
             "brokerIP2": node.address,
@@ -162,7 +174,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
                 "brokerId": "-1",
                 "brokerRole": "SLAVE",
                 "enableControllerMode": "true",
-                "controllerAddr": self.controller,
+                "controllerAddr": ";".join(self.controllers),
             }
         else:
             master = "SYNC_MASTER" if self.mode is Mode.SYNC_MASTER else "ASYNC_MASTER"

@@ -26,6 +26,7 @@ from tandem.wire.remoting_command import encode_frame as frame_of
 from tandem.wire.request_headers import HARuntimeInfo
 from tandem.wire.untrusted import UnreadableError, decode_json
 
+GET_METADATA_INFO: Final = 1005
 GET_SYNC_STATE_DATA: Final = 1006
 GET_TOPIC_CONFIG: Final = 351
 SUCCESS: Final = 0
@@ -252,13 +253,36 @@ def _log_end(info: HARuntimeInfo | None) -> int:
     )
 
 
-async def watch_controller(
-    controller: str, group: str, brokers: WatchedBrokers, clock: Clock
+async def leader_of(controllers: Sequence[str]) -> str:
+    """Return the controller that says it is the leader, "" if none does.
+
+    The others answer request 1006 as well, with what they have been sent so far.
+    """
+    leaders: list[str] = []
+
+    async def ask_one(controller: str) -> None:
+        try:
+            answer = await ask(controller, GET_METADATA_INFO)
+            says = answer.ext_fields().get("isLeader")
+        except (NoAnswerError, MalformedFrameError):
+            return
+        if answer.code == SUCCESS and says == "true":
+            leaders.append(controller)
+
+    async with trio.open_nursery() as nursery:
+        for controller in controllers:
+            nursery.start_soon(ask_one, controller)
+    return leaders[0] if leaders else ""
+
+
+async def watch_controllers(
+    controllers: Sequence[str], group: str, brokers: WatchedBrokers, clock: Clock
 ) -> None:
-    """Ask the controller again and again, until cancelled."""
+    """Ask the leader of the controllers again and again, until cancelled."""
     while True:
         asked_at = clock.now()
-        state = await sync_state(controller, group)
+        leader = controllers[0] if len(controllers) == 1 else await leader_of(controllers)
+        state = await sync_state(leader, group) if leader else None
         brokers.controller_said(asked_at, clock.now(), state)
         await trio.sleep(POLL_SECONDS)
 

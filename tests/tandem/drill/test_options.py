@@ -33,6 +33,12 @@ def test_patience_is_a_number_of_at_least_1() -> None:
     assert DrillOptions(patience=float("nan")).complaints()
 
 
+def test_name_servers_are_a_few() -> None:
+    assert DrillOptions(name_servers=3).complaints() == []
+    for count in (0, 6):
+        assert DrillOptions(name_servers=count).complaints()[0].startswith("--name-servers")
+
+
 def test_groups_are_as_many_as_a_machine_may_have() -> None:
     assert DrillOptions(groups=2, group="broker-b").complaints() == []
     for count in (0, -1, 10):

@@ -113,6 +113,15 @@ def test_a_program_gets_its_properties_and_keeps_its_logs(
     assert programs["broker-r-1"].log == tmp_path / "data" / "logs" / "broker-r-1.log"
 
 
+def test_several_name_servers_are_programs_of_their_own_and_clients_get_all(tmp_path: Path) -> None:
+    target = RocketMQTarget(JARS, Mode.CONTROLLER, {}, 3)
+    ground = target.lay_out(tmp_path, ())
+    programs = target._programs(tmp_path)
+    assert list(programs)[:3] == ["name-server", "name-server-1", "name-server-2"]
+    assert len(programs) == 6
+    assert len({*ground.facts.name_servers}) == 3
+
+
 def test_free_ports_are_different_ones() -> None:
     assert len(set(rocketmq._free_ports(3))) == 3
 

@@ -20,12 +20,15 @@ from tandem.drill.targets.rocketmq_watch import (
     as_given,
     ask,
     knows_topic,
+    leader_of,
     sync_state,
     watch_broker,
+    watch_controllers,
 )
 from tandem.drill.workload import Clock
 from tandem.wire.remoting_command import FRAME_HEAD, RemotingCommand, encode_frame
 from tandem.wire.request_headers import HAClientRuntimeInfo, HARuntimeInfo
+from tests.support.patience import until
 from tests.tandem.drill.targets.rocketmq_samples import layout
 
 
@@ -184,6 +187,33 @@ async def test_what_is_no_answer_is_nothing_that_is_known(
 ) -> None:
     address = await answering(nursery, answer)
     assert await sync_state(address, "broker-r") is None
+
+
+def says_that_it_leads(says: str, code: int = 0) -> bytes:
+    return encode_frame(RemotingCommand(code, 1, flag=1, ext={"isLeader": says}))
+
+
+async def test_of_several_controllers_the_one_that_says_it_leads_is_asked(
+    nursery: trio.Nursery,
+) -> None:
+    follower = await answering(nursery, says_that_it_leads("false"))
+    refuses = await answering(nursery, says_that_it_leads("true", code=1))
+    leader = await answering(nursery, says_that_it_leads("true"))
+    others = [follower, "127.0.0.1:1", refuses, await answering(nursery, b"")]
+    assert await leader_of([*others, leader]) == leader
+    assert await leader_of(others) == ""
+
+
+async def test_without_a_leader_nothing_is_known_of_the_group(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording, brokers, _ = world()
+    said: list[SyncState | None] = []
+    monkeypatch.setattr(brokers, "controller_said", lambda *words: said.append(words[2]))
+    silent = ["127.0.0.1:1", "127.0.0.2:1"]
+    nursery.start_soon(watch_controllers, silent, "broker-r", brokers, recording.clock)
+    await until(lambda: bool(said))
+    assert said[0] is None
 
 
 async def test_nobody_who_listens_is_no_answer() -> None:
