@@ -54,14 +54,15 @@ def summary_of(out: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.parametrize("name_servers", ["1", "3"])
 def test_a_master_of_a_controller_group_is_killed_and_every_send_is_accounted_for(
-    tmp_path: Path,
+    name_servers: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "report"
     done = drill(
         out,
         *("master-kill", "partition", "--rocketmq", "maven:5.3.3"),
-        *("--rate", "150", "--duration", "16"),
+        *("--rate", "150", "--duration", "16", "--name-servers", name_servers),
     )
     if "Maven cannot fetch it" in done.stderr:
         pytest.skip(done.stderr)
@@ -73,6 +74,7 @@ def test_a_master_of_a_controller_group_is_killed_and_every_send_is_accounted_fo
     assert kill["outcome"] == "ran to its end", done.stderr[-3000:]
     assert summary["sync_acknowledged"] > 100
     assert summary["target"]["version"] == "5.3.3 controller"
+    assert len(summary["target"]["name_servers"]) == int(name_servers)
     assert "allAckInSyncStateSet" in summary["target"]["contract"]
     assert len(summary["switches"]) >= 1
     # What RocketMQ keeps is for the report to say; that all is accounted for is ours.
