@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +19,8 @@ import yaml
 import tandem
 from tandem.testing.addresses import Network, claimed_network
 from tests.faults.etcd_world import coordinator
+from tests.support.log_builder import LogBuilder
+from tests.support.page_blocks import read_page
 from tests.support.paths import ROOT
 from tests.support.patience import wait_until
 from tests.tandem.coordinator.real_etcd import running_etcd
@@ -31,9 +33,12 @@ pytestmark = [
     pytest.mark.xdist_group("containers"),
 ]
 
+PAGE: Final = ROOT / "docs/spark-cluster.md"
 TOOLS: Final = ("podman", "runc", "debootstrap")
 BASE: Final = "localhost/tandem-test-base"
 IMAGE: Final = "localhost/tandem-test"
+BASE_WITH_JAVA: Final = "localhost/tandem-test-java"
+SPARK_IMAGE: Final = "localhost/tandem-test-spark"
 NODES: Final = ("broker-a-0", "broker-a-1", "broker-a-2")
 USER: Final = 10_001
 FILE: Final = "/etc/tandem/cluster.yaml"
@@ -54,25 +59,48 @@ def podman(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[s
 
 
 @pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The image, built as the page says from what this checkout has committed."""
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What this checkout has committed, and a base image."""
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if missing or os.geteuid() != 0:
         pytest.skip(f"needs root and, of Debian's packages, {', '.join(missing or TOOLS)}")
     place = tmp_path_factory.mktemp("image")
     if podman("image", "exists", BASE, check=False).returncode:
         make_base(place / "base")
-    context = place / "tandem"
-    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(context)], check=True)
-    own = [file for file in ("/etc/pip.conf", "/etc/ssl/certs") if Path(file).exists()]
-    podman(
-        *("build", "--quiet", "--isolation=chroot", f"--build-arg=BASE={BASE}"),
-        *(f"--env={name}={value}" for name, value in os.environ.items() if name[:4] == "PIP_"),
-        *(f"--volume={file}:{file}:ro" for file in own),
-        *("--tag", IMAGE, "--file", str(context / "examples/containers/Containerfile")),
-        str(context),
-    )
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(place / "tandem")], check=True)
+    return place / "tandem"
+
+
+@pytest.fixture(scope="module")
+def image(checkout: Path) -> str:
+    """The image of a node, as the page builds it."""
+    build(IMAGE, BASE, checkout / "examples/containers/Containerfile", checkout)
     return IMAGE
+
+
+@pytest.fixture(scope="module")
+def spark_image(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The image of Spark, of a base with Java."""
+    place = tmp_path_factory.mktemp("java")
+    install = "apt-get install -y --no-install-recommends openjdk-17-jre-headless procps"
+    (place / "Containerfile").write_text(
+        f"FROM {BASE}\nRUN apt-get update && mkdir -p /usr/share/man/man1 && {install}\n"
+    )
+    build(BASE_WITH_JAVA, BASE, place / "Containerfile", place)
+    file = checkout / "examples/containers/Containerfile.spark"
+    build(SPARK_IMAGE, BASE_WITH_JAVA, file, checkout)
+    return SPARK_IMAGE
+
+
+def build(tag: str, base: str, file: Path, context: Path) -> None:
+    """Build an image, with packages from where this machine has them."""
+    own = [place for place in ("/etc/pip.conf", "/etc/ssl/certs") if Path(place).exists()]
+    podman(
+        *("build", "--quiet", "--isolation=chroot", f"--build-arg=BASE={base}"),
+        *(f"--env={name}={value}" for name, value in os.environ.items() if name[:4] == "PIP_"),
+        *(f"--volume={place}:{place}:ro" for place in own),
+        *("--tag", tag, "--file", str(file), str(context)),
+    )
 
 
 def make_base(directory: Path) -> None:
@@ -178,3 +206,43 @@ def test_a_group_in_containers_hands_over_when_its_master_is_stopped(
             *("--from", "earliest", "--max", "2", "--format", "text"),
         )
         assert sorted(found.stdout.split()) == ["one", "two"]
+
+
+COUNT: Final = 400
+SPARK: Final = "exec $(python3 -c 'import pyspark; print(pyspark.__path__[0])')/bin/spark-class"
+DEPLOY: Final = "org.apache.spark.deploy"
+
+
+def test_spark_in_containers_knows_the_formats_and_nothing_is_sent_to_it(
+    tmp_path: Path, spark_image: str
+) -> None:
+    """A master, a worker and a driver, each in a container of the image of the page."""
+    log = LogBuilder(file_bytes=65_536)
+    for number in range(COUNT):
+        log.put(topic="orders", body=bytes(200), queue_id=number % 3)
+    log.write(tmp_path / "broker-a-0")
+    (job,) = (b.text for b in read_page(PAGE) if b.marks.get("file") == "job.py")
+    (tmp_path / "job.py").write_text(job)
+    tmp_path.chmod(0o755)
+    limits = ("--ulimit=nofile=8192:8192", "--ulimit=nproc=4096:4096")
+    with claimed_network() as network, ExitStack() as stack:
+        host = network.address(1)
+        run = ("run", "--network=host", f"--env=SPARK_LOCAL_IP={host}", *limits)
+        master = f"{SPARK} {DEPLOY}.master.Master --host {host} --port 7077 --webui-port 0"
+        worker = f"{SPARK} {DEPLOY}.worker.Worker --host {host} --webui-port 0 -c 1 -m 1g"
+        volume = f"--volume={tmp_path}:/shared:ro"
+        for name, command in (("spark-master", master), ("spark-worker", worker)):
+            stack.callback(podman, "rm", "--force", "--ignore", name)
+            where = f" -d /tmp spark://{host}:7077" if name == "spark-worker" else ""
+            podman(
+                *(*run, "--detach", f"--name={name}", volume, spark_image),
+                *("sh", "-c", command + where),
+            )
+        wait_until(lambda: "Registering worker" in podman("logs", "spark-master").stderr)
+        done = podman(
+            *(*run, "--rm", volume, spark_image),
+            *("spark-submit", "--master", f"spark://{host}:7077"),
+            *("--conf", f"spark.driver.host={host}", "/shared/job.py", "/shared/broker-a-0"),
+        )
+    assert "Traceback" not in done.stderr, done.stderr
+    assert f"|orders|  {COUNT}|" in done.stdout, done.stdout
