@@ -35,7 +35,7 @@ def test_its_ground_is_below_the_directory_of_the_report(tmp_path: Path) -> None
 
     ground = target.lay_out(out, scenarios)
 
-    assert target.faults == frozenset(Fault) - {Fault.OTHER_GROUP}
+    assert target.faults == frozenset(Fault) - {Fault.OTHER_GROUP, Fault.VERSION}
     assert all(store.is_relative_to(out) for store in ground.stores.values())
     assert ground.config.is_relative_to(out)
     assert not ground.facts.not_promised
@@ -64,7 +64,11 @@ def test_a_coordinator_that_is_not_the_clusters_own_is_not_hurt(
 ) -> None:
     settings = {"coordinator": coordinator} if coordinator else {}
     target = TandemTarget(write_cluster_file(tmp_path, 2, settings, kind=kind))
-    assert target.faults == frozenset(Fault) - {Fault.COORDINATOR, Fault.OTHER_GROUP}
+    assert target.faults == frozenset(Fault) - {
+        Fault.COORDINATOR,
+        Fault.OTHER_GROUP,
+        Fault.VERSION,
+    }
     for name in ("coordinator-restart", "coordinator-full", "coordinator-restored"):
         assert cannot("tandem", target.faults, find_scenario(name))
     cut = find_scenario("coordinator-cut-short")
