@@ -16,7 +16,10 @@ from tandem.drill.errors import BadOptionsError
 NO_OTHER_VERSION: Final = "there is one version alone; give another one by --previous"
 LOOK_SECONDS_MAX: Final = 120.0
 
-_SAY: Final = "import tandem_server, tandem.wire.feature_level as f; print(f.LEVEL_MAX, f.__file__)"
+_SAY: Final = (
+    "import importlib.metadata as m, tandem, tandem_server;"
+    " print(m.version('tandem-mq'), tandem.__file__)"
+)
 
 
 class Versions:
@@ -43,10 +46,10 @@ class Versions:
 
 
 def other_version(python: Path) -> str:
-    """Return what the Python of another installation has: its highest feature level, and where.
+    """Return what the Python of another installation has: the number of its version, and where.
 
     Raises:
-        BadOptionsError: it is no Python, or has no server that could be upgraded to this one.
+        BadOptionsError: it is no Python, or has no server.
     """
     given = f"--previous {python}"
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -64,11 +67,11 @@ def other_version(python: Path) -> str:
             f"{given}: it cannot be run ({error}); give the `python` of an environment that has"
             " another version"
         ) from error
-    level, _, place = done.stdout.strip().partition(" ")
+    number, _, place = done.stdout.strip().partition(" ")
     if done.returncode or not place:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         raise BadOptionsError(
-            f"{given}: it has no server of TandemMQ that knows feature levels ({last}); install the"
-            " version before this one there"
+            f"{given}: it has no server of TandemMQ ({last}); install the version before this one"
+            " there"
         )
-    return f"feature level {level}, {Path(place).parents[2]}"
+    return f"{number} of {Path(place).parents[1]}"
