@@ -183,6 +183,15 @@ ModeOption = Annotated[
         show_default=False,
     ),
 ]
+PreviousOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--previous",
+        metavar="PYTHON",
+        help="Begin with the version that this Python has; `upgrade` changes nodes to this one.",
+        show_default=False,
+    ),
+]
 NameServersOption = Annotated[
     int,
     typer.Option(
@@ -253,6 +262,7 @@ def drill(
     patience: PatienceOption = 1.0,
     groups: GroupsOption = 1,
     group: GroupOption = "",
+    previous: PreviousOption = None,
     history: HistoryOption = None,
     label: LabelOption = "",
     target: TargetOption = TargetChoice.TANDEM,
@@ -317,6 +327,7 @@ def drill(
         patience=patience,
         groups=groups,
         group=group,
+        previous=previous,
         json=output_format is Format.JSON,
         target=target.value,
         file=file,

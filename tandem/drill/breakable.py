@@ -48,6 +48,14 @@ class Cluster(Protocol):
         """Run `tandem ha ORDER` on this cluster, as an operator does; return what it said."""
         ...
 
+    def upgrade(self, node: str) -> None:
+        """Let the next start of a node be of this version."""
+        ...
+
+    def go_back(self, node: str) -> None:
+        """Let the next start of a node be of the version before."""
+        ...
+
     def runs(self, node: str) -> bool:
         """Whether a node has a process."""
         ...

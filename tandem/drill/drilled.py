@@ -16,7 +16,8 @@ from tandem.cluster_file.errors import ClusterError
 from tandem.drill.fault_proxy import FaultProxy
 from tandem.drill.preflight import Group, ports_of
 from tandem.drill.proxied_pair import FlowRule
-from tandem.drill.scenario import NodeFailedError, OutOfPlaceError
+from tandem.drill.scenario import NodeFailedError, NotPossibleError, OutOfPlaceError
+from tandem.drill.versions import NO_OTHER_VERSION, Versions
 from tandem.drill.watched_group import WatchedGroup
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult
 
@@ -55,6 +56,7 @@ class DrilledNodes:
         *,
         watched: WatchedGroup | None = None,
         orders: Orders | None = None,
+        versions: Versions | None = None,
         coordinator: CoordinatorProcess | None = None,
         group: str = "",
         now: "Clock" = trio.current_time,
@@ -62,6 +64,7 @@ class DrilledNodes:
         self._cluster = cluster
         self._watched = watched
         self._orders = orders
+        self._versions = versions
         self._coordinator = coordinator
         self._coordinator_serves = coordinator is not None
         self._group = group
@@ -141,6 +144,14 @@ class DrilledNodes:
             return " ".join((done.stdout + done.stderr).decode(errors="replace").split())[:500]
         return f"no answer in {COMMAND_SECONDS_MAX:.0f} s"
 
+    def upgrade(self, node: str) -> None:
+        """Let the next start of a node be of this version."""
+        self._the_versions().upgrade(node)
+
+    def go_back(self, node: str) -> None:
+        """Let the next start of a node be of the version before."""
+        self._the_versions().go_back(node)
+
     def runs(self, node: str) -> bool:
         """Whether a node has a process, or the coordinator serves."""
         if node == COORDINATOR:
@@ -158,6 +169,11 @@ class DrilledNodes:
     def _ended(self, node: str) -> None:
         if self._watched is not None:
             self._watched.node_ended(self._now(), node)
+
+    def _the_versions(self) -> Versions:
+        if self._versions is None:
+            raise NotPossibleError(NO_OTHER_VERSION)
+        return self._versions
 
     def _the_coordinator(self) -> CoordinatorProcess:
         if self._coordinator is None:

@@ -52,6 +52,7 @@ class DrillOptions(msgspec.Struct, frozen=True, kw_only=True):
     directory, with `label` in it. `minutes`: of a random drill, how long new episodes begin.
     `patience`: by how much all deadlines of scenarios are longer. `groups`: how many there are to
     be of the one group of `config`; `group` is the one that is hurt, empty: the seed chooses.
+    `previous`: the Python of an installation of the version that nodes begin as.
 
     With `target` "rocketmq" it is not the cluster of `config` that is broken, but three brokers of
     the RocketMQ that `rocketmq` names, in a `mode` of `targets.rocketmq_layout`, with
@@ -78,6 +79,7 @@ class DrillOptions(msgspec.Struct, frozen=True, kw_only=True):
     patience: float = 1.0
     groups: int = 1
     group: str = ""
+    previous: Path | None = None
     target: TargetName = "tandem"
     file: Path | None = None
     witness: WitnessName | None = None

@@ -39,6 +39,22 @@ async def _restart(stage: Stage, words: Words) -> None:
         await stage.for_each(stage.cluster.start, [node], _BACK)
 
 
+async def _upgrade(stage: Stage, words: Words) -> None:
+    for node in stage.find(words["who"]):
+        stage.fault(f"upgrade {node}")
+        await stage.for_each(stage.cluster.stop, [node], "is stopped")
+        stage.cluster.upgrade(node)
+        await stage.for_each(stage.cluster.start, [node], _BACK)
+
+
+async def _go_back(stage: Stage, words: Words) -> None:
+    for node in stage.find(words["who"]):
+        stage.fault(f"take {node} back to the version before")
+        await stage.for_each(stage.cluster.stop, [node], "is stopped")
+        stage.cluster.go_back(node)
+        await stage.for_each(stage.cluster.start, [node], _BACK)
+
+
 async def _freeze(stage: Stage, words: Words) -> None:
     nodes = stage.find(words["who"])
     stage.fault(f"freeze {', '.join(nodes)}")
@@ -82,6 +98,8 @@ NODES: Final = (
     Sentence("start whoever is down", _start_down),
     Sentence("start {who}", _start, takes=Takes.NODES_OR_COORDINATOR, of_stopped=True),
     Sentence("restart {who}", _restart, fault=Fault.STOP, takes=Takes.NODES_OR_COORDINATOR),
+    Sentence("upgrade {who}", _upgrade, fault=Fault.VERSION),
+    Sentence("take {who} back to the version before", _go_back, fault=Fault.VERSION),
     Sentence("freeze {who}", _freeze, fault=Fault.FREEZE),
     Sentence("resume {who}", _resume, fault=Fault.FREEZE),
     Sentence(

@@ -62,6 +62,7 @@ class Fault(enum.StrEnum):
     SLOW_DISK = "slow a disk down"
     CLOCK = "set a clock wrong"
     OTHER_GROUP = "act on another group"
+    VERSION = "change the version of a node (`--previous` gives it another one)"
 
 
 _FAULT_OF_NEED: Final = {"network": Fault.NETWORK, "disks": Fault.FULL_DISK}

@@ -22,6 +22,8 @@ def target_of(options: DrillOptions) -> Target:
         raise BadOptionsError("--file is for --target processes; give that too, or leave it out")
     if options.target != "tandem" and (options.groups != 1 or options.group):
         raise BadOptionsError("--groups and --group are for --target tandem; leave them out")
+    if options.target != "tandem" and options.previous is not None:
+        raise BadOptionsError("--previous is for --target tandem; leave it out")
     if options.target == "processes":
         if options.file is None:
             raise BadOptionsError(
@@ -32,7 +34,11 @@ def target_of(options: DrillOptions) -> Target:
     if options.target == "tandem":
         _no_rocketmq(options)
         return TandemTarget(
-            options.config, groups_count=options.groups, group=options.group, seed=options.seed
+            options.config,
+            groups_count=options.groups,
+            group=options.group,
+            seed=options.seed,
+            previous=options.previous,
         )
     if not options.rocketmq:
         raise BadOptionsError(

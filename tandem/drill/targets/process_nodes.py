@@ -14,6 +14,7 @@ from tandem.client import ClientError
 from tandem.drill.errors import TargetError
 from tandem.drill.scenario import LOOK_SECONDS, NodeFailedError, NotPossibleError, OutOfPlaceError
 from tandem.drill.targets.node_commands import NodeCommands, TargetCommandError
+from tandem.drill.versions import NO_OTHER_VERSION
 from tandem.drill.watched_group import WatchedGroup
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult
 
@@ -157,6 +158,14 @@ class ProcessNodes:
     async def by_hand(self, *order: str) -> str:
         """Say that it cannot be done: there is no cluster file here."""
         raise NotPossibleError("`tandem ha` needs a cluster file, and the target is not one")
+
+    def upgrade(self, node: str) -> None:
+        """Say that it cannot be done."""
+        raise NotPossibleError(NO_OTHER_VERSION)
+
+    def go_back(self, node: str) -> None:
+        """Say that it cannot be done."""
+        raise NotPossibleError(NO_OTHER_VERSION)
 
     def runs(self, node: str) -> bool:
         """Whether a node has a process, as far as is known."""

@@ -38,6 +38,7 @@ from tandem.drill.targets.rocketmq_watch import (
     watch_controllers,
 )
 from tandem.drill.targets.target import Ground, Running, Task
+from tandem.drill.versions import NO_OTHER_VERSION
 from tandem.drill.watched_group import WatchedGroup
 
 NAMESRV: Final = "org.apache.rocketmq.namesrv.NamesrvStartup"
@@ -330,6 +331,14 @@ class RocketMQNodes:
     async def by_hand(self, *order: str) -> str:
         """Say that it cannot be done."""
         raise NotPossibleError("`tandem ha` gives no orders to RocketMQ")
+
+    def upgrade(self, node: str) -> None:
+        """Say that it cannot be done."""
+        raise NotPossibleError(NO_OTHER_VERSION)
+
+    def go_back(self, node: str) -> None:
+        """Say that it cannot be done."""
+        raise NotPossibleError(NO_OTHER_VERSION)
 
     def runs(self, node: str) -> bool:
         """Whether a broker has a process."""

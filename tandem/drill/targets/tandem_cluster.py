@@ -11,7 +11,8 @@ import trio
 from tandem.client import Admin
 from tandem.client.cluster_access import ClusterAccess
 from tandem.cluster.local_cluster import LocalCluster
-from tandem.cluster.spec import read_spec
+from tandem.cluster.node_process import open_process
+from tandem.cluster.spec import node_command, read_spec
 from tandem.cluster_file.choices import CoordinatorKind, GroupKind
 from tandem.coordinator.client import connect
 from tandem.drill.drilled import DrilledNetwork, DrilledNodes
@@ -26,6 +27,7 @@ from tandem.drill.scenario import ANOTHER_GROUP
 from tandem.drill.scenario_file import Scenario, choose
 from tandem.drill.sentences.sentence import Fault
 from tandem.drill.targets.target import Ground, Running, Task
+from tandem.drill.versions import Versions, other_version
 from tandem.drill.watch import (
     SILENT_SECONDS,
     watch_classic_master,
@@ -46,14 +48,24 @@ class TandemTarget:
     name: Final = "tandem"
 
     def __init__(
-        self, config: Path, *, groups_count: int = 1, group: str = "", seed: int = 1
+        self,
+        config: Path,
+        *,
+        groups_count: int = 1,
+        group: str = "",
+        seed: int = 1,
+        previous: Path | None = None,
     ) -> None:
         """Read a cluster file. `group` is the one to hurt; empty: the seed chooses.
 
+        `previous` is the Python of an installation of another version, as which all nodes begin.
+
         Raises:
             ClusterError, NoPromiseError: it is wrong, or promises nothing that could be tested.
-            BadOptionsError: there is no such group.
+            BadOptionsError: there is no such group, or no such version.
         """
+        self._previous = previous
+        self._begins_as = other_version(previous) if previous is not None else ""
         self._config = config
         self._groups_count = groups_count
         self._spec = read_groups(config, groups_count)
@@ -63,7 +75,9 @@ class TandemTarget:
         kind = self._spec.coordinator.kind
         is_ours = self.group.kind is GroupKind.FENCED and kind is CoordinatorKind.EMBEDDED
         missing = set() if is_ours else {Fault.COORDINATOR}
-        self.faults = frozenset(Fault) - missing - (set() if self.others else {Fault.OTHER_GROUP})
+        missing |= set() if self.others else {Fault.OTHER_GROUP}
+        missing |= set() if previous is not None else {Fault.VERSION}
+        self.faults = frozenset(Fault) - missing
 
     @property
     def _groups(self) -> list[Group]:
@@ -117,6 +131,7 @@ class TandemTarget:
             pairs=self._pairs,
             tls=own.tls,
             facts=TargetFacts(
+                version=f"from {self._begins_as}" if self._begins_as else "",
                 has_consumers=True,
                 has_timers=own.store.timer_wheel_enable,
                 # Those of a group that is hurt are not asked alone for the routes of all.
@@ -130,7 +145,8 @@ class TandemTarget:
         proxy = FaultProxy(plan.pairs)
         async with trio.open_nursery() as nursery:
             await nursery.start(proxy.run)
-            async with _local_cluster(plan) as cluster, AsyncExitStack() as stack:
+            versions = self._versions()
+            async with _local_cluster(plan, versions) as cluster, AsyncExitStack() as stack:
                 await cluster.start()
                 secret = cluster.spec.read_secret()
                 access = ClusterAccess(plan.name_servers, secret=secret, tls=plan.tls)
@@ -138,7 +154,7 @@ class TandemTarget:
 
                 async def running(plan: Plan, recording: Recording) -> Running:
                     return Running(
-                        nodes=_nodes(cluster, admin, plan, recording),
+                        nodes=_nodes(cluster, admin, plan, recording, versions),
                         network=DrilledNetwork(proxy, plan.group) if plan.pairs else None,
                         access=plan.access,
                         admin=admin,
@@ -152,11 +168,18 @@ class TandemTarget:
                 yield await running(plan, recording)
             nursery.cancel_scope.cancel()
 
+    def _versions(self) -> Versions | None:
+        if self._previous is None:
+            return None
+        return Versions(self._previous, [node.name for each in self._groups for node in each.nodes])
 
-def _local_cluster(plan: Plan) -> LocalCluster:
-    if plan.machines is None:
-        return LocalCluster(plan.config)
-    return LocalCluster(plan.config, open_node=plan.machines.opening())
+
+def _local_cluster(plan: Plan, versions: Versions | None) -> LocalCluster:
+    return LocalCluster(
+        plan.config,
+        command=node_command if versions is None else versions.command,
+        open_node=open_process if plan.machines is None else plan.machines.opening(),
+    )
 
 
 CONSUMER_SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -187,9 +210,16 @@ def _settings_of(
     return found
 
 
-def _nodes(cluster: LocalCluster, admin: Admin, plan: Plan, recording: Recording) -> DrilledNodes:
+def _nodes(
+    cluster: LocalCluster,
+    admin: Admin,
+    plan: Plan,
+    recording: Recording,
+    versions: Versions | None,
+) -> DrilledNodes:
     return DrilledNodes(
         cluster,
+        versions=versions,
         watched=recording.watched,
         orders=admin if plan.is_fenced else None,
         coordinator=cluster if plan.is_fenced else None,

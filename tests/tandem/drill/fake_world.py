@@ -191,6 +191,12 @@ class World:
         self.done.append(f"stop {node}")
         self.up.pop(node, None)
 
+    def upgrade(self, node: str) -> None:
+        self.done.append(f"upgrade {node}")
+
+    def go_back(self, node: str) -> None:
+        self.done.append(f"go back {node}")
+
     async def freeze(self, node: str) -> None:
         await trio.lowlevel.checkpoint()
         self.frozen.add(node)

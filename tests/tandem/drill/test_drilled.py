@@ -12,7 +12,8 @@ from tandem.cluster_file.choices import GroupKind
 from tandem.drill.drilled import DrilledNetwork, DrilledNodes
 from tandem.drill.fault_proxy import FaultProxy
 from tandem.drill.preflight import Group
-from tandem.drill.scenario import NodeFailedError, OutOfPlaceError
+from tandem.drill.scenario import NodeFailedError, NotPossibleError, OutOfPlaceError
+from tandem.drill.versions import Versions
 from tandem.drill.watched_group import WatchedGroup
 from tandem.wire.group_state import GroupState, LeaderRecord
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult
@@ -149,3 +150,18 @@ async def test_replication_is_cut_by_its_port_alone(tmp_path: Path) -> None:
     assert proxy.rules.of("b", "a", 10_911).delay_seconds == 0.05
     await network.heal()
     assert not proxy.rules.of("a", "b", 10_913).stalled
+
+
+async def test_a_version_can_be_changed_where_there_is_another_one(tmp_path: Path) -> None:
+    cluster = LocalCluster(fake_spec(tmp_path, "a"))
+    file = Path("cluster.yaml")
+    versions = Versions(Path("/other/python"), ["a"])
+    nodes = DrilledNodes(cluster, versions=versions)
+    nodes.upgrade("a")
+    assert "/other/python" not in versions.command(file, "a")
+    nodes.go_back("a")
+    assert "/other/python" in versions.command(file, "a")
+    alone = DrilledNodes(cluster)
+    for change in (alone.upgrade, alone.go_back):
+        with pytest.raises(NotPossibleError):
+            change("a")

@@ -22,6 +22,8 @@ def test_without_a_word_it_is_our_own_cluster(tmp_path: Path) -> None:
         DrillOptions(rocketmq="x"),
         DrillOptions(mode="controller"),
         DrillOptions(name_servers=2),
+        DrillOptions(target="rocketmq", rocketmq="x", previous=Path("x")),
+        DrillOptions(previous=Path("/no/such/python")),
         DrillOptions(broker_settings=("a=1",)),
         DrillOptions(target="rocketmq"),
         DrillOptions(file=Path("x")),

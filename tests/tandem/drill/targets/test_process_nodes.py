@@ -244,6 +244,9 @@ async def test_orders_go_to_the_node_and_a_refusal_is_the_nodes(scene: Scene) ->
         await scene.nodes.resign("a")
     with pytest.raises(NotPossibleError):
         await nodes.by_hand("rejoin")
+    for change in (nodes.upgrade, nodes.go_back):
+        with pytest.raises(NotPossibleError):
+            change("a")
 
 
 @pytest.mark.parametrize("is_lasting", [True, False])

@@ -98,6 +98,9 @@ async def test_what_happens_to_a_node_is_noted_and_orders_are_not_possible(tmp_p
     for order in (nodes.resign("x"), nodes.promote("x"), nodes.by_hand("x"), nodes.start("x")):
         with pytest.raises(NotPossibleError):
             await order
+    for change in (nodes.upgrade, nodes.go_back):
+        with pytest.raises(NotPossibleError):
+            change("broker-r-0")
 
 
 def test_a_program_gets_its_properties_and_keeps_its_logs(

@@ -1,5 +1,6 @@
 """The checks before a start; whole plays are in tests/faults/test_drill*.py."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tandem.drill.targets import tandem_cluster
 from tandem.drill.targets.tandem_cluster import TandemTarget
 from tandem.drill.targets.target import cannot
 from tandem.testing import Kind, write_cluster_file
+from tests.support.paths import ROOT
 
 
 def test_settings_that_scenarios_ask_for_are_put_together() -> None:
@@ -35,7 +37,7 @@ def test_its_ground_is_below_the_directory_of_the_report(tmp_path: Path) -> None
 
     ground = target.lay_out(out, scenarios)
 
-    assert target.faults == frozenset(Fault) - {Fault.OTHER_GROUP}
+    assert target.faults == frozenset(Fault) - {Fault.OTHER_GROUP, Fault.VERSION}
     assert all(store.is_relative_to(out) for store in ground.stores.values())
     assert ground.config.is_relative_to(out)
     assert not ground.facts.not_promised
@@ -64,7 +66,11 @@ def test_a_coordinator_that_is_not_the_clusters_own_is_not_hurt(
 ) -> None:
     settings = {"coordinator": coordinator} if coordinator else {}
     target = TandemTarget(write_cluster_file(tmp_path, 2, settings, kind=kind))
-    assert target.faults == frozenset(Fault) - {Fault.COORDINATOR, Fault.OTHER_GROUP}
+    assert target.faults == frozenset(Fault) - {
+        Fault.COORDINATOR,
+        Fault.OTHER_GROUP,
+        Fault.VERSION,
+    }
     for name in ("coordinator-restart", "coordinator-full", "coordinator-restored"):
         assert cannot("tandem", target.faults, find_scenario(name))
     cut = find_scenario("coordinator-cut-short")
@@ -104,3 +110,23 @@ def test_a_group_that_is_not_there_is_said_before_anything_starts(tmp_path: Path
     scenario.write_text("promise: x\nsteps:\n  - kill the master of group broker-x\n")
     with pytest.raises(BadScenarioError):
         TandemTarget(config, groups_count=2).choose([str(scenario)], short=False)
+
+
+def test_with_another_version_all_nodes_begin_as_that_and_it_can_be_changed(tmp_path: Path) -> None:
+    config = write_cluster_file(tmp_path, 2, {}, kind="fenced")
+    python = Path(sys.executable)
+    target = TandemTarget(config, previous=python)
+    out = tmp_path / "report"
+    out.mkdir()
+    scenarios = target.choose(["rolling-upgrade"], short=False)
+    assert cannot("tandem", target.faults, scenarios[0]) == ""
+    assert str(ROOT) in target.lay_out(out, scenarios).facts.version
+    versions = target._versions()
+    assert versions is not None
+    assert all(
+        versions.command(config, node.name)[:4] == ["env", "-u", "PYTHONPATH", str(python)]
+        for node in target.group.nodes
+    )
+    alone = TandemTarget(config)
+    assert "--previous" in cannot("tandem", alone.faults, scenarios[0])
+    assert alone._versions() is None
