@@ -94,11 +94,14 @@ def spark_image(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> str
 
 def build(tag: str, base: str, file: Path, context: Path) -> None:
     """Build an image, with packages from where this machine has them."""
-    own = [place for place in ("/etc/pip.conf", "/etc/ssl/certs") if Path(place).exists()]
+    given = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+    own = {"/etc/pip.conf": "/etc/pip.conf"}
+    if "PIP_CERT" in given:
+        own[given["PIP_CERT"]] = given["PIP_CERT"] = "/opt/given-certificates.pem"
     podman(
         *("build", "--quiet", "--format=docker", "--isolation=chroot", f"--build-arg=BASE={base}"),
-        *(f"--env={name}={value}" for name, value in os.environ.items() if name[:4] == "PIP_"),
-        *(f"--volume={place}:{place}:ro" for place in own),
+        *(f"--env={name}={value}" for name, value in given.items()),
+        *(f"--volume={here}:{there}:ro" for here, there in own.items() if Path(here).exists()),
         *("--tag", tag, "--file", str(file), str(context)),
     )
 
