@@ -15,6 +15,7 @@ from tests.support.page_output import differs
         ("a\n...\nz", "a\nz", ""),
         ("12 of 1,024", "7 of 9", "numbers"),
         ("2026-11-22T14:09:29.104Z up, 1.5 s", "2027-01-01 00:00:00,000 up, 30 ms", "times"),
+        ("5 passed in 1.66s", "5 passed in 75.10s (0:01:15)", "times"),
         ("7F000001AAAA3C00", "0a0000010000dddd01", "ids"),
         ("b\na", "a\nb", "order"),
     ],

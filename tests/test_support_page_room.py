@@ -54,6 +54,11 @@ def test_what_does_not_end_is_interrupted_after_what_it_has_to_print(room: Room)
     assert not processes_with("sleep 999.125")
 
 
+def test_what_is_shown_may_come_after_what_is_waited_for(room: Room) -> None:
+    line = "echo two; sleep 0.3; echo one; exec sleep 999.5"
+    room.play([RunLine("p", line, "one\ntwo", frozenset({"order"}), until="two")])
+
+
 def test_what_runs_in_the_background_ends_with_the_page(room: Room) -> None:
     room.play(
         [

@@ -38,9 +38,10 @@ REQUEST_SECONDS_MAX: Final = 5.0
 ANSWER_SECONDS_MAX: Final = 1.0
 """How long answers may take to leave once everything has stopped."""
 
-MASTERS_SECONDS_MAX: Final = 3.0
+MASTERS_SECONDS_MAX: Final = 10.0
 """How long the report that the cluster is up waits for the first election. An election takes half
-a second once all nodes are there; if there is none, `tandem ha status` says why."""
+a second once all nodes are there, and some on a machine with too much to do; if there is none,
+`tandem ha status` says why."""
 
 _UCRED: Final = struct.Struct("iII")
 

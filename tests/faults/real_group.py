@@ -239,8 +239,20 @@ class Group:
         await self._order(node, FencedCommand(command="scrub"))
 
     async def _order(self, node: str, command: FencedCommand) -> None:
-        done = await self.try_order(node, command)
-        assert done.done, done
+        """Give an order until it is carried out: while the group changes, it may be refused."""
+        why_not = ""
+        with trio.move_on_after(PATIENCE_SECONDS):
+            while True:
+                try:
+                    done = await self.try_order(node, command)
+                except ClientError as error:
+                    why_not = str(error)
+                else:
+                    if done.done:
+                        return
+                    why_not = done.text
+                await trio.sleep(0.05)
+        raise AssertionError(why_not)
 
     async def try_order(self, node: str, command: FencedCommand) -> FencedCommandResult:
         """Give a node an operator's order; return what came of it."""

@@ -151,7 +151,7 @@ def test_a_killed_drill_leaves_no_node_and_the_next_one_sends_every_line_of_a_fi
 def test_a_cluster_that_is_up_is_not_touched(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first = a_drill(tmp_path)
+    first = a_drill(tmp_path, seconds=600.0)  # it goes on until it is interrupted
     with started(command_of(first)) as process:
         wait_output(process, "in sync")
         second = msgspec.structs.replace(first, out=tmp_path / "other")

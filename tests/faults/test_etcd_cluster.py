@@ -29,6 +29,7 @@ from tests.faults.etcd_world import (
     switch,
 )
 from tests.faults.real_group import KEYS, NODES, PRODUCERS, Group, under_load, write_group
+from tests.support.patience import until
 from tests.support.secret import write_secret
 from tests.tandem.coordinator.real_etcd import (
     add_user,
@@ -70,13 +71,19 @@ async def test_nodes_wait_for_an_etcd_that_comes_later_and_say_so(tmp_path: Path
             words = f"no connection to {members[0].endpoint}: Connection refused"
             await group.all_say(words)
             assert group.cluster.coordinator_trouble == words
-            for name in NODES:
-                assert f"coordinator: {words}" in group.cluster.log_file(name).read_text()
+
+            def have_logged_it() -> bool:
+                logs = [group.cluster.log_file(name).read_text() for name in NODES]
+                return all(f"coordinator: {words}" in log for log in logs)
+
+            await until(have_logged_it)
             members[0].start()
 
         spec = write_group(tmp_path, coordinator=coordinator(members))
         async with under_load(spec, start_etcd_now) as group:
-            assert {node.role for node in group.cluster.status()} == {"MASTER", "FOLLOWER"}
+            roles = {"MASTER", "FOLLOWER"}
+            # The cluster asks etcd, too, and again half a second after it was not there.
+            await until(lambda: {node.role for node in group.cluster.status()} == roles)
 
 
 @pytest.mark.long

@@ -231,10 +231,16 @@ def assert_keeps_nobody_waiting(
 
 @pytest.mark.parametrize("kind", [Canary, Watcher])
 def test_a_node_that_stands_still_is_noticed(
-    tandem_fenced_cluster: RunningCluster, kind: type[Canary]
+    make_tandem_cluster: MakeTandemCluster, kind: type[Canary]
 ) -> None:
     """What the tests below look for is planted: the master does nothing for a moment."""
-    cluster = tandem_fenced_cluster
+    # A master that stands still for most of its lease may lose it on a busy machine.
+    assert_once(make_tandem_cluster, partial(stand_still_and_be_noticed, kind))
+
+
+def stand_still_and_be_noticed(
+    kind: type[Canary], cluster: RunningCluster, _crowd: list[Client]
+) -> None:
     master = cluster.wait_for_master()
     address = cluster.spec.node(master).client_address
     with kind(address) as canary:

@@ -21,7 +21,7 @@ from tandem.cli.command_end import status_of
 from tandem.cluster import owners, spec
 from tandem.testing import GROUP, running_fenced_cluster, write_cluster_file
 from tandem.wire.group_state import GroupKeys
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.patience import PASSES, PATIENCE_SECONDS
 from tests.support.processes import NODE, started, wait_output
 from tests.tandem.coordinator.real_etcd import Server, embedded_process, running_etcd
 
@@ -39,9 +39,6 @@ NOT_UP: Final = (1, "is not up; start it with `tandem cluster up`")
 NO_SECRET: Final = (2, "secret cannot be read: No such file")
 IS_CLASSIC: Final = (2, "is classic: its master is the node with broker_id 0")
 IN_USE: Final = (1, "is open in a running node; stop the node first")
-
-PASSES: Final = ("; ask again", "; the request never left")
-"""What is said where the same order is carried out a moment later."""
 
 Expected = tuple[int, str]
 Node = subprocess.Popen[str]
@@ -122,8 +119,6 @@ class Terminal:
         status, words = expected
         ended, out, err = self._run(line)
         deadline = time.monotonic() + PATIENCE_SECONDS
-        # Refused while the master before this one, or the set, is changing; and a node that was
-        # master listens again a moment after it has begun anew as a follower.
         while (
             ended != status
             and (line.startswith("ha rejoin") or any(words in err for words in PASSES))

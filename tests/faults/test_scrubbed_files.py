@@ -78,15 +78,21 @@ async def consume_all(group: Group) -> set[str]:
             return {each.keys async for each in consumer.messages(TOPIC, until_end=True)}
 
 
-async def order(group: Group, *words: str) -> None:
+async def order(group: Group, *words: str, may_be_refused: bool = False) -> None:
     """Run `tandem ha`, as an operator would."""
-    await trio.run_process([*TANDEM, "ha", *words, "-c", str(group.spec.file)], capture_stdout=True)
+    await trio.run_process(
+        [*TANDEM, "ha", *words, "-c", str(group.spec.file)],
+        capture_stdout=True,
+        capture_stderr=True,
+        check=not may_be_refused,
+    )
 
 
 async def promote(group: Group, node: str) -> None:
+    """Have a node become master. Under load it may lag, or the set may change: then once more."""
     with trio.fail_after(PATIENCE_SECONDS):
-        await order(group, "promote", node)
         while await group.master() != node:
+            await order(group, "promote", node, may_be_refused=True)
             await trio.sleep(0.05)
 
 

@@ -30,6 +30,8 @@ FIRST_LOG: Final = f"commitlog/{0:020d}"
 SECOND_LOG: Final = f"commitlog/{FILE_BYTES:020d}"
 GROUP_FILE: Final = "config/groupJournal.json"
 QUEUE: Final = f"consumequeue/Orders/0/{0:020d}"
+BIG_BODY: Final = "\0" * 1_000
+"""With what a body of `send_big` begins, wherever among the others it is."""
 
 FROM_OTHER: Final = ("log", "repair", NODE, "--from", OTHER, "--write")
 REPAIR: Final = ("log", "repair", NODE, "--write")
@@ -37,7 +39,7 @@ SIZES: Final = ("--max-hash-slot-num", "5000", "--max-index-num", "20000")
 
 BY_COMMAND: Final[list[tuple[str, str, int | str, str, tuple[str, ...]]]] = [
     ("a length", FIRST_LOG, 0, "record-corrupt", FROM_OTHER),
-    ("a body", SECOND_LOG, 100_000, "record-crc", FROM_OTHER),
+    ("a body", SECOND_LOG, BIG_BODY, "record-crc", FROM_OTHER),
     (
         "a property, which no record's checksum covers",
         SECOND_LOG,

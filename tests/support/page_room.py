@@ -95,7 +95,7 @@ class Room:
         if step.in_background:
             self._in_background.append(started)
         elif step.until:
-            self._wait_for(started, lambda: step.until in self._printed(started))
+            self._wait_for(started, lambda: self._has_printed(started))
             started.end(signal.SIGINT)
             self._compare(started)
         else:
@@ -119,6 +119,10 @@ class Room:
             if is_last:
                 pytest.fail(f"{started}\n{self._difference(started) or self._printed(started)}")
             time.sleep(_POLL_SECONDS)  # noqa: TID251 - a test waits for other processes
+
+    def _has_printed(self, started: "_Started") -> bool:
+        """Whether it has printed what is waited for, and all that is shown, in whichever order."""
+        return started.step.until in self._printed(started) and not self._difference(started)
 
     def _compare(self, started: "_Started") -> None:
         if difference := self._difference(started):

@@ -48,7 +48,7 @@ class RunLine:
     varies: frozenset[str] = frozenset()
     exits: int = 0
     until: str = ""
-    """Interrupt it when it has printed this."""
+    """Interrupt it when it has printed this, and what is shown."""
 
     in_background: bool = False
     """Go on at once; it ends with the page, and must then have printed what is shown."""

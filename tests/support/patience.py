@@ -13,6 +13,10 @@ PATIENCE_SECONDS: Final = 150.0
 """Longer than anything takes that happens at all, on whatever machine; shorter than pytest's limit
 for a test, which would not say what was waited for."""
 
+PASSES: Final = ("ask again", "the request never left")
+"""What is said of an order that is carried out a moment later: the master before, or the set, is
+changing; or a node that was master does not listen yet, having begun anew as a follower."""
+
 _POLL_SECONDS: Final = 0.01
 
 

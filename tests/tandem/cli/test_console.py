@@ -16,7 +16,7 @@ import tandem
 from tandem.cli.command_line import app
 from tandem.testing import RunningCluster, running_fenced_cluster
 from tandem.wire.access_control import PolicyEntryInfo
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 from tests.support.processes import TANDEM, end_of, run_tandem, started, wait_output
 
 pytestmark = [pytest.mark.fault, pytest.mark.xdist_group("console")]
@@ -102,8 +102,8 @@ def test_an_open_cluster_is_shown_to_who_has_the_token(tmp_path: Path) -> None:
     with running_fenced_cluster(tmp_path) as cluster, console(cluster) as (page, token, process):
         assert page.ask("GET", "/api/v1/cluster")[0] == 401
         assert page.ask("POST", "/api/v1/session", {"token": token})[0] == 200
-        seen = page.get("/api/v1/cluster")
-        assert (seen["verdict"], len(seen["groups"][0]["nodes"])) == ("well", 3)
+        wait_until(lambda: page.get("/api/v1/cluster")["verdict"] == "well")
+        assert len(page.get("/api/v1/cluster")["groups"][0]["nodes"]) == 3
         settings = page.get("/api/v1/settings")
         secret = cluster.spec.read_secret()
         assert secret not in json.dumps(settings)

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -211,13 +212,19 @@ def test_a_terminal_that_people_use_shows_the_same_lines(
         tmux = ["tmux", "-S", str(tmp_path / "socket"), "-f", "/dev/null"]
         size = ["-x", str(width), "-y", "100"]
         subprocess.run([*tmux, "new-session", "-d", *size, script], check=True, env=environment)
+        lines = lines_on_terminal(forker, width, *line)
         try:
             wait_until(end.exists)
-            seen = subprocess.run(
-                [*tmux, "capture-pane", "-p"], check=True, capture_output=True, text=True
-            ).stdout.rstrip("\n")
+            # What was written before its end, tmux may show a moment later.
+            wait_until(partial(shows, tmux, [*map(len, lines)]))
         finally:
             subprocess.run([*tmux, "kill-server"], check=True)
         end.unlink()
-        lines = lines_on_terminal(forker, width, *line)
-        assert [*map(len, seen.split("\n"))] == [*map(len, lines)]
+
+
+def shows(tmux: list[str], lengths: list[int]) -> bool:
+    """Whether there are lines of these lengths on the screen."""
+    seen = subprocess.run(
+        [*tmux, "capture-pane", "-p"], check=True, capture_output=True, text=True
+    ).stdout.rstrip("\n")
+    return [*map(len, seen.split("\n"))] == lengths

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -59,7 +59,8 @@ def room(tmp_path: Path) -> Iterator[Room]:
     found = Room(place)
     yield found
     for pid in found.pids():
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it has just ended
+            os.kill(pid, signal.SIGKILL)
 
 
 class Served:

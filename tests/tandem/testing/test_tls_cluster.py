@@ -247,6 +247,7 @@ def test_the_coordinator_speaks_tls_and_nothing_else(cluster: RunningCluster) ->
         assert secured.recv(100).startswith(b"HTTP/1.1 200")
 
 
+ATTEMPTS = 3
 FLOOD_SECONDS = 1.5
 KNOCKERS = 3
 KNOCKS_MIN = 100
@@ -280,11 +281,12 @@ def test_handshakes_of_strangers_delay_nobody_who_is_served(cluster: RunningClus
         admin.ha_runtime_info(f"{node.address}:{node.port}")
         return time.monotonic() - begun
 
-    seconds: list[float] = []
-    with BlockingAdmin(cluster.access) as admin:
-        admin.topics()
+    def flood() -> tuple[list[float], list[float]]:
+        """How long requests take while nobody knocks, and while strangers do."""
         quiet = sorted(asked_seconds() for _ in range(QUIET_REQUESTS))
-        seconds_max = max(USUAL_SECONDS_MAX, USUAL_TIMES_MAX * quiet[len(quiet) // 2])
+        is_over.clear()
+        knocked[0] = 0
+        seconds: list[float] = []
         threads = [threading.Thread(target=knock) for _ in range(KNOCKERS)]
         for thread in threads:
             thread.start()
@@ -296,8 +298,17 @@ def test_handshakes_of_strangers_delay_nobody_who_is_served(cluster: RunningClus
             is_over.set()
             for thread in threads:
                 thread.join()
-    # The usual request: what a busy machine does to one of them says nothing of the node.
-    usual = sorted(seconds)[len(seconds) // 2]
-    assert usual < seconds_max, (quiet[-5:], sorted(seconds)[-5:])
+        return quiet, sorted(seconds)
+
+    # A node that is held up by strangers is so each time; a machine that is busy is not.
+    for left in reversed(range(ATTEMPTS)):
+        with BlockingAdmin(cluster.access) as admin:
+            admin.topics()
+            quiet, seconds = flood()
+        seconds_max = max(USUAL_SECONDS_MAX, USUAL_TIMES_MAX * quiet[len(quiet) // 2])
+        # The usual request: what a busy machine does to one of them says nothing of the node.
+        if seconds[len(seconds) // 2] < seconds_max:
+            break
+        assert left, (quiet[-5:], seconds[-5:])
     with BlockingProducer(cluster.access, group="p") as producer:
         assert producer.send(Message("Flood", b"x")).status is SendStatus.SEND_OK
