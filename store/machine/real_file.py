@@ -40,18 +40,29 @@ class UnsyncedNames:
     """Directories in which something was made whose name is not durable yet.
 
     Such a name is made durable with the first sync of its file. One sync of a directory serves all
-    that was made in it before. Used by the thread of the store and by those of its syncs: an entry
-    goes only if nothing was added since its sync began.
+    that was made in it before. The thread of the store says what was made, and those of its syncs
+    what is durable: nobody takes away what another one has said meanwhile.
     """
 
     def __init__(self) -> None:
         self._made: dict[str, int] = {}
+        """By directory, which count something was made at last. Changed by the store's thread."""
+        self._synced: dict[str, int] = {}
+        """Up to which count its names are durable."""
         self._count = 0
 
     def made_in(self, directory: str) -> None:
         """Take note that something was made there."""
         self._count += 1
         self._made[directory] = self._count
+        if len(self._synced) > _SYNCED_MAX:
+            self._forget_synced()
+
+    def _forget_synced(self) -> None:
+        for directory, count in list(self._synced.items()):
+            if self._made.get(directory, 0) <= count:
+                self._made.pop(directory, None)
+            self._synced.pop(directory, None)
 
     @property
     def count(self) -> int:
@@ -63,7 +74,7 @@ class UnsyncedNames:
         below = f"{directory}/"
         for each, made in list(self._made.items()):
             if made <= count and (each == directory or each.startswith(below)):
-                self._made.pop(each, None)  # a thread may have synced it just now
+                del self._made[each]
 
     def sync(self, paths: Iterable[str]) -> None:
         """Make all names on the way to these files durable.
@@ -79,12 +90,14 @@ class UnsyncedNames:
             while directory not in wanted and len(directory) > 1:
                 wanted[directory] = self._made.get(directory, 0)
                 directory = os.path.dirname(directory)
-        made = {directory: count for directory, count in wanted.items() if count}
+        synced = self._synced
+        made = {each: count for each, count in wanted.items() if count > synced.get(each, 0)}
         at_once(_sync_directory_that_is_there, list(made))
-        for directory, count in made.items():
-            if self._made.get(directory) == count:
-                self._made.pop(directory, None)
+        synced.update(made)
 
+
+_SYNCED_MAX: Final = 1024
+"""Directories that may stay noted though their names are durable."""
 
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 

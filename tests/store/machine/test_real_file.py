@@ -13,7 +13,7 @@ import trio
 import store.machine.real_file
 from store.machine import kept_threads
 from store.machine.real_disk import RealDisk
-from store.machine.real_file import LARGE_FILE_BYTES
+from store.machine.real_file import LARGE_FILE_BYTES, UnsyncedNames
 from tests.support.patience import PATIENCE_SECONDS
 
 SIZE = 8192
@@ -244,3 +244,66 @@ def test_what_was_deleted_just_now_is_room_for_a_new_file(
     finally:
         go_on.set()
     assert (tmp_path / "f").stat().st_size == SIZE
+
+
+async def test_what_was_made_is_noted_by_one_thread_and_what_is_synced_by_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what is made between another one's look and its note would be taken for synced."""
+    changed_by: set[int] = set()
+
+    class Made(dict[str, int]):
+        def __setitem__(self, key: str, count: int) -> None:
+            changed_by.add(threading.get_ident())
+            super().__setitem__(key, count)
+
+        def pop(self, key: str, *other: int) -> int:  # type: ignore[override]
+            changed_by.add(threading.get_ident())
+            return super().pop(key, *other)
+
+    synced: list[str] = []
+    monkeypatch.setattr(store.machine.real_file, "sync_directory", synced.append)
+    disk = RealDisk()
+    disk._names._made = Made()
+    file = disk.create(f"{tmp_path}/d/1", SIZE, grows=True)
+    for _ in range(2):
+        await disk.sync(file)
+        assert sorted(synced) == [str(tmp_path), f"{tmp_path}/d"]
+    disk.create(f"{tmp_path}/d/2", SIZE, grows=True).close()
+    await disk.sync(file)
+    file.close()
+    assert sorted(synced) == [str(tmp_path), f"{tmp_path}/d", f"{tmp_path}/d"]
+    assert changed_by == {threading.get_ident()}
+
+
+def test_what_was_made_while_a_sync_was_under_way_is_synced_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, synced = UnsyncedNames(), []
+
+    def sync(directory: str) -> None:
+        synced.append(directory)
+        if len(synced) == 1:
+            names.made_in(directory)
+
+    monkeypatch.setattr(store.machine.real_file, "sync_directory", sync)
+    names.made_in(f"{tmp_path}/d")
+    for _ in range(3):
+        names.sync([f"{tmp_path}/d/1"])
+    assert synced == [f"{tmp_path}/d"] * 2
+
+
+def test_of_many_names_that_are_durable_few_are_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(store.machine.real_file, "sync_directory", synced.append)
+    names = UnsyncedNames()
+    for number in range(3_000):
+        names.made_in(f"{tmp_path}/{number}")
+    names.sync([f"{tmp_path}/{number}/1" for number in range(2_000)])
+    names.made_in(f"{tmp_path}/1")
+    assert len(names._made) == 1_001
+    assert not names._synced
+    names.sync([f"{tmp_path}/{number}/1" for number in range(2_001)])
+    assert synced[2_000:] == [f"{tmp_path}/1", f"{tmp_path}/2000"]
