@@ -72,6 +72,20 @@ class Drafts:
         return None
 
 
+def put_in_place(draft: str, path: str) -> None:
+    """Give a draft the name that it is for, in the place of what has it.
+
+    Raises:
+        OSError: the system refuses, as some do where there is no room; the draft is gone.
+    """
+    try:
+        os.replace(draft, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(draft)
+        raise
+
+
 def write_durably(path: str, data: bytes) -> None:
     """Write a file of this content, durable but for its name.
 

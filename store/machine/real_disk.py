@@ -35,7 +35,7 @@ from store.machine.disk import (
     check_pages,
     check_size,
 )
-from store.machine.drafts import Drafts, write_durably
+from store.machine.drafts import Drafts, put_in_place, write_durably
 from store.machine.errors import CorruptLogError, LogFault, StoreFullError, StoreLockedError
 from store.machine.kept_files import KeptFiles
 from store.machine.many_lists import list_directories, list_files, list_trees, read_first_pages
@@ -201,14 +201,14 @@ class RealDisk:
         """See `Disk.replace`."""
         directory = os.path.dirname(path)
         temporary = self._drafts.take(path, data)
-        if temporary is None:
-            temporary = path + TEMPORARY_SUFFIX
-            try:
+        try:
+            if temporary is None:
+                temporary = path + TEMPORARY_SUFFIX
                 make_directories(directory)
                 write_durably(temporary, data)
-            except OSError as error:
-                raise translated(error, path, len(data)) from error
-        os.replace(temporary, path)
+            put_in_place(temporary, path)
+        except OSError as error:
+            raise translated(error, path, len(data)) from error
         self.kept.forget(path)
         sync_directory(directory)
 

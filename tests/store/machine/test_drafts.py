@@ -184,3 +184,25 @@ async def test_one_that_nobody_has_taken_goes_with_the_next_save(tmp_path: Path)
     disk.replace(path, data)
     assert disk.read(path) == data
     assert [each.name for each in tmp_path.iterdir()] == ["f"]
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+async def test_a_name_that_there_is_no_room_for_leaves_the_old_content_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, ahead: bool
+) -> None:
+    """Some file systems need room to give a file another name."""
+    disk, path = RealDisk(), f"{tmp_path}/f"
+    disk.replace(path, b"old")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "replace", full)
+    data = b"data"
+    if ahead:
+        disk.will_replace(path, data)
+        await disk.write_ahead()
+    with pytest.raises(StoreFullError):
+        disk.replace(path, data)
+    assert [each.name for each in tmp_path.iterdir()] == ["f"]
+    assert disk.read(path) == b"old"
