@@ -16,7 +16,7 @@ import msgspec
 import trio
 
 from node.errors import RequestError
-from node.pop.changes import Acked, Change, Popped, QueueKey, Revived, runs_of
+from node.pop.changes import Acked, Change, Popped, QueueKey, Revived, offsets_of, runs_of
 from node.pop.deliveries import Deliveries, QueueRow
 from node.pop.due_times import DueTimes
 from node.tables.deleted import Deleted
@@ -277,8 +277,9 @@ class GatheredChanges(Gathering):
             trouble = error.remark
             if self._told.is_news(trouble):
                 _log.warning("what is with consumers could not be written: %s", trouble)
-            put_again = [each for each in pending if isinstance(each, Revived)]
-            self._table.replace(self._writer.written(DeliveriesPart).deliveries, put_again)
+            written = self._writer.written(DeliveriesPart).deliveries
+            put_again = [_as_in(written, each) for each in pending if isinstance(each, Revived)]
+            self._table.replace(written, put_again)
             for each in put_again:
                 self._take_in(each)
                 self._hurry(RETRY_SECONDS)
@@ -301,6 +302,19 @@ class GatheredChanges(Gathering):
             for each in self._pending
             if each.topic not in record.topics and each.group not in groups
         ]
+
+
+def _as_in(deliveries: Deliveries, change: Revived) -> Revived:
+    """Return it by the pop times that messages have there: the moves since may not be written."""
+    key = QueueKey(change.group, change.topic, change.queue_id)
+    queue = deliveries.of(key)
+    done: dict[int, list[int]] = {}
+    for pop_time_ms, runs in change.done:
+        for offset in offsets_of(runs):
+            handout = None if queue is None else queue.invisible.get(offset)
+            known_ms = pop_time_ms if handout is None else handout.pop_time_ms
+            done.setdefault(known_ms, []).append(offset)
+    return Revived(*key, [(known_ms, runs_of(sorted(each))) for known_ms, each in done.items()])
 
 
 def _numbers_of(change: Change) -> int:

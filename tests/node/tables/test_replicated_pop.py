@@ -134,6 +134,27 @@ async def test_a_failed_write_keeps_what_was_put_again_for_the_next_one(
     assert len(master.writer.records) == 2
 
 
+async def test_what_was_moved_and_put_again_stays_done_though_neither_could_be_written(
+    autojump_clock: MockClock,
+) -> None:
+    """A consumer has given it back: the log knows it by the handle that it had before."""
+    master = Master()
+    master.table.change(popped(range(3)))
+    master.gathered.write()
+    master.table.change(Moved(*KEY, 1, 1000, 1001, 0))
+    master.table.change(Revived(*KEY, [(1001, [1, 1])]))
+    master.writer.takes = False
+    for _ in range(2):
+        with pytest.raises(RequestError):
+            master.gathered.write()
+        assert list(master.table.live.queues[KEY].invisible) == [0, 2]
+    master.writer.takes = True
+    master.gathered.write()
+    assert master.writer.records[1].changes == [Revived(*KEY, [(1000, [1, 1])])]
+    part = master.writer.written(DeliveriesPart)
+    assert part.deliveries.rows() == master.table.live.rows()
+
+
 async def test_many_changes_are_several_records(autojump_clock: MockClock) -> None:
     master = Master()
     for number in range(1000):
