@@ -225,7 +225,7 @@ class PartTable(NodeTable[P]):
         self._is_saved = True
         try:
             yield from self._file.save_in_steps(content)
-        except StoreError:
+        except BaseException:  # also where it is stopped midway
             self._is_saved = False
             raise
 

@@ -71,6 +71,7 @@ class TopicChanges:
             return table
         if found is None or not found.changes:
             return table
+        self._is_in_file = True
         versions = [found.since, *(change.version for change in found.changes)]
         if table.data_version not in versions:
             if table.data_version.counter < versions[-1].counter:
@@ -79,7 +80,6 @@ class TopicChanges:
                     self._path,
                 )
             return table
-        self._is_in_file = True
         self._since, self._changes = found.since, found.changes
         self._in_table = versions.index(table.data_version)
         if self._in_table == len(self._changes):
@@ -104,8 +104,11 @@ class TopicChanges:
             StoreFullError: no room; the file is as it was.
             DiskFailedError: anything else; the file is as it was.
         """
-        replace_with_checked_json(self._disk, self._path, _Content(self._since, self._changes))
-        self._is_in_file = bool(self._changes)
+        self._write(self._since, self._changes)
+
+    def _write(self, since: DataVersion, changes: list[TopicChange]) -> None:
+        replace_with_checked_json(self._disk, self._path, _Content(since, changes))
+        self._is_in_file = bool(changes)
 
     def forget(self) -> None:
         """Forget all, also in the file: the table will be another node's, maybe in our version.
@@ -113,10 +116,10 @@ class TopicChanges:
         Raises:
             StoreError: as `write`.
         """
-        self._since = self._versions[self._in_table]
-        self._changes, self._in_table = [], 0
+        since = self._versions[self._in_table]
         if self._is_in_file:
-            self.write()
+            self._write(since, [])
+        self._since, self._changes, self._in_table = since, [], 0
 
     def are_in_table(self, version: DataVersion) -> None:
         """Take note that the table is on the disk in this version, with all changes up to it.

@@ -138,6 +138,20 @@ async def test_a_copy_for_other_programs_is_what_a_node_without_journal_begins_w
     assert Node(node.disk).shown == CHANGE.quotas
 
 
+async def test_a_copy_whose_save_was_stopped_midway_is_saved_again() -> None:
+    node = Node()
+    node.open()
+    node.tables.change(CHANGE)
+    node.confirm()
+    steps = iter(node.tables.shown.part_table(QuotasPart).save_in_steps())
+    next(steps)
+    del steps
+    node.tables.save()
+    node.store.close()
+    node.disk.remove("s/config/groupJournal.json")
+    assert Node(node.disk).shown == CHANGE.quotas
+
+
 def test_plain_files_have_it_before_it_shows() -> None:
     disk = SimulatedDisk()
     tables = PlainTables(PlainFiles(disk, "s", lambda: NOW_MS, registered=REGISTERED))

@@ -242,3 +242,31 @@ def test_a_start_without_a_change_writes_nothing() -> None:
     disk.written.clear()
     opened(disk).save()
     assert not disk.written
+
+
+def test_a_full_disk_that_keeps_a_table_from_another_nodes_takes_no_topic_away() -> None:
+    disk = CountingDisk()
+    table = filled(disk, 500)
+    before = table.configs
+    table.update(topic(500))
+    disk.is_full = True
+    with pytest.raises(RequestError):
+        table.replace_all(before)
+    disk.is_full = False
+    table.update(topic(501))
+    assert opened(disk.crashed()).configs == table.configs
+    assert table.get("T00500") is not None
+
+
+def test_changes_to_an_earlier_table_are_not_made_to_one_of_another_node() -> None:
+    """It has the version that they begin with, and they were passed over before."""
+    disk = SimulatedDisk()
+    table = filled(disk, 500)
+    before = table.configs
+    table.update(topic(500))
+    changes = disk.read(NEW) or b""
+    table.delete("T00500")
+    disk.replace(NEW, changes)
+    table = opened(disk)
+    table.replace_all(before)
+    assert opened(disk).configs == before
