@@ -230,12 +230,17 @@ class Manifest:
         """Return the units whose log file is in the archive as a whole, and verified.
 
         A log loses its files from the oldest on, so the list of a group ends at the first file
-        that has to stay.
+        that has to stay. A file may be in several units, of which the first may be gone.
         """
         found: list[Unit] = []
         for group in sorted({unit.group for unit in self.units}):
+            begin = end = -1  # of what there is without a gap, up to a unit
             for unit in self.of(group):
                 if unit.state is not UnitState.VERIFIED or unit.left_out or unit.scrubbed:
+                    break
+                begin = begin if unit.first == end else unit.first
+                end = unit.end
+                if unit.closes_file and begin > int(unit.log_file):
                     break
                 if unit.closes_file:
                     found.append(unit)
@@ -293,7 +298,8 @@ def _read(place: Path, kind: type[StructT], *, if_missing: str) -> StructT:
         return decode_json(data, kind)
     except UnreadableError as error:
         raise ArchiveDamagedError(
-            f"{place} is damaged ({error}); restore it, or archive its piece of the log again:"
-            " remove it, and run the job while the store still has that piece",
+            f"{place} is damaged ({error}); restore it from a copy. If it is the last one of its"
+            " group, its piece of the log can be archived again: remove it, and run the job while"
+            " the store still has that piece",
             ArchiveFault.UNREADABLE,
         ) from error

@@ -142,6 +142,19 @@ def test_a_file_whose_end_is_not_archived_stays() -> None:
     assert [unit.first for unit in Manifest(Path(), units).deletable()] == [0]
 
 
+@pytest.mark.parametrize("has_all", [True, False])
+def test_a_file_whose_beginning_is_not_archived_stays(*, has_all: bool) -> None:
+    """What a damaged manifest says of it was removed, as its error says."""
+    parts = [
+        a_unit(100, 140, closes_file=False),
+        a_unit(140, 180, closes_file=False, log_file=f"{100:020d}"),
+        a_unit(180, 200, log_file=f"{100:020d}"),
+    ]
+    units = [a_unit(0, 100), *(parts if has_all else parts[1:]), a_unit(200, 300)]
+    expected = [0, 180, 200] if has_all else [0]
+    assert [unit.first for unit in Manifest(Path(), units).deletable()] == expected
+
+
 def test_folders_are_named_as_spark_names_partitions() -> None:
     assert partition_folder("orders", "2026-01-02") == "data/topic=orders/date=2026-01-02"
     assert partition_folder("%RETRY%g/a", "d") == "data/topic=%25RETRY%25g%2Fa/date=d"
