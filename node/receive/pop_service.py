@@ -157,10 +157,7 @@ class PopService:
             self._wake.notify()
 
     def _answer(self, received: Received, done: WhenReceived) -> None:
-        def settled(trouble: str | None) -> None:
-            done(received if trouble is None else _unknown(trouble))
-
-        self._when_settled(settled)
+        self._when_settled(lambda trouble: done(_unknown(trouble) if trouble else received))
 
     def run_again(self, waiting: _Receive, *, is_expired: bool) -> None:
         """Try once more for a request that was woken, or whose time is up."""
@@ -168,7 +165,9 @@ class PopService:
         if waiting.is_cancelled:
             return
         if client is not None and (client.is_closed or client.is_congested):
-            self._wake_next(request)
+            assert waiting.parked is not None, "it was woken"
+            self.receiving.wake_next(waiting.parked)
+            self._wake.notify()
             if not client.is_closed:
                 client.when_drained(lambda: self.run_again(waiting, is_expired=is_expired))
             return
@@ -180,17 +179,13 @@ class PopService:
             return
         if received.batches:
             if received.rest_count:
-                self._wake_next(request)
+                self.receiving.wake(*_place(request))
+                self._wake.notify()
             self._answer(received, waiting.done)
         elif is_expired or trio.current_time() >= request.deadline:
             waiting.done(received)
         else:
             waiting.wait(received)
-
-    def _wake_next(self, request: Receive) -> None:
-        """Somebody else may have what this request does not take."""
-        self.receiving.wake(*_place(request))
-        self._wake.notify()
 
     def park(self, request: Receive, run: Callable[[bool], None]) -> WaitingRequest | None:
         """Have a request wait for a message; None if there is no room."""
@@ -271,7 +266,7 @@ class PopService:
     def _opened(self, key: QueueKey) -> None:
         """Somebody may have messages of a queue that was full, is read in order, or was reset."""
         for waiting in (self.receiving, self.noticing):
-            waiting.wake(key.group, key.topic, key.queue_id)
+            waiting.opened(*key)
         self._wake.notify()
 
     def change(self, handle: Handle, invisible_ms: int, done: WhenChanged) -> None:
@@ -374,6 +369,8 @@ class PopService:
     async def run(self, end_round: Callable[[], None]) -> None:
         """Put again what was not done in time, and answer those whose time is up; for ever."""
         while True:
+            # First what is gathered: it may be lost where what is put again cannot be written.
+            end_round()
             self.work(trio.current_time())
             end_round()
             await trio.lowlevel.checkpoint()
@@ -385,16 +382,13 @@ class PopService:
     def work(self, now: float) -> None:
         """Do what there is to do, some of it."""
         self._look_at = self._put_over_again(now)
-        self._run_waiting(now)
-        self._commit_offsets()
-        if self._moved:
-            self._look_at = min(self._look_at, now + RETRY_SECONDS)
-
-    def _run_waiting(self, now: float) -> None:
         for waiting in (self.receiving, self.noticing):
             for request in waiting.take_expired(now):
                 request.run(True)  # noqa: FBT003 - see `WaitingRequest.run`
             waiting.run_ready()
+        self._commit_offsets()
+        if self._moved:
+            self._look_at = min(self._look_at, now + RETRY_SECONDS)
 
     def _put_over_again(self, now: float) -> float:
         """Put again what is over; return when to look again."""
@@ -419,9 +413,11 @@ class PopService:
         done = []
         with suppress(RequestError):  # of a topic that cannot be created now: it is tried again
             for offset in over.offsets:
-                if self._put_again.put(over, offset) is Outcome.LATER:
+                outcome = self._put_again.put(over, offset)
+                if outcome is Outcome.LATER:
                     break
-                done.append(offset)
+                if outcome is not Outcome.DAMAGED:
+                    done.append(offset)
         if done:
             change = Revived(*over.key, [(over.handout.pop_time_ms, runs_of(done))])
             self._table.change(change)
@@ -472,15 +468,17 @@ class _Receive:
         self.request = request
         self.done = done
         self.client = client
-        self._waiting: WaitingRequest | None = None
+        self.parked: WaitingRequest | None = None
         self.is_cancelled = False
 
     def wait(self, received: Received) -> bool:
         """Wait; False if there is no room, which is answered then."""
-        self._waiting = self._service.park(self.request, self._run)
-        if self._waiting is None:
+        self.parked = self._service.park(self.request, self._run)
+        if self.parked is None:
             self.done(msgspec.structs.replace(received, found=Found.FULL))
-        return self._waiting is not None
+        elif received.is_left_off:
+            self._service.receiving.run_soon(self.parked)
+        return self.parked is not None
 
     def _run(self, is_expired: bool) -> None:  # noqa: FBT001 - see `WaitingRequest.run`
         self._service.run_again(self, is_expired=is_expired)
@@ -488,8 +486,8 @@ class _Receive:
     def cancel(self) -> None:
         """See `Waiting`."""
         self.is_cancelled = True
-        if self._waiting is not None:
-            self._waiting.cancel()
+        if self.parked is not None:
+            self.parked.cancel()
 
 
 def _place(request: Receive) -> Place:

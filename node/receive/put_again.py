@@ -78,7 +78,9 @@ class Outcome(enum.Enum):
     GONE = enum.auto()
     """There is nothing to put again."""
     LATER = enum.auto()
-    """The store does not take it now, or the record has to be healed first."""
+    """The store does not take it now."""
+    DAMAGED = enum.auto()
+    """The record has to be healed first."""
 
 
 class PutAgain:
@@ -107,13 +109,13 @@ class PutAgain:
     def _record(self, key: QueueKey, offset: int) -> MessageExt | Outcome:
         result = self._reads.get_message(key.topic, key.queue_id, offset, 1)
         if result.damaged is not None:
-            return Outcome.LATER
+            return Outcome.DAMAGED
         if result.status is not GetMessageStatus.FOUND:
             return Outcome.GONE
         try:
             message = decode_message(result.body[0])[0]
         except MalformedMessageError:
-            return Outcome.LATER
+            return Outcome.DAMAGED
         return message if message.queue_offset == offset else Outcome.GONE
 
     def _put_record(self, key: QueueKey, pop_time_ms: int, record: MessageExt) -> Outcome:

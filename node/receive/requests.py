@@ -123,6 +123,7 @@ class Received(msgspec.Struct, frozen=True):
         pop_time_ms: In the handle of each message.
         revive_queue_id: The same.
         rest_count: How many more there seem to be.
+        is_left_off: Whether nothing was found by now, and a filter has not looked at all there is.
     """
 
     found: Found
@@ -131,6 +132,7 @@ class Received(msgspec.Struct, frozen=True):
     revive_queue_id: int
     rest_count: int = 0
     batches: tuple[Batch, ...] = ()
+    is_left_off: bool = False
 
 
 class Changed(msgspec.Struct, frozen=True):

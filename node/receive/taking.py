@@ -89,11 +89,14 @@ class Taking:
         self._requests = 0
         self.resetting: set[QueueKey] = set()
         """Queues whose offset was set, and is not known to be committed yet."""
+        self._is_left_off = False
+        """See `Received`; of the request that is served now."""
         self._past_end: dict[QueueKey, int] = {}
         """By queue: the offset that its group had committed behind the end of the log."""
 
     def take(self, request: Receive, now_ms: int) -> Received:
         """Hand out what there is for a request. The state says so at once."""
+        self._is_left_off = False
         if request.attempt_id and not request.is_orderly:
             again = self._again(request)
             if again is not None:
@@ -133,6 +136,7 @@ class Taking:
             revive_queue_id,
             rest,
             tuple(batches),
+            self._is_left_off and not batches,
         )
 
     def _sources(self, request: Receive) -> Iterator[_Source]:
@@ -249,6 +253,8 @@ class Taking:
         if offsets or next_offset > begin or not is_noted:
             self._popped(request, key, pop_time_ms, next_offset, offsets)
         if not offsets:
+            # One read goes so far and no further. Where it has not moved on, another does not.
+            self._is_left_off |= begin < next_offset < end
             return None, max(0, end - next_offset)
         counts = (1,) * len(offsets) if request.is_orderly else ()
         batch = Batch(key.topic, source.mark, key.queue_id, begin, tuple(offsets), records, counts)

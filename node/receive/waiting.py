@@ -49,6 +49,8 @@ class WaitingRequest:
         deadline: In trio's time.
         tags_codes: Of the tags that it wants, None for all.
         run: Called once, with whether its time is up.
+        woken_by: Queue id and tags code of what woke it last; None: it was of a retry topic, which
+            all requests of the group read.
     """
 
     __slots__ = (
@@ -60,6 +62,7 @@ class WaitingRequest:
         "place",
         "run",
         "tags_codes",
+        "woken_by",
     )
 
     def __init__(
@@ -75,6 +78,7 @@ class WaitingRequest:
         self.deadline = deadline
         self.tags_codes = tags_codes
         self.run = run
+        self.woken_by: tuple[int, int | None] | None = (place.queue_id, None)
         self.is_waiting = True
         self.is_cancelled = False
         self.number = 0
@@ -199,17 +203,43 @@ class WaitingRequests:
     def wake(self, group: str, topic: str, queue_id: int, code: int | None = None) -> None:
         """Wake the first one that waits for all queues, else for this one."""
         for each in (ALL_QUEUES, queue_id):
-            if self._wake_first(Place(group, topic, each), code):
+            if self._wake_first(Place(group, topic, each), code, (queue_id, code)):
                 return
 
-    def _wake_first(self, place: Place, code: int | None = None) -> bool:
+    def _wake_first(
+        self,
+        place: Place,
+        code: int | None = None,
+        woken_by: tuple[int, int | None] | None = None,
+    ) -> bool:
         row = self._rows.get(place[:2], {}).get(place.queue_id)
         request = None if row is None else row.first(code)
         if request is None:
             return False
+        request.woken_by = woken_by
+        self.run_soon(request)
+        return True
+
+    def run_soon(self, request: WaitingRequest) -> None:
+        """Have one that waits run again, as if it had been woken."""
         self.drop(request)
         self.ready.append(request)
-        return True
+
+    def wake_next(self, request: WaitingRequest) -> None:
+        """Wake another one by what has woken this one, which does not take it."""
+        group, topic, _ = request.place
+        if request.woken_by is None:
+            self.wake_any(group, topic)
+        else:
+            self.wake(group, topic, *request.woken_by)
+
+    def opened(self, group: str, topic: str, queue_id: int) -> None:
+        """Wake one of a group that may have messages of this queue, which is of a real topic."""
+        for waiting_group, asked in list(self._places.get(topic, ())):
+            if waiting_group == group and topic == asked:
+                self.wake(group, asked, queue_id)
+            elif waiting_group == group:
+                self.wake_any(group, asked)
 
     def wake_any(self, group: str, topic: str) -> None:
         """Wake one of a group, whichever queue it waits for."""
@@ -224,7 +254,7 @@ class WaitingRequests:
         for _ in range(len(self.ready)):
             request = self.ready.popleft()
             if request.is_cancelled:
-                self.wake(*request.place)
+                self.wake_next(request)
             else:
                 request.run(False)  # noqa: FBT003 - see `WaitingRequest.run`
 

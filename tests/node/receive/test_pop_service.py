@@ -663,3 +663,91 @@ async def test_an_offset_that_an_operator_set_is_not_moved_by_what_was_done_befo
     await world.wait(1)
     assert world.offset() == 0
     assert world.bodies() == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("is_fenced", [True, False])
+async def test_one_that_waits_gets_what_comes_after_many_messages_that_its_filter_does_not_want(
+    *, is_fenced: bool, autojump_clock: MockClock
+) -> None:
+    """One read looks at 800 of them; nobody sends another message that would wake it."""
+    world = PopWorld(is_fenced=is_fenced)
+    world.put(*[b"other"] * 2_000, properties=b"TAGS\x01a\x02")
+    world.put(b"wanted", properties=b"TAGS\x01b\x02")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.pop.run, world.confirm)
+        answers = world.begin(tags_codes=frozenset({ord("b")}), deadline=trio.current_time() + 5)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    (answer,) = answers
+    assert isinstance(answer, Received)
+    assert [each.body for each in messages(answer)] == [b"wanted"]
+    assert answer.pop_time_ms == world.now_ms()
+
+
+async def test_one_that_waits_is_not_looked_at_again_where_nothing_has_moved_on(
+    autojump_clock: MockClock,
+) -> None:
+    """There is more to be had, but not now: looking would never end."""
+    world = PopWorld()
+    world.put(b"1", b"2")
+    at = world.place(0)
+    world.store.commit_log.damage.note(at, at + 1, "a test")
+    world.begin(deadline=trio.current_time() + 5)
+    assert (world.pop.receiving.count, len(world.pop.receiving.ready)) == (1, 0)
+
+
+async def test_one_that_waits_gets_what_comes_again_once_its_queue_is_not_full_any_more(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = PopWorld()
+    world.put(b"1", b"2")
+    world.receive(invisible_ms=1000)
+    await world.wait(1.1)
+    for module in ("pop_service", "taking"):
+        monkeypatch.setattr(f"node.receive.{module}.INVISIBLE_PER_QUEUE_MAX", 1)
+    first = world.receive(1)
+    answers = world.begin(deadline=trio.current_time() + 5)
+    world.work()
+    assert not answers
+    assert world.ack(*handles(first)) == [True]
+    world.work()
+    world.confirm()
+    (answer,) = answers
+    assert isinstance(answer, Received)
+    assert [each.body for each in messages(first) + messages(answer)] == [b"1", b"2"]
+
+
+async def test_what_a_drained_client_gets_is_not_lost_with_what_the_task_writes(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was taken outside of a round, and the task is the first that writes."""
+    world, slow = PopWorld(), SlowClient()
+    answers: list[Received | RequestError] = []
+    world.put(b"1")
+    assert world.ack(*handles(world.receive(invisible_ms=1000))) == [True]
+    world.pop.receive(world.request(deadline=trio.current_time() + 50), answers.append, slow)
+    world.put(b"2")
+    world.work()
+    await trio.sleep(1.1)
+    writer = world.journal_tables.journal.writer
+    assert writer is not None
+    real, refused = writer.write, list[msgspec.Struct]()
+
+    def write(record: msgspec.Struct) -> None:
+        if not refused:
+            refused.append(record)
+            raise RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, "no room")
+        real(record)
+
+    monkeypatch.setattr(writer, "write", write)
+    async with trio.open_nursery() as nursery:
+        slow.is_congested = False
+        (call,) = slow.calls
+        call()
+        nursery.start_soon(world.pop.run, world.confirm)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert len(refused) == 1
+    (answer,) = answers
+    assert isinstance(answer, RequestError)
+    assert world.bodies() == [b"2"]

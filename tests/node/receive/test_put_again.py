@@ -75,16 +75,18 @@ def test_names_that_are_too_long_are_refused_before_anything_is_handed_out() -> 
 
 
 async def test_a_damaged_record_waits_until_it_is_healed(autojump_clock: MockClock) -> None:
+    """It alone: what was handed out with it does not wait, perhaps for ever."""
     world = PopWorld()
     world.put(b"1", b"2")
     world.receive(invisible_ms=1000)
     at = world.place(0)
     world.store.commit_log.damage.note(at, at + 1, "a test")
-    await world.wait(1.1)
-    assert world.stored(RETRY) == []
+    for _ in range(2):
+        await world.wait(1.1)
+        assert [each.body for each in world.stored(RETRY)] == [b"2"]
     world.store.commit_log.damage.healed(at, at + 1)
     await world.wait(1.1)
-    assert [each.body for each in world.stored(RETRY)] == [b"1", b"2"]
+    assert [each.body for each in world.stored(RETRY)] == [b"2", b"1"]
 
 
 async def test_a_body_that_has_changed_under_the_node_is_not_put_again(

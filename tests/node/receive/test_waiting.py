@@ -133,3 +133,34 @@ def test_those_that_were_woken_do_not_pile_up() -> None:
         waiters.arrive("T")
         waiters.woken()
     assert len(waiters.all._deadlines) < 5000
+
+
+def test_one_that_was_woken_and_is_gone_has_one_woken_that_asks_for_the_same_queue() -> None:
+    waiters = Waiters()
+    gone = waiters.park("gone")
+    for queue_id in (1, 2):
+        waiters.park(f"queue {queue_id}", Place("g", "T", queue_id))
+    waiters.arrive("T", 2)
+    gone.cancel()
+    waiters.all.run_ready()
+    assert waiters.woken() == ["queue 2"]
+
+
+def test_one_that_was_woken_by_a_retry_topic_and_is_gone_has_any_other_one_woken() -> None:
+    waiters = Waiters()
+    gone = waiters.park("gone", Place("g", "T", 1))
+    waiters.park("queue 2", Place("g", "T", 2))
+    waiters.arrive("%RETRY%g_T")
+    gone.cancel()
+    waiters.all.run_ready()
+    assert waiters.woken() == ["queue 2"]
+
+
+def test_a_queue_that_is_open_again_wakes_one_of_its_group_also_if_it_is_of_a_retry_topic() -> None:
+    waiters = Waiters()
+    waiters.park("other", Place("h", "T", -1))
+    waiters.park("queue 2", Place("g", "T", 2))
+    waiters.all.opened("g", "T", 1)
+    assert waiters.woken() == []
+    waiters.all.opened("g", "%RETRY%g_T", 0)
+    assert waiters.woken() == ["queue 2"]
