@@ -105,6 +105,9 @@ class Gathering:
     def wrote(self, record: msgspec.Struct) -> None:
         """A record was put: what was gathered before does not undo it."""
 
+    def close(self, trouble: str) -> None:
+        """Answer the callers that wait: nothing is written any more."""
+
 
 class NodeTable(ABC, Generic[P]):
     """One table of a node.

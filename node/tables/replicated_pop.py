@@ -291,6 +291,12 @@ class GatheredChanges(Gathering):
             for done in then:
                 done(trouble)
 
+    def close(self, trouble: str) -> None:
+        """See `Gathering`."""
+        then, self._then = self._then, []
+        for done in then:
+            done(trouble)
+
     def wrote(self, record: msgspec.Struct) -> None:
         """Changes that were gathered before a deletion do not bring back what is deleted."""
         if not isinstance(record, Deleted):

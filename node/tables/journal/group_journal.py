@@ -204,11 +204,14 @@ class GroupJournal:
 
     def close(self, reason: str) -> None:
         """Answer all who wait: this node writes no more."""
-        self.writer = None
+        trouble = f"{reason}; the change may or may not stand"
+        writer, self.writer = self.writer, None
+        if writer is not None:
+            writer.close(trouble)
         waiting = [*self._waiting.take_all(), *(done for _, done in self._asked)]
         self._asked.clear()
         for done in waiting:
-            done(f"{reason}; the change may or may not stand")
+            done(trouble)
 
     def save(self) -> None:
         """Write the state file if anything was applied since the last time.

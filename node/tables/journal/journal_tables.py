@@ -153,6 +153,8 @@ class JournalTables:
         self.groups = saved.shown.of(GroupsTable).table
         self._offsets_table = saved.shown.of(OffsetsTable)
         self.offsets = self._offsets_table.table
+        self._closed_by: str | None = None
+        """Why nothing is written any more, in words."""
         self._store = store
         self._hide = store.compaction.hide
         self._saved = saved
@@ -170,7 +172,9 @@ class JournalTables:
         )
 
     def check_change(self) -> None:
-        """Refuse a change where a put would be refused."""
+        """Refuse a change where a put would be refused, and where it would not be written."""
+        if self._closed_by is not None:
+            raise RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, self._closed_by)
         refusal = self._replication.refusal()
         if refusal is not None:
             raise RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, refusal.text)
@@ -311,4 +315,5 @@ class JournalTables:
 
     def close(self, reason: str) -> None:
         """See `Tables`."""
+        self._closed_by = reason
         self.journal.close(reason)

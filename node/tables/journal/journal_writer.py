@@ -170,6 +170,11 @@ class JournalWriter:
         for gathering in self._gathered:
             gathering.write()
 
+    def close(self, trouble: str) -> None:
+        """Answer the callers that wait for what is gathered: it is not written any more."""
+        for gathering in self._gathered:
+            gathering.close(trouble)
+
     def write_regularly(self, now: float) -> None:
         """Put the progress of deliveries, and a snapshot if it is time."""
         if self._store.refusal is not None:

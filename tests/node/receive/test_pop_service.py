@@ -751,3 +751,32 @@ async def test_what_a_drained_client_gets_is_not_lost_with_what_the_task_writes(
     (answer,) = answers
     assert isinstance(answer, RequestError)
     assert world.bodies() == [b"2"]
+
+
+async def test_an_acknowledgement_that_is_gathered_at_a_stop_is_answered(
+    autojump_clock: MockClock,
+) -> None:
+    """Else its connection, which is owed the answer, keeps the node from stopping."""
+    world = PopWorld()
+    world.put(b"1")
+    (handle,) = handles(world.receive())
+    answers: list[list[bool] | RequestError] = []
+    world.pop.ack([handle], answers.append)
+    world.tables.close("it stops")
+    assert [type(each) for each in answers] == [RequestError]
+    world.confirm()
+    assert len(answers) == 1
+
+
+async def test_nothing_is_handed_out_where_it_could_not_be_written_any_more(
+    autojump_clock: MockClock,
+) -> None:
+    """A node that stops lets what is in flight finish: the next master would not know of it."""
+    world = PopWorld()
+    answers = world.begin(deadline=trio.current_time() + 50)
+    world.tables.close("it stops")
+    world.put(b"1")
+    world.work()
+    world.confirm()
+    assert [type(each) for each in answers] == [RequestError]
+    assert world.successor().bodies() == [b"1"]
