@@ -117,7 +117,7 @@ class TopicConfigTable:
         *,
         is_copy: bool = False,
     ) -> None:
-        """Read the file. It may be a copy for other programs: then `save` alone writes it.
+        """Read the file and the one beside it. Of a copy for other programs `save` alone writes it.
 
         Raises:
             TableFileError: the file is damaged.
@@ -132,10 +132,10 @@ class TopicConfigTable:
         self._file = file
         self._wall_clock_ms = wall_clock_ms
         saved = file.load(TopicConfigSerializeWrapper) or TopicConfigSerializeWrapper()
+        # Also of a copy: a classic node may have left them.
         self._pending = TopicChanges(file.disk, file.path)
-        if not is_copy:
-            whole, saved = saved, self._pending.load(saved)
-            self._is_saved = saved is whole
+        whole, saved = saved, self._pending.load(saved)
+        self._is_saved = saved is whole
         self._version = saved.data_version
         self._topics = saved.topic_config_table
         self.compacted: set[str] = set()

@@ -104,6 +104,20 @@ def test_the_next_save_after_a_kill_brings_all_into_the_table() -> None:
     assert opened(disk).configs == again.configs
 
 
+def test_a_fenced_node_begins_with_what_a_kill_of_a_classic_one_has_left() -> None:
+    """To it a topic that is not in the table was deleted, and its messages are hidden."""
+    disk = SimulatedDisk()
+    table = filled(disk, 500)
+    table.update(topic(500))
+    disk = disk.crashed()
+    copy = TopicConfigTable(TableFile(disk, TABLE), lambda: 1000, is_copy=True)
+    assert copy.configs == table.configs
+    copy.save()
+    disk.remove(NEW)
+    again = TopicConfigTable(TableFile(disk, TABLE), lambda: 1000, is_copy=True)
+    assert again.configs == table.configs
+
+
 def test_changes_that_a_save_met_on_its_way_are_not_lost() -> None:
     disk = SimulatedDisk()
     table = filled(disk, 500)
