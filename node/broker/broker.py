@@ -196,6 +196,7 @@ class Broker:
 
     def save(self) -> None:
         """Write tables and the progress of delayed delivery. Call it before the store is closed."""
+        self._parts.pop.close()
         self._tables.save()
         self._parts.filters.save_or_tell()
         if self._delayed is not None:

@@ -361,16 +361,14 @@ class PopService:
     def messages_arrived(self, arrivals: Sequence[Arrival]) -> None:
         """Messages can be read."""
         for waiting in (self.receiving, self.noticing):
-            if waiting.count:
-                waiting.messages_arrived(arrivals)
-                if waiting.ready:
-                    self._wake.notify()
+            waiting.messages_arrived(arrivals)
+            if waiting.ready:
+                self._wake.notify()
 
     async def run(self, end_round: Callable[[], None]) -> None:
         """Put again what was not done in time, and answer those whose time is up; for ever."""
         while True:
-            # First what is gathered: it may be lost where what is put again cannot be written.
-            end_round()
+            end_round()  # what is gathered is lost where what is put again cannot be written
             self.work(trio.current_time())
             end_round()
             await trio.lowlevel.checkpoint()
@@ -432,8 +430,10 @@ class PopService:
 
     def _commit_offsets(self) -> None:
         """Have the group's offsets follow what is done."""
-        if self._table.gathered is None and not self._is_flushed():
-            return
+        if self._table.gathered is None:
+            self._table.may_save = self._put_again.is_flushed
+            if not self._table.may_save:
+                return
         moved, self._moved = self._moved, {}
         for key in moved:
             queue = self._table.live.of(key)
@@ -448,11 +448,11 @@ class PopService:
                 except RequestError:
                     continue  # there are too many offsets: this one is in the state of POP alone
 
-    def _is_flushed(self) -> bool:
-        """Of a classic group: whether what was put again would survive a power loss."""
-        is_flushed = self._store.flushed_where >= self._put_again.end_offset
-        self._table.may_save = is_flushed
-        return is_flushed
+    def close(self) -> None:
+        """Have a classic group's file say all that was done. For a stop, before it is saved."""
+        if self._table.gathered is None:
+            self._put_again.sync()
+            self._commit_offsets()
 
     def _when_settled(self, done: Callable[[str | None], None]) -> None:
         self._tables.when_settled(trio.current_time() + self._timeout_seconds, done)

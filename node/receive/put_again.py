@@ -24,6 +24,7 @@ from node.receive.retry_topics import retry_topic_of
 from node.tables.tables import Tables
 from store import MessageStore
 from store.log.message_encoder import topic_fault
+from store.machine.errors import StoreError
 from store.messages.send_back import send_back
 from store.results import GetMessageStatus, PutMessage, PutMessageStatus
 from tandem.wire.errors import MalformedMessageError
@@ -92,8 +93,22 @@ class PutAgain:
         self._reads = store.reads.for_copies()
         self._tables = tables
         self._retry_mark = retry_mark
-        self.end_offset = 0
+        self._end_offset = 0
         """Where in the log the last one that was put ends."""
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether all that was put would survive a power loss."""
+        return self._store.flushed_where >= self._end_offset
+
+    def sync(self) -> None:
+        """Bring what was put to the disk. Where that cannot be, a start puts it once more."""
+        if self.is_flushed or self._store.refusal is not None:
+            return
+        try:
+            self._store.sync_log()
+        except (OSError, StoreError) as error:
+            _log.warning("some messages that were put again will be so once more: %s", error)
 
     def put(self, over: Over, offset: int) -> Outcome:
         """Put one message again.
@@ -149,7 +164,7 @@ class PutAgain:
             return Outcome.GONE
         if not result.status.is_stored:
             return Outcome.LATER
-        self.end_offset = result.end_offset
+        self._end_offset = result.end_offset
         return Outcome.PUT
 
 

@@ -15,6 +15,7 @@ from node.broker.broker import Broker
 from node.config.part_configs import store_config
 from node.figures.node_report import NodeReport
 from node.name_server.name_server import NameServer
+from node.receive.pop_service import PopService
 from node.security.guard import Guard
 from node.simulated.disk import SimulatedDisk
 from node.simulated.network import SimulatedNetwork
@@ -98,6 +99,17 @@ async def test_it_serves_what_it_takes(tmp_path: Path, autojump_clock: MockClock
     async with open_broker(tmp_path) as served:
         assert (await served.client.send(b"one")).code == 0
         assert bodies(await served.client.pull()) == [b"one"]
+
+
+async def test_what_was_put_again_is_on_the_disk_before_tables_say_so_at_a_stop(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(PopService, "close", lambda _: calls.append("pop"))
+    monkeypatch.setattr(PlainTables, "save", lambda _: calls.append("tables"))
+    async with open_broker(tmp_path):
+        assert not calls
+    assert calls == ["pop", "tables"]
 
 
 async def test_it_makes_its_topics_and_registers_when_it_opens(

@@ -575,6 +575,25 @@ async def test_a_classic_file_does_not_say_done_of_what_is_not_on_the_disk_yet(
     assert again.table.live.invisible_count == 1
 
 
+async def test_a_classic_master_that_stops_knows_all_that_was_done(
+    autojump_clock: MockClock,
+) -> None:
+    """Also if it has put a message again just before, and nobody has flushed the log since."""
+    world = PopWorld(is_fenced=False)
+    world.put(b"1", b"2")
+    done, _ = handles(world.receive(invisible_ms=1000))
+    world.tables.save()
+    assert world.ack(done) == [True]
+    await world.wait(1.1)
+    world.pop.close()
+    world.tables.save()
+    again = PopWorld(world.disk.crashed(), is_fenced=False, begins=False)
+    again.open()
+    assert (again.state(), again.offset()) == (world.state(), 2)
+    await again.wait(11)
+    assert [each.body for each in again.stored(RETRY)] == [b"2"]
+
+
 async def test_an_acknowledgement_that_could_not_be_written_is_no_success(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
