@@ -152,9 +152,13 @@ class JournalWriter:
     def write_snapshot(self) -> None:
         """Put all tables as they will be when everything written so far is confirmed.
 
+        What is gathered is put first: what a master could not write is missed after a record of its
+        table, and in a snapshot all tables are.
+
         Raises:
             RequestError: see `write`.
         """
+        self.write_gathered()
         for record in self.opening_records():
             self.write(record)
         for part in self._applier.as_written().snapshot(self.record_bytes_max):

@@ -653,6 +653,36 @@ async def test_a_message_comes_again_once_though_its_record_could_not_be_written
         assert [message.body for message in each.stored(RETRY)] == [b"1"]
 
 
+async def test_a_snapshot_is_not_before_the_record_of_what_was_put_again(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A next master looks for what was put without a record after the last one, or a snapshot."""
+    world = PopWorld()
+    world.put(b"1", b"2")
+    world.receive(1, invisible_ms=1000)
+    await trio.sleep(1.1)
+    writer = world.journal_tables.journal.writer
+    assert writer is not None
+    real = writer.write
+
+    def write(record: msgspec.Struct) -> None:
+        if isinstance(record, DeliveriesChanged):
+            raise RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, "no room")
+        real(record)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "write", write)
+        world.work()
+        with pytest.raises(RequestError):
+            writer.write_snapshot()
+    writer.write_snapshot()
+    log_end = world.store.max_physical_offset
+    world.confirm()
+    after = world.successor(log_end)
+    await after.wait(5)
+    assert [message.body for message in after.stored(RETRY)] == [b"1"]
+
+
 async def test_a_classic_group_is_not_moved_on_before_what_comes_again_is_on_the_disk(
     autojump_clock: MockClock,
 ) -> None:
