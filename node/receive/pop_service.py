@@ -395,6 +395,8 @@ class PopService:
             return due_times.next_due
         try:
             self._tables.check_change()
+            if self._table.gathered is not None:
+                self._table.gathered.write()  # what is put now has one record, all of its own
         except RequestError:
             return now + RETRY_SECONDS
         for over in due_times.take_over(now, self._table.live, _PUT_AGAIN):

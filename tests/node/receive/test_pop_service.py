@@ -653,6 +653,35 @@ async def test_a_message_comes_again_once_though_its_record_could_not_be_written
         assert [message.body for message in each.stored(RETRY)] == [b"1"]
 
 
+async def test_a_log_that_is_cut_between_two_records_of_much_has_what_was_put_again_once(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is gathered when a time is over does not fit into one record with what is put then."""
+    world = PopWorld()
+    world.put(b"1", b"2")
+    world.receive(1, invisible_ms=1000)
+    acked = handles(world.receive(1, invisible_ms=60_000))
+    await trio.sleep(1.1)
+    world.pop.ack(acked, lambda _: None)
+    writer = world.journal_tables.journal.writer
+    assert writer is not None
+    real, ends = writer.write, list[int]()
+
+    def write(record: msgspec.Struct) -> None:
+        real(record)
+        ends.append(world.store.max_physical_offset)
+
+    monkeypatch.setattr(writer, "write", write)
+    writer.record_bytes_max = 1_000
+    world.work()
+    world.confirm()
+    assert len(ends) > 1
+    for end in ends:
+        after = world.successor(end)
+        await after.wait(5)
+        assert [message.body for message in after.stored(RETRY)] == [b"1"]
+
+
 async def test_a_snapshot_is_not_before_the_record_of_what_was_put_again(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
