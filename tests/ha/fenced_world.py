@@ -256,7 +256,8 @@ class FencedWorld(World):
         if not replica.serves or self.state is None:
             return False
         is_member = self.state.isr.get(replica.name) == replica.ha.replica.file.incarnation
-        return is_member and self.in_sync(self.masters()[0])
+        # One that was master itself is here again before there is another.
+        return is_member and any(map(self.in_sync, self.masters()))
 
     def slaves(self) -> list[Replica]:
         masters = self.masters()
