@@ -2,6 +2,7 @@
 
 import os
 import threading
+from collections.abc import Iterator
 from functools import partial
 
 import outcome
@@ -9,13 +10,21 @@ import pytest
 import trio
 
 from store.machine import kept_threads
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 
 
 @pytest.fixture(autouse=True)
-def _none_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that others have left idle are not counted."""
+def _none_yet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Those that others have left idle are not counted, and what they have at work is not waited for.
+
+    A thread that has said that something is done is idle a moment later; no test ends before that.
+    """
+    before = threading.enumerate()
     monkeypatch.setattr(kept_threads, "_idle", [])
+    monkeypatch.setattr(kept_threads, "_later", kept_threads._Later())
+    yield
+    own = [each for each in threading.enumerate() if each.name == "disk" and each not in before]
+    wait_until(lambda: len(kept_threads._idle) >= len(own))
 
 
 async def run(limiter: trio.CapacityLimiter) -> int:
