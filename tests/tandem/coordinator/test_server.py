@@ -98,10 +98,10 @@ async def test_nobody_is_answered_before_the_disk_has_it() -> None:
             super().write(position, data)
 
     file = SlowFile()
-    async with running_server(file) as (_, port), connected(port) as client:
+    async with running_server(file) as (server, port), connected(port) as client:
         file.may_sync.set()
         lease_id = (await client.grant(60)).lease_id
-        revision = (await client.read("/")).revision
+        revision, count = (await client.read("/")).revision, server._journal.recorded_count
         async with client.watch("/", revision + 1) as batches:
             file.may_sync = trio.Event()
             told: list[str] = []
@@ -111,7 +111,7 @@ async def test_nobody_is_answered_before_the_disk_has_it() -> None:
                 told.append("written")
 
             async def read() -> None:
-                await trio.sleep(0.05)
+                await until(lambda: server._journal.recorded_count > count)
                 assert "/a" in (await client.read("/")).values
                 told.append("read")
 
