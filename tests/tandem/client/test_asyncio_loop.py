@@ -6,6 +6,7 @@ import pytest
 
 from tandem.client.asyncio_loop import RECEIVED_BYTES_MAX, AsyncioLoop, AsyncioParked
 from tandem.client.event_loop import ByteStream
+from tests.support.patience import PATIENCE_SECONDS
 
 Peer = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -23,7 +24,7 @@ def over_a_connection(test: Callable[[ByteStream, Peer], Awaitable[None]]) -> Ca
         ours = await AsyncioLoop().open_tcp("127.0.0.1", server.sockets[0].getsockname()[1])
         peer = await peers.get()
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 await test(ours, peer)
         finally:
             await ours.aclose()

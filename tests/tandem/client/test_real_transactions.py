@@ -34,7 +34,10 @@ async def test_a_transaction_ends_once_although_its_master_is_killed(tmp_path: P
 
     def check(message: tandem.MessageExt) -> TransactionState:
         asked.append(message.body)
-        return "commit" if message.body.startswith(b"late") else "rollback"
+        if message.body == b"late":
+            return "commit"
+        # On a busy machine it may be asked about others, too, before their own word comes.
+        return "rollback" if message.body == b"given up" else "unknown"
 
     with running_fenced_cluster(tmp_path, settings=OFTEN) as cluster:
         async with tandem.Producer(
