@@ -8,6 +8,7 @@ from store.files.growing_file import GrowingFile
 from store.files.open_files import OpenFiles
 from store.machine.errors import DiskFailedError
 from store.machine.real_disk import RealDisk
+from tests.support.descriptors import descriptors_to_stay
 
 SIZE = 1 << 16
 
@@ -54,7 +55,7 @@ def test_who_has_its_buffer_reads_on_when_it_is_closed_and_its_descriptors_go(
     open_files = OpenFiles(RealDisk(), 1)
     file = made(str(tmp_path), open_files)
     write(file, b"read")
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = descriptors_to_stay()
     buffer = file.buffer
     made(str(tmp_path), open_files, SIZE)
     assert not file.is_open
@@ -113,8 +114,7 @@ def test_a_file_that_gets_no_blocks_when_it_is_opened_again_is_closed(tmp_path: 
     write(file, bytes(5000))
     assert file.let_go()
     file.allocated_position = SIZE + 1  # more than any file of this size can have
-    gc.collect()
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = descriptors_to_stay()
     with pytest.raises(ValueError, match="not within"):
         file.use()
     gc.collect()

@@ -15,7 +15,7 @@ from tests.support.patience import PATIENCE_SECONDS, wait_until
 
 @pytest.fixture(autouse=True)
 def _none_yet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Those that others have left idle are not counted, and what they have at work is not waited for.
+    """Those that others have left idle are not counted, nor is what they have at work waited for.
 
     A thread that has said that something is done is idle a moment later; no test ends before that.
     """

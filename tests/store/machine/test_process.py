@@ -1,3 +1,4 @@
+import gc
 import tempfile
 from pathlib import Path
 
@@ -5,6 +6,7 @@ from store.machine.process import this_process
 
 
 def test_the_kernel_knows_this_process() -> None:
+    gc.collect()  # or a file that a test before has left is closed meanwhile
     before = this_process()
     with tempfile.TemporaryFile():
         after = this_process()

@@ -14,6 +14,7 @@ import store.machine.real_file
 from store.machine import kept_threads
 from store.machine.real_disk import RealDisk
 from store.machine.real_file import LARGE_FILE_BYTES, UnsyncedNames
+from tests.support.descriptors import descriptors_to_stay
 from tests.support.patience import PATIENCE_SECONDS
 
 SIZE = 8192
@@ -78,7 +79,7 @@ async def test_a_file_may_be_closed_while_it_is_synced(
         os.fstat(lent[0][1])
         return await run_sync(function, lent, *rest, **options)  # type: ignore[arg-type]
 
-    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    before = descriptors_to_stay()
     monkeypatch.setattr(kept_threads, "run_sync", closing)
     await disk.sync(file)
     assert len(os.listdir("/proc/self/fd")) < before  # noqa: PTH208
@@ -162,7 +163,7 @@ async def test_a_cancelled_preparation_leaves_nothing_or_the_file(
     awaits: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way_to_make_files: str
 ) -> None:
     """Cancelled at each of its waits; a file that already has its name is handed out."""
-    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    before = descriptors_to_stay()
     scope = trio.CancelScope()
     calls = 0
     run_sync = kept_threads.run_sync
@@ -194,7 +195,7 @@ def test_a_large_file_is_unmapped_by_a_thread(
     monkeypatch.setattr(kept_threads, "do_later", jobs.append)
     paths = f"{tmp_path}/small", f"{tmp_path}/large"
     files = [RealDisk().create(paths[0], SIZE), RealDisk().create(paths[1], LARGE_FILE_BYTES)]
-    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    before = descriptors_to_stay()
     for file in files:
         file.close()
     assert [file.is_closed for file in files] == [True, True]

@@ -19,6 +19,7 @@ from store.recovery.opening import StoreParts, open_parts
 from tandem.cluster_file.choices import FlushDiskType
 from tests.store.step_disk import StepDisk
 from tests.store.store_world import BORN_MS, DIRECTORY, STORE_HOST, open_store, put_many
+from tests.support.descriptors import descriptors_to_stay
 
 CONFIG = StoreConfig(
     directory=DIRECTORY,
@@ -135,7 +136,7 @@ def test_a_store_that_is_refused_leaves_no_file_open(tmp_path: Path) -> None:
         put_many(store, 40)
     for queue in (tmp_path / "store/consumequeue").rglob("0000*"):
         os.truncate(queue, 100)  # one alone would be built anew
-    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    before = descriptors_to_stay()
     for _ in range(2):
         with pytest.raises(CorruptLogError) as caught:
             opened(RealDisk(), directory=directory)

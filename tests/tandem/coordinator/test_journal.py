@@ -23,6 +23,7 @@ from tandem.coordinator.kv_records import (
     PutOperation,
     StoreImage,
 )
+from tests.support.descriptors import descriptors_to_stay
 from tests.support.judges import crc32_of, unpack
 from tests.tandem.coordinator.embedded import MemoryFile
 
@@ -353,7 +354,7 @@ def test_one_process_has_a_journal(tmp_path: Path) -> None:
 
 def test_one_that_cannot_be_opened_lets_go_of_what_it_has(tmp_path: Path) -> None:
     (tmp_path / "journal").mkdir()
-    opened = len(list(Path("/proc/self/fd").iterdir()))
+    opened = descriptors_to_stay()
     for _ in range(2):
         with pytest.raises(IsADirectoryError):
             DiskFile(tmp_path)
@@ -375,7 +376,7 @@ def test_a_new_journal_that_fails_leaves_the_old_one(
 ) -> None:
     file = DiskFile(tmp_path)
     file.replace(b"old", 100)
-    opened = len(list(Path("/proc/self/fd").iterdir()))
+    opened = descriptors_to_stay()
 
     def fail(*_arguments: object) -> None:
         raise OSError(number, "It fails")
