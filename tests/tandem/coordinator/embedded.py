@@ -59,11 +59,11 @@ class MemoryFile:
 
 @asynccontextmanager
 async def running_server(
-    file: JournalFile | None = None, port: int = 0
+    file: JournalFile | None = None, port: int = 0, host: str = "127.0.0.1"
 ) -> AsyncIterator[tuple[CoordinatorServer, int]]:
     """A coordinator that lives as long as the block, and its port."""
     server = CoordinatorServer(Journal(file or MemoryFile()), password=PASSWORD)
-    port = await server.listen("127.0.0.1", port)
+    port = await server.listen(host, port)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.serve)
         yield server, port
@@ -120,9 +120,9 @@ async def proxied(port: int) -> AsyncIterator[Proxy]:
         nursery.cancel_scope.cancel()
 
 
-def connected(port: int) -> aclosing[EtcdClient]:
+def connected(port: int, host: str = "127.0.0.1") -> aclosing[EtcdClient]:
     """A client that lives as long as the block: `async with`."""
-    return aclosing(client_of(f"127.0.0.1:{port}"))
+    return aclosing(client_of(f"{host}:{port}"))
 
 
 def client_of(*endpoints: str) -> EtcdClient:

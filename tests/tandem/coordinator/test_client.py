@@ -22,6 +22,7 @@ from tandem.coordinator.interface import (
     RefusalCause,
 )
 from tandem.coordinator.troubles import TLSTrouble
+from tests.support.loopback import own_network
 from tests.support.patience import PATIENCE_SECONDS, until
 from tests.support.secret import SECRET
 from tests.tandem.coordinator.contract import (
@@ -35,7 +36,6 @@ from tests.tandem.coordinator.real_etcd import (
     Server,
     embedded_process,
     find_leader,
-    free_ports,
     make_certificates,
     protect,
     running_etcd,
@@ -158,15 +158,15 @@ def test_files_of_the_settings_that_cannot_be_used_are_told(tmp_path: Path) -> N
 
 
 async def test_an_endpoint_where_nobody_is_is_passed_over_and_asked_last_from_then_on() -> None:
-    (nobody,) = free_ports(1)
+    nobody = f"{own_network()}.1:2379"
     async with running_server() as (_, port), proxied(port) as proxy:
-        endpoints = [f"127.0.0.1:{nobody}", f"127.0.0.1:{proxy.port}"]
+        endpoints = [nobody, f"127.0.0.1:{proxy.port}"]
         async with aclosing(client_of(*endpoints)) as client:
             await put(client, "/a")
             assert client._first == 1
             async with client.watch("/", 1) as batches:
                 assert len(await anext(batches)) == 1
-        async with aclosing(client_of(*[f"127.0.0.1:{nobody}"] * 2)) as client:
+        async with aclosing(client_of(nobody, nobody)) as client:
             with pytest.raises(CoordinatorUnavailableError) as caught:
                 await client.grant(5)
             assert caught.value.cause is NoAnswer.NO_CONNECTION

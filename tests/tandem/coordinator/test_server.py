@@ -27,6 +27,7 @@ from tandem.coordinator.interface import (
 from tandem.coordinator.journal import DiskFile, Journal, JournalError, JournalFault
 from tandem.coordinator.server import BODY_BYTES_MAX, CONNECTIONS_MAX, CoordinatorServer
 from tandem.coordinator.tokens import USER
+from tests.support.loopback import own_network
 from tests.support.patience import PATIENCE_SECONDS, until
 from tests.tandem.coordinator.contract import (
     COORDINATOR_CONTRACTS,
@@ -238,17 +239,21 @@ async def test_after_a_restart_leases_run_in_full_and_revisions_go_on() -> None:
 
 
 async def test_a_client_goes_on_with_the_next_life(tmp_path: Path) -> None:
-    async with running_server(DiskFile(tmp_path)) as (_, port), connected(port) as client:
+    host = f"{own_network()}.1"  # where nobody else gets the port meanwhile
+    async with (
+        running_server(DiskFile(tmp_path), host=host) as (_, port),
+        connected(port, host) as client,
+    ):
         await put(client, "/a", b"1")
         async with client.watch("/", 1) as batches:
             await anext(batches)
-    async with connected(port) as client:
+    async with connected(port, host) as client:
         with pytest.raises(CoordinatorUnavailableError) as caught:
             await client.read("/")
         assert caught.value.cause is NoAnswer.NO_CONNECTION
-        async with running_server(DiskFile(tmp_path), port):
+        async with running_server(DiskFile(tmp_path), port, host):
             assert (await client.read("/")).values["/a"].value == b"1"
-        async with running_server(DiskFile(tmp_path), port):
+        async with running_server(DiskFile(tmp_path), port, host):
             # The connection of the life before is in the pool, and dead.
             assert (await client.read("/")).values["/a"].value == b"1"
 
