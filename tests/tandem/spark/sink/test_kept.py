@@ -22,6 +22,7 @@ from tandem.spark.sink.writer import Sent, send_partition
 from tandem.testing import RunningCluster
 from tests.support.paths import ROOT
 from tests.support.patience import PATIENCE_SECONDS, wait_until
+from tests.tandem.spark.sink.patient import PATIENT_MS
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault]
 
@@ -54,7 +55,13 @@ def options(
 ) -> SinkOptions:
     access_key, secret_key = given.pop("access_key", ""), given.pop("secret_key", "")
     access = ClusterAccess(node.name_servers, access_key=access_key, secret_key=secret_key)
-    return SinkOptions(access, topic, skip_committed=skip_committed, **given)  # type: ignore[arg-type]
+    return SinkOptions(
+        access,
+        topic,
+        attempt_ms=PATIENT_MS,
+        skip_committed=skip_committed,
+        **given,  # type: ignore[arg-type]
+    )
 
 
 def task(

@@ -30,6 +30,7 @@ from tandem.spark.sink.writer import (
 from tandem.spark.source import TandemDataSource
 from tandem.testing import RunningCluster
 from tandem.wire.message import MessageExt
+from tests.tandem.spark.sink.patient import PATIENT_MS
 
 VALUES = StructType([StructField("value", StringType())])
 GIVEN = {"nameservers": "h:1", "topic": "t"}
@@ -156,9 +157,9 @@ def test_a_partition_that_is_written_twice_has_repeats_with_the_same_keys(
     node: "RunningCluster",
 ) -> None:
     topic = node.topic()
-    made = batch_writer(
-        VALUES, {"nameservers": ";".join(node.name_servers)} | {"topic": topic}, overwrite=False
-    )
+    given = {"nameservers": ";".join(node.name_servers), "topic": topic}
+    given["attempttimeoutms"] = str(PATIENT_MS)
+    made = batch_writer(VALUES, given, overwrite=False)
     rows = [f"row {number}" for number in range(3000)]
     batches = [
         pa.RecordBatch.from_pydict({"value": rows[at : at + 1000]}) for at in (0, 1000, 2000)
@@ -210,7 +211,8 @@ def run(
         source = source.withColumn("uniqueKey", fn.col("value"))
     query = (
         source.writeStream.format("tandem")
-        .options(nameServers=";".join(node.name_servers), topic=topic, **given)
+        .options(nameServers=";".join(node.name_servers), topic=topic)
+        .options(attemptTimeoutMs=PATIENT_MS, **given)
         .option("checkpointLocation", str(folder / checkpoint))
         .trigger(availableNow=True)
         .start()
