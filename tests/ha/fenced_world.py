@@ -241,6 +241,8 @@ class FencedWorld(World):
             self.start(name)
         master = await self.master()
         await self.wait_for(lambda: self.in_sync(master))
+        # And have seen it: for one that has not, no master that is cut off from now on makes room.
+        await self.wait_for(lambda: all(r.ha.replica.is_complete for r in self.replicas.values()))
         return master
 
     def in_sync(self, master: Replica) -> bool:
