@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from codecs import getincrementaldecoder
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -85,11 +86,12 @@ def wait_output(process: "subprocess.Popen[str]", text: str) -> str:
     # Not `readline`: what it has buffered, `select` does not see.
     descriptor = process.stdout.fileno()
     deadline = time.monotonic() + PATIENCE_SECONDS
+    decoder = getincrementaldecoder("utf-8")()  # a letter may come in two pieces
     seen = ""
     while time.monotonic() < deadline:
         if select.select([descriptor], [], [], 0.1)[0]:
-            data = os.read(descriptor, 65_536).decode()
-            seen += data
+            data = os.read(descriptor, 65_536)
+            seen += decoder.decode(data)
             if text in seen:
                 return seen
             if not data:
