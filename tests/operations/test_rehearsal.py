@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -35,8 +36,14 @@ PLAYED: Final = [
 ]
 
 
+ETCD: Final = Path("/usr/bin/etcd")
+"""Where the unit of the page has it, and Debian's package etcd-server puts it."""
+
+
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    if not ETCD.exists():
+        pytest.skip(f"needs {ETCD}, of Debian's package etcd-server")
     with machines(tmp_path_factory.mktemp("rehearsal")) as made:
         yield made
 
