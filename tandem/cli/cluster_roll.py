@@ -285,7 +285,7 @@ async def restart_one(
     async def process() -> str:
         return await (began() if group is None else _session(group, step.node))
 
-    before = await process()
+    before = await _named(process, wait_seconds)
     if not before:
         raise RollError(
             Halt.NOT_WELL,
@@ -305,6 +305,19 @@ async def _relieve(group: "FencedGroup", step: "Restart") -> None:
             Halt.NO_SUCCESSOR,
             f"{step.node} is not restarted, for nobody takes its place: {plain(outcome.text)}",
         )
+
+
+async def _named(process: Callable[[], Awaitable[str]], wait_seconds: float) -> str:
+    """Return which process of a node there is, "" if nobody says so in time.
+
+    A master that has handed over begins anew as a follower, and is nobody for a moment.
+    """
+    import trio
+
+    deadline = trio.current_time() + wait_seconds
+    while not (found := await process()) and trio.current_time() < deadline:
+        await trio.sleep(LOOK_SECONDS)
+    return found
 
 
 async def _session(group: "FencedGroup", node: str) -> str:

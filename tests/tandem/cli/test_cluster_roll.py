@@ -3,6 +3,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
+import trio
 from trio.testing import MockClock
 
 from tandem.cli.cluster_roll import (
@@ -101,6 +102,34 @@ async def test_one_that_is_not_in_sync_in_time_is_the_last(autojump_clock: MockC
         with pytest.raises(RollError) as caught:
             await restart_one(looker(group), group, step("b"), restarter([], down), 10)
     assert caught.value.halt is Halt.NOT_WHOLE
+
+
+async def test_one_that_has_handed_over_is_restarted_once_it_is_somebody_again(
+    autojump_clock: MockClock,
+) -> None:
+    nodes, opened = world()
+    del nodes.records.values[KEYS.node("b")]
+    done: list[str] = []
+
+    async def begins_anew() -> None:
+        await trio.sleep(3)
+        whole(nodes, "before", "b")
+
+    async with opened as group, trio.open_nursery() as nursery:
+        nursery.start_soon(begins_anew)
+        comes_back = restarter(done, lambda: whole(nodes, "after", "b"))
+        await restart_one(looker(group), group, step("b"), comes_back, 10)
+    assert done == ["b"]
+
+
+async def test_one_that_stays_nobody_is_not_restarted(autojump_clock: MockClock) -> None:
+    nodes, opened = world()
+    del nodes.records.values[KEYS.node("b")]
+    done: list[str] = []
+    async with opened as group:
+        with pytest.raises(RollError) as caught:
+            await restart_one(looker(group), group, step("b"), restarter(done), 10)
+    assert (done, caught.value.halt) == ([], Halt.NOT_WELL)
 
 
 async def test_a_master_that_nobody_replaces_is_not_restarted(autojump_clock: MockClock) -> None:
