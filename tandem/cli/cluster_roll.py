@@ -315,9 +315,11 @@ async def _named(process: Callable[[], Awaitable[str]], wait_seconds: float) -> 
     import trio
 
     deadline = trio.current_time() + wait_seconds
-    while not (found := await process()) and trio.current_time() < deadline:
+    while True:
+        found = await process()
+        if found or trio.current_time() > deadline:
+            return found
         await trio.sleep(LOOK_SECONDS)
-    return found
 
 
 async def _session(group: "FencedGroup", node: str) -> str:
