@@ -26,7 +26,7 @@ class Versions:
     """The version of each node's next start. `python` is that of the other installation."""
 
     def __init__(self, python: Path, nodes: Sequence[str]) -> None:
-        self._python = python
+        self._python = python.absolute()  # as it is here; a link stays one, for it is the way in
         self._others = set(nodes)
 
     def command(self, file: Path, name: str) -> list[str]:
@@ -59,6 +59,7 @@ def other_version(python: Path) -> str:
             check=False,
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=LOOK_SECONDS_MAX,
             env=environment,
         )

@@ -35,24 +35,26 @@ async def _start_down(stage: Stage, words: Words) -> None:
 async def _restart(stage: Stage, words: Words) -> None:
     for node in stage.find(words["who"]):
         stage.fault(f"restart {node}")
-        await stage.for_each(stage.cluster.stop, [node], "is stopped")
-        await stage.for_each(stage.cluster.start, [node], _BACK)
+        await _stop_and_start(stage, node)
+
+
+async def _stop_and_start(stage: Stage, node: str) -> None:
+    await stage.for_each(stage.cluster.stop, [node], "is stopped")
+    await stage.for_each(stage.cluster.start, [node], _BACK)
 
 
 async def _upgrade(stage: Stage, words: Words) -> None:
     for node in stage.find(words["who"]):
-        stage.fault(f"upgrade {node}")
-        await stage.for_each(stage.cluster.stop, [node], "is stopped")
         stage.cluster.upgrade(node)
-        await stage.for_each(stage.cluster.start, [node], _BACK)
+        stage.fault(f"upgrade {node}")
+        await _stop_and_start(stage, node)
 
 
 async def _go_back(stage: Stage, words: Words) -> None:
     for node in stage.find(words["who"]):
-        stage.fault(f"take {node} back to the version before")
-        await stage.for_each(stage.cluster.stop, [node], "is stopped")
         stage.cluster.go_back(node)
-        await stage.for_each(stage.cluster.start, [node], _BACK)
+        stage.fault(f"take {node} back to the version before")
+        await _stop_and_start(stage, node)
 
 
 async def _freeze(stage: Stage, words: Words) -> None:

@@ -28,12 +28,19 @@ def test_a_node_begins_as_the_other_version_and_changes_when_it_is_told() -> Non
     assert versions.command(FILE, "a") == other
 
 
+def test_a_python_beside_is_found_from_everywhere_and_a_link_to_it_is_not_followed() -> None:
+    command = Versions(Path("before/bin/python"), ["a"]).command(FILE, "a")
+    assert command[3] == f"{Path.cwd()}/before/bin/python"
+
+
 def test_a_version_is_said_by_its_number_and_place() -> None:
     said = other_version(Path(sys.executable))
     assert said.startswith(f"{version('tandem-mq')} of /")
 
 
-@pytest.mark.parametrize("program", ["exit 0", "echo 'ImportError: no' >&2; exit 1", None])
+@pytest.mark.parametrize(
+    "program", ["exit 0", "echo 'ImportError: no' >&2; exit 1", "printf '\\377' >&2; exit 1", None]
+)
 def test_what_is_no_python_with_a_server_is_refused_by_its_name(
     program: str | None, tmp_path: Path
 ) -> None:
