@@ -209,7 +209,8 @@ def test_a_terminal_that_people_use_shows_the_same_lines(
         end = tmp_path / "end"
         tool = [sys.executable, "-I", "-S", str(FORKED_TOOL), str(forker), "tandem", *line]
         script = f"{shlex.join(tool)}; touch {end}; sleep 60"
-        tmux = ["tmux", "-S", str(tmp_path / "socket"), "-f", "/dev/null"]
+        # A socket of its own: a server that was told to end answers there for a moment more.
+        tmux = ["tmux", "-S", str(tmp_path / name.replace(" ", "-")), "-f", "/dev/null"]
         size = ["-x", str(width), "-y", "100"]
         subprocess.run([*tmux, "new-session", "-d", *size, script], check=True, env=environment)
         lines = lines_on_terminal(forker, width, *line)
