@@ -5,7 +5,8 @@
     from it on  they come from the brokers
 
 So every message comes once. Where the brokers have deleted messages that were never archived, that
-is data loss, as it is without an archive.
+is data loss, as it is without an archive. So is a hole of the archive: its place is below the
+boundary, and the brokers are not asked for it.
 """
 
 import re
@@ -21,6 +22,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from tandem.client.results import MessageQueue
 from tandem.spark.archive.columns import BROKER, FILE_COLUMNS
 from tandem.spark.archive.errors import ArchiveDamagedError, ArchiveError, ArchiveFault
+from tandem.spark.archive.holes import Hole, holes_of
 from tandem.spark.archive.manifest import Manifest, read_manifest
 from tandem.spark.archive.read import ArchivePiece, plan_archive, read_piece
 from tandem.spark.bodies.columns import with_bodies
@@ -94,7 +96,8 @@ def plan_batch(
 
     Raises:
         SparkSourceError: the cluster does not say; an option does not fit what there is.
-        DataLossError: messages between the archive and the oldest live ones are gone.
+        DataLossError: messages between the archive and the oldest live ones are gone, or messages
+            between others of the archive.
     """
     boundaries = _boundaries(options, manifest)
     known_topics = {queue.topic for queue in boundaries}
@@ -108,12 +111,14 @@ def plan_batch(
         (queue.topic, queue.broker_name, queue.queue_id): (starts[queue], min(end, ends[queue]))
         for queue, end in boundaries.items()
     }
-    pieces = plan_archive(
-        manifest,
-        ranges=archived,
-        start_ms=_time_ms(options.starting),
-        end_ms=_time_ms(options.ending),
-    )
+    start_ms, end_ms = _time_ms(options.starting), _time_ms(options.ending)
+    pieces = plan_archive(manifest, ranges=archived, start_ms=start_ms, end_ms=end_ms)
+    for hole in holes_of(manifest, {topic for topic, _, _ in archived}):
+        if start_ms is not None and hole.until_ms < start_ms:
+            continue
+        if end_ms is not None and hole.since_ms >= end_ms:
+            continue
+        _report_hole(hole, archived, fail=options.fail_on_data_loss)
     clusters = {queue.broker_name: name for queue, name in live.items()}
     ranges = [
         QueueRange(queue, start, ends[queue], live[queue])
@@ -121,6 +126,16 @@ def plan_batch(
         if start < ends[queue]
     ]
     return [ArchivedRange(piece, clusters) for piece in pieces], ranges
+
+
+def _report_hole(
+    hole: Hole, wanted: Mapping[tuple[str, str, int], tuple[int, int]], *, fail: bool
+) -> None:
+    first, end = wanted.get((hole.topic, hole.group, hole.queue_id), (0, 0))
+    first, end = max(first, hole.first), min(end, hole.end)
+    if first < end:
+        queue = MessageQueue(hole.topic, hole.group, hole.queue_id)
+        report_loss(DataLoss(queue, first, end, hole.reason, LossCause.DELETED), fail=fail)
 
 
 def _boundaries(options: LiveOptions, manifest: Manifest) -> Offsets:

@@ -24,6 +24,7 @@ from tandem.spark.archive.errors import (
     ArchiveFault,
     OtherReplayError,
 )
+from tandem.spark.archive.holes import warn_of_holes
 from tandem.spark.archive.log_piece import LogPiece, pieces_to_archive, rows_of
 from tandem.spark.archive.manifest import read_manifest
 from tandem.spark.archive.read import ArchivePiece, plan_archive, read_piece
@@ -151,6 +152,7 @@ def lanes_of(settings: ReplaySettings, window: Window) -> list[Lane]:
 
 def _lanes_of_archive(archive: Path, window: Window) -> list[Lane]:
     manifest = read_manifest(archive)
+    warn_of_holes(manifest, {window.topic})
     # A file is read whole, so that its rows are counted in the same way in every run.
     wanted = {
         piece.path

@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 from tandem.spark.archive.columns import ALL_COLUMNS, BROKER, FILE_SCHEMA
+from tandem.spark.archive.holes import warn_of_holes
 from tandem.spark.archive.manifest import DATA, read_manifest
 from tandem.spark.archive.read import plan_archive
 
@@ -32,8 +33,12 @@ def archive_table(
     start_ms: int | None = None,
     end_ms: int | None = None,
 ) -> DataFrame:
-    """Return the rows of an archive, of the files that the manifest names and that may matter."""
+    """Return the rows of an archive, of the files that the manifest names and that may matter.
+
+    Holes of the archive are logged.
+    """
     manifest = read_manifest(Path(archive))
+    warn_of_holes(manifest, topics)
     pieces = plan_archive(manifest, topics=topics, start_ms=start_ms, end_ms=end_ms)
     if not pieces:
         return spark.createDataFrame([], TABLE_SCHEMA)

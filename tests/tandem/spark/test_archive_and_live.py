@@ -1,6 +1,7 @@
 """One table across an archive and the brokers: every message once, whichever of them has it."""
 
 import json
+import logging
 import zlib
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from pyspark.sql.datasource import InputPartition
 
 from tandem.client.results import MessageQueue
 from tandem.spark.archive.errors import ArchiveDamagedError, ArchiveFault
+from tandem.spark.archive.manifest import unit_file
 from tandem.spark.archive_and_live import ArchiveAndLiveReader, plan_batch, read_archived
 from tandem.spark.errors import DataLossError, LossCause, OptionError
 from tandem.spark.live.columns import TYPES
@@ -75,6 +77,41 @@ def test_what_neither_of_them_has_is_data_loss(world: World) -> None:
     assert caught.value.cause is LossCause.DELETED
     archived, live = world.read(failOnDataLoss="false")
     assert len(archived + live) == len(everything(world.all)) - 2
+
+
+def test_a_hole_of_the_archive_is_data_loss(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """The brokers are not asked for what is below the boundary, so nobody would give it."""
+    small = world.small
+    gone = small.unit(1)
+    (orders,) = [file for file in gone.files if file.topic == "orders"]
+    lost = {(each.queue_id, at) for each in orders.queues for at in range(each.first, each.end)}
+    unit_file(small.archive_path, gone.group, gone.first).unlink()
+    with pytest.raises(DataLossError, match="_tandem/units") as caught:
+        world.read()
+    assert caught.value.cause is LossCause.DELETED
+    with caplog.at_level(logging.WARNING):
+        archived, live = world.read(failOnDataLoss="false")
+    assert len(caplog.messages) == len(orders.queues)
+    assert sorted(archived + live) == sorted({*everything(world.all)} - lost)
+
+
+def test_a_hole_that_is_not_asked_for_is_none(world: World) -> None:
+    small = world.small
+    gone = small.unit(1)
+    (orders,) = [file for file in gone.files if file.topic == "orders"]
+    unit_file(small.archive_path, gone.group, gone.first).unlink()
+
+    def given(places: dict[int, int]) -> str:
+        return json.dumps({"orders": {"broker-a": {str(at): each for at, each in places.items()}}})
+
+    assert world.read(endingOffsets=given({each.queue_id: each.first for each in orders.queues}))[0]
+    assert world.read(startingOffsets=given({each.queue_id: each.end for each in orders.queues}))[0]
+    world.cluster.offsets_at = lambda queues, time_ms: dict.fromkeys(  # type: ignore[method-assign]
+        queues, 1000
+    )
+    (before,) = [file for file in small.unit(0).files if file.topic == "orders"]
+    assert world.read(endingTimestamp=str(before.last_store_ms))[0]
+    assert world.read(startingTimestamp=str(orders.last_store_ms + 20))[0]
 
 
 @pytest.mark.parametrize("start", [0, 5, 80])
