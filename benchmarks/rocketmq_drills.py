@@ -226,6 +226,8 @@ def add_row(file: Path, row: Row) -> None:
 def play(configuration: Configuration, scenario: str, options: argparse.Namespace) -> Row:
     """Play one row."""
     started = time.monotonic()
+    if options.out is not None:
+        Path(options.out).mkdir(parents=True, exist_ok=True)
     # Nodes that have just been killed may still write.
     with tempfile.TemporaryDirectory(dir=options.out, ignore_cleanup_errors=True) as directory:
         try:
