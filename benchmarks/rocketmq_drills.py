@@ -64,11 +64,15 @@ SCENARIOS: Final = FOLDER / "rocketmq"
 
 
 class Configuration(msgspec.Struct, frozen=True):
-    """What is drilled, by which scenarios. `options`: of the drill; of ours, of `cluster init`."""
+    """What is drilled, by which scenarios. `options`: of the drill; of ours, of `cluster init`.
+
+    `rocketmq`: whose jars, where it is not what the command line says.
+    """
 
     name: str
     options: tuple[str, ...]
     scenarios: tuple[str, ...]
+    rocketmq: str = ""
 
 
 _ELECTED: Final = (
@@ -90,6 +94,18 @@ CONFIGURATIONS: Final = (
     ),
     Configuration("sync-master, as shipped", ("--mode", "sync-master"), _CLASSIC[:2]),
     Configuration("async-master, as shipped", ("--mode", "async-master"), _CLASSIC[:2]),
+    Configuration(
+        "5.5.1, controller, as its quick start",
+        ("--mode", "controller"),
+        _ELECTED[:2],
+        "maven:5.5.1",
+    ),
+    Configuration(
+        "5.5.1, sync-master, inSyncReplicas=2",
+        ("--mode", "sync-master", "--set", "inSyncReplicas=2"),
+        _CLASSIC[1:2],
+        "maven:5.5.1",
+    ),
 )
 OURS: Final = (
     Configuration("TandemMQ, fenced", (), _ELECTED),
@@ -276,7 +292,8 @@ def drill_command(
         command += [str(folder / f"{scenario}.yaml"), "--config", str(cluster)]
         command += ["--patience", str(PATIENCE_OF_OURS)]
     else:
-        command += [scenario, "--target", "rocketmq", "--rocketmq", options.rocketmq]
+        jars = configuration.rocketmq or options.rocketmq
+        command += [scenario, "--target", "rocketmq", "--rocketmq", jars]
         command += configuration.options
     command += ["--repeat", str(options.repeat), "--duration", str(DURATION_SECONDS)]
     command += ["--rate", str(RATE_PER_SECOND), "--seed", str(random.randint(1, 999_999))]

@@ -155,6 +155,17 @@ def test_every_row_has_a_scenario_of_rocketmqs_for_its_kind_of_group() -> None:
         assert choose(each.scenarios, kind, short=False, folder=rocketmq_drills.SCENARIOS)
 
 
+def test_a_row_of_another_version_has_its_jars(tmp_path: Path) -> None:
+    given = argparse.Namespace(repeat=4, rocketmq="maven:5.3.3")
+    jars = set()
+    for each in rocketmq_drills.CONFIGURATIONS:
+        command = drill_command(each, each.scenarios[0], given, tmp_path)
+        place = command[command.index("--rocketmq") + 1]
+        assert place == f"maven:{each.name.split(',')[0]}" or not each.name[0].isdigit()
+        jars.add(place)
+    assert jars == {"maven:5.3.3", "maven:5.5.1"}
+
+
 def test_our_groups_play_the_scenarios_of_rocketmq_with_as_much_patience(tmp_path: Path) -> None:
     given = argparse.Namespace(repeat=4, rocketmq="maven:5.3.3")
     fenced, classic = rocketmq_drills.OURS
