@@ -145,15 +145,21 @@ class RunningCluster:
         Raises:
             TimeoutError: It has none.
         """
+        found = ""
+
+        def is_there() -> bool:
+            nonlocal found
+            found = self._master(admin)
+            return found not in ("", other_than)
+
         with BlockingAdmin(self.access) as admin:
             _wait(
-                lambda: self._master(admin) not in ("", other_than),
+                is_there,
                 seconds_max,
                 lambda: "no master" + (f" other than {other_than}" if other_than else ""),
             )
-            return self._master(admin) or self.wait_for_master(
-                other_than=other_than, seconds_max=seconds_max
-            )
+        # Not asked again: meanwhile the other one may be it again.
+        return found
 
     def wait_in_sync(self, *, seconds_max: float = IN_SYNC_SECONDS_MAX) -> None:
         """Block until every node that has a process has the master's whole log, or is in sync.
