@@ -19,7 +19,7 @@ from tandem.wire.group_state import GroupKeys
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult, FencedStatus
 from tandem.wire.message import Message
 from tests.sim.engine.walked_log import walk_log
-from tests.support.patience import PATIENCE_SECONDS, until
+from tests.support.patience import PATIENCE_MS, PATIENCE_SECONDS, PATIENT_LEASE, until
 from tests.support.processes import TANDEM
 
 KEYS: Final = GroupKeys("DefaultCluster", GROUP)
@@ -30,6 +30,9 @@ PRODUCERS: Final = 3
 TAIL_MESSAGES: Final = 200
 BIG_MESSAGES: Final = 20
 """Of 60,000 bytes."""
+
+PATIENT: Final = PATIENT_LEASE["coordinator"]
+"""For `coordinator=` of a group of which no lease has to end by itself."""
 
 
 def write_group(directory: Path, **sections: Mapping[str, Any]) -> ClusterSpec:
@@ -47,13 +50,19 @@ def write_group(directory: Path, **sections: Mapping[str, Any]) -> ClusterSpec:
 
 
 class PatientCluster(LocalCluster):
-    """One whose nodes may take as long to start as a busy machine takes."""
+    """One whose nodes may take as long to start and to stop as a busy machine takes."""
 
     async def start(
         self, name: str | None = None, *, ready_seconds_max: float = PATIENCE_SECONDS
     ) -> None:
         """See `LocalCluster.start`."""
         await super().start(name, ready_seconds_max=ready_seconds_max)
+
+    async def stop(
+        self, name: str | None = None, *, grace_seconds: float = PATIENCE_SECONDS
+    ) -> None:
+        """See `LocalCluster.stop`; a node that is killed because it is slow leaves other files."""
+        await super().stop(name, grace_seconds=PATIENCE_SECONDS if grace_seconds else 0.0)
 
 
 class Group:
@@ -86,9 +95,11 @@ class Group:
             self.spec.name_servers, f"group-{number}", resend_until_ok=True
         ) as producer:
             for count in range(1_000_000):
-                self._resting += 1
-                await self._may_send.wait()
-                self._resting -= 1
+                # One that may go on does not rest: three of them at once would look like a rest.
+                if not self._may_send.is_set():
+                    self._resting += 1
+                    await self._may_send.wait()
+                    self._resting -= 1
                 key = f"{number}-{count}"
                 self.sent.add(key)
                 try:
@@ -107,7 +118,10 @@ class Group:
         for slave in slaves:
             self.cluster.pause(slave)
         async with Producer(
-            self.spec.node(master).client_address, "tail", ack=Ack.ASYNC
+            self.spec.node(master).client_address,
+            "tail",
+            ack=Ack.ASYNC,
+            send_msg_timeout_ms=PATIENCE_MS,
         ) as producer:
             # More than the kernel keeps for frozen processes: they would find it on waking up.
             for count in range(TAIL_MESSAGES):
@@ -139,12 +153,16 @@ class Group:
                         return node
                 await trio.sleep(0.05)
 
+    async def answer(self, node: str) -> FencedStatus:
+        """What a node that runs says about the group, once it answers."""
+        with trio.fail_after(PATIENCE_SECONDS):
+            while (status := await self.status(node)) is None:
+                await trio.sleep(0.05)
+        return status
+
     async def epoch(self) -> int:
         """How often the master has changed."""
-        with trio.fail_after(PATIENCE_SECONDS):
-            while (status := await self.status(await self.master())) is None:
-                pass
-        return status.epoch
+        return (await self.answer(await self.master())).epoch
 
     async def in_sync(self, count: int) -> None:
         """Wait until the in-sync set has so many members, all of them live."""
@@ -211,9 +229,19 @@ class Group:
                 check=False,
             )
 
+    def safe_producer(self, name: str) -> Producer:
+        """Return a producer whose sends end when they are safe, however long a switch takes."""
+        return Producer(
+            self.spec.name_servers,
+            name,
+            ack=Ack.REPLICATED,
+            resend_until_ok=True,
+            send_msg_timeout_ms=PATIENCE_MS,
+        )
+
     async def send_big(self) -> None:
         """Send some five files of the log."""
-        async with Producer(self.spec.name_servers, "big", ack=Ack.REPLICATED) as producer:
+        async with self.safe_producer("big") as producer:
             for count in range(BIG_MESSAGES):
                 key = f"big-{count}"
                 self.sent.add(key)
@@ -264,10 +292,7 @@ class Group:
 
     async def in_sync_names(self) -> list[str]:
         """The in-sync set, as its master has it."""
-        with trio.fail_after(PATIENCE_SECONDS):
-            while (status := await self.status(await self.master())) is None:
-                pass
-        return status.isr
+        return (await self.answer(await self.master())).isr
 
     async def make_whole(self) -> None:
         """Start who does not run; wait until all have what all others have, and more."""

@@ -20,7 +20,7 @@ import tandem
 from tandem.testing import RunningCluster, running_fenced_cluster
 from tests.faults.group_member import COMMIT_INTERVAL_MS
 from tests.support.paths import ROOT
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS, PATIENT_LEASE
 from tests.support.processes import ENVIRONMENT
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.xdist_group("consumer groups")]
@@ -31,7 +31,8 @@ GROUP = "members"
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    with running_fenced_cluster(tmp_path_factory.mktemp("groups")) as running:
+    directory = tmp_path_factory.mktemp("groups")
+    with running_fenced_cluster(directory, settings=PATIENT_LEASE) as running:
         yield running
 
 

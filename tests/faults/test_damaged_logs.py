@@ -9,11 +9,19 @@ from pathlib import Path
 import pytest
 import trio
 
-from tandem.client import Ack, Admin, Producer, PullConsumer
-from tandem.cluster import LocalCluster
+from tandem.client import Admin, PullConsumer
 from tandem.wire.ha_status import FencedStatus
 from tandem.wire.message import Message
-from tests.faults.real_group import NODES, TOPIC, Group, check_logs, read_log, write_group
+from tests.faults.real_group import (
+    NODES,
+    PATIENT,
+    TOPIC,
+    Group,
+    PatientCluster,
+    check_logs,
+    read_log,
+    write_group,
+)
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.processes import TANDEM
 
@@ -31,7 +39,7 @@ class DamagedGroup(Group):
 
     async def fill(self, files: int) -> None:
         """Send until the log has so many more files."""
-        async with Producer(self.spec.name_servers, "filler", ack=Ack.REPLICATED) as producer:
+        async with self.safe_producer("filler") as producer:
             for count in range(files * FILE_BYTES // len(BODY)):
                 key = f"fill-{len(self.acked)}-{count}"
                 self.sent.add(key)
@@ -87,9 +95,8 @@ class DamagedGroup(Group):
         flip(path, data.index(b"MARK", at))
 
 
-def last_file(status: FencedStatus | None) -> int:
+def last_file(status: FencedStatus) -> int:
     """Return the number of the file in which the log ends."""
-    assert status is not None
     return status.log_end // FILE_BYTES
 
 
@@ -114,7 +121,7 @@ async def while_stopped(group: DamagedGroup, node: str) -> None:
 
     # What stops the start: the file that every start walks. It comes from the others first.
     await group.cluster.stop(node)
-    group.flip(node, last_file(await group.status(await group.master())), 0)
+    group.flip(node, last_file(await group.answer(await group.master())), 0)
     await group.cluster.start(node)
     assert "body CRC" in (await group.healed(node, 3)).healed[-1].reason
 
@@ -131,7 +138,7 @@ async def while_stopped(group: DamagedGroup, node: str) -> None:
 
 async def both_followers(group: DamagedGroup, first: str, second: str) -> None:
     """Damage both at different places while they run: each has what the other lacks."""
-    counts = [len(status.healed) for n in (first, second) if (status := await group.status(n))]
+    counts = [len((await group.answer(node)).healed) for node in (first, second)]
     group.flip(first, 2, 5_000)
     group.flip(second, 0, 5_000)
     await group.ha("scrub", second)
@@ -141,15 +148,13 @@ async def both_followers(group: DamagedGroup, first: str, second: str) -> None:
 
 async def without_a_log(group: DamagedGroup, node: str) -> None:
     """Remove all of a follower's log: it copies it anew, as another replica."""
-    status = await group.status(node)
-    assert status is not None
+    status = await group.answer(node)
     await group.cluster.stop(node)
     for file in group.log_files(node):
         file.unlink()
     await group.cluster.start(node)
     await group.in_sync(len(NODES))
-    again = await group.status(node)
-    assert again is not None
+    again = await group.answer(node)
     assert again.incarnation != status.incarnation
     assert again.log_start == status.log_start
     assert list((group.spec.node(node).directory / "set-aside").glob("lost-log-*/consumequeue"))
@@ -158,8 +163,8 @@ async def without_a_log(group: DamagedGroup, node: str) -> None:
 async def test_what_has_changed_at_rest_is_found_and_healed_and_nobody_gets_less(
     tmp_path: Path,
 ) -> None:
-    spec = write_group(tmp_path)
-    async with LocalCluster(spec) as cluster, Admin(spec.name_servers) as admin:
+    spec = write_group(tmp_path, coordinator=PATIENT)
+    async with PatientCluster(spec) as cluster, Admin(spec.name_servers) as admin:
         await cluster.start()
         group = DamagedGroup(spec, cluster, admin)
         await group.in_sync(len(NODES))
@@ -183,8 +188,7 @@ async def test_what_has_changed_at_rest_is_found_and_healed_and_nobody_gets_less
         said = await group.ha("status")
         for node in NODES:
             assert f"log of {node}: healed from" in said, said
-        status = await group.status(heir)
-        assert status is not None
+        status = await group.answer(heir)
         assert "its log is damaged from" in status.last_switch_reason
 
         heir = await group.master()

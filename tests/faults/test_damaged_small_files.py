@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.faults.real_group import NODES, under_load, write_group
+from tests.faults.real_group import NODES, PATIENT, under_load, write_group
 from tests.support.patience import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
@@ -28,7 +28,7 @@ def flip(path: Path, after: bytes) -> None:
 
 
 async def test_a_group_goes_on_where_a_number_of_one_node_has_changed(tmp_path: Path) -> None:
-    spec = write_group(tmp_path)
+    spec = write_group(tmp_path, coordinator=PATIENT)
     async with under_load(spec) as group:
         master = await group.master()
         epoch = await group.epoch()

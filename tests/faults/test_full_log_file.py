@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import trio
 
-from tandem.client import Ack, Producer
 from tandem.wire.message import BLANK_MAGIC_CODE, Message
 from tests.faults.real_group import NODES, TOPIC, Group, read_log, under_load, write_group
 from tests.support.patience import PATIENCE_SECONDS, until
@@ -33,7 +32,7 @@ def fill_up(directory: Path, end: int) -> None:
 
 
 async def send_big(group: Group) -> None:
-    async with Producer(group.spec.name_servers, "big", ack=Ack.REPLICATED) as producer:
+    async with group.safe_producer("big") as producer:
         for count in range(BIG_MESSAGES):
             key = f"big-{count}"
             group.sent.add(key)

@@ -21,7 +21,7 @@ from tandem.cli.command_end import status_of
 from tandem.cluster import owners, spec
 from tandem.testing import GROUP, running_fenced_cluster, write_cluster_file
 from tandem.wire.group_state import GroupKeys
-from tests.support.patience import PASSES, PATIENCE_SECONDS
+from tests.support.patience import PASSES, PATIENCE_SECONDS, PATIENT_LEASE
 from tests.support.processes import NODE, started, wait_output
 from tests.tandem.coordinator.real_etcd import Server, embedded_process, running_etcd
 
@@ -200,7 +200,12 @@ def fenced(directory: Path, servers: Sequence[Server], section: dict[str, str]) 
     for server in servers:
         trio.run(server.wait_healthy)
     endpoints = [server.endpoint for server in servers]
-    coordinator = {"kind": "etcd", "endpoints": endpoints, **section}
+    coordinator = {
+        "kind": "etcd",
+        "endpoints": endpoints,
+        **section,
+        **PATIENT_LEASE["coordinator"],
+    }
     file = write_cluster_file(directory, 2, {"coordinator": coordinator}, kind="fenced")
     with serving(file, NODES) as nodes:
         yield Case(NODES, nodes, OF_THE_CLUSTER, lambda: trio.run(leases_of, servers[0]))
@@ -241,7 +246,7 @@ async def leases_of(coordinator: Server) -> dict[str, int]:
 
 
 def test_under_a_supervisor_every_order_is_carried_out(terminal: Terminal) -> None:
-    with running_fenced_cluster(terminal.directory) as cluster:
+    with running_fenced_cluster(terminal.directory, settings=PATIENT_LEASE) as cluster:
         cluster.wait_in_sync()
         terminal.type("cluster up --detach", (1, "is up already"))
         for line, expected in BY_SUPERVISOR[:-1]:

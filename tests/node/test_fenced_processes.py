@@ -17,7 +17,7 @@ from tandem.coordinator.interface import CoordinatorRefusedError
 from tandem.wire.ha_status import FencedCommand
 from tandem.wire.response_code import ResponseCode
 from tests.support.loopback import own_network
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS, PATIENT_LEASE
 from tests.support.secret import write_secret
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
@@ -35,7 +35,7 @@ def fenced_spec(directory: Path) -> ClusterSpec:
             "mapped_file_size_consume_queue_bytes": 20_000,
             "max_message_size_bytes": 65_536,
         },
-        "coordinator": {"address": f"{network}.9"},
+        "coordinator": {"address": f"{network}.9", **PATIENT_LEASE["coordinator"]},
         "groups": {"broker-a": {"kind": "fenced"}},
         "nodes": [
             {

@@ -5,13 +5,25 @@ A test that waits a fixed time is slow on a quiet machine and wrong on a busy on
 
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import trio
 
 PATIENCE_SECONDS: Final = 150.0
 """Longer than anything takes that happens at all, on whatever machine; shorter than pytest's limit
 for a test, which would not say what was waited for."""
+
+PATIENCE_MS: Final = round(PATIENCE_SECONDS * 1000)
+
+ATTEMPT_MS: Final = PATIENCE_MS // 3
+"""For `attempt_timeout_ms` where messages are counted: one that is sent again is there twice."""
+
+PATIENT_LEASE: Final[dict[str, dict[str, Any]]] = {"coordinator": {"lease_ttl_ms": 30_000}}
+"""Settings of a fenced cluster in which no lease has to end by itself: nobody is replaced because
+the machine is busy. What is killed or stopped is replaced as soon as with any other lease."""
+
+COUNTED: Final[dict[str, dict[str, Any]]] = {"replication": {"slave_timeout_ms": ATTEMPT_MS // 2}}
+"""Settings with `ATTEMPT_MS`: nor is it sent again because a node was slow to copy it."""
 
 PASSES: Final = ("ask again", "the request never left")
 """What is said of an order that is carried out a moment later: the master before, or the set, is

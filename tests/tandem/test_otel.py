@@ -17,7 +17,7 @@ from tandem.client.hooks import ConsumeOutcome, TransactionEnd
 from tandem.client.results import MessageQueue, SendResult, SendStatus
 from tandem.otel import TRACE_CONTEXT, TRACE_PARENT, Telemetry
 from tandem.testing import RunningCluster, running_fenced_cluster
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS, PATIENT_LEASE
 from tests.tandem.client.consumer_world import a_world
 from tests.tandem.client.either_loop import under_either_loop
 from tests.tandem.client.fake_broker import message_ext
@@ -219,7 +219,7 @@ async def test_one_trace_goes_through_a_retry_and_a_change_of_master(tmp_path: P
         else:
             consumer.stop()
 
-    with running_fenced_cluster(tmp_path) as cluster:
+    with running_fenced_cluster(tmp_path, settings=PATIENT_LEASE) as cluster:
         servers, hooks = cluster.name_servers, [bench.telemetry]
         async with (
             tandem.Producer(servers, group="PG", hooks=hooks) as producer,

@@ -16,7 +16,7 @@ import tandem
 from tandem.cli.command_line import app
 from tandem.testing import RunningCluster, running_fenced_cluster
 from tandem.wire.access_control import PolicyEntryInfo
-from tests.support.patience import PATIENCE_SECONDS, wait_until
+from tests.support.patience import PATIENCE_SECONDS, PATIENT_LEASE, wait_until
 from tests.support.processes import TANDEM, end_of, run_tandem, started, wait_output
 
 pytestmark = [pytest.mark.fault, pytest.mark.xdist_group("console")]
@@ -99,7 +99,10 @@ def letters(cluster: RunningCluster) -> None:
 
 
 def test_an_open_cluster_is_shown_to_who_has_the_token(tmp_path: Path) -> None:
-    with running_fenced_cluster(tmp_path) as cluster, console(cluster) as (page, token, process):
+    with (
+        running_fenced_cluster(tmp_path, settings=PATIENT_LEASE) as cluster,
+        console(cluster) as (page, token, process),
+    ):
         assert page.ask("GET", "/api/v1/cluster")[0] == 401
         assert page.ask("POST", "/api/v1/session", {"token": token})[0] == 200
         wait_until(lambda: page.get("/api/v1/cluster")["verdict"] == "well")
@@ -147,7 +150,7 @@ def test_an_open_cluster_is_shown_to_who_has_the_token(tmp_path: Path) -> None:
 
 
 def test_a_user_sees_and_does_what_it_may(tmp_path: Path) -> None:
-    settings = {"security": {"clients": "authorized"}}
+    settings = PATIENT_LEASE | {"security": {"clients": "authorized"}}
     with running_fenced_cluster(tmp_path, settings=settings) as cluster:
         with tandem.BlockingAdmin(cluster.access) as admin:
             for user in ("few", "boss"):

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 from tandem.cli.command_line import app
 from tandem.testing import RunningCluster, running_fenced_cluster
 from tests.support.page_room import tool_forker
-from tests.support.patience import PASSES, wait_until
+from tests.support.patience import PASSES, PATIENT_LEASE, wait_until
 from tests.support.terminal import lines_on_terminal
 
 pytestmark = [
@@ -22,7 +22,8 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def fenced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    with running_fenced_cluster(tmp_path_factory.mktemp("fenced")) as running:
+    directory = tmp_path_factory.mktemp("fenced")
+    with running_fenced_cluster(directory, settings=PATIENT_LEASE) as running:
         yield running
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import tandem
 from tandem.testing import RunningCluster, running_fenced_cluster
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_MS, PATIENCE_SECONDS, PATIENT_LEASE
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.xdist_group("clients")]
 
@@ -29,7 +29,7 @@ class Sent:
     async def send_over_a_kill(self) -> None:
         async with (
             tandem.Producer(
-                self.cluster.name_servers, group="PG", send_msg_timeout_ms=60_000
+                self.cluster.name_servers, group="PG", send_msg_timeout_ms=PATIENCE_MS
             ) as producer,
             anyio.create_task_group() as tasks,
         ):
@@ -72,7 +72,7 @@ class Sent:
 
 
 def test_batches_outlive_a_kill_of_the_master_and_keep_their_order(tmp_path: Path) -> None:
-    with running_fenced_cluster(tmp_path) as cluster:
+    with running_fenced_cluster(tmp_path, settings=PATIENT_LEASE) as cluster:
         sent = Sent(cluster)
         anyio.run(sent.send_over_a_kill, backend="asyncio")
         found = anyio.run(sent.read, backend="asyncio")

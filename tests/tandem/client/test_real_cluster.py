@@ -13,7 +13,7 @@ import trio
 import tandem
 from tandem.testing import RunningCluster, running_cluster
 from tests.support.paths import ROOT
-from tests.support.patience import PATIENCE_SECONDS, until
+from tests.support.patience import ATTEMPT_MS, PATIENCE_MS, PATIENCE_SECONDS, until
 from tests.support.processes import end_of, run_example, started, wait_output
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.xdist_group("clients")]
@@ -34,9 +34,20 @@ def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
         yield running
 
 
+def patient_producer(cluster: RunningCluster, *, retries: int | None = None) -> tandem.Producer:
+    """Sends nothing again because the machine is busy: it would be there twice."""
+    return tandem.Producer(
+        cluster.name_servers,
+        group="PG",
+        retry_times_when_send_failed=retries,
+        send_msg_timeout_ms=PATIENCE_MS,
+        attempt_timeout_ms=ATTEMPT_MS,
+    )
+
+
 async def test_what_is_sent_is_read_back(healthy: RunningCluster) -> None:
     bodies = [b"%d" % number for number in range(500)]
-    async with tandem.Producer(healthy.name_servers, group="PG") as producer:
+    async with patient_producer(healthy) as producer:
         for result in await producer.send_many(tandem.Message("many", body) for body in bodies):
             assert isinstance(result, tandem.SendResult)
             assert result.status is tandem.SendStatus.SEND_OK
@@ -52,7 +63,9 @@ async def test_what_is_sent_is_read_back(healthy: RunningCluster) -> None:
 def test_plain_code_does_the_same(healthy: RunningCluster) -> None:
     with tandem.BlockingAdmin(healthy.name_servers) as admin:
         admin.create_topic("plain", queue_nums=3)
-    with tandem.BlockingProducer(healthy.name_servers, "PG") as producer:
+    with tandem.BlockingProducer(
+        healthy.name_servers, "PG", send_msg_timeout_ms=PATIENCE_MS, attempt_timeout_ms=ATTEMPT_MS
+    ) as producer:
         results = [producer.send(tandem.Message("plain", b"x", tags="A")) for _ in range(6)]
     assert sorted(result.queue.queue_id for result in results) == [0, 0, 1, 1, 2, 2]
     with tandem.BlockingPullConsumer(healthy.name_servers, "CG") as consumer:
@@ -65,7 +78,7 @@ def test_plain_code_does_the_same(healthy: RunningCluster) -> None:
 
 
 async def test_a_slave_that_hangs_makes_a_send_unsure_but_stored(cluster: RunningCluster) -> None:
-    async with tandem.Producer(cluster.name_servers, group="PG") as producer:
+    async with patient_producer(cluster) as producer:
         await producer.send(MESSAGE)
         cluster.freeze("broker-a-1")
         result = await producer.send(MESSAGE)
@@ -85,9 +98,7 @@ async def test_reads_go_on_from_the_slave_and_sends_fail_cleanly_without_the_mas
     cluster: RunningCluster,
 ) -> None:
     async with (
-        tandem.Producer(
-            cluster.name_servers, group="PG", retry_times_when_send_failed=0
-        ) as producer,
+        patient_producer(cluster, retries=0) as producer,
         tandem.PullConsumer(cluster.name_servers, group="CG") as consumer,
     ):
         results = [await producer.send(MESSAGE, queue_id=0) for _ in range(20)]
@@ -96,6 +107,12 @@ async def test_reads_go_on_from_the_slave_and_sends_fail_cleanly_without_the_mas
         # A slave asks for the settings of new topics twice a second.
         topics = cluster.store_directory("broker-a-1") / "config" / "topics.json"
         await until(lambda: topics.exists() and '"orders"' in topics.read_text())
+        # Its queues follow its log, and a busy one has that after the answer to a send.
+        slave = cluster.spec.node("broker-a-1").client_address
+        async with tandem.Admin(cluster.name_servers) as admin:
+            with trio.fail_after(PATIENCE_SECONDS):
+                while await admin.max_offset(slave, queue.topic, queue.queue_id) < 20:
+                    await trio.sleep(0.05)
         cluster.kill("broker-a-0")
         with trio.fail_after(PATIENCE_SECONDS):
             found = await consumer.pull(queue, 10)

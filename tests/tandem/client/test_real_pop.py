@@ -7,7 +7,7 @@ import trio
 
 import tandem
 from tandem.testing import RunningCluster, running_cluster, running_fenced_cluster
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS, PATIENT_LEASE
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.xdist_group("pop")]
 
@@ -25,7 +25,8 @@ def cluster(
 
 @pytest.fixture
 def fenced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    with running_fenced_cluster(tmp_path_factory.mktemp("fenced")) as running:
+    directory = tmp_path_factory.mktemp("fenced")
+    with running_fenced_cluster(directory, settings=PATIENT_LEASE) as running:
         yield running
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,11 +12,14 @@ from tandem.client.errors import BrokerError, ConnectionLostError
 from tandem.testing import RunningCluster, running_cluster, running_fenced_cluster
 from tandem.wire.access_control import PolicyEntryInfo
 from tandem.wire.response_code import ResponseCode
+from tests.support.patience import PATIENCE_MS, PATIENT_LEASE
 from tests.tandem.client.three_worlds import WORLDS, clients_of
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.xdist_group("clients")]
 
-SECURITY = {"security": {"clients": "authorized", "signatures": "replay_proof"}}
+SECURITY: dict[str, dict[str, Any]] = {
+    "security": {"clients": "authorized", "signatures": "replay_proof"}
+}
 TOPIC, GROUP, SECRET = "shop-orders", "shop", "a secret of the shop"
 
 
@@ -23,7 +27,8 @@ TOPIC, GROUP, SECRET = "shop-orders", "shop", "a secret of the shop"
 def shop_of(directory: Path, *, fenced: bool) -> Iterator[RunningCluster]:
     """Run a cluster with a user who may use one topic and one group."""
     running = running_fenced_cluster if fenced else running_cluster
-    with running(directory, settings=SECURITY) as cluster:
+    settings = SECURITY | PATIENT_LEASE if fenced else SECURITY
+    with running(directory, settings=settings) as cluster:
         with tandem.BlockingAdmin(cluster.access) as admin:
             admin.create_user("shop", SECRET)
             entries = [
@@ -46,7 +51,10 @@ def test_producers_and_consumers_of_every_world_seal_also_after_a_switch(
     with shop_of(tmp_path, fenced=fenced) as cluster:
         access, sent = access_of(cluster), []
         for number, world in enumerate(WORLDS):
-            with clients_of(world) as clients, clients.producer(access, GROUP) as producer:
+            with (
+                clients_of(world) as clients,
+                clients.producer(access, GROUP, send_msg_timeout_ms=PATIENCE_MS) as producer,
+            ):
                 for part in range(2):
                     body = f"{world} {part}".encode()
                     assert producer.send(tandem.Message(TOPIC, body)).status.name == "SEND_OK"
@@ -55,6 +63,7 @@ def test_producers_and_consumers_of_every_world_seal_also_after_a_switch(
                         killed = cluster.kill_master()
                         cluster.wait_for_master(other_than=killed)
                         cluster.start(killed)
+                        cluster.wait_in_sync()
                 with pytest.raises(BrokerError) as caught:
                     producer.send(tandem.Message("other", b"x"))
                 assert caught.value.code == ResponseCode.NO_PERMISSION

@@ -9,11 +9,13 @@ import trio
 import tandem
 from tandem.client.transaction_flow import TransactionState
 from tandem.testing import RunningCluster, running_fenced_cluster
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_MS, PATIENCE_SECONDS, PATIENT_LEASE
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.xdist_group("clients")]
 
-OFTEN = {"broker": {"transaction_check_interval_ms": 1_000, "transaction_timeout_ms": 1_000}}
+OFTEN = PATIENT_LEASE | {
+    "broker": {"transaction_check_interval_ms": 1_000, "transaction_timeout_ms": 1_000}
+}
 
 
 async def seen_in(cluster: RunningCluster, topic: str, wanted: set[bytes]) -> list[bytes]:
@@ -41,7 +43,10 @@ async def test_a_transaction_ends_once_although_its_master_is_killed(tmp_path: P
 
     with running_fenced_cluster(tmp_path, settings=OFTEN) as cluster:
         async with tandem.Producer(
-            cluster.name_servers, group="PG", transaction_check=check, send_msg_timeout_ms=30_000
+            cluster.name_servers,
+            group="PG",
+            transaction_check=check,
+            send_msg_timeout_ms=PATIENCE_MS,
         ) as producer:
             async with producer.transaction(tandem.Message("T", b"committed")) as committed:
                 pass

@@ -34,11 +34,11 @@ from tandem.cluster_file.load import load_config
 from tandem.testing import RunningCluster, running_cluster, running_fenced_cluster
 from tandem.wire.message import Message
 from tandem.wire.tls_engine import TLSEngine
-from tests.support.patience import PATIENCE_SECONDS, wait_until
+from tests.support.patience import PATIENCE_SECONDS, PATIENT_LEASE, wait_until
 
 pytestmark = [pytest.mark.slow]
 
-ENFORCING: dict[str, dict[str, Any]] = {
+ENFORCING: dict[str, dict[str, Any]] = PATIENT_LEASE | {
     "tls": {"mode": "enforcing", "client_auth": "require"},
     "broker": {"vip_channel_enable": True},
 }
@@ -178,7 +178,8 @@ def test_openssl_believes_a_node(cluster: RunningCluster) -> None:
 
 
 def test_permissive_nodes_serve_both(tmp_path: Path) -> None:
-    with running_fenced_cluster(tmp_path, settings={"tls": {"mode": "permissive"}}) as cluster:
+    settings = PATIENT_LEASE | {"tls": {"mode": "permissive"}}
+    with running_fenced_cluster(tmp_path, settings=settings) as cluster:
         clear = ClusterAccess(cluster.name_servers)
         for access in (clear, cluster.access):
             with BlockingProducer(access, group="p") as producer:

@@ -19,7 +19,7 @@ from tandem.spark.jobs.archive_job import run_archive, verify_archive
 from tandem.spark.jobs.runner import HereRunner
 from tandem.spark.jobs.settings import ArchiveSettings, OpenFile
 from tandem.testing import RunningCluster, running_fenced_cluster
-from tests.support.patience import wait_until
+from tests.support.patience import ATTEMPT_MS, COUNTED, PATIENCE_MS, PATIENT_LEASE, wait_until
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.thorough]
 
@@ -57,18 +57,26 @@ def table(store: Path, **given: str) -> list[str]:
 
 
 def send(cluster: RunningCluster, kind: str, count: int, ack: tandem.Ack) -> None:
-    with tandem.BlockingProducer(cluster.name_servers, group="shop", ack=ack) as producer:
+    with tandem.BlockingProducer(
+        cluster.name_servers,
+        group="shop",
+        ack=ack,
+        send_msg_timeout_ms=PATIENCE_MS,
+        attempt_timeout_ms=ATTEMPT_MS,
+    ) as producer:
         for number in range(count):
             producer.send(tandem.Message(TOPIC, b"%s %d" % (kind.encode(), number)))
 
 
 def test_a_cut_takes_nothing_that_readers_of_files_have_had(tmp_path: Path) -> None:
     (tmp_path / "cluster").mkdir()
-    with running_fenced_cluster(tmp_path / "cluster", proxied=True) as cluster:
+    with running_fenced_cluster(
+        tmp_path / "cluster", proxied=True, settings=PATIENT_LEASE | COUNTED
+    ) as cluster:
         with tandem.BlockingAdmin(cluster.name_servers) as admin:
             admin.create_topic(TOPIC, queue_nums=1)
         send(cluster, "confirmed", CONFIRMED, tandem.Ack.REPLICATED)
-        master = cluster.master()
+        master = cluster.wait_for_master()
         store = cluster.store_directory(master)
         wait_until(lambda: len(table(store)) == CONFIRMED)
 

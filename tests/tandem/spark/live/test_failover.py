@@ -15,6 +15,7 @@ from tandem.spark.live.options import LiveOptions, parse_options
 from tandem.spark.live.puller import RangePuller
 from tandem.spark.live.reader import plan_batch
 from tandem.testing import RunningCluster, running_fenced_cluster
+from tests.support.patience import ATTEMPT_MS, COUNTED, PATIENCE_MS, PATIENT_LEASE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +27,8 @@ QUEUES = 4
 
 @pytest.fixture(scope="module")
 def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    with running_fenced_cluster(tmp_path_factory.mktemp("failover")) as running:
+    directory = tmp_path_factory.mktemp("failover")
+    with running_fenced_cluster(directory, settings=PATIENT_LEASE | COUNTED) as running:
         yield running
 
 
@@ -47,7 +49,12 @@ def send(cluster: RunningCluster, topic: str, first: int, count: int) -> None:
 
 def test_a_batch_goes_on_at_the_next_master(group: RunningCluster) -> None:
     topic = group.topic(queues=QUEUES)
-    with tandem.BlockingProducer(group.name_servers, group="senders") as producer:
+    with tandem.BlockingProducer(
+        group.name_servers,
+        group="senders",
+        send_msg_timeout_ms=PATIENCE_MS,
+        attempt_timeout_ms=ATTEMPT_MS,
+    ) as producer:
         for first in range(0, 4000, 100):
             messages = [tandem.Message(topic, b"%d" % (first + number)) for number in range(100)]
             producer.send_batch(messages)
@@ -61,8 +68,7 @@ def test_a_batch_goes_on_at_the_next_master(group: RunningCluster) -> None:
         records = records_of(chunk, ranges[chunk.place]).records
         found.update(zip(records.queue_id.tolist(), records.queue_offset.tolist(), strict=True))
         if not killed and sum(found.values()) > 500:
-            killed = group.master()
-            group.kill(killed)
+            killed = group.kill_master()
     assert killed
     assert sum(found.values()) == len(found) == 4000
     group.recover()
