@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-import trio
 from typer.testing import CliRunner, Result
 
 from tandem.cli.command_line import app
 from tandem.client import Admin
-from tandem.cluster import ClusterSpec, CoordinatorStartError, LocalCluster
+from tandem.cluster import ClusterSpec, CoordinatorStartError
 from tandem.cluster_file.secret_file import SecretFileError
-from tests.faults.real_group import NODES, Group, under_load, write_group
+from tests.faults.real_group import NODES, PATIENT, Group, PatientCluster, under_load, write_group
+from tests.support.patience import until
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
@@ -115,7 +115,7 @@ class Directory:
 
 @asynccontextmanager
 async def running(spec: ClusterSpec) -> AsyncIterator[Group]:
-    async with LocalCluster(spec) as cluster, Admin(spec.name_servers) as admin:
+    async with PatientCluster(spec) as cluster, Admin(spec.name_servers) as admin:
         await cluster.start()
         yield Group(spec, cluster, admin)
 
@@ -124,12 +124,14 @@ async def written(spec: ClusterSpec) -> None:
     """Have nodes write all files that there are."""
     async with under_load(spec) as group:
         await group.send_big()
+        # However long a look at all disks takes: the messages of minutes need another index file.
+        await group.rest()
         for node in NODES:
             await group.becomes_whole(node)
         names = ("config/topics.json", "config/groupJournal.json", "scrub.json")
         directory = spec.node(NODE).directory
-        while not all((directory / name).exists() for name in names):
-            await trio.sleep(0.1)
+        await until(lambda: all((directory / name).exists() for name in names))
+        group.go_on()
 
 
 def heal_by_commands(data: Directory) -> None:
@@ -214,7 +216,7 @@ async def heal_the_secret(data: Directory, spec: ClusterSpec) -> None:
 
 @pytest.mark.timeout(900)
 async def test_a_byte_of_each_kind_is_found_and_its_remedy_works(tmp_path: Path) -> None:
-    spec = write_group(tmp_path)
+    spec = write_group(tmp_path, coordinator=PATIENT)
     await written(spec)
     data = Directory(spec)
     assert data.is_sound(), data.tandem("log", "verify", NODE).stdout
