@@ -46,6 +46,14 @@ def options_of(directory: Path, *scenarios: str) -> DrillOptions:
     return a_drill(directory, *scenarios, kind="fenced", seconds=5.0 * len(scenarios))
 
 
+def is_kill(fault: str) -> bool:
+    return fault.startswith("kill -9")
+
+
+def is_resignation(fault: str) -> bool:
+    return fault.startswith("ask ") and fault.endswith(" to resign")
+
+
 def test_a_killed_master_is_replaced_and_a_planned_switch_is_quick(tmp_path: Path) -> None:
     options = options_of(tmp_path, "master-kill", "master-resign")
 
@@ -56,8 +64,11 @@ def test_a_killed_master_is_replaced_and_a_planned_switch_is_quick(tmp_path: Pat
     assert summary["promises_broken"] == summary["sync_lost"] == summary["duplicated"] == 0
     assert summary["byte_identical"] is True
     assert [run["name"] for run in summary["runs"]] == ["master-kill", "master-resign"]
-    kill, resign = summary["switches"]
-    assert kill["fault"].startswith("kill -9")
+    # Not all that there are: a busy machine has its masters replaced as well.
+    kill, resign = (
+        next(each for each in summary["switches"] if fits(each["fault"]))
+        for fits in (is_kill, is_resignation)
+    )
     for switch in (kill, resign):
         assert switch["previous_master"] != switch["master"]
         steps = [switch[f"{step}_seconds"] for step in ("detect", "elect", "open", "first_ack")]

@@ -24,7 +24,7 @@ from tests.faults.drills import draw_nothing, signals_as_before, status_of, summ
 from tests.faults.etcd_world import coordinator
 from tests.support.deployed import deploy, ended_at_last
 from tests.support.patience import PATIENCE_SECONDS
-from tests.support.processes import TANDEM, started, wait_output
+from tests.support.processes import TANDEM, all_gone, started, wait_output
 from tests.tandem.coordinator.real_etcd import running_etcd
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.thorough]
@@ -113,7 +113,8 @@ def test_a_fenced_group_that_is_deployed_elects_a_master_and_is_left_as_it_was(
     killed, resigned = summary["runs"]
     assert killed["outcome"] == PLAYED
     assert "ask a master to resign" in resigned["outcome"], "without `secret_file` there is no way"
-    assert len(summary["switches"]) == 1
+    # A busy machine has its masters replaced as well.
+    assert len([each for each in summary["switches"] if each["fault"].startswith("kill")]) == 1
     assert summary["sync_acknowledged"] > 0
     assert summary["sync_lost"] == 0
     assert summary["byte_identical"] is True
@@ -142,9 +143,8 @@ def _run_start(file: Path, node: str) -> None:
 
 
 def running(directory: Path) -> int:
-    """How many of the nodes have a process; of one that has ended the command line is empty."""
-    places = [Path("/proc", noted.read_text().strip()) for noted in directory.glob("pids/*")]
-    return sum(place.exists() and bool((place / "cmdline").read_bytes()) for place in places)
+    """How many of the nodes have a process."""
+    return sum(not all_gone([int(noted.read_text())]) for noted in directory.glob("pids/*"))
 
 
 def test_a_store_that_lost_a_message_is_found_with_its_evidence(tmp_path: Path) -> None:

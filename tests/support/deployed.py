@@ -15,8 +15,7 @@ from tandem.testing import Kind, write_cluster_file
 from tests.support.paths import ROOT
 
 FIND: Final = (
-    "if kill -0 $(cat pids/$NODE) && ! grep -q 'State:.Z' /proc/$(cat pids/$NODE)/status;"
-    " then cat pids/$NODE; fi 2>/dev/null"
+    "if grep -qs 'State:.[^ZX]' /proc/$(cat pids/$NODE)/status; then cat pids/$NODE; fi 2>/dev/null"
 )
 """A process that has ended, and that nobody has reaped, does not run."""
 
