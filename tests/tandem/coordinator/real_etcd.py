@@ -8,6 +8,7 @@ tests are skipped and say why. So is `etcdctl`, without a name in the environmen
 import base64
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -82,13 +83,27 @@ def _fetch(package: str, cached: Path) -> None:
         fresh.rename(cached)
 
 
+_PORTS: Final = range(12_000, 32_000)
+"""Not those that Linux gives to outgoing connections: each test has many, at any moment, and a
+client that dials such a port where nobody listens may even reach itself."""
+
+
 def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that were free a moment ago."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [listener.getsockname()[1] for listener in sockets]
-    for listener in sockets:
-        listener.close()
-    return ports
+    """Ports of 127.0.0.1 at which nobody listened a moment ago; who ends may listen there again."""
+    found: list[int] = []
+    while len(found) < count:
+        port = secrets.choice(_PORTS)
+        if port not in found and _is_free(port):
+            found.append(port)
+    return found
+
+
+def _is_free(port: int) -> bool:
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
 
 
 class Server:
