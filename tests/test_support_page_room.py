@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from tandem.cluster_file.load import load_config
 from tests.support.page_room import Room
 from tests.support.page_steps import RunLine, WriteFile
+from tests.support.paths import ROOT
 from tests.support.processes import processes_with
 
 pytestmark = pytest.mark.slow
@@ -31,6 +33,11 @@ def test_addresses_are_those_of_the_room_and_shown_as_those_of_pages(room: Room)
 def test_a_cluster_file_that_a_command_has_written_gets_them_too(room: Room) -> None:
     room.play([RunLine("p", "printf 'address: %s.0.1' 127.0 > cluster.yaml")])
     assert (room.directory / "cluster.yaml").read_text() == "address: 127.9.9.1"
+
+
+def test_clusters_of_pages_keep_their_masters_on_a_busy_machine(room: Room) -> None:
+    room.write("cluster.yaml", (ROOT / "cluster.yaml").read_text())
+    assert load_config(room.directory / "cluster.yaml").coordinator.lease_ttl_ms == 30_000
 
 
 @pytest.mark.parametrize(

@@ -118,8 +118,10 @@ def main() -> int:
     for name in _MODULES:
         importlib.import_module(name)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind(sys.argv[1])
+        # It has its name when it listens: who finds it may connect at once.
+        listener.bind(f"{sys.argv[1]}.new")
         listener.listen()
+        Path(f"{sys.argv[1]}.new").rename(sys.argv[1])
         return Server(listener).serve()
 
 

@@ -208,7 +208,7 @@ def test_a_terminal_that_people_use_shows_the_same_lines(
         line = command_line(name, cluster, ids, store)
         end = tmp_path / "end"
         tool = [sys.executable, "-I", "-S", str(FORKED_TOOL), str(forker), "tandem", *line]
-        script = f"{shlex.join(tool)}; touch {end}; sleep 60"
+        script = f"{shlex.join(tool)}; touch {end}; sleep 600"
         # A socket of its own: a server that was told to end answers there for a moment more.
         tmux = ["tmux", "-S", str(tmp_path / name.replace(" ", "-")), "-f", "/dev/null"]
         size = ["-x", str(width), "-y", "100"]
