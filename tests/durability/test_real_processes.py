@@ -23,7 +23,8 @@ from tests.durability.system_calls import (
     under_strace,
     why_no_tracing,
 )
-from tests.faults.real_group import NODES, TOPIC, write_group
+from tests.faults.real_group import NODES, PATIENT, TOPIC, write_group
+from tests.support.patience import ATTEMPT_MS, COUNTED, PATIENCE_MS
 from tests.support.processes import TANDEM, end_of, started, wait_output
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
@@ -37,7 +38,8 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> list[Call]:
     if why_not := why_no_tracing():
         pytest.skip(f"system calls cannot be watched here: {why_not}")
     directory = tmp_path_factory.mktemp("watched")
-    spec = write_group(directory)
+    # Under strace(1) all takes long, and a message that is sent again has two answers.
+    spec = write_group(directory, coordinator=PATIENT, **COUNTED)
     output = directory / "calls"
     command = [*TANDEM, "cluster", "up", "--config", str(spec.file)]
     with started(under_strace(command, output)) as process:
@@ -49,7 +51,12 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> list[Call]:
 
 async def _send(name_servers: list[str]) -> None:
     async with Producer(
-        name_servers, "watched", ack=Ack.REPLICATED_FLUSHED, resend_until_ok=True
+        name_servers,
+        "watched",
+        ack=Ack.REPLICATED_FLUSHED,
+        resend_until_ok=True,
+        send_msg_timeout_ms=PATIENCE_MS,
+        attempt_timeout_ms=ATTEMPT_MS,
     ) as producer:
         for key in KEYS:
             result = await producer.send(Message(TOPIC, b"body", keys=key))

@@ -152,6 +152,8 @@ class Server:
                 try:
                     await self._ask_something()
                 except (httpcore.NetworkError, httpcore.RemoteProtocolError, AssertionError):
+                    if self._process is not None and self._process.poll() is not None:
+                        pytest.fail(f"it has ended: {self._log.read_text()[-2000:]}")
                     await trio.sleep(0.02)
                 else:
                     return

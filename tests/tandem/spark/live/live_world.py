@@ -5,13 +5,15 @@ from contextlib import contextmanager
 
 import pytest
 
-from tandem.client import blocking_shell
+from tandem.client import BlockingProducer, blocking_shell
 from tandem.client.core import ClientCore
 from tandem.client.results import MessageQueue
 from tandem.spark.live.offsets import Offsets
 from tandem.spark.live.options import LiveOptions, parse_options
+from tandem.testing import RunningCluster
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_headers import PullMessageRequestHeader
+from tests.support.patience import ATTEMPT_MS, PATIENCE_MS
 from tests.tandem.client.fake_broker import (
     IDENTITY,
     MASTER,
@@ -23,6 +25,16 @@ from tests.tandem.client.fake_broker import (
 )
 
 TOPIC = "orders"
+
+
+def counting_producer(node: RunningCluster) -> BlockingProducer:
+    """A producer to a real node that sends nothing again because the machine is busy."""
+    return BlockingProducer(
+        node.name_servers,
+        group="p",
+        send_msg_timeout_ms=PATIENCE_MS,
+        attempt_timeout_ms=ATTEMPT_MS,
+    )
 
 
 class FakeTime:

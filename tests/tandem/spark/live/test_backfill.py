@@ -19,7 +19,14 @@ from tandem.spark.live.reader import plan_batch, read_ranges
 from tandem.spark.live.stream_plan import StreamPlan
 from tandem.testing import RunningCluster
 from tests.support.log_builder import LogBuilder
-from tests.tandem.spark.live.live_world import TOPIC, Asked, FakeTime, options, queue
+from tests.tandem.spark.live.live_world import (
+    TOPIC,
+    Asked,
+    FakeTime,
+    counting_producer,
+    options,
+    queue,
+)
 
 COUNT = 400
 
@@ -192,7 +199,7 @@ def test_no_store_is_said(tmp_path: Path, path: str) -> None:
 @pytest.mark.xdist_group("spark")
 def test_the_files_of_a_node_and_the_node_say_the_same(node: RunningCluster) -> None:
     topic = node.topic(queues=2)
-    with tandem.BlockingProducer(node.name_servers, group="p") as producer:
+    with counting_producer(node) as producer:
         for number in range(300):
             producer.send(tandem.Message(topic, b"%d" % number, keys=f"k{number}"))
     given = {"nameservers": ";".join(node.name_servers), "subscribe": topic}

@@ -16,7 +16,7 @@ from tandem.spark.live.ranges import QueueRange
 from tandem.spark.live.reader import LiveReader, partitions_of, plan_batch, read_ranges
 from tandem.wire.message import COMPRESSED_FLAG
 from tests.support.log_builder import LogBuilder
-from tests.tandem.spark.live.live_world import Asked, options, queue
+from tests.tandem.spark.live.live_world import Asked, counting_producer, options, queue
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -91,7 +91,7 @@ class TestThroughSpark:
         self, spark: "SparkSession", node: "RunningCluster"
     ) -> None:
         topic = node.topic(queues=2)
-        with tandem.BlockingProducer(node.name_servers, group="p") as producer:
+        with counting_producer(node) as producer:
             for number in range(40):
                 tags = ("new", "paid", "")[number % 3]
                 producer.send(tandem.Message(topic, b"%d" % number, tags=tags), queue_id=number % 2)
@@ -141,7 +141,7 @@ class TestThroughSpark:
     def test_rows_are_the_messages(self, spark: "SparkSession", node: "RunningCluster") -> None:
         topic = node.topic(queues=3)
         sent = {}
-        with tandem.BlockingProducer(node.name_servers, group="p") as producer:
+        with counting_producer(node) as producer:
             for number in range(100):
                 body = b"body %d" % number
                 message = tandem.Message(topic, body, keys=f"key{number}", tags="tag")

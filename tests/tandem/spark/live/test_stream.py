@@ -19,7 +19,7 @@ from tandem.spark.source import TandemDataSource
 from tandem.spark.stream_metrics import source_metrics, watch_streams
 from tandem.testing import RunningCluster
 from tests.support.patience import PATIENCE_SECONDS
-from tests.tandem.spark.live.live_world import Asked, FakeTime, options, queue
+from tests.tandem.spark.live.live_world import Asked, FakeTime, counting_producer, options, queue
 
 
 def test_the_limit_of_a_batch_is_that_of_the_option() -> None:
@@ -118,7 +118,7 @@ def test_a_stream_goes_on_where_it_was_and_shows_its_group(
     group = f"{topic}-readers"
 
     def send(count: int) -> None:
-        with tandem.BlockingProducer(node.name_servers, group="p") as producer:
+        with counting_producer(node) as producer:
             for number in range(count):
                 producer.send(tandem.Message(topic, b"%d" % number))
 
@@ -163,7 +163,7 @@ def test_a_stream_says_how_far_it_is_behind(
     spark: "SparkSession", node: "RunningCluster", tmp_path: Path
 ) -> None:
     topic = node.topic(queues=2)
-    with tandem.BlockingProducer(node.name_servers, group="p") as producer:
+    with counting_producer(node) as producer:
         for number in range(40):
             producer.send(tandem.Message(topic, b"%d" % number, tags="ab"[number % 2]))
     watched = watch_streams(spark)
