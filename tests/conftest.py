@@ -13,9 +13,11 @@ import pytest
 from hypothesis import settings
 
 from tandem.process_log import ProcessLog
+from tandem.testing import cluster_files
 from tandem.wire import native
 from tests.support.lanes import TwoLanes, is_level_quick, put_in_order
 from tests.support.levels import mark_thorough
+from tests.support.loopback import unclaimed_network
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -49,6 +51,14 @@ def pytest_sessionstart() -> None:
     for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "COLORTERM"):
         os.environ.pop(name, None)
     os.environ["TERM"] = "xterm-256color"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _addresses_of_this_worker() -> Iterator[None]:
+    """Give cluster files addresses that no other worker has; by themselves they draw lots."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster_files, "random_network", unclaimed_network)
+        yield
 
 
 @pytest.fixture(scope="module", params=["C", "Python"])
