@@ -18,8 +18,7 @@ from tandem.drill.watched_group import WatchedGroup
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult
 
 FIND = (
-    "if [ -s $NODE.pid ] && kill -0 $(cat $NODE.pid) && "
-    "! grep -q 'State:.Z' /proc/$(cat $NODE.pid)/status; then cat $NODE.pid; fi 2>/dev/null"
+    "if grep -qs 'State:.[^ZX]' /proc/$(cat $NODE.pid)/status; then cat $NODE.pid; fi 2>/dev/null"
 )
 SLEEPERS = Commands(
     find=FIND,
