@@ -10,6 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tests.support.log_builder import LogBuilder
+from tests.support.patience import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
@@ -45,7 +46,7 @@ def test_real_time_mode_ends_a_query_when_it_starts(
     # The stubs of pyspark do not know it.
     query = start(lambda writer: writer.trigger(realTime="5 minutes"))  # type: ignore[call-overload]
     with pytest.raises(StreamingQueryException) as caught:
-        query.awaitTermination(120)
+        query.awaitTermination(int(PATIENCE_SECONDS))
     assert "[STREAMING_REAL_TIME_MODE.INPUT_STREAM_NOT_SUPPORTED]" in str(caught.value)
 
 
