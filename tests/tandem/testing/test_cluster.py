@@ -70,6 +70,16 @@ def test_a_member_of_the_set_that_does_not_follow_is_not_in_sync(
         assert one._missing(cast("tandem.BlockingAdmin", None)) == missing
 
 
+def test_who_was_found_is_named_whoever_is_master_a_moment_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = RunningCluster(fenced_spec(tmp_path, 1, "a", "b"))
+    masters = iter(["a", "", "b", "a"])
+    monkeypatch.setattr(one, "_master", lambda _: next(masters))
+    monkeypatch.setattr(RunningCluster, "access", tandem.ClusterAccess("127.0.0.1:1"))
+    assert one.wait_for_master(other_than="a") == "b"
+
+
 def test_each_topic_is_new_and_is_there(cluster: RunningCluster) -> None:
     first, second = cluster.topic(), cluster.topic(queues=2)
     assert first != second
