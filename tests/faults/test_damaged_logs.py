@@ -194,6 +194,7 @@ async def test_what_has_changed_at_rest_is_found_and_healed_and_nobody_gets_less
         heir = await group.master()
         await without_a_log(group, next(node for node in NODES if node != heir))
         assert await group.consume_all() == group.acked
+        await group.ends_are_equal()
     check_logs(spec, group.acked, group.sent)
     logs = [read_log(spec.node(node).directory) for node in NODES]
     assert logs[0] == logs[1] == logs[2]

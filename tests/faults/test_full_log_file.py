@@ -5,11 +5,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import trio
 
 from tandem.wire.message import BLANK_MAGIC_CODE, Message
-from tests.faults.real_group import NODES, TOPIC, Group, read_log, under_load, write_group
-from tests.support.patience import PATIENCE_SECONDS, until
+from tests.faults.real_group import NODES, PATIENT, TOPIC, Group, read_log, under_load, write_group
+from tests.support.patience import until
 from tests.support.processes import TANDEM
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
@@ -40,16 +39,6 @@ async def send_big(group: Group) -> None:
             group.acked.add(key)
 
 
-async def ends_are_equal(group: Group) -> None:
-    """Wait until every node has the whole log, while nobody sends."""
-
-    with trio.fail_after(PATIENCE_SECONDS):
-        while True:
-            seen = [await group.status(node) for node in NODES]
-            if len({status.log_end if status else -1 for status in seen}) == 1 and all(seen):
-                return
-
-
 def tandem(*arguments: str) -> str:
     done = subprocess.run([*TANDEM, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -57,11 +46,11 @@ def tandem(*arguments: str) -> str:
 
 
 async def test_all_nodes_start_and_nothing_is_lost(tmp_path: Path) -> None:
-    spec = write_group(tmp_path)
+    spec = write_group(tmp_path, coordinator=PATIENT)
     async with under_load(spec) as group:
         await send_big(group)
         await group.rest()
-        await ends_are_equal(group)
+        await group.ends_are_equal()
         for name in NODES:
             await group.cluster.kill(name)
         ends = {len(read_log(node.directory)) for node in spec.nodes}
