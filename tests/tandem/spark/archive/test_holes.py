@@ -9,7 +9,7 @@ import pytest
 from tandem.spark.archive.holes import Hole, holes_of, warn_of_holes
 from tandem.spark.archive.manifest import Manifest, Unit
 from tests.support.small_archive import SmallArchive
-from tests.tandem.spark.archive.test_manifest import a_part, a_unit
+from tests.tandem.spark.archive.made_units import a_part, a_unit
 
 
 def manifest(*units: Unit) -> Manifest:

@@ -1,7 +1,6 @@
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from tandem.spark.archive.disk import LocalDisk
@@ -13,10 +12,7 @@ from tandem.spark.archive.errors import (
 )
 from tandem.spark.archive.manifest import (
     ArchiveFacts,
-    DataFilePart,
     Manifest,
-    QueueRange,
-    Unit,
     UnitState,
     create_archive,
     partition_folder,
@@ -25,23 +21,9 @@ from tandem.spark.archive.manifest import (
     unit_file,
     write_unit,
 )
+from tests.tandem.spark.archive.made_units import a_part, a_unit
 
 DISK = LocalDisk()
-
-
-def a_part(first: int = 0, end: int = 10, topic: str = "orders") -> DataFilePart:
-    queues = (QueueRange(0, first, end, end - first),)
-    return DataFilePart("data/x", topic, "2026-01-02", end - first, 1, "", 5, 0, 9, queues)
-
-
-def a_unit(first: int, end: int, *files: DataFilePart, **changes: Any) -> Unit:  # noqa: ANN401
-    rows = sum(file.rows for file in files)
-    state = UnitState.VERIFIED
-    closes_file = True
-    unit = Unit(
-        "broker-a", first, end, f"{first:020d}", closes_file, 0, rows, 0, 0, state, 1, 2, files
-    )
-    return msgspec.structs.replace(unit, **changes)
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
