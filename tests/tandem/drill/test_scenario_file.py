@@ -5,6 +5,7 @@ import pytest
 from tandem.cluster_file.choices import GroupKind
 from tandem.drill.errors import BadScenarioError, NoScenarioError, WrongGroupError
 from tandem.drill.scenario_file import (
+    FOLDER,
     catalogue,
     choose,
     find_scenario,
@@ -127,3 +128,26 @@ def test_what_is_played_by_default_depends_on_the_kind_of_group() -> None:
     with pytest.raises(WrongGroupError, match="--config") as caught:
         names("slave-loss")
     assert caught.value.name == "slave-loss"
+
+
+@pytest.mark.parametrize("folder", [FOLDER, FOLDER / "rocketmq"])
+def test_no_phase_begins_while_nobody_can_answer(folder: Path) -> None:
+    """A phase begins when the sends before it are answered, or after minutes.
+
+    Sends of a group that elects are repeated: with all nodes down they would be waited for, and
+    that time would count as the group's.
+    """
+    for each in catalogue(folder):
+        if each.group != "fenced":
+            continue
+        kills = 0
+        for step in each.steps:
+            if step.text == "kill every node":
+                kills = 2
+            elif step.text == "kill the master":
+                kills += 1
+            elif step.text.startswith("start ") and step.text != "start the load":
+                kills = 0
+            assert kills < 2 or not step.text.startswith("begin "), (each.name, step.line)
+            if step.text.startswith("expect everybody"):
+                kills = 0
