@@ -31,6 +31,7 @@ from tandem.client.errors import ClientError, ConnectionLostError, RequestTimeou
 from tandem.client.errors import ConnectionCause as Cause
 from tandem.client.event_loop import Background, ByteStream, EventLoop, LoopClock, Parked, not_open
 from tandem.client.flow import Call, CallMany, Flow, Pause, Shared
+from tandem.client.home_process import HomeProcess
 from tandem.client.lost_connection import cause_of, reason_of
 from tandem.client.running_loop import running_event_loop
 from tandem.client.running_machine import machine_of_task
@@ -263,6 +264,7 @@ class AsyncShell:
         self._event_loop: EventLoop | None = None
         self._background: Background | None = None
         self._tasks: TaskGroup | None = None
+        self._home = HomeProcess()
         self.park: Callable[[], Parked] = _not_parked
         """Returns the present task, about to sleep."""
 
@@ -271,7 +273,9 @@ class AsyncShell:
 
         Raises:
             RuntimeError: no event loop is running.
+            NotOpenError: this is a fork of the client's process.
         """
+        self._home.check()
         self._event_loop = running_event_loop()
         machine = machine_of_task.get()
         if machine is not None and self._open_stream is None:

@@ -30,6 +30,7 @@ from tandem.client.consumer_settings import (
     MessageModel,
 )
 from tandem.client.errors import NotOpenError
+from tandem.client.home_process import HomeProcess
 from tandem.client.hooks import ConsumeMessageHook
 from tandem.client.pull_answer import ALL_TAGS
 from tandem.client.received_message import ReceivedMessage
@@ -183,6 +184,7 @@ class BlockingConsumer:
         self._open_portal: BlockingPortal | None = None
         self._subscriptions: list[BlockingSubscription] = []
         self._exit = ExitStack()
+        self._home = HomeProcess()
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -198,11 +200,13 @@ class BlockingConsumer:
             subscription.put_back()
 
     def __exit__(self, *error: object) -> None:
-        self._exit.close()
+        if self._home.is_here:  # the thread that could close it is in no fork
+            self._exit.close()
         self._open_portal = None
 
     @property
     def _portal(self) -> BlockingPortal:
+        self._home.check()
         if self._open_portal is None:
             raise NotOpenError('the client is not open; use it with "with"')
         return self._open_portal

@@ -24,6 +24,7 @@ from tandem.client.errors import (
     RequestTimeoutError,
 )
 from tandem.client.flow import Call, CallMany, Effect, Flow, Pause, Shared
+from tandem.client.home_process import HomeProcess
 from tandem.client.lost_connection import cause_of, reason_of
 from tandem.client.plain_socket import PlainSocket, SocketOpener, open_socket
 from tandem.client.session import Session
@@ -78,15 +79,20 @@ class _Connection:
     def call_many(self, calls: list[Call]) -> list[Answer]:
         """Send all requests, then take answers until none is missing."""
         self._answers.clear()
-        for index, call in enumerate(calls):
-            self._session.request(call.code, call.ext, call.body, index, call.deadline)
         try:
+            for index, call in enumerate(calls):
+                self._session.request(call.code, call.ext, call.body, index, call.deadline)
             self._exchange(len(calls))
         except TimeoutError:
             self.close(ConnectionCause.ENDED, "sending took too long")
         except (OSError, WireError) as error:
             cause = cause_of(error, ConnectionCause.ENDED)
             self.close(cause, reason_of(error))
+        except BaseException:
+            # Ctrl-C, or what the handler of a signal raises: half a frame may be out, and the
+            # answer that comes would be taken for that to the next call.
+            self.close(ConnectionCause.CLOSED, "the call was interrupted")
+            raise
         return [self._answers[index] for index in range(len(calls))]
 
     def _exchange(self, count: int) -> None:
@@ -139,20 +145,29 @@ class BlockingShell:
         self._open_socket = opener
         self._connections: dict[str, _Connection] = {}
         self._next_upkeep = time.monotonic() + UPKEEP_SECONDS
+        self._home = HomeProcess()
 
     def close(self) -> None:
-        """Tell the brokers, as far as they listen, and close all sockets."""
-        self._run(self._core.goodbye())
-        for connection in self._connections.values():
-            connection.close(ConnectionCause.CLOSED, "the client was closed")
-        self._connections.clear()
+        """Tell the brokers, as far as they listen, and close all sockets.
+
+        In a fork nobody is told: the client and its connections are the other process's.
+        """
+        try:
+            if self._home.is_here:
+                self._run(self._core.goodbye())
+        finally:
+            for connection in self._connections.values():
+                connection.close(ConnectionCause.CLOSED, "the client was closed")
+            self._connections.clear()
 
     def run(self, flow: Flow[T]) -> T:
         """Run a flow to its end.
 
         Raises:
             ClientError: as the flow says.
+            NotOpenError: this is a fork of the client's process.
         """
+        self._home.check()
         if time.monotonic() >= self._next_upkeep:
             self._next_upkeep = time.monotonic() + UPKEEP_SECONDS
             self._run(self._core.upkeep())
@@ -221,7 +236,7 @@ class BlockingShell:
     def _connection(self, address: str, deadline: float) -> _Connection:
         connection = self._connections.get(address)
         if connection is not None:
-            if not connection.ended_by_peer():
+            if connection.is_open and not connection.ended_by_peer():
                 return connection
             ended = self._connections.pop(address)
             ended.close(ConnectionCause.ENDED, "the broker ended it")

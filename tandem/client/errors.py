@@ -335,7 +335,10 @@ class OffsetsFileError(ClientError):
 
 
 class NotOpenError(RuntimeError):
-    """A client or a transaction is used outside of its `with` or `async with`."""
+    """A client or a transaction is used outside of its `with` or `async with`, or in a fork.
+
+    A client belongs to the process that made it.
+    """
 
 
 def _effect(error: ClientError) -> str:

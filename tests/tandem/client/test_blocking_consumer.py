@@ -1,5 +1,6 @@
 """What only the one for plain code has. The rest: test_three_worlds.py."""
 
+import os
 import threading
 
 import pytest
@@ -90,3 +91,24 @@ def test_outside_of_with_it_says_so() -> None:
     with pytest.raises(NotOpenError):
         consumer.subscribe("orders")
     assert "@" in consumer.client_id
+
+
+def test_a_fork_does_not_wait_for_a_thread_that_it_does_not_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = os.getpid()
+    with a_tcp_broker() as broker:
+        consumer = BlockingConsumer(broker.address, GROUP)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "getpid", lambda: here + 1)
+            with pytest.raises(NotOpenError), consumer:
+                pass
+        with consumer:
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "getpid", lambda: here + 1)
+                with pytest.raises(NotOpenError):
+                    consumer.subscribe("orders")
+                opened = consumer._open_portal
+                consumer.__exit__(None, None, None)
+            consumer._open_portal = opened
+            assert consumer.assignment == [], "it is open here still"

@@ -1,3 +1,4 @@
+import os
 import time
 
 import pytest
@@ -8,6 +9,7 @@ from tandem.client.errors import (
     ClientError,
     ConnectionCause,
     ConnectionLostError,
+    NotOpenError,
     RequestTimeoutError,
 )
 from tandem.client.flow import Call, CallMany, Flow, Pause, Shared
@@ -168,6 +170,60 @@ def test_a_broker_that_breaks_the_protocol_is_dropped(bench: Bench) -> None:
         bench.call()
     assert caught.value.cause is ConnectionCause.MALFORMED
     assert bench.sockets.opened[0].closed
+
+
+class _InterruptedError(BaseException):
+    """What the handler of a signal raises."""
+
+
+@pytest.mark.parametrize("where", ["recv", "sendall"])
+def test_an_answer_to_a_call_that_was_interrupted_is_not_taken_for_one_to_the_next(
+    where: str, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.broker.handlers[CODE] = lambda request: answer_to(request, remark=f"to {request.opaque}")
+    bench.call()
+    (opened,) = bench.sockets.opened
+
+    real = opened.recv
+
+    def interrupted(data: object, flags: int = 0) -> bytes:
+        if flags:  # a look whether the broker has hung up
+            return real(1, flags)
+        raise _InterruptedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(opened, where, interrupted)
+        with pytest.raises(_InterruptedError):
+            bench.call()
+    bench.broker.handlers[CODE] = lambda request: answer_to(request, remark="to the next")
+    assert bench.call().remark == "to the next"
+    assert len(bench.sockets.opened) == 2
+
+
+def test_what_cannot_be_written_leaves_no_request_of_its_call_behind(bench: Bench) -> None:
+    bench.call()
+    deadline = bench.clock.now + 3.0
+    good = Call(MASTER, CODE, None, deadline)
+    bad = Call(MASTER, CODE, {"topic": "\ud800"}, deadline)
+    with pytest.raises(UnicodeEncodeError):
+        bench.shell.run(many([good, bad]))
+    bench.broker.requests.clear()
+    assert bench.call().code == 0
+    assert len(bench.broker.requests) == 1
+
+
+def test_a_fork_does_not_use_the_sockets_nor_the_name_of_its_parent(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.call()
+    bench.core._greeted.add(MASTER)
+    here = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: here + 1)
+    bench.broker.requests.clear()
+    with pytest.raises(NotOpenError):
+        bench.call()
+    bench.shell.close()
+    assert bench.broker.requests == []
 
 
 def test_pauses_and_shared_flows_are_carried_out(bench: Bench) -> None:
