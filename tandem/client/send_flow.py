@@ -62,8 +62,8 @@ from tandem.client.sending import (
     parts_of,
 )
 from tandem.wire.batch_body import keyed_entry_parts
-from tandem.wire.errors import MalformedFrameError
-from tandem.wire.message import TRANSACTION_PREPARED_TYPE, Message
+from tandem.wire.errors import MalformedFrameError, MalformedMessageError
+from tandem.wire.message import TRANSACTION_PREPARED_TYPE, Message, decode_offset_msg_id
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_headers import SendMessageRequestHeaderV2, SendMessageResponseHeader
 from tandem.wire.response_code import ResponseCode
@@ -458,7 +458,9 @@ def _result(
 ) -> SendResult | ClientError:
     try:
         header = answer.decode_header(SendMessageResponseHeader)
-    except MalformedFrameError as error:
+        if sending.sys_flag & TRANSACTION_PREPARED_TYPE:
+            decode_offset_msg_id(header.msg_id)  # its end says where the half is
+    except (MalformedFrameError, MalformedMessageError) as error:
         # The code says stored, but not where: this message's offset is unknown.
         reason = f"the answer does not parse: {error}"
         return ConnectionLostError(target.address, ConnectionCause.MALFORMED, reason)

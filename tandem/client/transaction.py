@@ -21,13 +21,14 @@ from tandem.client.errors import BrokerError, ClientError, NotOpenError
 from tandem.client.hooks import SendHooks, TransactionEnd
 from tandem.client.results import SendResult
 from tandem.client.transaction_flow import (
+    END_CODES,
     Decisions,
     Half,
     TransactionFlows,
     TransactionState,
     is_refusal,
 )
-from tandem.wire.errors import WireError
+from tandem.wire.errors import ArgumentError, WireError
 from tandem.wire.message import Message, MessageExt, decode_message
 from tandem.wire.message_properties import PROPERTY_REAL_TOPIC
 from tandem.wire.request_code import RequestCode
@@ -224,7 +225,20 @@ class Transactions:
             return "unknown"
         try:
             answer = self._check(message)
-            return await answer if inspect.isawaitable(answer) else answer
+            return _checked(await answer if inspect.isawaitable(answer) else answer)
         except Exception:  # the user's code may raise anything; the broker asks again
             logger.exception("transaction_check failed for message %s", message.msg_id)
             return "unknown"
+
+
+def _checked(said: object) -> TransactionState:
+    """Return what a `transaction_check` has returned, which may be anything.
+
+    Raises:
+        ArgumentError: it says nothing of a transaction.
+    """
+    for state in END_CODES:
+        if said == state:
+            return state
+    text = f"transaction_check returned {said!r}; it returns one of {', '.join(END_CODES)}"
+    raise ArgumentError(text, "transaction_check")

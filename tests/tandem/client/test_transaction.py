@@ -251,3 +251,17 @@ async def test_a_transaction_that_has_not_begun_has_no_result() -> None:
         assert isinstance(transaction, Transaction)
         with pytest.raises(NotOpenError):
             _ = transaction.result
+
+
+@under_either_loop
+async def test_a_check_that_returns_something_else_leaves_it_open_and_ends_no_producer() -> None:
+    returned: list[object] = [None, "COMMIT", ["commit"]]
+
+    def check(_: MessageExt) -> TransactionState:
+        return returned.pop()  # type: ignore[return-value]
+
+    async with world(check) as its:
+        await its.producer.send(MESSAGE)
+        while returned:
+            assert await its.ask("K" * 32) == UNKNOWN
+            await its.producer.send(MESSAGE)

@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from tandem.client.core import ClientCore
-from tandem.client.errors import BrokerError, ConnectionLostError
+from tandem.client.errors import BrokerError, ConnectionCause, ConnectionLostError
 from tandem.client.send_flow import Sender
 from tandem.client.sending import SendSettings
 from tandem.client.transaction_flow import Decisions, Half, TransactionFlows
@@ -197,3 +197,12 @@ def test_a_half_that_stays_in_doubt_in_a_fenced_group_is_rolled_back() -> None:
     assert caught.value.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
     assert bench.broker.codes().count(RequestCode.SEND_MESSAGE_V2) > 3
     assert [end.commit_or_rollback for end in bench.ends] == [12]
+
+
+def test_a_half_whose_place_nobody_can_read_is_an_error() -> None:
+    bench = Bench()
+    ext = SendMessageResponseHeader("no id", 1, 7)
+    bench.broker.handlers[RequestCode.SEND_MESSAGE_V2] = lambda request: answer_to(request, ext=ext)
+    with pytest.raises(ConnectionLostError) as caught:
+        bench.begin()
+    assert (caught.value.cause, caught.value.outcome_unknown) == (ConnectionCause.MALFORMED, True)
