@@ -19,12 +19,12 @@ from tandem.client.errors import ClientError, RouteCause, RouteNotFoundError
 from tandem.client.flow import Call, CallMany, Flow, Pause
 from tandem.client.identity import wall_clock_ms
 from tandem.client.name_servers import REQUEST_TIMEOUT_SECONDS
-from tandem.client.pop_answer import pop_result
+from tandem.client.pop_answer import Popped, pop_result
 from tandem.client.popped_message import PoppedMessage
 from tandem.client.pull_answer import expression_type
 from tandem.client.queue_flow import QueueBrokers, decode, may_pass, refusal_in
 from tandem.client.results import MessageQueue
-from tandem.wire.batch_ack import BatchAck, BatchAckMessageRequestBody, encode_bits
+from tandem.wire.batch_ack import BITS_BYTES_MAX, BatchAck, BatchAckMessageRequestBody, encode_bits
 from tandem.wire.pop_headers import (
     ANY_QUEUE,
     INIT_MODE_MAX,
@@ -35,7 +35,7 @@ from tandem.wire.pop_headers import (
     ChangeInvisibleTimeResponseHeader,
     PopMessageRequestHeader,
 )
-from tandem.wire.receipt_handle import encode_receipt_handle
+from tandem.wire.receipt_handle import ReceiptHandle, encode_receipt_handle
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import ConsumerData, SubscriptionData
 from tandem.wire.response_code import ResponseCode
@@ -43,6 +43,8 @@ from tandem.wire.route import MASTER_ID, PERM_READ, encode_json_body
 
 TURN_SECONDS: Final = 1.0
 """How long one of several brokers holds a request before the next one is asked."""
+
+_BITS_MAX: Final = 8 * BITS_BYTES_MAX
 
 CONSUME_POP: Final = "CONSUME_POP"
 """How heartbeats call it. Source: RocketMQ 5.3.3, ConsumeType."""
@@ -63,6 +65,16 @@ class Wish(msgspec.Struct, frozen=True):
     count_max: int
     invisible_ms: int
     wait_ms: int
+
+
+class _Asked(msgspec.Struct):
+    """What a round of questions has brought."""
+
+    messages: list[PoppedMessage] = []
+    has_answer: bool = False
+    was_to_wait: bool = False
+    """Whether the last one that answered was to wait for a message, and had none."""
+    error: ClientError | None = None
 
 
 class Popper:
@@ -97,31 +109,57 @@ class Popper:
         attempt = f"{self._core.identity.client_id}#{next(self._attempts)}"
         end = self._core.clock() + wish.wait_ms / 1000
         for round_count in itertools.count():
-            error, has_answered = None, False
+            began = self._core.clock()
             masters = yield from self._masters(wish.topic, end)
-            for name, address in masters:
-                wait = self._wait_seconds(end, len(masters), round_count)
-                try:
-                    messages = yield from self._pop(wish, name, address, wait, attempt)
-                except ClientError as failure:
-                    self._core.suspect_route(wish.topic)
-                    if not may_pass(failure):
-                        raise
-                    error = failure
-                    continue
-                has_answered = True
-                if messages:
-                    return messages
-            now = self._core.clock()
-            if has_answered and now >= end:
+            asked = yield from self._ask_each(wish, masters, end, round_count, attempt)
+            if asked.messages:
+                return asked.messages
+            now, error = self._core.clock(), asked.error
+            if asked.has_answer and now >= end:
                 return []
             if not masters:
                 error = _no_master(wish.topic)
             if error is not None and now >= end + SWITCH_SECONDS:
                 raise error
-            if not has_answered:
-                yield Pause(retry_pause_seconds(round_count))
+            pause = retry_pause_seconds(round_count)
+            if not asked.has_answer:
+                yield Pause(pause)
+            elif asked.was_to_wait and now < began + pause and now < end:
+                # A broker that has no room for one more that waits says so at once.
+                yield Pause(min(began + pause, end) - now)
         raise AssertionError
+
+    def _ask_each(
+        self,
+        wish: Wish,
+        masters: list[tuple[str, str]],
+        end: float,
+        round_count: int,
+        attempt: str,
+    ) -> Flow[_Asked]:
+        """Ask masters one after the other, until one has messages.
+
+        Raises:
+            ClientError: a refusal that does not pass.
+        """
+        asked = _Asked()
+        for name, address in masters:
+            wait = self._wait_seconds(end, len(masters), round_count)
+            try:
+                popped = yield from self._pop(wish, name, address, wait, attempt)
+            except ClientError as failure:
+                self._core.suspect_route(wish.topic)
+                if not may_pass(failure):
+                    raise
+                asked.error = failure
+                continue
+            asked.has_answer = True
+            # There may be more behind what nobody wants.
+            asked.was_to_wait = wait > 0 and not popped.unwanted
+            if popped.messages:
+                asked.messages = popped.messages
+                break
+        return asked
 
     def _wait_seconds(self, end: float, masters_count: int, round_count: int) -> float:
         left = max(end - self._core.clock(), 0.0)
@@ -156,7 +194,7 @@ class Popper:
 
     def _pop(
         self, wish: Wish, name: str, address: str, wait_seconds: float, attempt: str
-    ) -> Flow[list[PoppedMessage]]:
+    ) -> Flow[Popped]:
         ext = PopMessageRequestHeader(
             consumer_group=self._group,
             topic=wish.topic,
@@ -184,7 +222,7 @@ class Popper:
             yield CallMany(
                 [Call(address, code, self._ack_header(each), deadline) for each in popped.unwanted]
             )
-        return popped.messages
+        return popped
 
     def _say_in_heartbeats(self, wish: Wish) -> None:
         known = self._subscriptions.get(wish.topic)
@@ -246,24 +284,23 @@ class Popper:
         parts: dict[tuple[object, ...], list[PoppedMessage]] = {}
         for message in messages:
             handle = message.lease.handle
-            key = (message.lease.topic, handle.mark, handle.queue_id, handle.start_offset)
+            key = (message.lease.topic, handle.mark, handle.queue_id, _start_offset(handle))
             parts.setdefault((*key, handle.pop_time_ms), []).append(message)
         return [self._entry(part) for part in parts.values()]
 
     def _entry(self, messages: Sequence[PoppedMessage]) -> BatchAck:
         first = messages[0].lease
         handle = first.handle
+        start = _start_offset(handle)
         return BatchAck(
-            bits=encode_bits(
-                each.lease.handle.queue_offset - handle.start_offset for each in messages
-            ),
+            bits=encode_bits(each.lease.handle.queue_offset - start for each in messages),
             consumer_group=self._group,
             invisible_ms=handle.invisible_ms,
             pop_time_ms=handle.pop_time_ms,
             queue_id=handle.queue_id,
             mark=str(handle.mark.value),
             revive_queue_id=handle.revive_queue_id,
-            start_offset=handle.start_offset,
+            start_offset=start,
             topic=first.topic,
         )
 
@@ -302,6 +339,16 @@ class Popper:
             revive_queue_id=changed.revive_qid,
         )
         return True
+
+
+def _start_offset(handle: ReceiptHandle) -> int:
+    """Return where the bits begin that say of a message that it is done.
+
+    Each counts from the first of its handout. If a broker says that this is far away, or later, the
+    message is named alone.
+    """
+    start, offset = handle.start_offset, handle.queue_offset
+    return start if 0 <= offset - start < _BITS_MAX else offset
 
 
 def _by_broker(messages: Sequence[PoppedMessage]) -> dict[MessageQueue, list[PoppedMessage]]:

@@ -1,5 +1,6 @@
 """Whom a consumer that pops asks, and what it says of what it got."""
 
+import msgspec
 import pytest
 
 from tandem.client.core import SWITCH_SECONDS, ClientCore
@@ -13,6 +14,10 @@ from tandem.client.errors import (
 from tandem.client.pop_flow import CONSUME_POP, TURN_SECONDS, Popper, Wish
 from tandem.client.popped_message import PoppedMessage
 from tandem.client.pull_answer import Sql92
+from tandem.wire.pop_headers import PopMessageResponseHeader
+from tandem.wire.pop_offsets import PoppedQueue, encode_start_offsets
+from tandem.wire.receipt_handle import TopicMark
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import HeartbeatData
 from tandem.wire.response_code import ResponseCode
@@ -28,7 +33,7 @@ from tests.tandem.client.fake_broker import (
     answer_to,
     route_of,
 )
-from tests.tandem.client.pop_broker import POP_MS, PopBroker, record
+from tests.tandem.client.pop_broker import POP_MS, PopBroker, pop_answer, record
 
 WISH = Wish("orders", "*", 32, 60_000, 15_000)
 NOW_MS = 1_700_000_000_123
@@ -226,3 +231,50 @@ def test_a_message_that_is_extended_has_the_new_handle() -> None:
     assert bench.shell.run(bench.popper.extend(message, 90_000, 5.0))
     assert message.handle == f"9 {POP_MS + 500} 90000 3 0 broker-a 0 9"
     assert bench.ack([message])
+
+
+@pytest.mark.parametrize("code", [ResponseCode.POLLING_FULL, ResponseCode.POLLING_TIMEOUT])
+def test_a_broker_that_does_not_hold_a_request_is_not_asked_without_a_pause(
+    code: ResponseCode,
+) -> None:
+    """It has no room, or its clock says that the request came too late (RocketMQ's)."""
+    broker = PopBroker()
+    bench = Bench(broker)
+    began = bench.shell.now
+
+    def refuse(request: RemotingCommand) -> RemotingCommand:
+        bench.shell.now += 0.001
+        return msgspec.structs.replace(pop_answer(request), code=code)
+
+    broker.handlers[RequestCode.POP_MESSAGE] = refuse
+    assert bench.receive() == []
+    assert bench.shell.now - began == pytest.approx(WISH.wait_ms / 1000, abs=0.01)
+    assert len(broker.asked()) < 100
+
+
+def test_after_what_nobody_wants_there_is_no_pause() -> None:
+    broker = PopBroker([record(b"a", 7, TAGS="a")], [record(b"b", 8, TAGS="b")])
+    bench = Bench(broker)
+    began = bench.shell.now
+    (message,) = bench.receive(msgspec.structs.replace(WISH, tags="b"))
+    assert (message.body, bench.shell.now) == (b"b", began)
+
+
+@pytest.mark.parametrize(("start", "first"), [(9, 7), (0, 1 << 40)])
+def test_where_a_broker_says_that_a_handout_began_makes_no_request_impossible(
+    start: int, first: int
+) -> None:
+    """Later than its first message, or a terabit before it."""
+    broker = PopBroker()
+    bench = Bench(broker)
+
+    def pop(request: RemotingCommand) -> RemotingCommand:
+        answer = pop_answer(request, record(b"a", first), record(b"b", first + 1))
+        header = answer.decode_header(PopMessageResponseHeader)
+        starts = encode_start_offsets({PoppedQueue(TopicMark.NORMAL, 0): start})
+        header = msgspec.structs.replace(header, start_offset_info=starts)
+        return msgspec.structs.replace(answer, ext=header)
+
+    broker.handlers[RequestCode.POP_MESSAGE] = pop
+    assert bench.ack(bench.receive())
+    assert broker.acked == [("orders", 0, first), ("orders", 0, first + 1)]
