@@ -343,6 +343,7 @@ class GroupReader:
     def move(self, reader: QueueReader, offset: int) -> None:
         """Read a queue from another offset on. Requests under way do not count any more."""
         reader.drop()
+        self._forget_lost()
         self.puller.forget(reader.queue)
         self._read_from(reader.queue, offset, reader.locked_until)
 
@@ -365,12 +366,19 @@ class GroupReader:
                 now.drop()
         if not lost:
             return
+        self._forget_lost()
         with anyio.move_on_after(LAST_COMMIT_SECONDS, shield=True):
             await self.commit(lost)
             if self.settings.orderly:
                 await self._unlock({each.queue for each in lost})
         for reader in lost:
             self.puller.forget(reader.queue)
+
+    def _forget_lost(self) -> None:
+        """Let go of what waits of queues that were lost: it comes again with the queue."""
+        self._unclaimed = [each for each in self._unclaimed if not each[0].process_queue.is_dropped]
+        for inbox in self._inboxes.values():
+            inbox.forget_lost()
 
     async def _unlock(self, queues: set[MessageQueue]) -> None:
         self._locked -= queues

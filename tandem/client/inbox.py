@@ -51,6 +51,13 @@ class Inbox:
                 return item
         return None
 
+    def forget_lost(self) -> None:
+        """Let go of messages whose queues were lost, which nobody may have taken for long."""
+        if any(reader.process_queue.is_dropped for reader, _ in self._items):
+            self._items = deque(
+                each for each in self._items if not each[0].process_queue.is_dropped
+            )
+
     async def wait(self) -> None:
         """Sleep until there may be something to take, or the inbox ends."""
         parked = self._park()

@@ -222,6 +222,28 @@ async def test_a_message_that_comes_again_of_a_topic_not_subscribed_waits_for_it
         assert world.broker.offsets[retry_topic(GROUP), 0] == 0
 
 
+@under_either_loop
+async def test_what_nobody_took_is_not_kept_when_its_queue_is_lost_or_moved() -> None:
+    async with a_world() as world:
+        world.broker.store("orders", 1, b"a", b"b")
+        world.broker.store(retry_topic(GROUP), 0, b"again")
+        world.broker.queue(retry_topic(GROUP), 0)[0].properties["RETRY_TOPIC"] = "payments"
+        async with world.consumer() as consumer:
+            subscription = consumer.subscribe("orders")
+            subscription.pause()
+            group = consumer._reader
+            await until(lambda: len(subscription._inbox._items) == 2 and group._unclaimed)
+            moved, retried = (
+                [each for each in consumer.assignment if each.queue_id == 1],
+                [each for each in consumer.assignment if each.topic == retry_topic(GROUP)],
+            )
+            for _ in range(3):
+                consumer.seek(moved[0], 0)
+                await until(lambda: len(subscription._inbox._items) == 2)
+                consumer.seek(retried[0], 0)
+                await until(lambda: len(group._unclaimed) == 1)
+
+
 @under_either_loop_with_threads
 async def test_offsets_that_cannot_be_written_do_not_end_a_broadcasting_member() -> None:
     async with a_world() as world:

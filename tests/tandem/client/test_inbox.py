@@ -103,3 +103,15 @@ async def test_what_is_put_back_is_the_next() -> None:
     inbox.put_back(*first)
     await take_one(inbox, taken)
     assert taken == [b"a"]
+
+
+@under_either_loop
+async def test_messages_of_a_lost_queue_are_let_go() -> None:
+    inbox, _ = an_inbox()
+    lost, kept = FakeReader(), FakeReader()
+    inbox.pause()
+    inbox.offer(lost, message_ext(b"lost"))
+    inbox.offer(kept, message_ext(b"kept"))
+    lost.process_queue.is_dropped = True
+    inbox.forget_lost()
+    assert [each.body for _, each in inbox._items] == [b"kept"]
