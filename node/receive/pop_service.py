@@ -127,7 +127,7 @@ class PopService:
             done(error)
             return None
         if received.batches:
-            self._answer(received, done)
+            self._answer(request, received, done)
             return None
         if request.deadline <= trio.current_time():
             done(received)
@@ -156,8 +156,14 @@ class PopService:
             self._look_at = due
             self._wake.notify()
 
-    def _answer(self, received: Received, done: WhenReceived) -> None:
-        self._when_settled(lambda trouble: done(_unknown(trouble) if trouble else received))
+    def _answer(self, request: Receive, received: Received, done: WhenReceived) -> None:
+        def settled(trouble: str | None) -> None:
+            done(_unknown(trouble) if trouble else received)
+            if trouble:  # if its record could not be written, the messages are there to be had
+                for batch in received.batches:
+                    self._opened(QueueKey(request.group, batch.topic, batch.queue_id))
+
+        self._when_settled(settled)
 
     def run_again(self, waiting: _Receive, *, is_expired: bool) -> None:
         """Try once more for a request that was woken, or whose time is up."""
@@ -181,7 +187,7 @@ class PopService:
             if received.rest_count:
                 self.receiving.wake(*_place(request))
                 self._wake.notify()
-            self._answer(received, waiting.done)
+            self._answer(request, received, waiting.done)
         elif is_expired or trio.current_time() >= request.deadline:
             waiting.done(received)
         else:
@@ -262,6 +268,8 @@ class PopService:
         self._moved[key] = None
         if was_full or (is_orderly and not queue.invisible):
             self._opened(key)
+        elif self._taking.held_back:
+            self._wake.notify()
 
     def _opened(self, key: QueueKey) -> None:
         """Somebody may have messages of a queue that was full, is read in order, or was reset."""
@@ -380,6 +388,7 @@ class PopService:
     def work(self, now: float) -> None:
         """Do what there is to do, some of it."""
         self._look_at = self._put_over_again(now)
+        self._let_in()
         for waiting in (self.receiving, self.noticing):
             for request in waiting.take_expired(now):
                 request.run(True)  # noqa: FBT003 - see `WaitingRequest.run`
@@ -387,6 +396,14 @@ class PopService:
         self._commit_offsets()
         if self._moved:
             self._look_at = min(self._look_at, now + RETRY_SECONDS)
+
+    def _let_in(self) -> None:
+        """Where this broker was full: wake one request for each message that there is room for."""
+        held_back = self._taking.held_back
+        while held_back and len(self.receiving.ready) < self._taking.room():
+            key = next(iter(held_back))
+            del held_back[key]
+            self._opened(key)
 
     def _put_over_again(self, now: float) -> float:
         """Put again what is over; return when to look again."""

@@ -89,6 +89,8 @@ class Taking:
         self._requests = 0
         self.resetting: set[QueueKey] = set()
         """Queues whose offset was set, and is not known to be committed yet."""
+        self.held_back: dict[QueueKey, None] = {}
+        """Queues that had a message which this broker had no room for."""
         self._is_left_off = False
         """See `Received`; of the request that is served now."""
         self._past_end: dict[QueueKey, int] = {}
@@ -245,6 +247,9 @@ class Taking:
             return None, 0
         is_noted = queue is not None or not starts_at_end
         if (begin == end and is_noted) or wanted <= 0 or not self._has_room(queue):
+            is_held_back = wanted > 0 and begin < end and self.room() <= 0
+            if is_held_back and len(self.held_back) < QUEUES_MAX:
+                self.held_back[key] = None
             return None, max(0, end - begin)
         begin, result = self._read(request, key, begin, wanted)
         next_offset = max(begin, result.next_begin_offset)
@@ -324,6 +329,10 @@ class Taking:
             return len(live.queues) < QUEUES_MAX and live.invisible_count < INVISIBLE_MAX
         in_queue = len(queue.invisible)
         return in_queue < INVISIBLE_PER_QUEUE_MAX and live.invisible_count < INVISIBLE_MAX
+
+    def room(self) -> int:
+        """How many more messages may be handed out of all queues."""
+        return INVISIBLE_MAX - self._table.live.invisible_count
 
     def check_room(self, request: Receive) -> None:
         """Refuse a request that needs the state of one more queue, if there are too many.

@@ -92,6 +92,8 @@ class JournalWriter:
         self._snapshot_at = 0
         self._told: TellOnce[str] = TellOnce()
         self._snapshot_deadline = trio.current_time()
+        self._refusal: RequestError | None = None
+        """Of something gathered, while the rest of it is looked at."""
         self._gathered: list[Gathering] = []
         self._gathered += [table.gather(self) for table in self._tables]
 
@@ -126,6 +128,8 @@ class JournalWriter:
             RequestError: the store does not take it, or members of the group's feature level could
                 not read it; nothing was written.
         """
+        if self._refusal is not None:
+            raise self._refusal
         check_level(record, self._level())
         result = self._store.puts.put_message(
             PutMessage(
@@ -169,10 +173,19 @@ class JournalWriter:
         """Put what is gathered.
 
         Raises:
-            RequestError: see `write`. The rest of it is forgotten.
+            RequestError: see `write`. The rest of it is forgotten: who waits for any of it is told
+                that it was not written.
         """
-        for gathering in self._gathered:
-            gathering.write()
+        try:
+            for gathering in self._gathered:
+                try:
+                    gathering.write()
+                except RequestError as error:
+                    self._refusal = self._refusal or error
+            if self._refusal is not None:
+                raise self._refusal
+        finally:
+            self._refusal = None
 
     def close(self, trouble: str) -> None:
         """Answer the callers that wait for what is gathered: it is not written any more."""

@@ -858,3 +858,54 @@ async def test_nothing_is_handed_out_where_it_could_not_be_written_any_more(
     world.confirm()
     assert [type(each) for each in answers] == [RequestError]
     assert world.successor().bodies() == [b"1"]
+
+
+async def test_one_that_waits_gets_what_another_got_whose_record_could_not_be_written(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = PopWorld()
+    first = world.begin(deadline=trio.current_time() + 50)
+    second = world.begin(deadline=trio.current_time() + 50)
+    writer = world.journal_tables.journal.writer
+    assert writer is not None
+
+    def refuse(record: object) -> None:
+        raise RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, "no room")
+
+    world.put(b"1")
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "write", refuse)
+        world.work()
+    assert ([type(each) for each in first], second) == ([RequestError], [])
+    world.work()
+    world.confirm()
+    (answer,) = second
+    assert isinstance(answer, Received)
+    assert [each.body for each in messages(answer)] == [b"1"]
+
+
+@pytest.mark.parametrize("others", [0, 3])
+async def test_one_that_waits_gets_what_there_is_once_the_broker_is_not_full_any_more(
+    others: int, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of another queue and group than the message that makes room; some have given up before."""
+    world = PopWorld(queues=2)
+    world.put(b"1")
+    first = world.receive(1)
+    monkeypatch.setattr("node.receive.taking.INVISIBLE_MAX", 1)
+    for number in range(others):
+        world.put(b"x", topic=f"O{number}")
+        assert world.bodies(group="h", topic=f"O{number}", queue_count=1) == []
+    world.put(b"2", queue_id=1)
+    deadline = trio.current_time() + 50
+    answers = world.begin(deadline=deadline, group="other", queue_id=1, invisible_ms=100_000)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.pop.run, world.confirm)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not answers
+        assert world.ack(*handles(first)) == [True]
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    (answer,) = answers
+    assert isinstance(answer, Received)
+    assert [each.body for each in messages(answer)] == [b"2"]
