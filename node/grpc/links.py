@@ -26,8 +26,10 @@ from store.machine.network import ConnectionLost, Network, Stream
 from store.machine.signal import Signal
 from tandem.wire.errors import WireError
 from tandem.wire.frame_buffer import FrameBuffer
+from tandem.wire.pop_headers import PopMessageRequestHeader
 from tandem.wire.remoting_command import (
     RESPONSE_FLAG,
+    Ext,
     RemotingCommand,
     SerializeType,
     encode_frame,
@@ -57,6 +59,7 @@ class _Waiting(msgspec.Struct, eq=False):
     command: RemotingCommand
     deadline: float
     done: Callable[[RemotingCommand], None]
+    since: float
     refusal: RemotingCommand | None = None
     """What a master has answered that may take it a moment later."""
 
@@ -106,7 +109,7 @@ class Link:
             self._bytes -= size
             done(answer)
 
-        waiting = _Waiting(command, deadline, settled)
+        waiting = _Waiting(command, deadline, settled, trio.current_time())
         if self._is_up:
             self._send(waiting)
         else:
@@ -219,7 +222,11 @@ class Link:
     def _send(self, waiting: _Waiting) -> None:
         opaque = next(self._opaques) & 0x7FFFFFFF
         command = msgspec.structs.replace(
-            waiting.command, opaque=opaque, flag=0, serialize_type=SerializeType.MSGPACK
+            waiting.command,
+            opaque=opaque,
+            flag=0,
+            ext=_what_is_left(waiting),
+            serialize_type=SerializeType.MSGPACK,
         )
         try:
             signer = self._signer
@@ -232,6 +239,19 @@ class Link:
             return
         self._waiting[opaque] = waiting
         self._out += frame
+
+
+def _what_is_left(waiting: _Waiting) -> Ext:
+    """Return the header of a request; a long poll that is begun late, or again, ends when it would.
+
+    Else the master holds it when its client has been answered already, and hands out a message that
+    nobody takes: it comes when its invisible time is over.
+    """
+    ext = waiting.command.ext
+    if not isinstance(ext, PopMessageRequestHeader):
+        return ext
+    gone_ms = int(1000 * (trio.current_time() - waiting.since))
+    return msgspec.structs.replace(ext, poll_time=max(0, ext.poll_time - gone_ms))
 
 
 def _is_elsewhere(code: int, answer_code: int) -> bool:

@@ -407,8 +407,9 @@ class Session:
 
         self._opaque = (self._opaque + 1) & 0x7FFFFFFF
         opaque = self._opaque
-        self._asked[opaque] = answered
         side = self._side_of(call, opaque) if alone else self.side
+        if not side.is_closed:  # else nobody hears the answer: of what is renewed for a client
+            self._asked[opaque] = answered  # that has another connection now
         side.call_signature = call.signature
         way.dispatch(side, RemotingCommand(code, opaque, ext=ext, body=body))
         while side.unfinished is not None:  # what a call asks for has no long pieces

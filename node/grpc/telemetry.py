@@ -235,6 +235,8 @@ class Telemetry:
     def _may_be_asked(self, stream: Stream, topics: list[str], caller: Caller) -> None:
         """Show a producer halves of topics that it may write."""
         for topic in topics:
+            if topic not in stream.topics:
+                continue  # it has left, or says something else, since its broker was asked
             try:
                 caller.check(Kind.TOPIC, topic, Right.PUB)
             except RequestError:

@@ -17,7 +17,15 @@ from tandem.wire.message import decode_messages
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
-from tests.node.grpc.grpc_world import make_topic, message, send, with_grpc
+from tests.node.grpc.grpc_world import (
+    begun,
+    make_topic,
+    message,
+    receive,
+    receiving,
+    send,
+    with_grpc,
+)
 from tests.node.grpc.h2_client import open_client
 from tests.node.grpc.signed import signature
 from tests.node.security.users_world import (
@@ -180,3 +188,30 @@ async def test_no_more_wait_for_a_master_than_there_is_room_for(
     assert answers == [ResponseCode.SYSTEM_BUSY] * 7
     link.ask(command, 20.0, lambda answer: answers.append(answer.code))
     assert len(answers) == 7, "there is room again"
+
+
+async def test_a_receive_that_a_change_of_master_interrupts_takes_no_message_after_its_end(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """The new master holds it for what is left of its time, and not once more as long."""
+    async with open_world(with_grpc(fenced_cluster(tmp_path))) as world:
+        await world.start("a1", "a2", "a3")
+        old = await world.master()
+        others = [name for name in NAMES if name != old]
+        async with world.client(world.address(old)) as caller:
+            await make_topic(caller, "T", queues=1)
+        await trio.sleep(1)
+        host = world.address(others[0])
+        async with open_client(world._client, host, {"grpc_timeout": "30S"}) as client:
+            await begun(client)
+            began = trio.current_time()
+            stream = await client.begin("ReceiveMessage", receiving(poll_seconds=20))
+            await trio.sleep(12)
+            await world.kill(old)
+            reply = await client.until(stream)
+            first = pb.ReceiveMessageResponse.FromString(reply.messages()[0])
+            assert first.status.code == pb.MESSAGE_NOT_FOUND, first
+            assert trio.current_time() - began < 25
+            assert (await send(client, message())).status.code == pb.OK
+            batch = await receive(client, receiving())
+            assert batch.bodies == [b"hello"]

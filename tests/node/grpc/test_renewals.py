@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -15,6 +16,7 @@ from node.grpc.renewals import (
     SILENT_SECONDS,
     Renewals,
 )
+from node.grpc.session import Session
 from tandem.cluster_file.choices import ClientAccess
 from tandem.wire.receipt_handle import ReceiptHandle, TopicMark
 from tests.node.grpc.grpc_world import (
@@ -120,6 +122,39 @@ async def test_a_message_is_kept_for_a_push_consumer_and_given_back_when_it_is_g
                 (back,) = await all_of(third, 1, receiving(poll_seconds=20))
             assert back.body == first[1].body
             assert trio.current_time() - began < 40
+
+
+async def test_what_is_renewed_for_a_client_that_came_again_leaves_nothing_at_its_old_connection(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions: list[Session] = []
+
+    class NotedSession(Session):
+        def __init__(self, *args: Any) -> None:  # noqa: ANN401
+            super().__init__(*args)
+            sessions.append(self)
+
+    monkeypatch.setattr("node.grpc.entrance.Session", NotedSession)
+    beat = pb.HeartbeatRequest(client_type=pb.PUSH_CONSUMER)
+    beat.group.name = "g"
+    async with open_world(with_grpc(cluster_config(tmp_path, role="ASYNC_MASTER"))) as world:
+        await world.start("a0")
+        network = world._client
+        async with world.client(MASTER) as caller, open_client(network, MASTER) as other:
+            await make_topic(caller, "T", queues=1)
+            await begun(other)
+            await send(other, message("T", b"1"))
+            headers = {"x_mq_client_id": "pusher"}
+            async with open_client(network, MASTER, headers) as pusher:
+                await all_of(pusher, 1, receiving(auto_renew=True))
+            async with open_client(network, MASTER, headers) as pusher:
+                for _ in range(18):
+                    assert (await pusher.call("Heartbeat", beat)).status.code == pb.OK
+                    await trio.sleep(10)
+                async with open_client(network, MASTER) as third:
+                    batch = await receive(third, receiving())
+                    assert batch.messages == [], "it is still at work"
+    assert [len(each._asked) for each in sessions] == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("keys", [BOB, STRANGER, None])

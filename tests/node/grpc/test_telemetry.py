@@ -1,12 +1,23 @@
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import trio
 from trio.testing import MockClock
 
+from node.grpc.call import Call
+from node.grpc.http2 import Http2
 from node.grpc.protocol import messages as pb
+from node.grpc.renewals import Renewals
+from node.grpc.session import Session
+from node.grpc.telemetry import Telemetry
 from node.grpc.transaction_ids import read_transaction_id
+from node.grpc.ways import Ways
+from node.remoting.caller import ANYBODY, Caller
 from tandem.cluster_file.choices import ClientAccess
+from tandem.wire.remoting_command import RemotingCommand
+from tandem.wire.route import QueueData, TopicRouteData
 from tests.node.grpc.grpc_world import endpoints, make_topic, message, publishing, send, with_grpc
 from tests.node.grpc.h2_client import open_client
 from tests.node.grpc.signed import signature
@@ -210,3 +221,38 @@ async def test_streams_end_well_when_their_node_stops(
             reply = await client.until(stream)
             assert reply.status == 0
             assert client.engine.went_away == 0
+
+
+class _Asked:
+    """A session whose brokers answer when the test says so."""
+
+    def __init__(self) -> None:
+        self.answers: list[Callable[[RemotingCommand], None]] = []
+
+    def ask(self, *args: Any, body: bytes) -> Caller:  # noqa: ANN401
+        self.answers.append(args[-1])
+        return ANYBODY
+
+
+class _Ways:
+    def to(self, _broker_name: str) -> None:
+        pass
+
+
+def test_who_has_left_is_not_asked_though_a_broker_hears_of_it_late() -> None:
+    """While its broker has no master, for instance: a stream that is kept is never let go."""
+    data = QueueData(broker_name="broker-a", read_queue_nums=1, write_queue_nums=1, perm=6)
+    route = TopicRouteData(queue_datas=[data], broker_datas=[])
+    telemetry = Telemetry(
+        cast("Ways", _Ways()), lambda _: route, lambda _: None, Renewals(), "broker-a", 1 << 22
+    )
+    asked = _Asked()
+    call = Call(Http2(), 1, "Telemetry", {"x-mq-client-id": "c"}, 0.0)
+    session = cast("Session", asked)
+    telemetry.telemetry(session, call, publishing("T", "Other"))
+    (before,) = asked.answers
+    telemetry.telemetry(session, call, publishing("Other"))
+    before(RemotingCommand(0))
+    assert list(telemetry._by_topic) == ["Other"]
+    call.gone()
+    assert (telemetry.count, telemetry._by_topic) == (0, {})
