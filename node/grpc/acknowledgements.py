@@ -119,7 +119,11 @@ class Acknowledgements:
     def forward(
         self, session: Session, call: Call, request: pb.ForwardMessageToDeadLetterQueueRequest
     ) -> None:
-        """ForwardMessageToDeadLetterQueue: stored there first, and acknowledged after that."""
+        """ForwardMessageToDeadLetterQueue: stored there first, and acknowledged after that.
+
+        It is with the dead letters then, also if its time was over: a client that hears something
+        else has it stored once more, again and again.
+        """
         group, topic = checked_group(request.group), checked_topic(request.topic)
         delivery = self._delivery(group, topic, request.receipt_handle)
         handle = delivery.handle
@@ -145,7 +149,8 @@ class Acknowledgements:
 
         def acknowledged(answer: RemotingCommand) -> None:
             self._renewals.done(delivery.group, delivery.text)
-            if (error := self._ack_error(delivery, answer)) is not None:
+            is_over = answer.code == ResponseCode.NO_MESSAGE
+            if not is_over and (error := error_of(answer)) is not None:
                 raise error
             _answer(call, pb.ForwardMessageToDeadLetterQueueResponse())
 

@@ -116,6 +116,26 @@ async def test_a_message_that_is_given_up_is_with_the_dead_letters_once(
         assert answer.status.code == pb.INTERNAL_SERVER_ERROR
 
 
+async def test_a_message_that_is_given_up_too_late_is_not_given_up_again_and_again(
+    world: World, autojump_clock: MockClock
+) -> None:
+    """Java's client tries until it hears that it is done."""
+    async with open_client(world._client, MASTER) as client, world.client(MASTER) as caller:
+        await begun(client)
+        await send(client, message("T", b"x"))
+        (found,) = await all_of(client, 1, receiving(invisible_seconds=10))
+        await trio.sleep(11)
+        request = pb.ForwardMessageToDeadLetterQueueRequest(
+            receipt_handle=found.system_properties.receipt_handle,
+            message_id=found.system_properties.message_id,
+        )
+        request.group.name, request.topic.name = "g", "T"
+        answer = await client.call("ForwardMessageToDeadLetterQueue", request)
+        assert answer.status.code == pb.OK, answer
+        letters = decode_messages((await caller.pull(topic="%DLQ%g")).body)
+        assert [each.body for each in letters] == [b"x"]
+
+
 async def test_many_entries_are_worked_on_piece_by_piece_and_answered_together(
     world: World, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
