@@ -248,7 +248,8 @@ class Consumer:
     @property
     def assignment(self) -> list[MessageQueue]:
         """The queues that this member reads now, those of the group's retry topic among them."""
-        return sorted(self._reader.readers)
+        readers = self._reader.readers
+        return sorted(each for each in readers if not readers[each].process_queue.is_dropped)
 
     async def commit(self) -> None:
         """Store the group's offsets now, and not only every `commit_interval_ms`."""

@@ -52,6 +52,10 @@ GREET_SECONDS: Final = 1.0
 IN_HAND_SECONDS: Final = 0.15
 """How long messages in the user's hands are waited for when their queue is lost."""
 
+UNLOCK_DELAY_SECONDS: Final = 20.0
+"""How long a lost queue stays locked while the user handles one of its messages: until then nobody
+else gets it. Source: RebalancePushImpl.UNLOCK_DELAY_TIME_MILLS, tryRemoveOrderMessageQueue."""
+
 HANDOVER_SECONDS: Final = 0.3
 """How long a member waits before it reads a queue that another one may be giving up: until that one
 has stored its offset. Both heard of the change at the same time."""
@@ -248,10 +252,16 @@ class GroupReader:
             if mine is None:
                 is_complete = False
                 continue
-            lost += [r for q, r in self.readers.items() if q.topic == topic and q not in mine]
+            lost += [
+                reader
+                for queue, reader in self.readers.items()
+                if queue.topic == topic and (queue not in mine or reader.process_queue.is_dropped)
+            ]
             new += [queue for queue in mine if queue not in self.readers]
         await self._wait_for_hands(lost)
-        await self._give_up(lost)
+        busy = [each for each in lost if self._is_kept_locked(each)]
+        is_complete = is_complete and not busy
+        await self._give_up([each for each in lost if each not in busy])
         if new and self._has_company:
             await anyio.sleep(HANDOVER_SECONDS)
         if new and self.settings.orderly:
@@ -355,6 +365,11 @@ class GroupReader:
             if not any(each.in_hand_count for each in lost):
                 return
             await anyio.sleep(IN_HAND_SECONDS / 10)
+
+    def _is_kept_locked(self, reader: QueueReader) -> bool:
+        """Whether the user has a message of an ordered queue: the next member begins with it."""
+        is_over = self._core.clock() >= reader.dropped_at + UNLOCK_DELAY_SECONDS
+        return self.settings.orderly and reader.in_hand_count > 0 and not is_over
 
     async def _give_up(self, lost: list[QueueReader]) -> None:
         """Stop reading queues; store how far they were read, and let others have them."""

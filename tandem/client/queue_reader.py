@@ -50,6 +50,8 @@ class QueueReader:
         self._clock = clock
         self.locked_until = -math.inf if settings.orderly else math.inf
         """Until when the lock of an ordered queue counts, by the loop's clock."""
+        self.dropped_at = math.inf
+        """When the queue was lost, by the loop's clock."""
         self._line: deque[MessageExt] = deque()
         self._is_one_out = False
         self._tries: dict[int, int] = {}
@@ -153,5 +155,7 @@ class QueueReader:
 
     def drop(self) -> None:
         """Stop. Requests under way do not count any more."""
-        self.process_queue.is_dropped = True
+        if not self.process_queue.is_dropped:
+            self.process_queue.is_dropped = True
+            self.dropped_at = self._clock()
         self.scope.cancel()

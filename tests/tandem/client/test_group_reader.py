@@ -223,6 +223,56 @@ async def test_a_message_that_comes_again_of_a_topic_not_subscribed_waits_for_it
 
 
 @under_either_loop
+async def test_an_ordered_queue_stays_locked_while_a_message_of_it_is_being_handled() -> None:
+    async with a_world() as world:
+        world.broker.store("orders", 1, b"a", b"b")
+        lost = ("orders", 1)
+        async with world.consumer(orderly=True) as consumer:
+            message = await anext(aiter(consumer.subscribe("orders")))
+            world.broker.members.append("zzz")
+            await world.notify()
+            await until(lambda: lost not in {(q.topic, q.queue_id) for q in consumer.assignment})
+            await anyio.sleep(3)
+            assert lost in world.broker.locks
+            message.done()
+            await until(lambda: lost not in world.broker.locks)
+            assert world.broker.offsets[lost] == 1
+
+
+@under_either_loop
+async def test_an_ordered_queue_is_not_kept_locked_for_ever() -> None:
+    async with a_world() as world:
+        world.broker.store("orders", 1, b"a", b"b")
+        lost = ("orders", 1)
+        async with world.consumer(orderly=True) as consumer:
+            await anext(aiter(consumer.subscribe("orders")))
+            world.broker.members.append("zzz")
+            await world.notify()
+            await until(lambda: lost not in {(q.topic, q.queue_id) for q in consumer.assignment})
+            began = anyio.current_time()
+            await until(lambda: lost not in world.broker.locks)
+            assert 19 < anyio.current_time() - began < 30
+
+
+@under_either_loop
+async def test_an_ordered_queue_that_comes_back_meanwhile_is_read_again() -> None:
+    async with a_world() as world:
+        world.broker.store("orders", 1, b"a", b"b")
+        async with world.consumer(orderly=True) as consumer:
+            messages = aiter(consumer.subscribe("orders"))
+            message = await anext(messages)
+            world.broker.members.append("zzz")
+            await world.notify()
+            await until(lambda: len(consumer.assignment) < 3)
+            world.broker.members.remove("zzz")
+            await world.notify()
+            await anyio.sleep(3)
+            assert len(consumer.assignment) < 3, "what is in hand is of the reader before"
+            message.done()
+            assert (await anext(messages)).body == b"b"
+
+
+@under_either_loop
 async def test_what_nobody_took_is_not_kept_when_its_queue_is_lost_or_moved() -> None:
     async with a_world() as world:
         world.broker.store("orders", 1, b"a", b"b")
