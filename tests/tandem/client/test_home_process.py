@@ -11,13 +11,12 @@ from tests.tandem.client.fake_broker import NAME_SERVER
 
 def test_a_client_belongs_to_the_process_that_made_it(monkeypatch: pytest.MonkeyPatch) -> None:
     home, here = HomeProcess(), os.getpid()
-    assert home.is_here
     home.check()
+    said = [home.is_here]
     monkeypatch.setattr(os, "getpid", lambda: here + 1)
-    assert not home.is_here
     with pytest.raises(NotOpenError):
         home.check()
-    assert HomeProcess().is_here
+    assert [*said, home.is_here, HomeProcess().is_here] == [True, False, True]
 
 
 @under_either_loop
