@@ -1,7 +1,8 @@
 """The verdict of a drill in one line."""
 
 from tandem.drill.group_summary import broken_of
-from tandem.drill.summary import READS, Summary
+from tandem.drill.judgement import READS
+from tandem.drill.summary import Summary
 
 
 def in_words(summary: Summary) -> str:
@@ -20,7 +21,7 @@ def in_words(summary: Summary) -> str:
             return "INCONCLUSIVE: the machine was too slow to say"
         case "FAILED":
             of_stream = summary.stream.promises_broken if summary.stream is not None else 0
-            is_judged = summary.witness is not None and READS not in summary.target.not_promised
+            is_judged = READS not in summary.target.not_promised
             of_witness = summary.witness.promises_broken if summary.witness and is_judged else 0
             of_consumers = summary.consumers.promises_broken if summary.consumers else 0
             of_groups = sum(count for _, count in broken_of(summary.groups))
@@ -28,7 +29,9 @@ def in_words(summary: Summary) -> str:
             broken += of_groups
             unmet = summary.expectations_failed
             parts = [_many(broken, "broken promise"), _many(unmet, "expectation", " not met")]
-            parts.append(_many(summary.read_out_of_order, "message", " read out of order"))
+            disorder = summary.read_out_of_order if is_judged else 0
+            parts.append(_many(disorder, "message", " read out of order"))
+            parts.append(_many(len(summary.exits), "program", " ended by itself"))
             said = ", ".join(part for part in parts if part)
             return f"FAILED: {said or summary.stopped_because or 'there was no audit'}"
 

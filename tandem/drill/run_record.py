@@ -158,7 +158,7 @@ class _Settings(msgspec.Struct, kw_only=True):
 
 
 class _Effect(msgspec.Struct, kw_only=True):
-    scenario: str
+    at_seconds: float
     fault: str
     text: str
     is_felt: bool = True
@@ -361,7 +361,10 @@ def _scenarios(summary: _Summary) -> Iterator[ScenarioRecord]:
     for expectation in _failed(summary.expectations):
         name = _scenario_at(summary.runs, expectation.at_seconds)
         unmet_by_name.setdefault(name, []).append(_unmet(expectation))
-    unfelt = {each.scenario for each in summary.effects if not each.is_felt}
+    # Not by the name that they have: of a scenario that is repeated it is that of the round.
+    unfelt = {
+        _scenario_at(summary.runs, each.at_seconds) for each in summary.effects if not each.is_felt
+    }
     for name, runs in by_name.items():
         unmet = unmet_by_name.get(name, [])
         gaps = [run.unavailable_seconds for run in runs if run.unavailable_seconds is not None]

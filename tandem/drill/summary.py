@@ -14,7 +14,7 @@ from tandem.drill.consumers.promises import ConsumerSummary
 from tandem.drill.effects import Effect
 from tandem.drill.evidence import PROMISES, Evidence, held_to
 from tandem.drill.group_summary import GroupSummary, broken_of, examples_of
-from tandem.drill.judgement import READY_SECONDS_SLOW, excused, verdict_of
+from tandem.drill.judgement import READS, READY_SECONDS_SLOW, excused, is_disordered, verdict_of
 from tandem.drill.lost_leases import LostLease, lost_leases
 from tandem.drill.outcomes import SEND_OK, STATUSES, SendMode, Verdict
 from tandem.drill.plan import Plan, TargetFacts
@@ -30,9 +30,6 @@ from tandem.spark.audit.rules import AuditSummary
 EXAMPLES_MAX: Final = 10
 SAID_MAX: Final = 5
 """Findings about consumers on the terminal; the report has more."""
-
-READS: Final = "read_out_of_order"
-"""What consumers were given in another order, or not at all."""
 
 NOT_MEASURED: Final = "not measured"
 """Said of a count that is 0 or missing because there was nothing to count."""
@@ -195,8 +192,9 @@ def summarise(
 ) -> Summary:
     """Put everything together and decide the verdict. `stopped_because`: empty after a whole drill.
 
-    A drill passed when it was played to its end, every expectation held, what consumers saw was in
-    order, and neither the audit of the logs nor that of a stream found a broken promise. If this
+    A drill passed when it was played to its end, every expectation held, no node ended by itself,
+    what consumers saw was in order, messages to their groups were acknowledged if these are
+    audited, and neither the audit of the logs nor that of a stream found a broken promise. If this
     machine could play none of its scenarios, it did not pass. If the machine was too slow for all
     that failed (`judgement`), or a fault did nothing (`effects`), it shows nothing: it is
     inconclusive.
@@ -209,6 +207,9 @@ def summarise(
     possible = not recording.runs or any(run.is_possible for run in recording.runs)
     if possible and not stopped_because and SEND_OK not in sends:
         stopped_because = "no send was acknowledged, so no promise was measured"
+    consumers = None if recording.promises is None else recording.promises.summary()
+    if possible and not stopped_because and consumers is not None:
+        stopped_because = _nothing_for_groups(consumers)
     failed = sum(not expectation.held for expectation in recording.expectations)
     not_promised = plan.target.not_promised
     passed = not (failed or stopped_because) and _nothing_broken(
@@ -267,7 +268,7 @@ def summarise(
         evidence=list(evidence),
         effects=recording.effects.found,
         groups=list(groups),
-        consumers=None if recording.promises is None else recording.promises.summary(),
+        consumers=consumers,
         promises_broken=None if audit is None else held_to(audit, not_promised),
         **{name: getattr(audit, name, None) for name in _AUDIT_FIELDS},
     )
@@ -282,15 +283,18 @@ def _nothing_broken(
     return (
         audit is not None
         and not held_to(audit, not_promised)
+        and not recording.exits
         and not (stream is not None and stream.promises_broken)
         and not (recording.promises is not None and recording.promises.counts)
-        and (not recording.disorder or READS in not_promised)
-        and (READS in not_promised or not _of_witness(recording.witness))
+        and (READS in not_promised or not is_disordered(recording))
     )
 
 
-def _of_witness(witness: WitnessSummary | None) -> int:
-    return 0 if witness is None else witness.promises_broken
+def _nothing_for_groups(consumers: ConsumerSummary) -> str:
+    """Return why nothing is known of what groups were promised, or ""."""
+    if any(consumers.acknowledged.values()):
+        return ""
+    return "no message to groups of consumers was acknowledged, so no promise to them was measured"
 
 
 def _slow_nodes(recording: Recording) -> list[str]:

@@ -7,11 +7,11 @@ from rich.console import Console
 
 from tandem.drill.consumers.promises import ConsumerSummary
 from tandem.drill.headline import in_words
+from tandem.drill.judgement import READS
 from tandem.drill.outcomes import EXIT_STATUSES
 from tandem.drill.stream_audit import StreamSummary
 from tandem.drill.summary import (
     NOT_MEASURED,
-    READS,
     Summary,
     broken_promises,
     failed_expectations,

@@ -85,12 +85,19 @@ class JavaProgram:
         self.signal(signal.SIGTERM)
         with trio.move_on_after(STOP_SECONDS_MAX):
             await until(lambda: not self.runs)
-        await self.kill()
+        await self._end()
 
     async def kill(self) -> None:
-        """End it with SIGKILL; returns when it is gone."""
-        if self._process is None:
-            raise OutOfPlaceError(f"{self.name} does not run")
+        """End it with SIGKILL; returns when it is gone.
+
+        Raises:
+            OutOfPlaceError: it does not run; that it has ended by itself is not covered up.
+        """
+        if not self.runs:
+            raise OutOfPlaceError(self.unexpected_exit or f"{self.name} does not run")
+        await self._end()
+
+    async def _end(self) -> None:
         self.kill_now()
         with trio.move_on_after(GONE_SECONDS_MAX):
             await until(lambda: not self.runs)

@@ -5,7 +5,9 @@ import pytest
 
 from tandem.drill.headline import in_words
 from tandem.drill.lost_leases import Late
+from tandem.drill.plan import TargetFacts
 from tandem.drill.summary import Summary, summarise, why
+from tandem.drill.witness_audit import WitnessSummary
 from tests.tandem.drill import samples
 from tests.tandem.drill.consumers.planted_consumers import PLANTS, judged_promises
 
@@ -130,3 +132,26 @@ def test_that_a_fault_did_nothing_excuses_nothing() -> None:
     lost = samples.summary(effects=samples.effects(), found=samples.audit(sync_lost=1))
     unmet = samples.summary(effects=samples.effects(), expectations=[BEFORE_FAULT])
     assert (lost.verdict, unmet.verdict) == ("FAILED", "FAILED")
+
+
+def test_an_order_that_nobody_promised_makes_no_failure_of_what_a_slow_machine_explains() -> None:
+    strange = WitnessSummary(client="x", deliveries=9, different=1)
+    of_drill = samples.recording(
+        expectations=[BEFORE_FAULT], runs=[samples.RUN], disorder=["queue 1 offset 7"]
+    )
+    of_drill.lateness = [Late(1.0, 2.5)]
+    of_drill.witness = strange
+    plan = samples.plan()
+    facts = msgspec.structs.replace(plan.target, not_promised={"read_out_of_order": "why"})
+
+    def verdict(facts: TargetFacts) -> str:
+        return summarise(
+            msgspec.structs.replace(plan, target=facts),
+            of_drill,
+            audit=samples.audit(),
+            audit_seconds=1.0,
+            interrupted=False,
+        ).verdict
+
+    assert verdict(plan.target) == "FAILED"
+    assert verdict(facts) == "INCONCLUSIVE"

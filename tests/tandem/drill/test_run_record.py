@@ -149,3 +149,17 @@ def test_groups_of_several_are_kept_with_what_became_of_each() -> None:
     assert samples.record().groups == []
     stopped = samples.summary(interrupted=True, groups=samples.two_groups(disturbed=0, sync_lost=0))
     assert {each.outcome for each in samples.record(stopped).groups} == {"interrupted"}
+
+
+def test_of_a_scenario_that_is_repeated_a_fault_that_did_nothing_shows_nothing() -> None:
+    """Effects have the name of the round, and runs that of the scenario."""
+    again = msgspec.structs.replace(samples.RUN, started_at_seconds=9.0, ended_at_seconds=18.0)
+    summary = samples.summary(
+        runs=[samples.RUN, again], effects=samples.effects(scenario="master-kill 1")
+    )
+
+    record = samples.record(summary)
+
+    assert record.verdict == "INCONCLUSIVE"
+    outcomes = {each.name: each.outcome for each in record.scenarios}
+    assert outcomes["master-kill"] == "inconclusive"

@@ -3,6 +3,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from tandem.drill.consumers.clients import GROUPS
+from tandem.drill.consumers.lines import Answered, Kind, Sent
+from tandem.drill.consumers.load import PLAIN_TOPIC
+from tandem.drill.consumers.promises import Promises
 from tandem.drill.evidence import PROMISES
 from tandem.drill.headline import in_words
 from tandem.drill.lost_leases import Late
@@ -362,3 +366,29 @@ def test_what_a_slow_machine_explains_at_another_group_shows_nothing() -> None:
     assert samples.summary(groups=late, found=lost).verdict == "FAILED"
     broken = samples.two_groups(disturbed=0, excused=3, sync_lost=1)
     assert samples.summary(groups=broken).verdict == "FAILED"
+
+
+def test_groups_for_which_nothing_was_acknowledged_were_promised_nothing() -> None:
+    """That nothing was broken says nothing then, as with the sends that are looked for on disk."""
+    sent = Sent(message_id="plain-0", kind=Kind.PLAIN, topic=PLAIN_TOPIC, at_ms=1.0)
+
+    def judged(status: str) -> Summary:
+        promises = Promises(GROUPS)
+        answered = Answered(message_id="plain-0", status=status, reason="", at_ms=2.0)
+        for line in (sent, answered):
+            promises.take(line)
+        return samples.summary(promises=promises)
+
+    assert judged(SEND_OK).verdict == "PASSED"
+    nothing = judged(UNKNOWN)
+    assert nothing.verdict == "FAILED"
+    assert "groups" in nothing.stopped_because
+
+
+def test_a_node_that_ended_by_itself_fails_the_drill_however_well_all_went() -> None:
+    """Something may have started it again, or it is a program that the drain does not ask."""
+    summary = samples.summary(exits={"name-server-1 ended with status 1: OutOfMemoryError"})
+
+    assert summary.verdict == "FAILED"
+    assert in_words(summary) == "FAILED: 1 program ended by itself"
+    assert samples.record(summary).exit_status == 1
