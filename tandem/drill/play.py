@@ -11,7 +11,7 @@ interrupted drill can still say what it saw. Cancelling `play` kills the nodes a
 """
 
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from random import Random
@@ -30,10 +30,12 @@ from tandem.drill.consumers.promises import Promises
 from tandem.drill.errors import NotReadyError
 from tandem.drill.java_witness import finish as finish_witness
 from tandem.drill.java_witness import witnessing
+from tandem.drill.judgement import READS
 from tandem.drill.ledger import Ledger
 from tandem.drill.live import LiveView
 from tandem.drill.lost_leases import Late, is_slow
 from tandem.drill.orders import BodySource, Orders
+from tandem.drill.outcomes import SEND_OK
 from tandem.drill.plan import Plan
 from tandem.drill.recording import Recording
 from tandem.drill.scenario import (
@@ -142,10 +144,21 @@ def _workload(plan: Plan, recording: Recording, source: BodySource, ledger: Ledg
         retries=_retries(plan),
         refusal_is_clear=plan.target.refusal_is_clear,
         reads=None if plan.witness is None else recording.reads,
+        owed_reads=_owed_reads(plan),
     )
     recording.disorder = found.disorder
     recording.timeline.start_phase(recording.clock.now(), plan.scenarios[0].name, "start")
     return found
+
+
+def _owed_reads(plan: Plan) -> Collection[tuple[str, str]] | None:
+    """Return the sends that readers have to see at the end, as the audit has them in the log.
+
+    In a group that elects its master, no other answer promises that the last one has the message.
+    """
+    if READS in plan.target.not_promised:
+        return ()
+    return {("sync", SEND_OK)} if plan.is_fenced else None
 
 
 def wall_ms() -> float:

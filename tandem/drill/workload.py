@@ -10,7 +10,7 @@ Readers read each queue from the start as it grows and check what they see. A re
 the beginning again and again, so that there is something to read even when nothing new arrives.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -166,7 +166,12 @@ class Workload:
         retries: Retries | None = None,
         refusal_is_clear: bool = True,
         reads: dict[Place, Content] | None = None,
+        owed_reads: Collection[tuple[str, str]] | None = None,
     ) -> None:
+        """`owed_reads`: mode and status of sends that readers have to see; None: all with a place.
+
+        What the next master may lack is none of them: its queue may end before that place.
+        """
         self.producers = list(producers)
         self.readers: dict[int, QueueReader] = {}
         self.disorder: list[str] = []
@@ -180,6 +185,7 @@ class Workload:
         self._clock = clock
         self._retries = retries
         self._refusal_is_clear = refusal_is_clear
+        self._owed_reads = owed_reads
         self._period_seconds = len(self.producers) / rate_per_second
         self._running = trio.Event()
 
@@ -269,7 +275,8 @@ class Workload:
         self._ledger.write(answered)
         producer.latest = (phase, outcome.status)
         reader = self.readers.get(answered.queue_id)
-        if reader is not None:
+        owed = self._owed_reads
+        if reader is not None and (owed is None or (producer.mode, outcome.status) in owed):
             reader.acknowledged_end = max(reader.acknowledged_end, answered.queue_offset + 1)
         self._timeline.answered(
             now,

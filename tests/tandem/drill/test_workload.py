@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
@@ -109,7 +109,11 @@ class Bench:
     """A workload with its ledger and a broker, in a directory."""
 
     def __init__(
-        self, directory: Path, source: BodySource | None = None, rate_per_second: float = 100
+        self,
+        directory: Path,
+        source: BodySource | None = None,
+        rate_per_second: float = 100,
+        owed_reads: Collection[tuple[str, str]] | None = None,
     ) -> None:
         self.path = directory / "ledger.ndjson"
         self.ledger = Ledger(self.path)
@@ -124,6 +128,7 @@ class Bench:
             clock=Clock(trio.current_time(), 1_000_000.0),
             rate_per_second=rate_per_second,
             producers=producer_states(1, 1),
+            owed_reads=owed_reads,
         )
         self.reader = self.workload.readers[0] = QueueReader(QUEUE)
 
@@ -486,3 +491,37 @@ async def test_a_send_that_is_cut_short_may_have_been_stored() -> None:
         await attempts.run(Silent(), Message(TOPIC, b"x"), Retries(9.0))
 
     assert (attempts.outcome.status, attempts.maybe_stored) == (UNKNOWN, 1)
+
+
+async def test_what_may_be_lost_is_not_waited_for_by_readers(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """The next master of a fenced group may lack what waited for it alone, and its end of log."""
+    bench = Bench(tmp_path, owed_reads={("sync", SEND_OK)})
+    bench.workload.resume()
+
+    async def send(number: int, answer: SendStatus) -> None:
+        bench.broker.status = answer
+        producer = bench.workload.producers[number]
+        await bench.workload._send_next(producer, bench.broker)
+
+    await send(0, SendStatus.SEND_OK)
+    assert bench.workload.left_to_read() == 1
+    await send(1, SendStatus.SEND_OK)  # async
+    await send(0, SendStatus.FLUSH_SLAVE_TIMEOUT)
+    del bench.broker.log[1:]  # another master
+
+    with trio.move_on_after(2):
+        await bench.workload.read_along(bench.reader, bench.broker)
+
+    assert bench.reader.next_offset == 1
+    assert bench.workload.left_to_read() == 0
+
+
+async def test_what_a_classic_master_has_is_waited_for(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    bench = Bench(tmp_path)
+    bench.broker.status = SendStatus.SLAVE_NOT_AVAILABLE
+    await bench.workload._send_next(bench.workload.producers[1], bench.broker)
+    assert bench.workload.left_to_read() == 1

@@ -68,3 +68,18 @@ async def test_an_end_that_nobody_wanted_is_told(tmp_path: Path) -> None:
         await trio.sleep(0.01)
     assert "status 7" in one.unexpected_exit
     one.reap()
+
+
+async def test_who_kills_a_program_does_not_cover_up_that_it_has_ended_by_itself(
+    tmp_path: Path,
+) -> None:
+    one = program(tmp_path, DIES_LATER)
+    await one.start()
+    while one.runs:
+        await trio.sleep(0.01)
+
+    with pytest.raises(OutOfPlaceError, match="status 7"):
+        await one.kill()
+
+    assert "status 7" in one.unexpected_exit
+    one.reap()
