@@ -18,6 +18,7 @@ import trio
 from tandem.cluster_file.coordinator_settings import COORDINATOR
 from tandem.drill.breakable import Cluster, Disks, Load, Machines, Network
 from tandem.drill.effects import Effects
+from tandem.drill.lost_leases import LATE_SECONDS_MIN
 from tandem.drill.outcomes import SendMode
 from tandem.drill.replication import Replication
 from tandem.drill.switches import longest_gap
@@ -37,6 +38,9 @@ SEEN_SECONDS_MAX: Final = 20.0
 """For everything else that must be seen: three times a replication timeout plus a reconnect."""
 
 LOOK_SECONDS: Final = 0.05
+
+HEAR_SECONDS_MAX: Final = 5.0
+"""A node that does not answer is known to be silent after a second."""
 
 
 PLAYED: Final = "ran to its end"
@@ -364,14 +368,22 @@ class Stage:
     ) -> None:
         """Wait until a look shows what is expected, but not for a node that ended by itself.
 
-        See `Expectation` for `is_liveness`.
+        See `Expectation` for `is_liveness`. Of what no slow machine explains, the time does not
+        count in which the drill itself did not run: what is looked at is what it was told last.
 
         Raises:
             UnmetError: it did not within the time.
         """
         started = self.now()
-        with trio.move_on_after(within_seconds * self._patience):
-            await until(lambda: look().held or bool(self.cluster.unexpected_exits()))
+
+        def is_over() -> bool:
+            return look().held or bool(self.cluster.unexpected_exits())
+
+        if is_liveness:
+            with trio.move_on_after(within_seconds * self._patience):
+                await until(is_over)
+        else:
+            await self._until_or_awake_for(is_over, within_seconds * self._patience)
         seen = look()
         exits = self.cluster.unexpected_exits()
         if exits and not seen.held:
@@ -379,6 +391,20 @@ class Stage:
         self._note(expected, seen, self.now() - started, is_liveness=is_liveness)
         if not seen.held:
             raise UnmetError
+
+    async def hear(self, group: WatchedGroup) -> None:
+        """Return when each node has answered what it was asked from now on, or did not in time."""
+        started = self.now()
+        with trio.move_on_after(HEAR_SECONDS_MAX * self._patience):
+            await until(lambda: all(group.asked_at[node] >= started for node in group.nodes))
+
+    async def _until_or_awake_for(self, holds: Callable[[], bool], seconds: float) -> None:
+        """Return once it holds, or once the drill has been awake for that long."""
+        left = seconds
+        while left > 0 and not holds():
+            before = self.now()
+            await trio.sleep(LOOK_SECONDS)
+            left -= min(self.now() - before, LATE_SECONDS_MIN)
 
     def check(self, expected: str, seen: Seen, *, is_liveness: bool = False) -> None:
         """Note something that must hold now. The scenario goes on either way.

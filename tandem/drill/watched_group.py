@@ -52,6 +52,8 @@ class WatchedGroup:
         """What nodes said last of machines that do not run them in time, in words."""
         self.coordinator_asked_at = float("-inf")
         self._open_epochs: dict[str, int] = {}
+        self._opened_at: dict[str, float] = {}
+        """When nodes that say that they are master have said so first, of their epoch."""
         self._newest_epoch = 0
 
     @property
@@ -77,6 +79,17 @@ class WatchedGroup:
             for name, status in self.statuses.items()
             if status is not None and status.role == MASTER_ROLE and not status.refusal
         ]
+
+    @property
+    def masters_at_once(self) -> list[str]:
+        """Those of `masters` that were asked when the newest of them had said that it is one.
+
+        Nodes are asked in turn: that one was master before it gave up is no second master.
+        """
+        names = self.masters
+        newest = max(names, key=lambda name: self._open_epochs.get(name, 0), default="")
+        since = self._opened_at.get(newest, float("-inf"))
+        return [name for name in names if name == newest or self.asked_at[name] >= since]
 
     @property
     def in_sync(self) -> list[str]:
@@ -110,6 +123,7 @@ class WatchedGroup:
         if status.role == MASTER_ROLE and status.lease_left_ms > 0:
             if opened != status.epoch:
                 self._open_epochs[node] = status.epoch
+                self._opened_at[node] = now
                 self._note(now, "open", node, status.epoch)
         elif opened is not None:
             del self._open_epochs[node]

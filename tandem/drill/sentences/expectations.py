@@ -153,7 +153,9 @@ async def _no_election(stage: Stage, words: Words) -> None:
 
 
 async def _one_master(stage: Stage, words: Words) -> None:
-    masters = stage.fenced_group.masters
+    group = stage.fenced_group
+    await stage.hear(group)
+    masters = group.masters_at_once
     stage.check(
         "at most one node says that it takes sends",
         Seen(len(masters) <= 1, ", ".join(masters) or "none does"),

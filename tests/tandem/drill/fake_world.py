@@ -74,6 +74,8 @@ class World:
         self.master = MASTER
         self.machines_are_missing = False
         self.elects = True
+        self.claims: set[str] = set()
+        """Nodes that say that they are master, whoever is."""
         self.faults_are_felt = True
         self.looks = 0
         self.stage: Stage = Stage(
@@ -122,7 +124,8 @@ class World:
         watched.coordinator_said(now, now, state, leader)
         for node in (MASTER, *SLAVES):
             if node in self.up and node not in self.frozen:
-                watched.node_said(now, now, node, samples_status(node, self.master, self.epoch))
+                master = node if node in self.claims else self.master
+                watched.node_said(now, now, node, samples_status(node, master, self.epoch))
             else:
                 watched.node_silent(now, node)
 

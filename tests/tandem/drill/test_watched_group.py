@@ -88,6 +88,23 @@ def test_only_masters_that_may_answer_are_counted() -> None:
     assert group.masters == ["b"]
 
 
+def test_two_masters_at_once_are_those_that_were_asked_when_the_newer_one_was_there() -> None:
+    watched = WatchedGroup(["a", "b", "c"])
+    watched.node_said(1.0, 1.1, "a", status("a", "a", 1))
+    watched.node_said(1.9, 2.0, "b", status("b", "b", 2))
+    assert watched.masters == ["a", "b"]
+    assert watched.masters_at_once == ["b"], "a may have given up since"
+
+    watched.node_said(1.95, 2.1, "a", status("a", "a", 1))
+    assert watched.masters_at_once == ["b"]
+    watched.node_said(2.05, 2.2, "a", status("a", "a", 1))
+    assert watched.masters_at_once == ["a", "b"]
+    watched.node_said(2.3, 2.4, "b", status("b", "b", 2))
+    assert watched.masters_at_once == ["a", "b"], "it is master since 2.0"
+    watched.node_said(2.5, 2.6, "a", status("a", "b", 2))
+    assert watched.masters_at_once == ["b"]
+
+
 def test_what_a_node_says_of_a_slow_machine_is_kept_though_it_is_over() -> None:
     group = WatchedGroup(NODES)
     group.node_said(0.0, 0.1, "a", msgspec.structs.replace(status("a", "a", 1), too_slow="late"))
