@@ -18,6 +18,7 @@ from tandem.drill.play import (
     CONSUMERS_LEDGER,
     SEND_PAUSE_SECONDS,
     _consumer_load,
+    _owed_reads,
     _retries,
     attempt_ms,
     play_scenarios,
@@ -283,3 +284,11 @@ async def test_without_another_group_a_sentence_that_means_one_is_not_possible(
         )
     ).runs
     assert not run.is_possible
+
+
+def test_readers_have_to_see_what_the_last_master_was_promised_to_have() -> None:
+    elects = samples.plan(KILL, kind=GroupKind.FENCED)
+    assert _owed_reads(elects) == {("sync", "SEND_OK")}
+    assert _owed_reads(samples.plan(KILL, kind=GroupKind.CLASSIC)) is None
+    free = TargetFacts(not_promised={"sync_lost": "why", "read_out_of_order": "why"})
+    assert _owed_reads(msgspec.structs.replace(elects, target=free)) == ()
