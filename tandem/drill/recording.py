@@ -67,6 +67,13 @@ class Recording:
         """What changed in a fenced group, in order."""
         return self.watched.history if self.watched is not None else ()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether none of the scenarios could be begun, so that there is nothing to audit."""
+        is_possible = any(run.is_possible for run in self.runs)
+        is_sent = any(phase.sends or phase.in_flight for phase in self.timeline.phases)
+        return bool(self.runs) and not is_possible and not is_sent
+
     def note_end(self) -> None:
         """Keep what the audit goes by: the last master, and up to where all logs must agree."""
         watched = self.watched

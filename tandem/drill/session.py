@@ -266,6 +266,8 @@ class _Drill:
     async def _run_audit(self, recording: Recording) -> None:
         plan = self._plan
         self._keep_ledgers()
+        if recording.is_empty:
+            return
         if recording.no_audit:
             self._audit_failed = f"the audit could not be done: {recording.no_audit}"
             return

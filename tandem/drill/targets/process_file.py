@@ -29,6 +29,7 @@ from tandem.cluster_file.ranges import Name, Port, text_like, whole_number
 from tandem.cluster_file.yaml_reader import MISSING, Reader, compose, is_null
 from tandem.drill.errors import BadOptionsError
 from tandem.drill.sentences.sentence import Fault
+from tandem.drill.targets.rocketmq_layout import NUMBERS
 from tandem.tls_files import TLSFiles
 
 NODES_MIN: Final = 2
@@ -278,8 +279,9 @@ def _check(reader: Reader, head: _Head, nodes: Sequence[ProcessNode]) -> None:
         )
     if head.in_sync_replicas > len(nodes):
         reader.complain("in_sync_replicas", f"is more than the {len(nodes)} nodes")
-    if not head.settings.get("inSyncReplicas", "1").isdecimal():
-        reader.complain("settings.inSyncReplicas", "is not valid; give a number in quotes")
+    for key in NUMBERS:
+        if not head.settings.get(key, "1").isdecimal():
+            reader.complain(f"settings.{key}", "is not valid; give a number in quotes")
     _check_access(reader, head)
     _check_nodes(reader, nodes)
 

@@ -45,7 +45,7 @@ from tandem.drill.targets.rocketmq import (
     SLAVE_TIMEOUT_MS,
     RunningRocketMQ,
 )
-from tandem.drill.targets.rocketmq_contract import Contract, contract_of
+from tandem.drill.targets.rocketmq_contract import Contract, contract_of, not_as_assumed
 from tandem.drill.targets.rocketmq_layout import Mode
 from tandem.drill.targets.rocketmq_watch import (
     WatchedBrokers,
@@ -252,12 +252,22 @@ class ProcessesTarget:
                 said = await admin.broker_config(node.client_address)
             except ClientError as error:
                 raise TargetError(f"{node.name} does not say its settings: {error}") from error
+            assumed = not_as_assumed(given, said) if self._decides(node) else []
+            if assumed:
+                raise TargetError(
+                    f"{node.name} has {'; '.join(assumed)}, and the file does not say so: what it"
+                    " promises would not be what the drill judges by; add that to `settings`"
+                )
             others = as_given(given, said)
             if others:
                 raise TargetError(
                     f"{node.name} has other settings than the file gives: {'; '.join(others)}: what"
                     " it promises would not be what the drill judges by; correct `settings`"
                 )
+
+    def _decides(self, node: ProcessNode) -> bool:
+        """Whether its settings say what SEND_OK means: those of each node that may be master."""
+        return self._file.kind.elects or node is self._file.nodes[0]
 
     async def _fetch(
         self, commands: dict[str, NodeCommands], plan: Plan, recording: Recording

@@ -9,11 +9,22 @@ from typing import Final
 
 import msgspec
 
-from tandem.drill.outcomes import FLUSH_SLAVE_TIMEOUT, SEND_OK, SLAVE_NOT_AVAILABLE
+from tandem.drill.outcomes import FLUSH_SLAVE_TIMEOUT, SEND_OK, SLAVE_NOT_AVAILABLE, UNKNOWN
 from tandem.drill.targets.rocketmq_layout import NODE_COUNT, Mode
 
 PUT: Final = "CommitLog.asyncPutMessage, CommitLog.handleHA"
 WAIT: Final = "GroupTransferService.doWaitTransfer"
+
+DECIDING: Final[Mapping[str, str]] = {
+    "allAckInSyncStateSet": "false",
+    "inSyncReplicas": "1",
+    "minInSyncReplicas": "1",
+    "enableAutoInSyncReplicas": "false",
+    "enableSlaveActingMaster": "false",
+    "transientStorePoolEnable": "false",
+}
+"""Settings of brokers that a contract reckons with, and what is taken for them where none is given:
+RocketMQ's defaults (MessageStoreConfig, BrokerConfig)."""
 
 _ALWAYS: Final = {
     "duplicated": "a request that is answered once is stored once (CommitLog.asyncPutMessage)",
@@ -54,6 +65,18 @@ def contract_of(
     return _classic(mode, settings, is_4=is_4)
 
 
+def not_as_assumed(given: Mapping[str, str], said: Mapping[str, str]) -> list[str]:
+    """Return the settings that decide, are not `given`, and are no default, as a broker says them.
+
+    One that it does not say, its version does not have.
+    """
+    return [
+        f"{key}={said[key]}"
+        for key, default in DECIDING.items()
+        if key not in given and said.get(key, default) != default
+    ]
+
+
 def _classic(mode: Mode, settings: Mapping[str, str], *, is_4: bool) -> Contract:
     wanted = int(settings.get("inSyncReplicas", "1"))
     if mode is Mode.ASYNC_MASTER:
@@ -67,6 +90,8 @@ def _classic(mode: Mode, settings: Mapping[str, str], *, is_4: bool) -> Contract
             f" {wanted}, counts the master, and RocketMQ 5 answers at once then ({PUT})",
             SEND_OK,
         )
+    elif settings.get("enableSlaveActingMaster") == "true":
+        means, without = _acting(settings, wanted)
     else:
         means, without = (
             f"SEND_OK waits until {wanted} replicas, the master counted, have the message in their"
@@ -86,6 +111,24 @@ def _classic(mode: Mode, settings: Mapping[str, str], *, is_4: bool) -> Contract
         not_promised={},
         status_without_slaves=without,
     )
+
+
+def _acting(settings: Mapping[str, str], wanted: int) -> tuple[str, str]:
+    """What SEND_OK means where slaves may act as master, and what a master alone answers.
+
+    There fewer replicas than are waited for are refused at once, which says nothing clear.
+    """
+    means = (
+        f"SEND_OK waits until {wanted} replicas, the master counted, have the message in their page"
+        f" cache (inSyncReplicas={wanted}; {WAIT})"
+    )
+    refused = "a master without them refuses (enableSlaveActingMaster=true)"
+    if settings.get("enableAutoInSyncReplicas") != "true":
+        return f"{means}; {refused}", UNKNOWN
+    fewest = int(settings.get("minInSyncReplicas", "1"))
+    fewer = f"{means}; for as many as are there, and no fewer than {fewest}, if there are not that"
+    alone = SEND_OK if fewest <= 1 else UNKNOWN
+    return f"{fewer} many (enableAutoInSyncReplicas=true; CommitLog.calcNeedAckNums)", alone
 
 
 def _controller(settings: Mapping[str, str], node_count: int) -> Contract:

@@ -40,7 +40,7 @@ OWN_KEYS: Final = (
 )
 """Properties that are the drill's to give."""
 
-NUMBERS: Final = ("inSyncReplicas",)
+NUMBERS: Final = ("inSyncReplicas", "minInSyncReplicas")
 """Properties that a contract reckons with."""
 
 

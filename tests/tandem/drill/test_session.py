@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ from tandem.drill import session
 from tandem.drill.errors import BadOptionsError, BadScenarioError, DrillError, first_of
 from tandem.drill.options import RATE_PER_SECOND_DEFAULT, DrillOptions
 from tandem.drill.orders import FileLines, Orders
-from tandem.drill.outcomes import EXIT_BROKEN
+from tandem.drill.outcomes import EXIT_BROKEN, EXIT_NOT_POSSIBLE
 from tandem.drill.plan import Plan
 from tandem.drill.recording import Recording
+from tandem.drill.scenario import NOT_POSSIBLE, ScenarioRun
 from tandem.drill.session import RATE_PER_SECOND_AUTOMATIC_MAX
 from tandem.drill.small_disks import Disks
 from tandem.testing import write_cluster_file
@@ -97,7 +99,12 @@ class Unplayed:
 
 
 def held_with(
-    directory: Path, monkeypatch: pytest.MonkeyPatch, *, no_audit: str = "", notes: str = ""
+    directory: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    no_audit: str = "",
+    notes: str = "",
+    runs: Sequence[ScenarioRun] = (),
 ) -> tuple[int, dict[str, Any]]:
     """Hold a drill whose play sees nothing but this; return its status and its summary."""
 
@@ -105,6 +112,7 @@ def held_with(
         await trio.lowlevel.checkpoint()
         recording.timeline.start_phase(0.0, "kill", "start")
         recording.no_audit = no_audit
+        recording.runs += runs
         recording.notes.append(notes)
         recording.ended_at = recording.clock.now()
         recording.timeline.end_phase(recording.ended_at)
@@ -222,3 +230,14 @@ def test_a_node_that_there_is_not_is_named_before_anything_starts(tmp_path: Path
     options = DrillOptions(config=config, scenarios=(str(scenario),), out=tmp_path / "report")
     with ExitStack() as stack, pytest.raises(BadScenarioError, match="broker-z-9"):
         session._prepared(options, stack)
+
+
+def test_of_scenarios_that_could_not_be_begun_there_is_nothing_to_audit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store of a broker that nobody has sent to has no log in it."""
+    impossible = msgspec.structs.replace(samples.RUN, outcome=f"{NOT_POSSIBLE}: no such fault")
+
+    status, _ = held_with(tmp_path, monkeypatch, runs=[impossible])
+
+    assert status == EXIT_NOT_POSSIBLE

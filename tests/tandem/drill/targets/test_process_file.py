@@ -80,6 +80,10 @@ HOSTILE: list[tuple[dict[str, Any], str]] = [
         {"kind": "rocketmq-classic", "settings": {"inSyncReplicas": "two"}},
         "settings.inSyncReplicas",
     ),
+    (
+        {"kind": "rocketmq-classic", "settings": {"minInSyncReplicas": "two"}},
+        "settings.minInSyncReplicas",
+    ),
     ({"commands": {**COMMANDS, "explode": "x"}}, "commands.explode"),
     ({"commands": {**COMMANDS, "find": "a\nb"}}, "commands.find"),
     ({"commands": {"start": "x"}}, "nodes[0]"),

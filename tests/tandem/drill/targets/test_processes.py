@@ -16,6 +16,7 @@ from tandem.drill.scenario_file import FOLDER, catalogue
 from tandem.drill.targets import processes
 from tandem.drill.targets.process_nodes import RefusedError
 from tandem.drill.targets.processes import ProcessesTarget
+from tandem.drill.targets.rocketmq_contract import DECIDING
 from tandem.drill.targets.target import cannot
 from tandem.drill.workload import Clock
 from tandem.wire.response_code import ResponseCode
@@ -198,3 +199,61 @@ def test_a_secret_or_a_certificate_that_cannot_be_used_ends_the_drill(tmp_path: 
         target.lay_out(tmp_path, ())
     with pytest.raises(BadOptionsError):
         ProcessesTarget(read(tmp_path, ca_file="no-such-ca.pem")).lay_out(tmp_path, ())
+
+
+class Brokers:
+    """Brokers that say their settings, by address."""
+
+    def __init__(self, **said: str) -> None:
+        self.said = {"brokerRole": "SYNC_MASTER", **dict(DECIDING), **said}
+        self.of_slave: dict[str, str] = {}
+
+    async def broker_config(self, address: str) -> dict[str, str]:
+        await trio.lowlevel.checkpoint()
+        return self.said | (self.of_slave if address.endswith(":10921") else {})
+
+
+async def check_settings(target: ProcessesTarget, brokers: Brokers) -> None:
+    await target._check_settings(cast("Admin", brokers))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("allAckInSyncStateSet", "true"),  # it is judged as not promised, and is promised
+        ("inSyncReplicas", "2"),
+        ("transientStorePoolEnable", "true"),  # it is judged as promised, and is not
+    ],
+)
+async def test_a_setting_that_decides_what_is_promised_is_not_left_to_be_guessed(
+    key: str, value: str, tmp_path: Path
+) -> None:
+    controllers = ["127.0.0.1:1"]
+    silent = ProcessesTarget(read(tmp_path, kind="rocketmq-controller", controllers=controllers))
+    with pytest.raises(TargetError, match=f"{key}={value}"):
+        await check_settings(silent, Brokers(**{key: value}))
+    await check_settings(silent, Brokers())
+
+    said = read(
+        tmp_path, kind="rocketmq-controller", controllers=controllers, settings={key: value}
+    )
+    await check_settings(ProcessesTarget(said), Brokers(**{key: value}))
+
+
+async def test_the_slaves_of_a_classic_group_decide_nothing(tmp_path: Path) -> None:
+    settings = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "1"}
+    target = ProcessesTarget(read(tmp_path, kind="rocketmq-classic", settings=settings))
+    brokers = Brokers()
+    brokers.of_slave = {"transientStorePoolEnable": "true", "brokerRole": "SLAVE"}
+    await check_settings(target, brokers)
+    brokers.said["transientStorePoolEnable"] = "true"
+    with pytest.raises(TargetError):
+        await check_settings(target, brokers)
+
+
+async def test_a_version_without_such_a_setting_has_none_of_its_effects(tmp_path: Path) -> None:
+    settings = {"brokerRole": "SYNC_MASTER"}
+    file = read(tmp_path, kind="rocketmq-classic", settings=settings, version="4.9.8")
+    brokers = Brokers()
+    brokers.said = {"brokerRole": "SYNC_MASTER"}
+    await check_settings(ProcessesTarget(file), brokers)

@@ -3,10 +3,12 @@
 import pytest
 
 from tandem.drill.evidence import PROMISES, held_to
-from tandem.drill.outcomes import FLUSH_SLAVE_TIMEOUT, SEND_OK, SLAVE_NOT_AVAILABLE
+from tandem.drill.outcomes import FLUSH_SLAVE_TIMEOUT, SEND_OK, SLAVE_NOT_AVAILABLE, UNKNOWN
 from tandem.drill.targets.rocketmq_contract import contract_of
 from tandem.drill.targets.rocketmq_layout import Mode
 from tests.tandem.drill import samples
+
+ACTING = {"enableSlaveActingMaster": "true", "inSyncReplicas": "2"}
 
 ALL = [
     (Mode.CONTROLLER, {"allAckInSyncStateSet": "true"}, True),
@@ -49,6 +51,15 @@ def test_no_count_is_both_promised_and_not(
         (Mode.SYNC_MASTER, {"inSyncReplicas": "2"}, False, FLUSH_SLAVE_TIMEOUT),
         (Mode.SYNC_MASTER, {}, True, SLAVE_NOT_AVAILABLE),
         (Mode.ASYNC_MASTER, {}, False, SEND_OK),
+        (Mode.SYNC_MASTER, ACTING, False, UNKNOWN),
+        (Mode.SYNC_MASTER, {**ACTING, "inSyncReplicas": "1"}, False, SEND_OK),
+        (Mode.SYNC_MASTER, {**ACTING, "enableAutoInSyncReplicas": "true"}, False, SEND_OK),
+        (
+            Mode.SYNC_MASTER,
+            {**ACTING, "enableAutoInSyncReplicas": "true", "minInSyncReplicas": "2"},
+            False,
+            UNKNOWN,
+        ),
     ],
 )
 def test_what_is_answered_without_slaves_follows_from_the_settings(
