@@ -271,19 +271,23 @@ def _check(reader: Reader, head: _Head, nodes: Sequence[ProcessNode]) -> None:
         reader.complain("name_servers", "is empty; give at least one 'host:port'")
     if head.kind is Kind.ROCKETMQ_CONTROLLER and not head.controllers:
         reader.complain("controllers", "is missing; give the 'host:port' of every controller")
-    if head.settings and not head.kind.is_rocketmq:
-        reader.complain("settings", f"are those of RocketMQ's brokers, not of a {head.kind} group")
     if head.kind is Kind.CLASSIC and head.in_sync_replicas == 1:
         reader.complain(
             "in_sync_replicas", "is 1: sends wait for no other node, and there is nothing to test"
         )
     if head.in_sync_replicas > len(nodes):
         reader.complain("in_sync_replicas", f"is more than the {len(nodes)} nodes")
+    _check_settings(reader, head)
+    _check_access(reader, head)
+    _check_nodes(reader, nodes)
+
+
+def _check_settings(reader: Reader, head: _Head) -> None:
+    if head.settings and not head.kind.is_rocketmq:
+        reader.complain("settings", f"are those of RocketMQ's brokers, not of a {head.kind} group")
     for key in NUMBERS:
         if not head.settings.get(key, "1").isdecimal():
             reader.complain(f"settings.{key}", "is not valid; give a number in quotes")
-    _check_access(reader, head)
-    _check_nodes(reader, nodes)
 
 
 def _check_access(reader: Reader, head: _Head) -> None:

@@ -27,6 +27,10 @@ RESTORE_SECONDS_MAX: Final = 120.0
 REFUSED_SECONDS_MAX: Final = 5.0
 """A node that has just started may not know its users yet."""
 
+STILL_SECONDS_MAX: Final = 10.0
+AT_ONCE_SECONDS: Final = 0.3
+"""A freeze lasts that much longer: who has no answer by then is taken to stand still."""
+
 Answers = Callable[[str], Awaitable[bool]]
 """Whether a node answers now. Raises RefusedError."""
 
@@ -133,10 +137,15 @@ class ProcessNodes:
         await self._until_gone(node, pid, "kill")
 
     async def freeze(self, node: str) -> None:
-        """Let the process of a node stand still."""
+        """Let the process of a node stand still; returns when it answers no more.
+
+        Raises:
+            TargetError: it goes on answering: the command did nothing, and nothing would be shown.
+        """
         pid = await self._pid(node)
         self._frozen.add(node)
         await self._commands[node].run("freeze", {"PID": str(pid)})
+        await self._until_it_stands_still(node)
 
     async def wake(self, node: str) -> None:
         """Let a frozen process go on."""
@@ -283,6 +292,26 @@ class ProcessNodes:
                 if now - refused_at >= refused_seconds_max:
                     raise TargetError(str(error)) from error
             await trio.sleep(LOOK_SECONDS)
+
+    async def _until_it_stands_still(self, node: str) -> None:
+        """Return when a node does not answer at once what it is asked from now on."""
+        with trio.move_on_after(STILL_SECONDS_MAX):
+            while await self._answers_at_once(node):  # noqa: ASYNC110 - another process
+                await trio.sleep(LOOK_SECONDS)
+            return
+        commands = self._commands[node].node.commands
+        raise TargetError(
+            f"{node} goes on answering, {STILL_SECONDS_MAX:g} s after `freeze`: {commands.freeze};"
+            " correct it"
+        )
+
+    async def _answers_at_once(self, node: str) -> bool:
+        with trio.move_on_after(AT_ONCE_SECONDS):
+            try:
+                return await self._answers(node)
+            except RefusedError:
+                return True
+        return False
 
     async def _order(self, node: str, command: FencedCommand) -> None:
         if self._orders is None:

@@ -56,7 +56,10 @@ class Scene:
         )
 
     async def answers(self, node: str) -> bool:
-        return bool(await self.commands[node].find())
+        pid = await self.commands[node].find()
+        if pid and "\nState:\tT" in Path(f"/proc/{pid}/status").read_text():
+            await trio.sleep_forever()
+        return bool(pid)
 
     @property
     def done(self) -> list[str]:
@@ -268,3 +271,16 @@ async def test_a_node_that_answers_something_else_is_not_said_to_be_silent(
         assert ("so it said" in str(refused.value)) != is_lasting
     finally:
         await scene.nodes.stop_started()
+
+
+async def test_a_freeze_that_stops_nobody_is_said_and_no_drill_passes_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_nodes, "STILL_SECONDS_MAX", 0.2)
+    scene = Scene(tmp_path, msgspec.structs.replace(SLEEPERS, freeze="true"))
+    await scene.nodes.begin(60.0)
+    try:
+        with pytest.raises(TargetError, match="freeze"):
+            await scene.nodes.freeze("a")
+    finally:
+        await scene.end()
