@@ -27,7 +27,9 @@ RESTORE_SECONDS_MAX: Final = 120.0
 REFUSED_SECONDS_MAX: Final = 5.0
 """A node that has just started may not know its users yet."""
 
-STILL_SECONDS_MAX: Final = 10.0
+STILL_LOOKS_MAX: Final = 100
+"""How often a node may answer after it was frozen. Not seconds: the drill may stand still itself."""
+
 AT_ONCE_SECONDS: Final = 0.3
 """A freeze lasts that much longer: who has no answer by then is taken to stand still."""
 
@@ -295,15 +297,12 @@ class ProcessNodes:
 
     async def _until_it_stands_still(self, node: str) -> None:
         """Return when a node does not answer at once what it is asked from now on."""
-        with trio.move_on_after(STILL_SECONDS_MAX):
-            while await self._answers_at_once(node):  # noqa: ASYNC110 - another process
-                await trio.sleep(LOOK_SECONDS)
-            return
-        commands = self._commands[node].node.commands
-        raise TargetError(
-            f"{node} goes on answering, {STILL_SECONDS_MAX:g} s after `freeze`: {commands.freeze};"
-            " correct it"
-        )
+        for _ in range(STILL_LOOKS_MAX):
+            if not await self._answers_at_once(node):
+                return
+            await trio.sleep(LOOK_SECONDS)
+        freeze = self._commands[node].node.commands.freeze
+        raise TargetError(f"{node} goes on answering after `freeze`: {freeze}; correct it")
 
     async def _answers_at_once(self, node: str) -> bool:
         with trio.move_on_after(AT_ONCE_SECONDS):

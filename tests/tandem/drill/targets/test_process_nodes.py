@@ -16,6 +16,7 @@ from tandem.drill.targets.process_file import Commands, ProcessNode
 from tandem.drill.targets.process_nodes import ProcessNetwork, ProcessNodes, RefusedError
 from tandem.drill.watched_group import WatchedGroup
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult
+from tests.support.patience import PATIENCE_SECONDS
 
 FIND = (
     "if grep -qs 'State:.[^ZX]' /proc/$(cat $NODE.pid)/status; then cat $NODE.pid; fi 2>/dev/null"
@@ -57,7 +58,7 @@ class Scene:
 
     async def answers(self, node: str) -> bool:
         pid = await self.commands[node].find()
-        if pid and "\nState:\tT" in Path(f"/proc/{pid}/status").read_text():
+        if pid and _is_frozen(pid):
             await trio.sleep_forever()
         return bool(pid)
 
@@ -71,6 +72,13 @@ class Scene:
             pid = await commands.find()
             if pid:
                 await commands.run("kill", {"PID": str(pid)})
+
+
+def _is_frozen(pid: int) -> bool:
+    try:
+        return "\nState:\tT" in Path(f"/proc/{pid}/status").read_text()
+    except OSError:  # there is no such process
+        return False
 
 
 @pytest.fixture
@@ -276,7 +284,8 @@ async def test_a_node_that_answers_something_else_is_not_said_to_be_silent(
 async def test_a_freeze_that_stops_nobody_is_said_and_no_drill_passes_by_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_nodes, "STILL_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(process_nodes, "STILL_LOOKS_MAX", 2)
+    monkeypatch.setattr(process_nodes, "AT_ONCE_SECONDS", PATIENCE_SECONDS)
     scene = Scene(tmp_path, msgspec.structs.replace(SLEEPERS, freeze="true"))
     await scene.nodes.begin(60.0)
     try:
