@@ -69,6 +69,8 @@ class PlanSummary(msgspec.Struct, frozen=True, kw_only=True):
     """What was asked of the drill, and where it was held."""
 
     config: str
+    group: str = ""
+    """The one that was drilled: of several, the one that was hurt."""
     group_kind: str
     input_file: str | None
     scenarios: list[str]
@@ -312,6 +314,7 @@ def _plan_summary(plan: Plan) -> PlanSummary:
     return PlanSummary(
         config=str(options.config),
         input_file=str(options.input_file) if options.input_file is not None else None,
+        group=plan.group.name,
         group_kind=plan.group.kind,
         scenarios=[scenario.name for scenario in plan.scenarios],
         repeat=options.repeat,

@@ -28,7 +28,7 @@ REFUSED_SECONDS_MAX: Final = 5.0
 """A node that has just started may not know its users yet."""
 
 STILL_LOOKS_MAX: Final = 100
-"""How often a node may answer after it was frozen. Not seconds: the drill may stand still itself."""
+"""How often a frozen node may answer still. Not seconds: the drill may stand still itself."""
 
 AT_ONCE_SECONDS: Final = 0.3
 """A freeze lasts that much longer: who has no answer by then is taken to stand still."""

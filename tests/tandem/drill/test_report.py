@@ -251,3 +251,10 @@ def test_each_group_of_several_has_its_figures() -> None:
     assert "broker-a (was hurt)" in page
     assert "100 sends in 8.0 s: 1 failed, 1 slower than 1.5 s" in page
     assert "<h2>Groups</h2>" not in render(samples.summary(), samples.timeline())
+
+
+def test_the_page_says_which_group_was_drilled_and_what_was_beside_it() -> None:
+    alone = render(samples.summary(), samples.timeline())
+    assert "<th>group</th><td>broker-a, classic</td>" in alone
+    beside = render(samples.summary(groups=samples.two_groups()), samples.timeline())
+    assert "<th>group</th><td>broker-a, classic; beside it broker-b</td>" in beside
