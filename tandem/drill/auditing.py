@@ -61,6 +61,8 @@ class AuditRequest(msgspec.Struct, frozen=True, kw_only=True):
     scratch: Path
     confirm: int | None = None
     """Of a fenced group: below this every node had the whole log."""
+    since: int = 0
+    """Up to there a log may start anywhere: what was there before the drill."""
 
 
 def java_for_spark(option: str = "--spark") -> str:
@@ -161,6 +163,7 @@ def _audit(request: AuditRequest, stages: Stages) -> AuditSummary:
             topic=request.topic,
             out_dir=request.out,
             confirm=request.confirm,
+            since=request.since,
             on_stage=stages.begin,
         )
     except (SparkSourceError, OSError) as error:
@@ -195,6 +198,7 @@ def _audit_with_spark(request: AuditRequest, stages: Stages) -> AuditSummary:
                 topic=request.topic,
                 out_dir=request.out,
                 confirm=request.confirm,
+                since=request.since,
                 on_stage=stages.begin,
             )
         finally:

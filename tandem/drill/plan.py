@@ -51,6 +51,8 @@ class TargetFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What the drill sends to: on a cluster that stays, one of this drill alone."""
     has_consumers: bool = False
     """Whether groups are audited: the consumers' load needs topics and groups of its own."""
+    has_past: bool = False
+    """Whether its logs have begun long before the drill, each node's perhaps at another place."""
     has_timers: bool = False
     """Whether messages may have a time of their own."""
 

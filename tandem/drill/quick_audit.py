@@ -27,6 +27,7 @@ def run_quick_audit(
     topic: str,
     out_dir: str | Path,
     confirm: int | None = None,
+    since: int = 0,
     on_stage: OnStage = no_stage,
 ) -> AuditSummary:
     """Judge every send of `ledger` by the logs in `stores`; see `tandem.spark.audit.job.run_audit`.
@@ -38,7 +39,7 @@ def run_quick_audit(
         confirm = known_confirmed(stores)
     logs = open_logs(stores, master, confirm)
     on_stage(comparing(logs, master))
-    differences = differences_by_node(logs, master, differences_in)
+    differences = differences_by_node(logs, master, differences_in, since)
     on_stage(reading(logs, master))
     work = prepare(
         ledger,

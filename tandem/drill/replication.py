@@ -46,11 +46,15 @@ class Replication:
         self.states = {node: SlaveState() for node in slave_addresses}
         self.sampled_at = float("-inf")
         self.master_answers = False
+        self.log_end_at_first: int | None = None
+        """Where the master's log ended when it was first asked: before the load."""
 
     def sampled(self, now: float, log_end: int, reports: list[SlaveReport]) -> None:
         """Take an answer of the master; `now` is when the question was asked."""
         self.sampled_at = now
         self.master_answers = True
+        if self.log_end_at_first is None:
+            self.log_end_at_first = log_end
         connected = {
             self._node_by_address[report.address]: report
             for report in reports

@@ -301,6 +301,7 @@ class _Drill:
             spark_log=self._plan.out / "data" / "logs" / "spark.log",
             scratch=self._plan.out / "data" / "spark",
             confirm=recording.confirm,
+            since=_since(plan, recording),
         )
         found = await audit_with_progress(request, self._console)
         self._evidence += await trio.to_thread.run_sync(_collect, plan, abandon_on_cancel=True)
@@ -363,6 +364,11 @@ class _Drill:
         kept = _tidy(self._plan.out, keep_data=self._keep_data)
         if kept is not None:
             self._console.print(f"the nodes' data is kept in {kept}", highlight=False)
+
+
+def _since(plan: Plan, recording: Recording) -> int:
+    """Return from where on each log has to have what the master's has."""
+    return recording.replication.log_end_at_first or 0 if plan.target.has_past else 0
 
 
 def _collect(plan: Plan) -> list[Evidence]:

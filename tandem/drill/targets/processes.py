@@ -129,6 +129,7 @@ class ProcessesTarget:
             contract=_words_of(file, self._contract),
             patience=float(file.patience),
             topic=f"{TOPIC}-{secrets.token_hex(4)}",
+            has_past=True,
         )
         lease_ttl_ms = file.lease_ttl_ms
         if self._contract is not None:

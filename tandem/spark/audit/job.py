@@ -50,6 +50,7 @@ def run_audit(
     topic: str,
     out_dir: str | Path,
     confirm: int | None = None,
+    since: int = 0,
     on_stage: OnStage = no_stage,
     sizes: AuditSizes = DEFAULT_SIZES,
 ) -> AuditSummary:
@@ -59,8 +60,8 @@ def run_audit(
     Parquet file or a directory of such. The table `out_dir/audit` is replaced when everything is
     judged. All of them have to be at the same paths for driver and workers. `confirm` is given for
     a fenced group: all nodes had the whole log below it; without it, what their stores know to be
-    confirmed counts. `on_stage` is called with words for what
-    begins now.
+    confirmed counts. `since`: up to there a log may start anywhere, for all sends are behind it.
+    `on_stage` is called with words for what begins now.
 
     Raises:
         NotAStoreError: the master's directory is not a store.
@@ -79,7 +80,7 @@ def run_audit(
             spread = spark.sparkContext.parallelize(work, count)
             return spread.mapPartitions(differences_in).collect()
 
-    differences = differences_by_node(logs, master, find)
+    differences = differences_by_node(logs, master, find, since)
     on_stage(reading(logs, master) + ", and joining it with the ledger")
     work = prepare(
         ledger,

@@ -93,16 +93,17 @@ def differences_by_node(
     logs: Mapping[str, Log],
     master: str,
     find: Callable[[Sequence[tuple[str, Piece]]], Iterable[tuple[str, int]]],
+    since: int = 0,
 ) -> dict[str, int | None]:
     """Return where each other node's log first differs.
 
-    `find` is `differences_in`, or spreads it over tasks.
+    `find` is `differences_in`, or spreads it over tasks. `since`: see `logs_differ_at`.
     """
     others = {node: log for node, log in logs.items() if node != master}
     work = [(node, piece) for node, log in others.items() for piece in pieces(logs[master], log)]
     found = list(find(work)) if work else []
     return {
-        node: logs_differ_at(logs[master], log, [at for name, at in found if name == node])
+        node: logs_differ_at(logs[master], log, [at for name, at in found if name == node], since)
         for node, log in others.items()
     }
 
@@ -149,13 +150,16 @@ def first_difference(piece: Piece) -> int | None:
     return None
 
 
-def logs_differ_at(master: Log, other: Log, differences: list[int]) -> int | None:
+def logs_differ_at(master: Log, other: Log, differences: list[int], since: int = 0) -> int | None:
     """Return where two logs first differ, given the differences found in their pieces.
 
-    None: same start, same bytes, same end.
+    None: same start, same bytes, same end. Up to `since` a log may start anywhere: old files are
+    deleted by each node for itself, and a slave of RocketMQ that was empty has begun with the last
+    file of its master (DefaultHAConnection).
     """
-    if master.start != other.start and master.files and other.files:
-        return min(master.start, other.start)
+    starts = {master.start, other.start}
+    if len(starts) > 1 and max(starts) > since and master.files and other.files:
+        return min(starts)
     if differences:
         return min(differences)
     return None if master.end == other.end else min(master.end, other.end)

@@ -52,3 +52,12 @@ def test_a_silent_master_says_nothing_about_its_slaves() -> None:
     assert math.isnan(timeline.lag["broker-a-1"][-1].lag_bytes)
     assert not view.behind_at_most(0)
     assert str(view) == "the master does not answer"
+
+
+def test_where_the_log_ended_before_the_load_is_kept() -> None:
+    view = replication()
+    assert view.log_end_at_first is None
+    view.silent(0.5)
+    view.sampled(1.0, 1000, [])
+    view.sampled(2.0, 5000, [])
+    assert view.log_end_at_first == 1000

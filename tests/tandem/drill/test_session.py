@@ -12,7 +12,7 @@ from tandem.drill.errors import BadOptionsError, BadScenarioError, DrillError, f
 from tandem.drill.options import RATE_PER_SECOND_DEFAULT, DrillOptions
 from tandem.drill.orders import FileLines, Orders
 from tandem.drill.outcomes import EXIT_BROKEN, EXIT_NOT_POSSIBLE
-from tandem.drill.plan import Plan
+from tandem.drill.plan import Plan, TargetFacts
 from tandem.drill.recording import Recording
 from tandem.drill.scenario import NOT_POSSIBLE, ScenarioRun
 from tandem.drill.session import RATE_PER_SECOND_AUTOMATIC_MAX
@@ -241,3 +241,14 @@ def test_of_scenarios_that_could_not_be_begun_there_is_nothing_to_audit(
     status, _ = held_with(tmp_path, monkeypatch, runs=[impossible])
 
     assert status == EXIT_NOT_POSSIBLE
+
+
+def test_logs_of_a_cluster_that_was_there_before_may_start_anywhere_up_to_the_drill() -> None:
+    plan = samples.plan()
+    recording = samples.recording()
+    assert session._since(plan, recording) == 0
+    deployed = msgspec.structs.replace(plan, target=TargetFacts(has_past=True))
+    assert session._since(deployed, recording) == 0, "nobody has said where that was"
+    recording.replication.sampled(1.0, 4_096, [])
+    assert session._since(deployed, recording) == 4_096
+    assert session._since(plan, recording) == 0

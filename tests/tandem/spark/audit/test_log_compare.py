@@ -30,10 +30,10 @@ def a_log() -> LogBuilder:
     return log
 
 
-def difference(master: Path, slave: Path) -> int | None:
+def difference(master: Path, slave: Path, since: int = 0) -> int | None:
     ours, theirs = open_extent(str(master)), open_extent(str(slave))
     found = [first_difference(piece) for piece in pieces(ours, theirs)]
-    return logs_differ_at(ours, theirs, [at for at in found if at is not None])
+    return logs_differ_at(ours, theirs, [at for at in found if at is not None], since)
 
 
 def test_equal_logs_do_not_differ(tmp_path: Path) -> None:
@@ -77,6 +77,20 @@ def test_a_log_that_starts_late_is_not_the_same(tmp_path: Path) -> None:
     master, slave = log.write(tmp_path / "a"), log.write(tmp_path / "b")
     (slave / "commitlog" / f"{0:020d}").unlink()
     assert difference(master, slave) == 0
+
+
+def test_what_came_before_may_start_anywhere_and_has_to_be_the_same(tmp_path: Path) -> None:
+    log = a_log()
+    master, slave = log.write(tmp_path / "a"), log.write(tmp_path / "b")
+    (slave / "commitlog" / f"{0:020d}").unlink()
+    assert difference(master, slave, since=FILE_BYTES) is None
+    assert difference(slave, master, since=FILE_BYTES) is None
+    assert difference(master, slave, since=FILE_BYTES - 1) == 0, "a part of that is not there"
+
+    second = slave / "commitlog" / f"{FILE_BYTES:020d}"
+    second.write_bytes(b"x" + second.read_bytes()[1:])
+    assert difference(master, slave, since=2 * FILE_BYTES) == FILE_BYTES
+    assert difference(master, tmp_path / "missing", since=FILE_BYTES) == 0
 
 
 def test_a_missing_file_in_the_middle_is_a_difference(tmp_path: Path) -> None:
