@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from tandem.cluster_file.errors import ClusterError
 from tandem.drill.errors import DrillError, NotReadyError
 from tandem.drill.keeping import keep
 from tandem.drill.nemesis import Case, World, case_of, scenario_text
@@ -187,7 +188,7 @@ class RandomDrill:
         try:
             self._hold(self._of_case(case, out))
             record = keep(out, None, self._options.label)
-        except DrillError as error:
+        except (DrillError, ClusterError) as error:
             self._say(f"{case.faults} faults: could not be played: {error}")
             return frozenset()
         broken = broken_in(record)

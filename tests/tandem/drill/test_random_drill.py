@@ -8,6 +8,7 @@ import trio
 import trio.testing
 
 from tandem.cluster_file.choices import GroupKind
+from tandem.cluster_file.errors import ClusterError
 from tandem.drill.errors import DrillError, NotReadyError
 from tandem.drill.history import read_history
 from tandem.drill.nemesis import Case, World, case_of, scenario_text
@@ -131,13 +132,16 @@ def test_an_interruption_of_the_search_keeps_what_is_broken(tmp_path: Path) -> N
     assert Path(result.scenario).exists()
 
 
-def test_a_play_of_the_search_that_cannot_be_held_breaks_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("refused", [DrillError, ClusterError])
+def test_a_play_of_the_search_that_cannot_be_held_breaks_nothing(
+    refused: type[Exception], tmp_path: Path
+) -> None:
     drills = Drills(tmp_path, lambda steps, seed: LOST)
     hold = drills.hold
 
     def once(options: DrillOptions) -> int:
         if drills.held:
-            raise DrillError("no port is free")
+            raise refused("no port is free")
         return hold(options)
 
     drills.hold = once  # type: ignore[method-assign]
