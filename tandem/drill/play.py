@@ -48,6 +48,7 @@ from tandem.drill.scenario import (
     Seen,
     Stage,
     UnmetError,
+    until,
 )
 from tandem.drill.scenario_file import Scenario
 from tandem.drill.sentences.load import drain
@@ -85,6 +86,9 @@ coordinator of a local cluster is in the process of the drill: it has to get its
 STREAM_TAKES_TIME: Final = (
     "starting Java and Spark for the stream: the load begins when it is ready, after 10 s or more"
 )
+
+READ_SECONDS_MAX: Final = 10.0
+"""For our readers, to read what another client was given already."""
 
 REST_SECONDS_MIN: Final = 30.0
 REST_RATE_SHARE: Final = 0.25
@@ -394,6 +398,9 @@ async def _witness(stage: Stage, plan: Plan, recording: Recording) -> AsyncItera
         # Expectations that were not seen are in the recording.
         with suppress(UnmetError):
             await finish_witness(witness, stage, recording.reads)
+        # It may be ahead by what our readers need not see, and are about to.
+        with trio.move_on_after(READ_SECONDS_MAX * plan.patience):
+            await until(lambda: witness.places <= recording.reads.keys())
         given = [(each.place, each.content) for each in witness.deliveries]
         recording.witness = compare_witness(
             java.client, given, recording.reads, is_whole=not recording.stopped_because

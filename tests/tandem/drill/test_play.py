@@ -1,8 +1,10 @@
 """How scenarios follow each other. Whole plays on real nodes: tests/faults/test_drill*.py."""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -13,6 +15,7 @@ from tandem.client import GroupNotFoundError, ReceivedMessage
 from tandem.cluster_file.choices import GroupKind
 from tandem.drill.consumers.clients import GROUPS
 from tandem.drill.consumers.lines import read_lines
+from tandem.drill.java_witness import Delivery, WitnessJava
 from tandem.drill.plan import Plan, TargetFacts
 from tandem.drill.play import (
     CONSUMERS_LEDGER,
@@ -20,10 +23,12 @@ from tandem.drill.play import (
     _consumer_load,
     _owed_reads,
     _retries,
+    _witness,
     attempt_ms,
     play_scenarios,
 )
 from tandem.drill.recording import Recording
+from tandem.drill.scenario import Seen
 from tandem.drill.scenario_file import Scenario, parse_scenario
 from tandem.drill.sentences.sentence import Fault
 from tandem.drill.timeline import Timeline
@@ -292,3 +297,39 @@ def test_readers_have_to_see_what_the_last_master_was_promised_to_have() -> None
     assert _owed_reads(samples.plan(KILL, kind=GroupKind.CLASSIC)) is None
     free = TargetFacts(not_promised={"sync_lost": "why", "read_out_of_order": "why"})
     assert _owed_reads(msgspec.structs.replace(elects, target=free)) == ()
+
+
+async def test_a_witness_that_is_ahead_of_our_readers_for_a_moment_is_not_wrong(
+    nursery: trio.Nursery,
+    monkeypatch: pytest.MonkeyPatch,
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """They are not waited for where the next master might lack what it was given."""
+    world = World(is_fenced=True)
+    recording = Recording(Clock(0.0, 0.0), samples.group(kind=GroupKind.FENCED))
+    world.timeline.start_phase(0.0, "kill", "drain")
+    given = [Delivery(0, offset, offset, 0, f"async-1-{offset}") for offset in range(3)]
+
+    @asynccontextmanager
+    async def witnessing(*_: object) -> AsyncIterator[SimpleNamespace]:
+        await trio.lowlevel.checkpoint()
+        yield SimpleNamespace(
+            deliveries=given,
+            places={each.place for each in given},
+            seen=lambda ours: Seen(held=True, text=f"{len(ours)} messages"),
+        )
+
+    async def read() -> None:
+        await trio.sleep(1)
+        recording.reads |= {each.place: each.content for each in given}
+
+    monkeypatch.setattr("tandem.drill.play.witnessing", witnessing)
+    java = WitnessJava(java="java", class_path="", version="5.3.3")
+    plan = msgspec.structs.replace(samples.plan(KILL, kind=GroupKind.FENCED), witness=java)
+
+    nursery.start_soon(read)
+    async with _witness(world.stage, plan, recording):
+        pass
+
+    assert recording.witness is not None
+    assert (recording.witness.deliveries, recording.witness.promises_broken) == (3, 0)
