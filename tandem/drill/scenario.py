@@ -396,7 +396,7 @@ class Stage:
         """Return when each node has answered what it was asked from now on, or did not in time."""
         started = self.now()
         with trio.move_on_after(HEAR_SECONDS_MAX * self._patience):
-            await until(lambda: all(group.asked_at[node] >= started for node in group.nodes))
+            await until(lambda: all(group.asked_at[node] > started for node in group.nodes))
 
     async def _until_or_awake_for(self, holds: Callable[[], bool], seconds: float) -> None:
         """Return once it holds, or once the drill has been awake for that long."""

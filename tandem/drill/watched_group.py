@@ -89,7 +89,7 @@ class WatchedGroup:
         names = self.masters
         newest = max(names, key=lambda name: self._open_epochs.get(name, 0), default="")
         since = self._opened_at.get(newest, float("-inf"))
-        return [name for name in names if name == newest or self.asked_at[name] >= since]
+        return [name for name in names if name == newest or self.asked_at[name] > since]
 
     @property
     def in_sync(self) -> list[str]:
