@@ -16,6 +16,7 @@ the line, as those about a cluster file do.
 """
 
 import enum
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -29,13 +30,15 @@ from tandem.cluster_file.ranges import Name, Port, text_like, whole_number
 from tandem.cluster_file.yaml_reader import MISSING, Reader, compose, is_null
 from tandem.drill.errors import BadOptionsError
 from tandem.drill.sentences.sentence import Fault
-from tandem.drill.targets.rocketmq_layout import NUMBERS
 from tandem.tls_files import TLSFiles
 
 NODES_MIN: Final = 2
 
 _HOST: Final = r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?"
 Host = Annotated[str, text_like(f"^{_HOST}$", "an IPv4 address or a host's name")]
+_NUMBERS: Final = ("inSyncReplicas", "minInSyncReplicas")
+"""Settings of RocketMQ's brokers that are reckoned with."""
+
 _ADDRESS: Final = re.compile(rf"{_HOST}:([1-9][0-9]{{0,4}})")
 PORT_MAX: Final = 65_535
 
@@ -285,7 +288,7 @@ def _check(reader: Reader, head: _Head, nodes: Sequence[ProcessNode]) -> None:
 def _check_settings(reader: Reader, head: _Head) -> None:
     if head.settings and not head.kind.is_rocketmq:
         reader.complain("settings", f"are those of RocketMQ's brokers, not of a {head.kind} group")
-    for key in NUMBERS:
+    for key in _NUMBERS:
         if not head.settings.get(key, "1").isdecimal():
             reader.complain(f"settings.{key}", "is not valid; give a number in quotes")
 
@@ -309,7 +312,7 @@ def _check_nodes(reader: Reader, nodes: Sequence[ProcessNode]) -> None:
         reader.complain("nodes", f"has {len(nodes)}; a drill needs at least {NODES_MIN}")
     _check_once(reader, "name", [node.name for node in nodes])
     _check_once(reader, "port", [node.client_address for node in nodes])
-    _check_once(reader, "store", [str(node.store or "") for node in nodes])
+    _check_once(reader, "store", [_place_of(node) for node in nodes])
     for index, node in enumerate(nodes):
         path = f"nodes[{index}]"
         if not node.commands.find:
@@ -323,6 +326,11 @@ def _check_nodes(reader: Reader, nodes: Sequence[ProcessNode]) -> None:
                 f"{node.name} has {which} a command `fetch`; give the directory of its store, or"
                 " the command that copies it to $STORE",
             )
+
+
+def _place_of(node: ProcessNode) -> str:
+    """Where its store is, by whatever name: compared with itself it would always be equal."""
+    return os.path.realpath(node.store) if node.store is not None else ""
 
 
 def _check_once(reader: Reader, key: str, values: Sequence[str]) -> None:

@@ -141,3 +141,11 @@ def test_a_file_that_is_not_there_is_refused_in_one_line(tmp_path: Path) -> None
         with pytest.raises(BadOptionsError) as refused:
             read_process_file(place)
         assert str(place) in str(refused.value)
+
+
+def test_two_names_of_one_store_are_one_store(tmp_path: Path) -> None:
+    """It would be compared with itself, and be equal whatever is in it."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(ClusterConfigError, match=r"nodes\[1\].store"):
+        read(tmp_path)
