@@ -90,6 +90,8 @@ class TableFault(enum.Enum):
     """The catalogue does not answer, or refuses."""
     AHEAD = enum.auto()
     """What was asked for is not in the table yet."""
+    OTHER_ROWS = enum.auto()
+    """It has other rows than the manifest says."""
 
 
 class ArchiveTableError(ArchiveError):

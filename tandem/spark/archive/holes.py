@@ -39,7 +39,8 @@ class Hole(msgspec.Struct, frozen=True):
         if self.was_left_out:
             return "the archive was told to leave the topic out there (exclude_topics)"
         return (
-            "the archive has no unit of that piece of the log; put its file in _tandem/units back"
+            "the archive has no unit of that piece of the log; put its file in _tandem/units back,"
+            " or run `tandem pipeline archive` while a store has those log files"
         )
 
 

@@ -54,9 +54,11 @@ class LogPiece(msgspec.Struct, frozen=True):
 def pieces_to_archive(
     group: str, store: str, units: list[Unit], *, take_open_file: bool = False, lost: bool = False
 ) -> list[LogPiece]:
-    """Return the pieces of a store's log that `units` do not have yet, in log order.
+    """Return the pieces of a store's log that `units` do not have, in log order.
 
-    `lost` allows that the log does not go back to where `units` end.
+    Those between units and before them are among them: a unit that was removed is archived again
+    as long as a store has its log files. `lost` allows that the log does not go back to where
+    `units` end.
 
     Raises:
         NotAStoreError: `store` is none.
@@ -73,11 +75,11 @@ def pieces_to_archive(
         if not is_closed and (not take_open_file or confirmed <= file.offset):
             break
         end = file.end_offset if is_closed else _last_end(file, confirmed)
-        first = file.offset if have is None else max(have, file.offset)
-        if have is not None and have < first and not lost:
-            raise _lost(group, have, first)
-        if first < end:
-            found.append(LogPiece(group, store, file, first, end, closes_file=is_closed))
+        if have is not None and have < file.offset and not lost:
+            raise _lost(group, have, file.offset)
+        for first, last in _missing(file.offset, end, units):
+            closes = is_closed and last == end
+            found.append(LogPiece(group, store, file, first, last, closes_file=closes))
         have = max(have or 0, end)
         if not is_closed:
             break
@@ -136,6 +138,20 @@ def log_crc(file: DataFile, first: int, end: int) -> int:
             crc = raw_crc32(view[:size], crc)
             position += size
     return crc
+
+
+def _missing(first: int, end: int, units: list[Unit]) -> Iterator[tuple[int, int]]:
+    """Yield what is left of [first, end) without the pieces of `units`, which are sorted."""
+    for unit in units:
+        if unit.end <= first:
+            continue
+        if unit.first >= end:
+            break
+        if first < unit.first:
+            yield first, unit.first
+        first = unit.end
+    if first < end:
+        yield first, end
 
 
 def _last_end(file: DataFile, confirmed: int) -> int:

@@ -195,6 +195,10 @@ class Manifest:
         """Return the physical offset up to which a group is archived; None if nothing is."""
         return max((unit.end for unit in self.of(group)), default=None)
 
+    def rows_of(self, topic: str) -> int:
+        """Return how many rows of a topic are archived."""
+        return sum(file.rows for unit in self.units for file in unit.files if file.topic == topic)
+
     def gaps(self) -> list[Gap]:
         """Return what is missing between the units of each group."""
         return [
@@ -298,8 +302,8 @@ def _read(place: Path, kind: type[StructT], *, if_missing: str) -> StructT:
         return decode_json(data, kind)
     except UnreadableError as error:
         raise ArchiveDamagedError(
-            f"{place} is damaged ({error}); restore it from a copy. If it is the last one of its"
-            " group, its piece of the log can be archived again: remove it, and run the job while"
-            " the store still has that piece",
+            f"{place} is damaged ({error}); restore it from a copy. While a store still has its"
+            " piece of the log, that can be archived again: remove the file, and run"
+            " `tandem pipeline archive`",
             ArchiveFault.UNREADABLE,
         ) from error

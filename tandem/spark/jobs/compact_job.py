@@ -55,7 +55,8 @@ def run_compact(
     """
     disk = disk or LocalDisk()
     output = Path(settings.output)
-    boundaries = read_manifest(Path(settings.archive)).boundaries()
+    manifest = read_manifest(Path(settings.archive))
+    boundaries = manifest.boundaries()
     unknown = sorted(set(settings.topics) - set(boundaries))
     if unknown:
         raise ArchiveError(
@@ -71,7 +72,9 @@ def run_compact(
             }
             known = _known(output, topic)
             keeps = settings.tombstones is Tombstones.KEEP
-            if known and (known.offsets, known.kept_tombstones) == (offsets, keeps):
+            # What fills a hole of the archive moves no boundary.
+            now = (offsets, manifest.rows_of(topic), keeps)
+            if known and (known.offsets, known.messages, known.kept_tombstones) == now:
                 done.append(msgspec.structs.replace(known, is_new=False))
                 continue
             on_progress(topic)

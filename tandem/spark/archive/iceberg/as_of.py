@@ -2,7 +2,8 @@
 
 A log only grows, so what a group had at a physical offset is what is stored before it: the same
 rows from any snapshot that has the log up to there. The oldest one that does is chosen, for what
-came after it need not be looked at. At a time means: stored before it.
+came after it need not be looked at, unless it filled a gap before that offset. At a time means:
+stored before it.
 """
 
 from collections.abc import Mapping
@@ -19,11 +20,12 @@ from pyiceberg.expressions import (
     Or,
 )
 from pyiceberg.table import DataScan
+from pyiceberg.table.snapshots import Snapshot
 
 from tandem.spark.archive.columns import BROKER
 from tandem.spark.archive.errors import ArchiveTableError, TableFault
 from tandem.spark.archive.iceberg.lineage import lineage
-from tandem.spark.archive.iceberg.table import END, ArchiveTable
+from tandem.spark.archive.iceberg.table import END, FILLED, ArchiveTable
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -88,15 +90,27 @@ def as_of_offsets(table: ArchiveTable, topic: str, offsets: Mapping[str, int]) -
     known = lineage(table.iceberg)
     if not known:
         raise _empty()
-    chosen = known[-1]
+    chosen: Snapshot | None = None
     for snapshot in known:
-        summary = snapshot.summary
-        if summary is not None and all(
-            int(summary.get(f"{END}{group}") or 0) >= offset for group, offset in offsets.items()
-        ):
+        if (chosen is None and _has(snapshot, offsets)) or _fills(snapshot, offsets):
             chosen = snapshot
-            break
-    return AsOf(chosen.snapshot_id, topic, offsets=dict(offsets))
+    return AsOf((chosen or known[-1]).snapshot_id, topic, offsets=dict(offsets))
+
+
+def _has(snapshot: Snapshot, offsets: Mapping[str, int]) -> bool:
+    """Say whether a snapshot reaches as far as that in each group."""
+    summary = snapshot.summary
+    return summary is not None and all(
+        int(summary.get(f"{END}{group}") or 0) >= offset for group, offset in offsets.items()
+    )
+
+
+def _fills(snapshot: Snapshot, offsets: Mapping[str, int]) -> bool:
+    """Say whether a snapshot has rows before an offset that those before it lack."""
+    summary = snapshot.summary
+    return summary is not None and any(
+        int(summary.get(f"{FILLED}{group}") or offset) < offset for group, offset in offsets.items()
+    )
 
 
 def as_of_time(table: ArchiveTable, topic: str, time_ms: int) -> AsOf:

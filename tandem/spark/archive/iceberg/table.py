@@ -7,8 +7,10 @@
     4  `version-hint.text` names the metadata, for readers without a catalogue
 
 A job that dies between 2 and 3 leaves a unit that the table lacks: the next one sees it by the
-property, which no expiry of snapshots takes away. After 3 the property says that it is there. The
-manifest stays what it is, and a table can be made from it anew at any time.
+property, which no expiry of snapshots takes away. After 3 the property says that it is there. Of a
+unit before that offset, which fills a gap of the manifest, the table is asked for its rows as long
+as the unit is not verified. The manifest stays what it is, and a table can be made from it anew at
+any time.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,22 +21,26 @@ from typing import Final
 import msgspec
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.expressions import And, EqualTo, GreaterThanOrEqual, LessThan
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from tandem.spark.archive.columns import FIELD_IDS
+from tandem.spark.archive.columns import BROKER, FIELD_IDS
 from tandem.spark.archive.disk import Disk
 from tandem.spark.archive.errors import ArchiveTableError, TableFault
 from tandem.spark.archive.iceberg.catalogue import asked, open_catalogue
 from tandem.spark.archive.iceberg.data_files import data_files, location_of, path_of
 from tandem.spark.archive.iceberg.lineage import lineage
 from tandem.spark.archive.iceberg.schema import ADDED, BASE, PARTITIONS, name_mapping, numbers
-from tandem.spark.archive.manifest import Unit
+from tandem.spark.archive.manifest import Unit, UnitState
 from tandem.spark.archive.table_note import TABLE_FOLDER, TableNote, read_note
 
 PUBLISH: Final = "tandem-publish"
 END: Final = "tandem-end-"
 """Before the name of a group: the physical offset up to which the table has its log."""
+
+FILLED: Final = "tandem-filled-"
+"""Before the name of a group: the offset from which a snapshot has what those before it lack."""
 
 _OURS: Final = "tandem-archive"
 _PROPERTIES: Final = {
@@ -119,25 +125,82 @@ class ArchiveTable:
         }
 
     def append(self, units: Iterable[Unit]) -> list[Unit]:
-        """Take the files of units of one group in one snapshot; return which were new."""
+        """Take the files of units of one group in one snapshot; return which were new.
+
+        Raises:
+            ArchiveTableError: it has some rows of a unit, in files that have others, too.
+        """
         ends = self.ends()
-        new = [unit for unit in units if unit.end > ends.get(unit.group, 0)]
+        old: list[DataFile] = []
+        new: list[Unit] = []
+        for unit in units:
+            if (stale := self._stale(unit, ends.get(unit.group, 0))) is not None:
+                old += stale
+                new.append(unit)
         if not new:
             return []
-        last = new[-1]
-        parts = [part for unit in new for part in unit.files]
-        ends[last.group] = last.end
+        last = max(new, key=lambda unit: unit.end)
+        end = ends.get(last.group, 0)
+        ends[last.group] = max(end, last.end)
         marks = {f"{END}{group}": str(end) for group, end in ends.items()}
         names = {PUBLISH: last.name, "tandem-publish-first": new[0].name}
+        first = min(unit.first for unit in new)
+        if first < end:
+            names[f"{FILLED}{last.group}"] = str(first)
+        parts = [part for unit in new for part in unit.files]
         with asked(self._note), self.iceberg.transaction() as change:
             files = data_files(self._archive, parts, change.table_metadata)
             change.set_properties(marks)
-            snapshot = change.update_snapshot(snapshot_properties=marks | names).merge_append()
+            update = change.update_snapshot(snapshot_properties=marks | names)
+            snapshot = update.overwrite() if old else update.merge_append()
+            for file in old:
+                snapshot.delete_data_file(file)
             for file in files:
                 snapshot.append_data_file(file)
             snapshot.commit()
         self.note_version()
         return new
+
+    def _stale(self, unit: Unit, end: int) -> list[DataFile] | None:
+        """Return which files those of a unit take the places of; None if the table has the unit.
+
+        `end` is where the table ends. What is verified was in the table before; of a unit before
+        that end, which was removed and archived again, or never was there, it is asked.
+        """
+        if unit.first >= end:
+            return []
+        if unit.end <= end and unit.state is UnitState.VERIFIED:
+            return None
+        rows = And(
+            EqualTo(BROKER, unit.group),  # type: ignore[arg-type, call-arg] # as documented
+            GreaterThanOrEqual("physicalOffset", unit.first),  # type: ignore[arg-type, call-arg]
+            LessThan("physicalOffset", unit.end),  # type: ignore[arg-type, call-arg]
+        )
+        scan = self.iceberg.scan(rows)
+        parts = {self._archive / part.path: part for part in unit.files}
+        own: list[DataFile] = []
+        others: list[DataFile] = []
+        for task in scan.plan_files():
+            (own if path_of(task.file.file_path) in parts else others).append(task.file)
+        # Files of the unit are already the new ones where they are, and all their rows are its.
+        named = [parts[path_of(file.file_path)] for file in own]
+        own_rows = sum(part.rows for part in named)
+        other_rows = scan.count() - own_rows if others else 0
+        if own_rows + other_rows == unit.rows and all(
+            (file.file_size_in_bytes, file.record_count) == (part.size_bytes, part.rows)
+            for file, part in zip(own, named, strict=True)
+        ):
+            return None
+        if not other_rows:
+            return own
+        if sum(file.record_count for file in others) != other_rows:
+            raise ArchiveTableError(
+                f"the table {self._note.name} has other rows of {unit.name} than the manifest, in"
+                " files with those of other units; `tandem archive rebuild` makes the table anew"
+                " from the manifest",
+                TableFault.OTHER_ROWS,
+            )
+        return own + others
 
     def catch_up(self, units: Sequence[Unit]) -> list[Unit]:
         """Take what the manifest has and the table lacks, in one snapshot a group."""

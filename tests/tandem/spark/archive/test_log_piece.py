@@ -116,6 +116,48 @@ def test_what_was_lost_is_told(small: SmallArchive) -> None:
     assert piece_of(units[0], str(small.store), log_files(str(small.store))) is None
 
 
+@pytest.mark.parametrize("gone", [0, 1, -1])
+def test_a_unit_that_was_removed_is_a_piece_again(small: SmallArchive, gone: int) -> None:
+    units = small.manifest.units
+    removed = units.pop(gone)
+    (piece,) = pieces_to_archive("broker-a", str(small.store), units)
+    assert (piece.first, piece.end, piece.closes_file) == (removed.first, removed.end, True)
+
+
+def test_units_that_were_removed_of_one_file_are_pieces_again(tmp_path: Path) -> None:
+    small = SmallArchive(tmp_path)
+    ends = [message.physical_offset for message in small.log.messages[20:60:20]]
+    for end in ends:
+        note_confirmed(small.store, end)
+        small.archive(open_file="take")
+    note_confirmed(small.store, small.log.end_offset)
+    small.archive()
+    units = small.manifest.units
+    spans = [(unit.first, unit.end, unit.closes_file) for unit in units]
+    assert spans[:2] == [(0, ends[0], False), (ends[0], ends[1], False)]
+    for gone in ([0], [1], [2], [0, 2], [1, 2], [0, 1, 2]):
+        left = [unit for number, unit in enumerate(units) if number not in gone]
+        pieces = pieces_to_archive("broker-a", str(small.store), left)
+        found = [(piece.first, piece.end, piece.closes_file) for piece in pieces]
+        if gone == [1, 2]:
+            assert found == [(ends[0], FILE_BYTES, True)]
+        elif gone == [0, 1, 2]:
+            assert found == [(0, FILE_BYTES, True)]
+        else:
+            assert found == [spans[number] for number in gone]
+
+
+def test_a_gap_that_no_store_has_stays_one(small: SmallArchive) -> None:
+    units = small.manifest.units
+    removed = units.pop(1)
+    small.put(300)
+    for file in log_files(str(small.store)):
+        if file.offset < removed.end:
+            Path(file.path).unlink()
+    pieces = pieces_to_archive("broker-a", str(small.store), units)
+    assert pieces[0].first == units[-1].end
+
+
 def test_another_log_is_told(small: SmallArchive, tmp_path: Path) -> None:
     units = small.manifest.units
     old = SmallArchive(tmp_path / "old", messages=40)

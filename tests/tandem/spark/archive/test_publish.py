@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tandem.spark.archive.manifest import UnitState, read_manifest, staging_folder
+from tandem.spark.archive.manifest import UnitState, read_manifest, staging_folder, unit_file
 from tandem.spark.archive.publish import clear_staging, mark_verified
 from tandem.spark.archive.read import plan_archive, read_piece
 from tandem.spark.jobs.archive_job import run_archive
@@ -55,6 +55,38 @@ def test_a_job_that_ends_between_any_two_steps(tmp_path: Path) -> None:
     else:
         pytest.fail("it never got through")
     assert steps > 15
+
+
+@pytest.mark.slow
+def test_a_job_that_ends_between_any_two_steps_of_filling_a_gap(tmp_path: Path) -> None:
+    whole = SmallArchive(tmp_path / "whole", messages=120, file_bytes=4_096).archive()
+    wanted = rows_for_readers(whole)
+    for steps in range(STEPS_MAX):
+        small = SmallArchive(tmp_path / str(steps), messages=120, file_bytes=4_096).archive()
+        for gone in (small.unit(0), small.unit(2)):
+            unit_file(small.archive_path, gone.group, gone.first).unlink()
+        lacking = rows_for_readers(small)
+        assert len(lacking) < len(wanted)
+        disk = CrashingDisk(steps, after=steps % 2 == 0)
+        try:
+            run_archive(small.settings(), HereRunner(), disk=disk)
+        except CrashError:
+            pass
+        else:
+            break
+        seen = rows_for_readers(small)
+        assert len(set(seen)) == len(seen)
+        assert set(lacking) <= set(seen) <= set(wanted)
+        assert small.manifest.faults() == []
+        small.archive()
+        assert rows_for_readers(small) == wanted
+        assert small.report.faults == small.report.gaps == []
+        assert [unit.state for unit in small.manifest.units] == [UnitState.VERIFIED] * len(
+            whole.manifest.units
+        )
+    else:
+        pytest.fail("it never got through")
+    assert steps > 10
 
 
 def test_what_a_dead_job_staged_is_removed(small: SmallArchive) -> None:

@@ -3,6 +3,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tandem.spark.archive.errors import ArchiveError
+from tandem.spark.archive.manifest import unit_file
 from tandem.spark.jobs.compact_job import run_compact
 from tandem.spark.jobs.settings import CompactSettings
 from tests.support.small_archive import CrashError, CrashingDisk, SmallArchive
@@ -35,6 +36,25 @@ def test_of_each_key_the_latest_is_kept(spark: "SparkSession", small: SmallArchi
     assert (result.messages, result.keys, result.without_key) == (len(orders), len(alive), 1)
     assert result.tombstones == 2
     assert result.is_new
+    assert not run_compact(settings, spark)[0].is_new
+
+
+def test_a_topic_is_compacted_anew_when_a_hole_was_filled(
+    spark: "SparkSession", small: SmallArchive
+) -> None:
+    for key, body in (("one", b"old"), ("one", b"new"), ("two", b"last")):
+        small.log.put("orders", body, keys=key)
+        small.log.roll()
+    small.put(1)
+    small.archive()
+    settings = CompactSettings(str(small.archive_path), ["orders"], str(small.root / "out"))
+    unit_file(small.archive_path, "broker-a", small.unit(-2).first).unlink()
+    run_compact(settings, spark)
+    small.archive()
+    (result,) = run_compact(settings, spark)
+    assert result.is_new
+    (row,) = spark.read.parquet(f"{settings.output}/data").where("keys = 'one'").collect()
+    assert row.body == b"new"
     assert not run_compact(settings, spark)[0].is_new
 
 

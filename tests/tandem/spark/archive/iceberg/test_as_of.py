@@ -9,6 +9,7 @@ import pytest
 from tandem.spark.archive.errors import ArchiveTableError, TableFault
 from tandem.spark.archive.iceberg.as_of import as_of_offsets, as_of_time
 from tandem.spark.archive.iceberg.upkeep import count_as_of, expire, merge_files
+from tandem.spark.archive.manifest import unit_file
 from tests.support.archive_tables import TABLE, files_of_table, our_table, rows_of_manifest
 from tests.support.small_archive import SmallArchive
 
@@ -42,6 +43,17 @@ def test_the_oldest_snapshot_that_has_it_is_read(tmp_path: Path) -> None:
         snapshots = table.iceberg.metadata.snapshots
         found = as_of_offsets(table, "orders", {GROUP: unit.end})
         assert found.snapshot_id == snapshots[1].snapshot_id
+
+
+def test_what_filled_a_gap_later_is_there(tmp_path: Path) -> None:
+    small = SmallArchive(tmp_path).archive()
+    whole = small.manifest.units
+    unit_file(small.archive_path, GROUP, whole[1].first).unlink()
+    small.archive(table=TABLE, stores={}).archive(table=TABLE)
+    for unit in whole:
+        for offset in (unit.first + 300, unit.end):
+            _, rows = count_as_of(small.archive_path, "orders", offsets={GROUP: offset})
+            assert rows == before(small, offset) > 0
 
 
 def test_it_is_the_same_after_merging_and_expiry(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from tandem.spark.archive.errors import ArchiveTableError, TableFault
 from tandem.spark.archive.iceberg.table import PUBLISH
-from tandem.spark.archive.iceberg.upkeep import rebuild, table_state
+from tandem.spark.archive.iceberg.upkeep import merge_files, rebuild, table_state
+from tandem.spark.archive.manifest import unit_file
 from tandem.spark.jobs.archive_job import run_archive
 from tandem.spark.jobs.runner import HereRunner
 from tests.support.archive_tables import (
@@ -144,6 +145,70 @@ def test_a_job_that_ends_between_any_two_steps_of_a_publish(tmp_path: Path) -> N
     else:
         pytest.fail("it never got through")
     assert steps > 15
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("was_in_the_table", [True, False])
+def test_a_job_that_ends_between_any_two_steps_while_it_fills_a_gap(
+    tmp_path: Path, *, was_in_the_table: bool
+) -> None:
+    for steps in range(STEPS_MAX):
+        small = tabled(tmp_path / str(steps), messages=120, file_bytes=4_096)
+        if was_in_the_table:
+            small.archive(table=TABLE)
+        else:
+            small.archive()
+        for gone in (small.unit(0), small.unit(2)):
+            unit_file(small.archive_path, gone.group, gone.first).unlink()
+        if not was_in_the_table:
+            rest = small.manifest.units
+            small.archive(table=TABLE, stores={})
+            assert rows_of_pyiceberg(small.archive_path) == rows_of_manifest(small.manifest)
+            assert small.manifest.units == rest
+        disk = CrashingDisk(steps, after=steps % 2 == 0)
+        try:
+            run_archive(small.settings(table=TABLE), HereRunner(), disk=disk)
+            break
+        except CrashError:
+            pass
+        small.archive(table=TABLE)
+        assert_is_whole(small)
+        assert small.report.faults == small.report.gaps == []
+    else:
+        pytest.fail("it never got through")
+    assert_is_whole(small)
+    assert steps > 10
+
+
+@pytest.mark.slow
+def test_a_last_unit_that_grew_while_it_was_away_is_there_once(tmp_path: Path) -> None:
+    """Its file has the same name, and more rows."""
+    small = tabled(tmp_path, 60).archive(table=TABLE, open_file="take")
+    gone = small.unit(-1)
+    unit_file(small.archive_path, gone.group, gone.first).unlink()
+    small.put(20)
+    small.archive(table=TABLE, open_file="take")
+    again = small.unit(-1)
+    assert (again.first, again.end > gone.end) == (gone.first, True)
+    assert_is_whole(small)
+    assert rows_of_duckdb(small.archive_path) == rows_of_manifest(small.manifest)
+
+
+@pytest.mark.slow
+def test_files_that_were_merged_with_others_are_made_anew_from_the_manifest(tmp_path: Path) -> None:
+    small = tabled(tmp_path).archive(table=TABLE)
+    merge_files(small.archive_path)
+    gone = small.unit(1)
+    unit_file(small.archive_path, gone.group, gone.first).unlink()
+    small.archive(table=TABLE)
+    assert_is_whole(small)
+    unit_file(small.archive_path, gone.group, gone.first).unlink()
+    with pytest.raises(ArchiveTableError, match="tandem archive rebuild") as caught:
+        small.archive(table=TABLE, exclude_topics=["events"])
+    assert caught.value.fault is TableFault.OTHER_ROWS
+    rebuild(small.archive_path)
+    small.archive(table=TABLE)
+    assert_is_whole(small)
 
 
 @pytest.mark.slow
