@@ -1,16 +1,18 @@
 """A batch of the source `tandem` with the option `archive`: archived messages, then live ones.
 
-    boundary    by queue, the first queue offset that is not in the archive, as its manifest says
-    below it    messages come from the archive, whether a broker still has them or not
-    from it on  they come from the brokers
+    span        by queue, the queue offsets [first, end) that the archive has, as its manifest says
+    in it       messages come from the archive, whether a broker still has them or not
+    outside     they come from the brokers: from `end` on, and before `first` what they still have
 
 So every message comes once. Where the brokers have deleted messages that were never archived, that
-is data loss, as it is without an archive. So is a hole of the archive: its place is below the
-boundary, and the brokers are not asked for it.
+is data loss, as it is without an archive. So is a hole of the archive: its place is in the span,
+and the brokers are not asked for it. And so is a queue that ends before the archive does: its topic
+was deleted and made anew. Without `failOnDataLoss` both are read then, the archive as a whole and
+the queue from its first message on.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -99,17 +101,22 @@ def plan_batch(
         DataLossError: messages between the archive and the oldest live ones are gone, or messages
             between others of the archive.
     """
-    boundaries = _boundaries(options, manifest)
-    known_topics = {queue.topic for queue in boundaries}
+    spans = _spans(options, manifest)
+    known_topics = {queue.topic for queue in spans}
     named = options.topics or options.assigned or ()
     # A topic that was deleted at the brokers may still be in the archive.
     live = cluster.queues(unknown_is_error=bool(set(named) - known_topics))
-    queues = sorted({*boundaries, *live})
+    queues = sorted({*spans, *live})
     starts = _starts(options, queues)
-    ends = dict.fromkeys(boundaries, _END) | _ends(options, queues, live, cluster)
+    ends = _ends(options, queues, live, cluster)
+    # What is archived ends where offsets say so, and not where brokers do.
+    last = options.ending.offsets if options.ending and options.ending.kind == "offsets" else {}
     archived = {
-        (queue.topic, queue.broker_name, queue.queue_id): (starts[queue], min(end, ends[queue]))
-        for queue, end in boundaries.items()
+        (queue.topic, queue.broker_name, queue.queue_id): (
+            starts[queue],
+            _END if last.get(queue, LATEST) == LATEST else last[queue],
+        )
+        for queue in spans
     }
     start_ms, end_ms = _time_ms(options.starting), _time_ms(options.ending)
     pieces = plan_archive(manifest, ranges=archived, start_ms=start_ms, end_ms=end_ms)
@@ -119,11 +126,11 @@ def plan_batch(
         if end_ms is not None and hole.since_ms >= end_ms:
             continue
         _report_hole(hole, archived, fail=options.fail_on_data_loss)
+    over = set[MessageQueue]() if end_ms is None else _over(manifest, spans, end_ms)
+    wanted = _live_wanted(options, starts, ends, spans, live, cluster, over)
     clusters = {queue.broker_name: name for queue, name in live.items()}
     ranges = [
-        QueueRange(queue, start, ends[queue], live[queue])
-        for queue, start in _live_starts(options, starts, boundaries, live, cluster).items()
-        if start < ends[queue]
+        QueueRange(queue, start, end, live[queue]) for queue, start, end in wanted if start < end
     ]
     return [ArchivedRange(piece, clusters) for piece in pieces], ranges
 
@@ -138,16 +145,25 @@ def _report_hole(
         report_loss(DataLoss(queue, first, end, hole.reason, LossCause.DELETED), fail=fail)
 
 
-def _boundaries(options: LiveOptions, manifest: Manifest) -> Offsets:
+def _spans(options: LiveOptions, manifest: Manifest) -> dict[MessageQueue, tuple[int, int]]:
     wanted = _topic_test(options)
     return {
-        MessageQueue(topic, broker, queue_id): end
-        for topic, brokers in manifest.boundaries().items()
+        MessageQueue(topic, broker, queue_id): span
+        for topic, brokers in manifest.spans().items()
         if wanted(topic)
         for broker, queues in brokers.items()
-        for queue_id, end in queues.items()
+        for queue_id, span in queues.items()
         if _is_assigned(options, topic, broker, queue_id)
     }
+
+
+def _over(manifest: Manifest, queues: Collection[MessageQueue], end_ms: int) -> set[MessageQueue]:
+    """Return the queues of which everything after the archive was stored at a time or later."""
+    times: dict[tuple[str, str], int] = {}
+    for unit in manifest.units:
+        for file in unit.files:
+            times[file.topic, unit.group] = file.last_store_ms
+    return {queue for queue in queues if times[queue.topic, queue.broker_name] >= end_ms}
 
 
 def _topic_test(options: LiveOptions) -> Callable[[str], bool]:
@@ -204,35 +220,52 @@ def _ends(
     }
 
 
-def _live_starts(
+def _live_wanted(
     options: LiveOptions,
     starts: Offsets,
-    boundaries: Offsets,
+    ends: Offsets,
+    spans: Mapping[MessageQueue, tuple[int, int]],
     live: Mapping[MessageQueue, str],
     cluster: KnownCluster,
-) -> Offsets:
-    """Return where reading goes on at the brokers.
+    over: Collection[MessageQueue],
+) -> Iterator[tuple[MessageQueue, int, int]]:
+    """Yield what is read at the brokers, by queue: before what is archived, and after it.
+
+    Nothing after the archive is wanted of the queues in `over`.
 
     Raises:
-        DataLossError: a broker begins later, and the options say so.
+        DataLossError: a broker begins later or ends earlier, and the options say so.
     """
-    found = {queue: max(starts[queue], boundaries.get(queue, 0)) for queue in live}
+    fail = options.fail_on_data_loss
+    by_time: Offsets = {}
     if options.starting is not None and options.starting.kind == "time":
-        at = cluster.offsets_at(live, options.starting.time_ms)
-        found = {queue: max(start, at[queue]) for queue, start in found.items()}
+        by_time = cluster.offsets_at(live, options.starting.time_ms)
+    latest = cluster.max_offsets(live)
     for queue, lowest in cluster.min_offsets(live).items():
-        if found[queue] >= lowest:
-            continue
-        if found[queue]:
+        first, boundary = spans.get(queue, (0, 0))
+        if latest[queue] < boundary:
+            reason = "the queue ends before the archive does: was the topic deleted and made anew?"
+            report_loss(DataLoss(queue, latest[queue], boundary, reason, LossCause.CUT), fail=fail)
+            first = boundary = 0
+        # If the oldest message is late enough, those before it may have been.
+        start = max(starts[queue], at) if (at := by_time.get(queue, 0)) > lowest else starts[queue]
+        yield queue, max(start, lowest), min(first, ends[queue])
+        start = max(start, boundary)
+        if 0 < start < min(lowest, ends[queue]) and queue not in over:
             reason = "the oldest message at the broker is younger than the archive's end"
-            loss = DataLoss(queue, found[queue], lowest, reason, LossCause.DELETED)
-            report_loss(loss, fail=options.fail_on_data_loss)
-        found[queue] = lowest
-    return found
+            report_loss(DataLoss(queue, start, lowest, reason, LossCause.DELETED), fail=fail)
+        yield queue, max(start, lowest), ends[queue]
 
 
 def _check_names(offsets: Offsets, queues: Sequence[MessageQueue], option: str) -> None:
     missing = [queue for queue in queues if queue not in offsets]
+    unknown = sorted(set(offsets) - set(queues))
+    if unknown:
+        raise OptionError(
+            f"{WHOSE}: {option} names {names(unknown)}, which are neither in the archive nor at the"
+            " brokers, or are not subscribed to",
+            [option],
+        )
     if missing:
         raise OptionError(
             f"{WHOSE}: {option} names no offset of {names(missing)}: give every queue one,"

@@ -69,7 +69,7 @@ def warn_of_holes(manifest: Manifest, topics: Collection[str] | None = None) -> 
 def _holes(units: list[Unit], topics: Collection[str] | None) -> Iterator[Hole]:
     seen: dict[tuple[str, int], tuple[int, int, int]] = {}  # end, its time, which unit
     for number, unit in enumerate(units):
-        for file in sorted(unit.files, key=lambda each: each.first_store_ms):
+        for file in unit.in_log_order():
             if topics is not None and file.topic not in topics:
                 continue
             for queue in file.queues:
@@ -87,5 +87,5 @@ def _holes(units: list[Unit], topics: Collection[str] | None) -> Iterator[Hole]:
                             *(since_ms, file.first_store_ms),
                             was_left_out=not is_cut,
                         )
-                if queue.end >= end:
-                    seen[key] = (queue.end, file.last_store_ms, number)
+                # Where offsets are lower than before, the queue was made anew.
+                seen[key] = (queue.end, file.last_store_ms, number)

@@ -14,7 +14,7 @@ again and compared with the log, row by row.
 
 import enum
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -23,6 +23,7 @@ import msgspec
 from tandem.spark.archive.disk import Disk
 from tandem.spark.archive.errors import (
     ArchiveDamagedError,
+    ArchiveError,
     ArchiveFault,
     NotAnArchiveError,
     NotArchiveFault,
@@ -34,6 +35,7 @@ META: Final = "_tandem"
 DATA: Final = "data"
 
 _ESCAPED: Final = re.compile("[\x00-\x1f\"#%'*/:=?\\\\\x7f{\\[\\]^]")
+_NUMBER: Final = re.compile(r"-(\d+)\.parquet$")
 _DEFAULT_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
@@ -47,7 +49,10 @@ class UnitState(enum.StrEnum):
 
 
 class QueueRange(msgspec.Struct, frozen=True):
-    """The rows of one queue: queue offsets within [first, end), `rows` of them."""
+    """The rows of one queue: queue offsets within [first, end), `rows` of them.
+
+    A queue that was made anew within a file has one range before that, and one after.
+    """
 
     queue_id: int
     first: int
@@ -71,6 +76,12 @@ class DataFilePart(msgspec.Struct, frozen=True):
     first_store_ms: int
     last_store_ms: int
     queues: tuple[QueueRange, ...]
+
+    @property
+    def number(self) -> int:
+        """Which one it is of the files that a unit has of a topic and a date."""
+        found = _NUMBER.search(self.path)
+        return int(found[1]) if found else 0
 
 
 class Unit(msgspec.Struct, frozen=True):
@@ -102,6 +113,10 @@ class Unit(msgspec.Struct, frozen=True):
         """What its files are called after."""
         return f"{self.group}-{self.first:020d}"
 
+    def in_log_order(self) -> list[DataFilePart]:
+        """Return its files by topic, those of each as the log has their rows."""
+        return sorted(self.files, key=lambda file: (file.topic, file.date, file.number))
+
 
 class ArchiveFacts(msgspec.Struct, frozen=True):
     """The file `archive.json`. `kind` is "log" or "scrubbed"."""
@@ -117,6 +132,17 @@ class Gap(msgspec.Struct, frozen=True):
     group: str
     first: int
     end: int
+
+
+def joined(queues: Iterable[QueueRange]) -> tuple[QueueRange, ...]:
+    """Return one range for each queue, as all of them were written at first."""
+    found: dict[int, QueueRange] = {}
+    for each in queues:
+        known = found.get(each.queue_id, each)
+        rows = each.rows + (known.rows if each.queue_id in found else 0)
+        first, end = min(known.first, each.first), max(known.end, each.end)
+        found[each.queue_id] = QueueRange(each.queue_id, first, end, rows)
+    return tuple(found.values())
 
 
 def partition_folder(topic: str, date: str) -> str:
@@ -199,6 +225,20 @@ class Manifest:
         """Return how many rows of a topic are archived."""
         return sum(file.rows for unit in self.units for file in unit.files if file.topic == topic)
 
+    def check_topics(self, topics: Iterable[str]) -> None:
+        """See that each topic is in the archive.
+
+        Raises:
+            ArchiveError: one is not.
+        """
+        known = {file.topic for unit in self.units for file in unit.files}
+        unknown = sorted(set(topics) - known)
+        if unknown:
+            raise ArchiveError(
+                f"{self.archive} has no topic {', '.join(unknown)};"
+                f" there are {', '.join(sorted(known)) or 'none'}"
+            )
+
     def gaps(self) -> list[Gap]:
         """Return what is missing between the units of each group."""
         return [
@@ -208,7 +248,10 @@ class Manifest:
         ]
 
     def faults(self) -> list[str]:
-        """Return what no manifest may say: pieces that overlap, rows that do not add up."""
+        """Return what no manifest may say: pieces that overlap, rows that do not add up.
+
+        Queue offsets that come again are none: a topic that is made anew counts from 0.
+        """
         found = [
             f"{after.name} begins before {before.name} ends, at {before.end}"
             for before, after in zip(self.units, self.units[1:], strict=False)
@@ -218,17 +261,33 @@ class Manifest:
             rows = sum(file.rows for file in unit.files)
             if rows != unit.rows:
                 found.append(f"{unit.name} has {unit.rows} rows, its files {rows}")
-        return found + list(_queue_faults(self.units))
+        return found
+
+    def spans(self) -> dict[str, dict[str, dict[int, tuple[int, int]]]]:
+        """Return by topic, broker and queue between which queue offsets messages are archived.
+
+        Of a queue that was made anew, which begins with lower offsets than it had, they are those
+        that it has since then.
+        """
+        spans: dict[str, dict[str, dict[int, tuple[int, int]]]] = {}
+        for unit in self.units:
+            for file in unit.in_log_order():
+                queues = spans.setdefault(file.topic, {}).setdefault(unit.group, {})
+                for queue in file.queues:
+                    first, end = queues.get(queue.queue_id, (queue.first, queue.first))
+                    is_anew = queue.first < end
+                    queues[queue.queue_id] = (queue.first if is_anew else first, queue.end)
+        return spans
 
     def boundaries(self) -> dict[str, dict[str, dict[int, int]]]:
         """Return by topic, broker and queue the first queue offset that is not archived."""
-        ends: dict[str, dict[str, dict[int, int]]] = {}
-        for unit in self.units:
-            for file in unit.files:
-                queues = ends.setdefault(file.topic, {}).setdefault(unit.group, {})
-                for queue in file.queues:
-                    queues[queue.queue_id] = max(queues.get(queue.queue_id, 0), queue.end)
-        return ends
+        return {
+            topic: {
+                broker: {queue_id: end for queue_id, (_, end) in queues.items()}
+                for broker, queues in brokers.items()
+            }
+            for topic, brokers in self.spans().items()
+        }
 
     def deletable(self) -> list[Unit]:
         """Return the units whose log file is in the archive as a whole, and verified.
@@ -272,25 +331,6 @@ def write_unit(archive: Path, unit: Unit, disk: Disk) -> None:
     """Write a unit down. From here on its rows exist."""
     data = msgspec.json.format(msgspec.json.encode(unit), indent=1)
     disk.write(unit_file(archive, unit.group, unit.first), data)
-
-
-def _queue_faults(units: Sequence[Unit]) -> Iterator[str]:
-    ends: dict[tuple[str, str, int], int] = {}
-    for unit in units:
-        seen: dict[tuple[str, str, int], list[QueueRange]] = {}
-        for file in unit.files:
-            for queue in file.queues:
-                seen.setdefault((file.topic, unit.group, queue.queue_id), []).append(queue)
-        for key, ranges in seen.items():
-            ranges.sort(key=lambda queue: queue.first)
-            for queue in ranges:
-                if queue.first < ends.get(key, 0):
-                    topic, _, queue_id = key
-                    yield (
-                        f"{unit.name} repeats queue offset {queue.first} of {topic}, queue"
-                        f" {queue_id}"
-                    )
-                ends[key] = max(ends.get(key, 0), queue.end)
 
 
 def _read(place: Path, kind: type[StructT], *, if_missing: str) -> StructT:

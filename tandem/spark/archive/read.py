@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from tandem.spark.archive.columns import ALL_COLUMNS, BROKER, FILE_COLUMNS
 from tandem.spark.archive.errors import ArchiveDamagedError, ArchiveFault
-from tandem.spark.archive.manifest import DataFilePart, Manifest
+from tandem.spark.archive.manifest import DataFilePart, Manifest, joined
 from tandem.wire.record_scan import Bools
 
 QueueKey: TypeAlias = tuple[str, str, int]
@@ -129,7 +129,8 @@ def _offsets(
     if queues is None and ranges is None:
         return None
     found = {}
-    for queue in file.queues:
+    known = joined(file.queues)
+    for queue in known:
         first, end = queue.first, queue.end
         if queues is not None and queue.queue_id not in queues:
             continue
@@ -138,7 +139,7 @@ def _offsets(
             first, end = max(first, wanted[0]), min(end, wanted[1])
         if first < end:
             found[queue.queue_id] = (first, end)
-    is_all = all(found.get(queue.queue_id) == (queue.first, queue.end) for queue in file.queues)
+    is_all = all(found.get(queue.queue_id) == (queue.first, queue.end) for queue in known)
     is_every_row = sum(queue.rows for queue in file.queues) == file.rows
     return None if is_all and is_every_row else found
 

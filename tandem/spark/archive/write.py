@@ -8,6 +8,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -201,7 +202,7 @@ class RowFacts:
         self.crc_sum = 0
         self._first_us = 2**63 - 1
         self._last_us = -(2**63)
-        self._queues: dict[int, list[int]] = {}
+        self._queues: dict[int, list[list[int]]] = {}
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Count rows."""
@@ -217,12 +218,22 @@ class RowFacts:
         offsets = rows.column("queueOffset").to_numpy()[in_queue]
         ends = offsets + _message_counts(rows)[in_queue]
         for queue_id in np.unique(ids).tolist():
-            of_queue = offsets[ids == queue_id]
-            first, end = int(of_queue.min()), int(ends[ids == queue_id].max())
-            known = self._queues.setdefault(queue_id, [first, end, 0])
-            known[0] = min(known[0], first)
-            known[1] = max(known[1], end)
-            known[2] += len(of_queue)
+            chosen = ids == queue_id
+            self._add_queue(self._queues.setdefault(queue_id, []), offsets[chosen], ends[chosen])
+
+    @staticmethod
+    def _add_queue(
+        ranges: list[list[int]], offsets: NDArray[np.int64], ends: NDArray[np.int64]
+    ) -> None:
+        """Count rows of one queue. Where offsets go back, the queue was made anew."""
+        anew = np.flatnonzero(offsets[1:] < ends[:-1]) + 1
+        for at, until in pairwise([0, *anew.tolist(), len(offsets)]):
+            first, end = int(offsets[at]), int(ends[until - 1])
+            if ranges and first >= ranges[-1][1]:
+                ranges[-1][1] = end
+                ranges[-1][2] += until - at
+            else:
+                ranges.append([first, end, until - at])
 
     def part(self, topic: str, day: str, path: str, size: int, digest: str) -> DataFilePart:
         """Return what the manifest says."""
@@ -242,7 +253,9 @@ class RowFacts:
     def queues(self) -> tuple[QueueRange, ...]:
         """Return the queue offsets of each queue."""
         return tuple(
-            QueueRange(queue_id, *self._queues[queue_id]) for queue_id in sorted(self._queues)
+            QueueRange(queue_id, *each)
+            for queue_id in sorted(self._queues)
+            for each in self._queues[queue_id]
         )
 
 

@@ -1,9 +1,9 @@
 """`tandem pipeline compact`: of each key of a topic the latest message, as Kafka compacts.
 
 Keys are compared within a queue, as in Kafka: a producer that shards by key has each key in one
-queue. The latest is the one with the highest queue offset. A message with an empty body, or with
-the property `TOMBSTONE`, says that its key is gone. Messages without a key are left out, and
-counted.
+queue. The latest is the last one of the log: a queue that is made anew counts from 0. A message
+with an empty body, or with the property `TOMBSTONE`, says that its key is gone. Messages without a
+key are left out, and counted.
 
     OUTPUT/data/topic=T/part-*.parquet    the rows, with the columns of an archive
     OUTPUT/_tandem/compacted/T.json       up to which queue offsets, and how many
@@ -18,7 +18,7 @@ from pyspark.sql import functions as f
 
 from tandem.spark.archive.columns import BROKER
 from tandem.spark.archive.disk import Disk, LocalDisk, locked
-from tandem.spark.archive.errors import ArchiveDamagedError, ArchiveError, ArchiveFault
+from tandem.spark.archive.errors import ArchiveDamagedError, ArchiveFault
 from tandem.spark.archive.manifest import META, partition_folder, read_manifest
 from tandem.spark.jobs.reports import OnProgress, log_metrics, silent
 from tandem.spark.jobs.settings import CompactSettings, Tombstones
@@ -57,12 +57,7 @@ def run_compact(
     output = Path(settings.output)
     manifest = read_manifest(Path(settings.archive))
     boundaries = manifest.boundaries()
-    unknown = sorted(set(settings.topics) - set(boundaries))
-    if unknown:
-        raise ArchiveError(
-            f"{settings.archive} has no topic {', '.join(unknown)};"
-            f" there are {', '.join(sorted(boundaries)) or 'none'}"
-        )
+    manifest.check_topics(settings.topics)
     done = []
     with locked(output / META):
         for topic in settings.topics:
@@ -97,7 +92,7 @@ def _compact(
     latest = (
         rows.where(f.col("keys").isNotNull())
         .groupBy(BROKER, "queueId", "keys")
-        .agg(f.max_by(f.struct("*"), "queueOffset").alias("row"))
+        .agg(f.max_by(f.struct("*"), "physicalOffset").alias("row"))
         .select("row.*")
         .withColumn("tombstone", is_tombstone)
     )

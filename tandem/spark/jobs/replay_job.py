@@ -158,6 +158,7 @@ class LaneSender:
         self._bytes = 0
         self._written = 0
         self._sent_before = 0
+        self._before = 0
 
     def run(self, *, lanes: int = 1, write_queues: int = 1) -> _LaneDone:
         """Send what is left, at the share of the limits that one of `lanes` lanes has."""
@@ -172,8 +173,11 @@ class LaneSender:
             with self._locked():
                 self._position = read_position(self._state, self._lane.broker)
                 self._sent_before = self._position.sent
-                for file, skipped in files_left(self._lane, self._position):
+                left = files_left(self._lane, self._position)
+                self._before = len(self._lane.files) - len(left)
+                for file, skipped in left:
                     self._send_file(file, skipped)
+                    self._before += 1
                 self._write()
         except (SparkSourceError, ClientError, CompressionError, ValueError, OSError) as failure:
             error = f"{self._lane.broker}: {failure}"
@@ -211,7 +215,8 @@ class LaneSender:
                 self._bytes += size
 
     def _moved(self, name: str, rows: int) -> None:
-        self._position = Position(name, rows, self._sent_before + self._messages)
+        sent = self._sent_before + self._messages
+        self._position = Position(name, rows, sent, self._before)
         if self._messages - self._written >= self._settings.checkpoint_messages:
             self._write()
 

@@ -96,11 +96,15 @@ class Lane(msgspec.Struct, frozen=True):
 
 
 class Position(msgspec.Struct, frozen=True):
-    """How far a lane is done: `rows` of `file`, and everything before it. `sent` is for people."""
+    """How far a lane is done: `rows` of `file`, and everything before it. `sent` is for people.
+
+    `before` is how many files of the lane were before it, -1 if that was not written down.
+    """
 
     file: str = ""
     rows: int = 0
     sent: int = 0
+    before: int = -1
 
 
 class ReplayFacts(msgspec.Struct, frozen=True):
@@ -152,6 +156,7 @@ def lanes_of(settings: ReplaySettings, window: Window) -> list[Lane]:
 
 def _lanes_of_archive(archive: Path, window: Window) -> list[Lane]:
     manifest = read_manifest(archive)
+    manifest.check_topics([window.topic])
     warn_of_holes(manifest, {window.topic})
     # A file is read whole, so that its rows are counted in the same way in every run.
     wanted = {
@@ -166,7 +171,7 @@ def _lanes_of_archive(archive: Path, window: Window) -> list[Lane]:
     }
     lanes: dict[str, list[ReplayFile]] = {}
     for unit in manifest.units:
-        for file in sorted(unit.files, key=lambda file: (file.date, file.path)):
+        for file in unit.in_log_order():
             path = str(archive / file.path)
             if path in wanted and file.topic == window.topic:
                 piece = ArchivePiece(path, file.topic, file.rows, file.size_bytes)
@@ -178,7 +183,7 @@ def files_left(lane: Lane, position: Position) -> list[tuple[ReplayFile, int]]:
     """Return the files that are not done, with how many of their rows are.
 
     Raises:
-        ArchiveError: the position is in none of them.
+        ArchiveError: the position is in none of them, or there are more before it than there were.
     """
     if not position.file:
         return [(file, 0) for file in lane.files]
@@ -189,6 +194,12 @@ def files_left(lane: Lane, position: Position) -> list[tuple[ReplayFile, int]]:
             " restore it, or begin again with another state"
         )
     at = names.index(position.file)
+    if 0 <= position.before < at:
+        raise ArchiveError(
+            f"the replay of {lane.broker} went past {position.before} files up to {position.file},"
+            f" and now there are {at}: what was missing then has not been sent. Replay it with a"
+            " window of its own and another state, or begin again with another state"
+        )
     return [(lane.files[at], position.rows), *((file, 0) for file in lane.files[at + 1 :])]
 
 
@@ -258,7 +269,11 @@ def replayed(row: Mapping[str, Any], facts: ReplayFacts, keys: UniqueKeys) -> Me
     properties = {name: value for name, value in old.items() if name not in _OF_THE_JOURNEY}
     properties[REPLAYED_FROM] = place
     unique_key = old.get(PROPERTY_UNIQUE_KEY) if keys is UniqueKeys.OLD else None
-    properties[PROPERTY_UNIQUE_KEY] = unique_key or unique_key_of(facts.key, place)
+    properties[PROPERTY_UNIQUE_KEY] = unique_key or unique_key_of(
+        # A topic that was made anew has its queue offsets again.
+        facts.key,
+        f"{place}/{row['physicalOffset']}",
+    )
     return Message(
         facts.topic,
         body,

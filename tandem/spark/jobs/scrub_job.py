@@ -18,6 +18,7 @@ from tandem.cluster_file.errors import ClusterConfigError
 from tandem.cluster_file.secret_file import read_secret
 from tandem.spark.archive.columns import ALL_COLUMNS, FILE_SCHEMA
 from tandem.spark.archive.disk import Disk, LocalDisk, locked
+from tandem.spark.archive.errors import ArchiveError
 from tandem.spark.archive.manifest import (
     META,
     VERSION,
@@ -69,6 +70,7 @@ class _Scrubbed(msgspec.Struct, frozen=True):
     files: tuple[DataFilePart, ...]
     dropped: int
     faults: list[str]
+    dropped_topics: frozenset[str]
 
 
 def run_scrub(
@@ -91,6 +93,7 @@ def run_scrub(
     if source.resolve() == output.resolve():
         raise ClusterConfigError("output: is the archive itself; name another directory")
     manifest = read_manifest(source)
+    manifest.check_topics(settings.topics)
     made_from = f"{source} by rules {rules.digest[:16]}"
     with locked(output / META):
         create_archive(output, disk, ArchiveFacts(VERSION, "scrubbed", made_from))
@@ -102,7 +105,10 @@ def run_scrub(
             for unit in manifest.units
             if (known := done.get((unit.group, unit.first))) is None
             or known.state is not UnitState.VERIFIED
+            # It was removed, and archived again with more.
+            or known.end != unit.end
         ]
+        _check_pieces(left, list(done.values()), output)
         on_progress(f"0 of {len(left)} log files")
         rows = dropped = 0
         faults: list[str] = []
@@ -123,6 +129,22 @@ def run_scrub(
             faults += _verify(output, copies, runner, now_ms, disk)
             on_progress(f"{rows:,} rows of {sum(unit.rows for unit in left):,}")
     return ScrubReport(str(output), len(left), rows, dropped, faults)
+
+
+def _check_pieces(left: Sequence[Unit], done: Sequence[Unit], output: Path) -> None:
+    """See that no piece of the log would be in the new archive twice."""
+    for unit in left:
+        for known in done:
+            is_other = (known.group, known.first) != (unit.group, unit.first)
+            if is_other and _overlap(known, unit):
+                raise ArchiveError(
+                    f"{output} has {known.name}, and the archive has its piece of the log in"
+                    f" {unit.name} now; name another output"
+                )
+
+
+def _overlap(one: Unit, other: Unit) -> bool:
+    return one.group == other.group and one.first < other.end and other.first < one.end
 
 
 def rules_of(settings: ScrubSettings) -> ScrubRules:
@@ -159,9 +181,11 @@ def scrub_unit(task: _ScrubTask) -> _Scrubbed | JobError:
     folder /= f"{unit.first:020d}-{os.getpid()}-{os.urandom(4).hex()}"
     work = _UnitScrub(task.rules)
     files = []
+    dropped_topics = set()
     try:
         for file in unit.files:
             if task.topics and file.topic not in task.topics:
+                dropped_topics.add(file.topic)
                 work.dropped += file.rows
                 continue
             piece = ArchivePiece(
@@ -173,7 +197,9 @@ def scrub_unit(task: _ScrubTask) -> _Scrubbed | JobError:
                 files.append(part)
     except (SparkSourceError, OSError, ScrubError, CompressionError) as error:
         return JobError(str(error))
-    return _Scrubbed(str(folder), tuple(files), work.dropped, work.faults)
+    return _Scrubbed(
+        str(folder), tuple(files), work.dropped, work.faults, frozenset(dropped_topics)
+    )
 
 
 class _UnitScrub:
@@ -222,6 +248,8 @@ def _published(output: Path, unit: Unit, scrubbed: _Scrubbed, now_ms: int, disk:
         archived_at_ms=now_ms,
         verified_at_ms=0,
         files=scrubbed.files,
+        # Other `topics` in another run make holes, as `exclude_topics` does.
+        excluded_topics=tuple(sorted({*unit.excluded_topics, *scrubbed.dropped_topics})),
         scrubbed=True,
     )
     if not copy.files:

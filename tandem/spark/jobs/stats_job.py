@@ -14,6 +14,7 @@ from pyspark.sql import functions as f
 
 from tandem.spark.archive.columns import BROKER
 from tandem.spark.archive.disk import LocalDisk
+from tandem.spark.archive.manifest import read_manifest
 from tandem.spark.jobs.reports import OnProgress, log_metrics, silent
 from tandem.spark.jobs.settings import StatsSettings
 from tandem.spark.jobs.tables import table_of
@@ -58,6 +59,8 @@ def run_stats(
     start_ms, end_ms = times_of(settings)
     on_progress("reading")
     topics = frozenset(settings.topics) if settings.topics else None
+    if settings.archive:
+        read_manifest(Path(settings.archive)).check_topics(settings.topics)
     table = table_of(spark, settings.archive, settings.stores, topics, start_ms, end_ms)
     figures = _figures(table)
     rows = [QueueHour(**row.asDict()) for row in figures.collect()]

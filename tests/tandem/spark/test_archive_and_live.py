@@ -53,6 +53,10 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
+def offsets(places: dict[int, int]) -> str:
+    return json.dumps({"orders": {"broker-a": {str(at): each for at, each in places.items()}}})
+
+
 def everything(ends: dict[int, int]) -> Places:
     return sorted((queue_id, at) for queue_id, end in ends.items() for at in range(end))
 
@@ -114,6 +118,76 @@ def test_a_hole_that_is_not_asked_for_is_none(world: World) -> None:
     assert world.read(startingTimestamp=str(orders.last_store_ms + 20))[0]
 
 
+def test_a_queue_that_was_made_anew_is_data_loss_and_both_are_read(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither does its end cut off what is archived, nor is it read from the archive's end on."""
+    world.cluster.ends[queue(0)] = 3
+    for given in ({}, {"endingTimestamp": "1000"}, {"endingOffsets": offsets({0: -1, 1: -1})}):
+        with pytest.raises(DataLossError) as caught:
+            world.read(**given)
+        assert caught.value.cause is LossCause.CUT
+    with caplog.at_level(logging.WARNING):
+        archived, live = world.read(failOnDataLoss="false")
+    assert len(caplog.messages) == 1
+    assert archived == everything(world.boundary)
+    assert live == [*everything({0: 3}), *((1, world.boundary[1] + at) for at in range(10))]
+
+
+def test_a_queue_that_is_empty_does_not_cut_off_what_is_archived(world: World) -> None:
+    """By time, too: of a queue without messages a broker says 0."""
+    world.cluster.ends = {queue(at): end for at, end in world.boundary.items()}
+    world.cluster.offsets_at = lambda queues, time_ms: dict.fromkeys(  # type: ignore[method-assign]
+        queues, 0
+    )
+    late = str(world.small.log.messages[-1].store_timestamp_ms + 1)
+    assert world.read(endingTimestamp=late) == (everything(world.boundary), [])
+
+
+def test_what_is_before_the_archive_comes_from_the_brokers(tmp_path: Path) -> None:
+    """Its first unit was removed, or `exclude_topics` named the topic at first."""
+    world = World(tmp_path)
+    gone = world.small.unit(0)
+    unit_file(world.small.archive_path, gone.group, gone.first).unlink()
+    (orders,) = [file for file in gone.files if file.topic == "orders"]
+    firsts = {each.queue_id: each.end for each in orders.queues}
+    archived, live = world.read()
+    assert sorted(archived + live) == everything(world.all)
+    assert [place for place in live if place[1] < firsts[place[0]]] == everything(firsts)
+    archived, live = world.read(endingOffsets=offsets({0: 4, 1: 5}))
+    assert (archived, live) == ([], everything({0: 4, 1: 5}))
+    world.cluster.firsts = {queue(0): 3, queue(1): firsts[1] + 5}
+    archived, live = world.read()
+    lost = {*everything({0: 3}), *((1, at) for at in range(firsts[1]))}
+    assert sorted(archived + live) == sorted({*everything(world.all)} - lost)
+
+
+def test_with_a_starting_time_what_neither_of_them_has_is_data_loss(world: World) -> None:
+    """A broker says its oldest message, which is late enough: so were those before it, maybe."""
+    world.cluster.firsts = {queue(at): end + 2 for at, end in world.boundary.items()}
+    at = world.cluster.firsts
+    world.cluster.offsets_at = lambda queues, time_ms: at  # type: ignore[method-assign]
+    with pytest.raises(DataLossError):
+        world.read(startingTimestamp="1")
+    at = {each: first + 1 for each, first in at.items()}
+    _, live = world.read(startingTimestamp="1")
+    assert len(live) == 2 * 7
+
+
+def test_what_is_lost_after_the_end_that_was_asked_for_is_no_loss(world: World) -> None:
+    world.cluster.firsts = {queue(at): end + 2 for at, end in world.boundary.items()}
+    assert world.read(endingOffsets=offsets(dict.fromkeys(world.boundary, 5)))[1] == []
+    world.cluster.offsets_at = (  # type: ignore[method-assign]
+        lambda queues, time_ms: world.cluster.min_offsets(queues)
+    )
+    stamp = world.small.log.messages[100].store_timestamp_ms
+    archived, live = world.read(endingTimestamp=str(stamp))
+    assert (len(archived), live) == (50, [])
+    late = str(world.small.log.messages[-1].store_timestamp_ms + 1000)
+    with pytest.raises(DataLossError):
+        world.read(endingTimestamp=late)
+
+
 @pytest.mark.parametrize("start", [0, 5, 80])
 @pytest.mark.parametrize("end", [5, 20, -1])
 def test_offsets_on_either_side_of_the_seam(world: World, start: int, end: int) -> None:
@@ -147,6 +221,8 @@ def test_a_topic_that_the_brokers_have_no_more(world: World) -> None:
 def test_every_queue_needs_an_offset(world: World) -> None:
     with pytest.raises(OptionError, match="orders broker-a 1"):
         world.read(startingOffsets=json.dumps({"orders": {"broker-a": {"0": 1}}}))
+    with pytest.raises(OptionError, match="orders broker-a 7"):
+        world.read(startingOffsets=offsets({0: 1, 1: 1, 7: 1}))
     with pytest.raises(OptionError, match="would read nothing"):
         world.read(startingOffsets=json.dumps({"orders": {"broker-a": {"0": -1, "1": 0}}}))
 

@@ -53,6 +53,15 @@ def test_offsets_that_no_record_has_are_no_hole() -> None:
     assert holes_of(manifest(a_unit(0, 100, *inside))) == []
 
 
+def test_a_hole_of_a_queue_that_was_made_anew() -> None:
+    units = [
+        a_unit(0, 100, a_part(0, 90)),
+        a_unit(100, 200, a_part(0, 10)),
+        a_unit(250, 300, a_part(15, 20)),
+    ]
+    assert [(each.first, each.end) for each in holes_of(manifest(*units))] == [(10, 15)]
+
+
 def test_a_topic_that_was_left_out_for_a_while_is_a_hole() -> None:
     without = a_unit(100, 200, a_part(0, 5, "events"), excluded_topics=("orders",))
     units = [a_unit(0, 100, a_part(0, 10)), without, a_unit(200, 300, a_part(15, 20))]

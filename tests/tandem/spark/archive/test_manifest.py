@@ -89,10 +89,29 @@ def test_gaps_and_overlaps_are_seen() -> None:
     ]
 
 
-def test_rows_that_are_there_twice_are_seen() -> None:
-    units = [a_unit(0, 100, a_part(0, 10)), a_unit(100, 200, a_part(9, 20))]
-    (fault,) = Manifest(Path(), units).faults()
-    assert "repeats queue offset 9 of orders, queue 0" in fault
+def test_a_topic_that_was_made_anew_counts_from_0_again() -> None:
+    anew = msgspec.structs.replace(
+        a_part(), queues=(QueueRange(0, 20, 30, 10), QueueRange(0, 0, 4, 4)), rows=14
+    )
+    units = [a_unit(0, 100, a_part(0, 20)), a_unit(100, 200, anew)]
+    manifest = Manifest(Path(), units)
+    assert manifest.faults() == []
+    assert manifest.boundaries() == {"orders": {"broker-a": {0: 4}}}
+    units.append(a_unit(200, 300, a_part(4, 60)))
+    manifest = Manifest(Path(), units)
+    assert manifest.faults() == []
+    assert manifest.spans() == {"orders": {"broker-a": {0: (0, 60)}}}
+
+
+def test_files_of_a_unit_are_in_the_order_of_the_log() -> None:
+    """Also the eleventh of a topic and a day."""
+    parts = [
+        msgspec.structs.replace(a_part(at, at + 1), path=f"data/broker-a-{0:020d}-{at}.parquet")
+        for at in range(12)
+    ]
+    unit = a_unit(0, 100, *sorted(parts, key=lambda part: part.path))
+    assert [file.queues[0].first for file in unit.in_log_order()] == list(range(12))
+    assert Manifest(Path(), [unit]).spans() == {"orders": {"broker-a": {0: (0, 12)}}}
 
 
 def test_rows_that_do_not_add_up_are_seen() -> None:

@@ -1,12 +1,13 @@
 import logging
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from tandem.spark.archive.disk import locked
+from tandem.spark.archive.disk import LocalDisk, locked
 from tandem.spark.archive.errors import ArchiveBusyError, ArchiveError
 from tandem.spark.archive.log_piece import log_files
-from tandem.spark.archive.manifest import UnitState
+from tandem.spark.archive.manifest import UnitState, joined, write_unit
 from tandem.spark.jobs.archive_job import run_archive
 from tandem.spark.jobs.runner import HereRunner
 from tests.support.small_archive import SmallArchive
@@ -37,6 +38,40 @@ def test_a_second_run_does_what_is_new(tmp_path: Path) -> None:
     assert small.report.log_files > 0
     assert small.manifest.units[: len(units)] == units
     assert small.manifest.gaps() == []
+
+
+def test_a_topic_that_is_deleted_and_made_anew_is_archived_on(tmp_path: Path) -> None:
+    """Within a log file, and between two."""
+    small = SmallArchive(tmp_path, 150)
+    small.log.make_anew("orders")
+    small.put(150)
+    small.log.roll()
+    small.log.make_anew("events")
+    small.put(200)
+    small.archive().archive()
+    assert small.report.faults == small.report.gaps == []
+    assert small.report.verified == 0
+    end = small.manifest.end_of("broker-a") or 0
+    archived = [message for message in small.log.messages if message.physical_offset < end]
+    assert sum(unit.rows for unit in small.manifest.units) == len(archived)
+    ends = {(each.topic, each.queue_id): each.queue_offset + 1 for each in archived}
+    assert ends == {
+        (topic, queue_id): boundary
+        for topic, brokers in small.manifest.boundaries().items()
+        for queue_id, boundary in brokers["broker-a"].items()
+    }
+    assert small.verify().faults == []
+    # A version that knew one range a queue has written this.
+    joins = 0
+    for unit in small.manifest.units:
+        files = tuple(
+            msgspec.structs.replace(file, queues=joined(file.queues)) for file in unit.files
+        )
+        joins += files != unit.files
+        write_unit(small.archive_path, msgspec.structs.replace(unit, files=files), LocalDisk())
+    assert joins > 0
+    assert small.verify().faults == []
+    assert small.archive().report.faults == []
 
 
 def test_any_node_of_the_group_will_do(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from tandem.client import BlockingAdmin, BlockingPullConsumer
 from tandem.client.errors import ClientError
 from tandem.spark.archive.disk import LocalDisk, locked
+from tandem.spark.archive.manifest import unit_file
 from tandem.spark.jobs.replay_job import (
     REQUEST_BYTES_MAX,
     LaneSender,
@@ -58,6 +59,20 @@ def archived_orders(small: SmallArchive) -> list[str]:
         for message in small.log.messages
         if message.physical_offset < end and message.topic == "orders"
     ]
+
+
+def test_a_replay_that_went_past_a_hole_does_not_go_on_when_it_is_filled(
+    small: SmallArchive,
+) -> None:
+    gone = small.unit(0)
+    unit_file(small.archive_path, gone.group, gone.first).unlink()
+    broker = Broker()
+    assert send(small, broker).error == ""
+    before = len(broker.taken)
+    assert 0 < before < len(archived_orders(small))
+    small.archive()
+    assert "has not been sent" in send(small, broker).error
+    assert len(broker.taken) == before
 
 
 def test_a_window_is_sent_once_and_in_the_order_of_each_queue(small: SmallArchive) -> None:

@@ -45,6 +45,7 @@ def a_row(**changes: Any) -> dict[str, Any]:  # noqa: ANN401
         ("__SHARDINGKEY", "s"),
     ]
     row = {"brokerName": "b", "topic": "orders", "queueId": 2, "queueOffset": 7, "sysFlag": 0}
+    row |= {"physicalOffset": 900}
     return row | {"flag": 5, "body": b"body", "properties": properties} | changes
 
 
@@ -83,6 +84,22 @@ def test_it_goes_on_at_its_position() -> None:
         files_left(lane, Position("x", 5))
 
 
+def test_what_came_in_before_its_position_is_told() -> None:
+    """A hole of the archive was filled."""
+    lane = Lane("b", tuple(ReplayFile(name) for name in "abc"))
+    assert len(files_left(lane, Position("b", 5, 0, 1))) == 2
+    # A store has deleted a log file that was done.
+    assert len(files_left(lane, Position("b", 5, 0, 2))) == 2
+    with pytest.raises(ArchiveError, match="has not been sent"):
+        files_left(lane, Position("b", 5, 0, 0))
+
+
+def test_a_topic_that_is_not_in_the_archive_is_told(small: SmallArchive) -> None:
+    settings = small.replay(source_topic="ordres")
+    with pytest.raises(ArchiveError, match="no topic ordres; there are events, orders"):
+        lanes_of(settings, window_of(settings))
+
+
 def test_the_state_belongs_to_one_replay(small: SmallArchive) -> None:
     settings = small.replay()
     facts = begin(settings, window_of(settings), DISK)
@@ -109,12 +126,20 @@ def test_what_is_sent_for_a_row() -> None:
     assert message.properties == {
         "mine": "x",
         "REPLAYED_FROM": "b/orders/2/7",
-        "UNIQ_KEY": unique_key_of("k", "b/orders/2/7"),
+        "UNIQ_KEY": unique_key_of("k", "b/orders/2/7/900"),
     }
     assert replayed(a_row(), FACTS, UniqueKeys.OLD).properties["UNIQ_KEY"] == "OLD"
     without = a_row(properties=[])
     key = replayed(without, FACTS, UniqueKeys.OLD).properties["UNIQ_KEY"]
-    assert key == unique_key_of("k", "b/orders/2/7")
+    assert key == unique_key_of("k", "b/orders/2/7/900")
+
+
+def test_a_topic_that_was_made_anew_has_other_unique_keys() -> None:
+    keys = {
+        replayed(a_row(physicalOffset=at), FACTS, UniqueKeys.NEW).properties["UNIQ_KEY"]
+        for at in (900, 1000)
+    }
+    assert len(keys) == 2
 
 
 def test_unique_keys_tell_replays_and_places_apart() -> None:

@@ -6,8 +6,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tandem.cluster_file.errors import ClusterConfigError
-from tandem.spark.archive.errors import NotAnArchiveError, NotArchiveFault
-from tandem.spark.archive.manifest import UnitState, read_manifest
+from tandem.spark.archive.errors import ArchiveError, NotAnArchiveError, NotArchiveFault
+from tandem.spark.archive.holes import holes_of
+from tandem.spark.archive.manifest import UnitState, read_manifest, unit_file
 from tandem.spark.archive.read import plan_archive, read_piece
 from tandem.spark.errors import SparkSourceError
 from tandem.spark.jobs.runner import HereRunner
@@ -132,3 +133,43 @@ def test_wrong_settings_are_told(small: SmallArchive, changes: dict[str, Any], w
         changes = {"output": str(small.archive_path)}
     with pytest.raises(ClusterConfigError, match=words):
         scrub(small, **changes)
+
+
+def test_a_unit_that_was_archived_again_with_more_is_scrubbed_again(tmp_path: Path) -> None:
+    small = SmallArchive(tmp_path, 30).archive(open_file="take")
+    scrub(small)
+    gone = small.unit(0)
+    unit_file(small.archive_path, gone.group, gone.first).unlink()
+    small.put(20)
+    small.archive(open_file="take")
+    assert scrub(small).rows == small.unit(0).rows == 50
+    assert len(rows(tmp_path / "scrubbed")) == 50
+    # It has a second unit now, and then one for both.
+    small.put(20)
+    small.archive(open_file="take")
+    scrub(small)
+    for unit in small.manifest.units:
+        unit_file(small.archive_path, unit.group, unit.first).unlink()
+    small.archive(open_file="take")
+    with pytest.raises(ArchiveError, match="name another output"):
+        scrub(small)
+
+
+def test_topics_of_the_settings_are_in_the_archive(small: SmallArchive) -> None:
+    with pytest.raises(ArchiveError, match="no topic ordres"):
+        scrub(small, topics=["orders", "ordres"])
+    assert not (small.root / "scrubbed").exists()
+
+
+def test_topics_that_come_and_go_are_holes(tmp_path: Path) -> None:
+    small = SmallArchive(tmp_path, 130).archive()
+    scrub(small)
+    small.put(120)
+    small.archive()
+    scrub(small, topics=["orders"])
+    small.put(120)
+    small.archive()
+    scrub(small)
+    holes = holes_of(read_manifest(tmp_path / "scrubbed"))
+    assert {hole.topic for hole in holes} == {"events"}
+    assert all(hole.was_left_out for hole in holes)

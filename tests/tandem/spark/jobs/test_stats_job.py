@@ -3,6 +3,7 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
+from tandem.spark.archive.errors import ArchiveError
 from tandem.spark.jobs.settings import StatsSettings
 from tandem.spark.jobs.stats_job import run_stats
 from tests.support.small_archive import SmallArchive
@@ -32,3 +33,11 @@ def test_the_figures_are_those_of_the_log(spark: "SparkSession", small: SmallArc
     assert rows[0].producers == [f"10.1.2.3 {rows[0].messages}"]
     assert rows[0].keys == 5
     assert pq.read_table(output).num_rows == len(rows)
+
+
+def test_a_topic_that_is_not_in_the_archive_is_told(
+    spark: "SparkSession", small: SmallArchive
+) -> None:
+    settings = StatsSettings(archive=str(small.archive_path), topics=["orders", "ordres"])
+    with pytest.raises(ArchiveError, match="no topic ordres"):
+        run_stats(settings, spark)
